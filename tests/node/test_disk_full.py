@@ -22,7 +22,7 @@ from clients.servers import Server, hubsub_node, until
 from node.home import CHAT, home
 from node.logged import numbers
 
-FULL = b"ERR the disk is full, the message was not stored"
+FULL = b"ERR the disk is full or a file cannot be opened, the message was not stored"
 PAYLOAD = b"." * 1000
 LIMITS = {
     "log_reserve_bytes": "2MiB",

@@ -37,7 +37,7 @@ def begin(start: Start, data: Path) -> Start:
 
 
 def test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on(begin: Start) -> None:
-    full = Frame("-", b"ERR the disk is full, the message was not stored")
+    full = Frame("-", b"ERR the disk is full or a file cannot be opened, the message was not stored")
     server = begin()
     with server.connect() as connection:
         assert {reply.kind for reply in publish(connection, "chat:a", range(50))} == {":"}

@@ -2,6 +2,7 @@
 //! lock, which its end gives back: two nodes cannot share one. It may also be opened
 //! to look at it only: then nothing in it is changed, not even made.
 
+use crate::error::unopened;
 use crate::storage::{Storage, StorageFile};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -15,6 +16,8 @@ const LOCK: &str = "lock";
 pub struct Disk {
     root: PathBuf,
     is_read_only: bool,
+    /// The directory itself, open: its names can be made safe when no file can be opened.
+    directory: File,
     /// Locked while this lives; none in a directory that never had a node.
     _lock: Option<File>,
 }
@@ -28,7 +31,8 @@ impl Disk {
         fs::create_dir_all(root)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
         take(&lock)?;
-        Ok(Disk { root: root.to_owned(), is_read_only: false, _lock: Some(lock) })
+        let directory = File::open(root)?;
+        Ok(Disk { root: root.to_owned(), is_read_only: false, directory, _lock: Some(lock) })
     }
 
     /// Takes a directory that is there, to look at it: whatever would change it fails.
@@ -42,7 +46,8 @@ impl Disk {
             lock => Some(lock?),
         };
         lock.as_ref().map_or(Ok(()), take)?;
-        Ok(Disk { root: root.to_owned(), is_read_only: true, _lock: lock })
+        let directory = File::open(root)?;
+        Ok(Disk { root: root.to_owned(), is_read_only: true, directory, _lock: lock })
     }
 
     fn may_write(&self) -> io::Result<()> {
@@ -93,10 +98,11 @@ impl Storage for Disk {
             }
             file => file,
         }
+        .map_err(unopened)
     }
 
     fn open(&self, path: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(!self.is_read_only).open(self.path(path))
+        OpenOptions::new().read(true).write(!self.is_read_only).open(self.path(path)).map_err(unopened)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -120,13 +126,13 @@ impl Storage for Disk {
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         let mut path = self.path(directory);
         // A directory that was just made has a name in the one above it, up to the root.
-        while path.starts_with(&self.root) {
-            File::open(&path)?.sync_all()?;
+        while path != self.root && path.starts_with(&self.root) {
+            File::open(&path).map_err(unopened)?.sync_all()?;
             if !path.pop() {
                 break;
             }
         }
-        Ok(())
+        self.directory.sync_all()
     }
 
     fn free_bytes(&self) -> io::Result<u64> {

@@ -10,6 +10,14 @@ pub enum LogError {
     /// The disk is full. Nothing was changed; the same may succeed later.
     #[error("the disk is full")]
     Full,
+    /// A file could not be opened. Nothing was changed; the same may succeed later.
+    #[error("{what}: {source}")]
+    Unopened {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// Something failed before, and what reached the disk since is not known.
     #[error("a write or a sync has failed before")]
     Broken,
@@ -84,7 +92,14 @@ pub enum LogError {
 impl LogError {
     /// The storage failed.
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
-        LogError::Io { what: what.into(), source }
+        let what = what.into();
+        if is_unopened(&source) { LogError::Unopened { what, source } } else { LogError::Io { what, source } }
+    }
+
+    /// Whether nothing was changed, and the same may succeed later: no write and no sync has failed.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, LogError::Full | LogError::Unopened { .. })
     }
 
     /// The storage failed, maybe for want of room.
@@ -104,6 +119,25 @@ fn of_another(here: Option<&str>, asked: Option<&str>) -> String {
     }
 }
 
+/// What the system said to an attempt to open a file, as the source of a storage's error. No byte was lost by it.
+#[derive(Debug, Error)]
+#[error("{0}")]
+struct Unopened(io::Error);
+
+/// Marks an error as one of opening a file, unless its kind already says what to do.
+pub(crate) fn unopened(e: io::Error) -> io::Error {
+    match e.kind() {
+        ErrorKind::NotFound | ErrorKind::AlreadyExists => e,
+        _ if is_full(&e) => e,
+        kind => io::Error::new(kind, Unopened(e)),
+    }
+}
+
+/// Whether a file could not be opened.
+pub(crate) fn is_unopened(e: &io::Error) -> bool {
+    e.get_ref().is_some_and(|source| source.is::<Unopened>())
+}
+
 /// Whether there was no room: on the disk, or in what a quota leaves of it.
 pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
@@ -112,6 +146,24 @@ pub(crate) fn is_full(e: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_opened_may_be_tried_again() {
+        use rustix::io::Errno;
+        let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::ACCESS, Errno::IO] {
+            for e in [
+                LogError::io("cannot make a journal", unopened(error(errno))),
+                LogError::storage("cannot make a journal", unopened(error(errno))),
+            ] {
+                assert!(matches!(e, LogError::Unopened { .. }) && e.is_passing(), "{errno}");
+                assert!(e.to_string().starts_with("cannot make a journal: "), "{e}");
+            }
+            assert!(!LogError::storage("cannot write", error(errno)).is_passing(), "{errno}");
+        }
+        assert!(!LogError::io("cannot open", unopened(error(Errno::NOENT))).is_passing());
+        assert!(matches!(LogError::storage("cannot make", unopened(error(Errno::NOSPC))), LogError::Full));
+    }
 
     #[test]
     fn a_quota_that_is_used_up_is_a_full_disk_and_no_broken_one() {

@@ -2,6 +2,7 @@
 //! used for longest among a few: who reads a log from end to end, again and again, would
 //! find none open if it were the one of all.
 
+use crate::error::is_unopened;
 use crate::segment::{self, Name};
 use crate::storage::Storage;
 use hubsub_types::HubId;
@@ -100,7 +101,12 @@ impl<S: Storage> Files<S> {
             open.forgotten
         };
         // Without the lock: nobody waits for the disk but who wants this file.
-        let file = Arc::new(self.storage.open(&segment::path(hub, name, part))?);
+        let path = segment::path(hub, name, part);
+        let opened = self.storage.open(&path).or_else(|e| {
+            // Those that are only kept open may be what it lacks.
+            if is_unopened(&e) && self.close_all() { self.storage.open(&path) } else { Err(e) }
+        });
+        let file = Arc::new(opened?);
         let mut open = self.open();
         if let Some(file) = open.get(key) {
             return Ok(file);
@@ -119,6 +125,14 @@ impl<S: Storage> Files<S> {
         if let Some(&at) = open.places.get(&(hub, name, part)) {
             open.remove(at);
         }
+    }
+
+    /// Closes the files that nobody uses; whether there were any.
+    fn close_all(&self) -> bool {
+        let mut open = self.open();
+        open.places.clear();
+        let files = std::mem::take(&mut open.files);
+        !files.is_empty()
     }
 
     fn open(&self) -> MutexGuard<'_, Open<S::File>> {

@@ -223,7 +223,8 @@ impl<S: Storage> Segments<S> {
             return Err(LogError::Broken);
         }
         self.flush()?;
-        self.hubs.values_mut().try_for_each(Appender::sync).inspect_err(|_| self.is_broken = true)?;
+        let synced = self.hubs.values_mut().try_for_each(Appender::sync);
+        synced.inspect_err(|e| self.is_broken |= !e.is_passing())?;
         let last = *self.journals.last_key_value().expect("one journal is written").0;
         let applied = self.applied;
         let is_needed = |(&file, &frame): (&u64, &u64)| file == last || frame > applied;

@@ -2,6 +2,7 @@
 //! it. What was not synced is kept or lost at a crash sector by sector and name by
 //! name, as the given randomness says: an operating system promises no more.
 
+use crate::error::unopened;
 use crate::storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -17,6 +18,8 @@ pub struct Faults {
     pub free_bytes: Option<u64>,
     /// Calls that still succeed before every write and sync fails with EIO.
     pub fails_after: Option<u64>,
+    /// Whether no file can be opened: too many are.
+    pub opens_fail: bool,
     /// Bytes that one `write_at` takes at most.
     pub write_bytes_max: Option<usize>,
     /// Bytes that one `read_at` gives at most.
@@ -188,6 +191,12 @@ impl State {
             .collect()
     }
 
+    /// A call that opens a file.
+    fn open(&self) -> io::Result<()> {
+        let too_many = || io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+        if self.faults.opens_fail { Err(unopened(too_many())) } else { Ok(()) }
+    }
+
     /// A call that writes or syncs.
     fn spend(&mut self) -> io::Result<()> {
         match &mut self.faults.fails_after {
@@ -207,6 +216,7 @@ impl Storage for SimDisk {
     fn create(&self, path: &str) -> io::Result<SimFile> {
         let mut state = locked(&self.state);
         state.spend()?;
+        state.open()?;
         if state.names.contains_key(path) {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -217,6 +227,7 @@ impl Storage for SimDisk {
 
     fn open(&self, path: &str) -> io::Result<SimFile> {
         let state = locked(&self.state);
+        state.open()?;
         let content = Arc::clone(state.names.get(path).ok_or(ErrorKind::NotFound)?);
         Ok(SimFile { content, disk: Arc::downgrade(&self.state), life: state.life })
     }
@@ -260,6 +271,10 @@ impl Storage for SimDisk {
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         let mut state = locked(&self.state);
         state.spend()?;
+        // The root is open, as that of a disk.
+        if !directory.is_empty() {
+            state.open()?;
+        }
         state.synced.retain(|name, _| directory_of(name) != directory);
         let State { names, synced, .. } = &mut *state;
         let here = names.iter().filter(|(name, _)| directory_of(name) == directory);

@@ -162,7 +162,11 @@ impl ErrorCode {
             ErrorCode::RoomInUse => ("room_in_use", "ERR room has subscribers", true),
             ErrorCode::Stopping => ("stopping", "ERR server is stopping", true),
             ErrorCode::TimedOut => ("timed_out", "ERR request timed out, its outcome is unknown", true),
-            ErrorCode::DiskFull => ("disk_full", "ERR the disk is full, the message was not stored", true),
+            ErrorCode::DiskFull => (
+                "disk_full",
+                "ERR the disk is full or a file cannot be opened, the message was not stored",
+                true,
+            ),
             ErrorCode::LogFailed => ("log_failed", "ERR the log has failed, the outcome is unknown", false),
             ErrorCode::Quarantined => {
                 ("quarantined", "ERR the log of this room is damaged and quarantined", false)

@@ -96,9 +96,9 @@ class TimedOutError(Refused):
 class DiskFullError(Refused):
     code = "disk_full"
     status = 507
-    resp = "ERR the disk is full, the message was not stored"
+    resp = "ERR the disk is full or a file cannot be opened, the message was not stored"
     retryable = True
-    words = "the disk is full, the message was not stored"
+    words = "the disk is full or a file cannot be opened, the message was not stored"
 
 
 class LogFailedError(Refused):

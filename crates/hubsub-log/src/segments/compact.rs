@@ -52,7 +52,7 @@ impl<S: Storage> Segments<S> {
     /// of a hub. How many segments went.
     ///
     /// # Errors
-    /// [`LogError::Full`]: there is no room for a copy; it begins again with the next
+    /// [`LogError::Full`], [`LogError::Unopened`]: no copy can be made now; it begins again with the next
     /// call. [`LogError::Damaged`]: a hub's segments cannot be read, and it will not be
     /// compacted until the next start. In both cases nothing was lost. Others: the
     /// storage's.
@@ -95,7 +95,7 @@ impl<S: Storage> Segments<S> {
                     // Safe with the next manifest: were it lost, the pass would be made again.
                     entry.compacted = pass.compacted(&entry.compacted, now_us);
                 }
-                Err(e @ (LogError::Full | LogError::Damaged { .. })) => {
+                Err(e) if e.is_passing() || matches!(e, LogError::Damaged { .. }) => {
                     pass.discard();
                     if matches!(e, LogError::Damaged { .. }) {
                         self.unreadable.insert(hub);
@@ -143,7 +143,7 @@ impl<S: Storage> Segments<S> {
         if let Err(e) = self.manifest.store(&*self.storage) {
             // With another error the disk may have either list; both have all their files
             // as long as nothing is made or removed.
-            self.is_broken |= !matches!(e, LogError::Full);
+            self.is_broken |= !e.is_passing();
             let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
             entry.expect("hubs stay").segments = before;
             return Err(e);

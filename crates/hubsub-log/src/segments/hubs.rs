@@ -141,7 +141,7 @@ impl<S: Storage> Segments<S> {
         }
         let Some(appender) = self.hubs.get_mut(&hub) else { return Ok(false) };
         appender.flush()?;
-        appender.sync().inspect_err(|_| self.is_broken = true)?;
+        appender.sync().inspect_err(|e| self.is_broken |= !e.is_passing())?;
         let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub).expect("hubs stay");
         (entry.segments, entry.next, entry.earliest) = appender.entries();
         self.store()?;

@@ -355,7 +355,7 @@ impl Work {
 
     fn refuse(&self, ticket: u64, error: &LogError) {
         let code = match error {
-            LogError::Full => ErrorCode::DiskFull,
+            LogError::Full | LogError::Unopened { .. } => ErrorCode::DiskFull,
             LogError::Differs { .. } => ErrorCode::HubDiffers,
             LogError::Damaged { .. } | LogError::Quarantined { .. } => ErrorCode::Quarantined,
             _ => ErrorCode::LogFailed,
@@ -409,11 +409,13 @@ impl Work {
                 return true;
             }
             // What it took is on its way, or the disk has no room for it now.
-            Some(Ok(false) | Err(LogError::Full)) if self.log.state() != State::Failed => {
+            Some(Ok(false) | Err(LogError::Full | LogError::Unopened { .. }))
+                if self.log.state() != State::Failed =>
+            {
                 self.log.hurry();
                 return false;
             }
-            Some(Ok(false) | Err(LogError::Full)) | None => self.refusal_of_end(),
+            Some(Ok(false) | Err(LogError::Full | LogError::Unopened { .. })) | None => self.refusal_of_end(),
             Some(Err(e)) => refused(ErrorCode::LogFailed, e.to_string()),
         };
         closing.hub.set_closes(false);

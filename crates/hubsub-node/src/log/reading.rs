@@ -317,7 +317,7 @@ pub fn damage(error: &LogError) -> Option<String> {
 pub fn refusal(error: &LogError) -> ErrorCode {
     match error {
         LogError::Damaged { .. } => ErrorCode::Quarantined,
-        LogError::Full => ErrorCode::DiskFull,
+        LogError::Full | LogError::Unopened { .. } => ErrorCode::DiskFull,
         _ => ErrorCode::LogFailed,
     }
 }

@@ -5,12 +5,13 @@
 use super::LogSettings;
 use super::archive::Keeping;
 use super::intake::bytes_of;
-use super::state::{Shared, State};
+use super::state::{Lack, Shared, State};
 use crate::control::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, Compaction, HubId, LogError, Retention, Segments, Verdict};
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,6 +25,12 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Wait between tries while the disk is full.
 pub(super) const RETRY: Duration = Duration::from_millis(50);
+
+/// The longest wait between tries to open a file; it doubles from `RETRY`.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// Records are taken for so long while a file cannot be opened; then they are refused, as on a full disk.
+const REFUSES_AFTER: Duration = Duration::from_secs(1);
 
 /// A frame that is safe in the journal.
 pub struct Frame {
@@ -183,6 +190,8 @@ pub struct Thread<S: Storage> {
     saved: Instant,
     /// When it last looked at what is not urgent.
     kept_house: Option<Instant>,
+    /// Since when files cannot be opened, and the wait before the next try.
+    unopened: Option<(Instant, Duration)>,
 }
 
 impl<S: Storage> Thread<S> {
@@ -194,27 +203,27 @@ impl<S: Storage> Thread<S> {
         handover: Arc<Handover<S>>,
     ) -> Thread<S> {
         let now = Instant::now();
-        Thread { segments, settings, shared, handover, saved: now, kept_house: None }
+        Thread { segments, settings, shared, handover, saved: now, kept_house: None, unopened: None }
     }
 
     /// Runs until the journal has ended.
     pub fn run(mut self) {
-        let mut is_full = false;
+        let mut retry = None;
         loop {
-            let wait = if is_full { RETRY } else { HOUSEKEEPING };
-            let (frames, errands, goes_on) = self.handover.take(wait, !is_full);
+            let (frames, errands, goes_on) =
+                self.handover.take(retry.unwrap_or(HOUSEKEEPING), retry.is_none());
             for Frame { file, number, batches } in frames {
                 self.segments.apply(file, number, batches);
             }
             for errand in errands {
                 errand(&mut self.segments, &mut self.settings.keeping);
             }
-            let done = self.turn();
-            is_full = matches!(done, Err(LogError::Full));
-            match done {
-                Ok(()) | Err(LogError::Full) => {}
+            retry = match self.turn() {
+                Ok(()) => None,
+                Err(LogError::Full) => Some(RETRY),
+                Err(LogError::Unopened { what, source }) => Some(self.cannot_open(&what, &source)),
                 Err(e) => return self.shared.fail(&e.to_string()),
-            }
+            };
             if !goes_on {
                 break;
             }
@@ -240,9 +249,33 @@ impl<S: Storage> Thread<S> {
             self.segments.keep_reserve()?;
         }
         // What is spent of the reserve is for what was taken already: no more is, from here on.
+        if matches!(outcome, Err(LogError::Unopened { .. })) {
+            return outcome;
+        }
+        if self.unopened.take().is_some() {
+            self.shared.log(Level::Warning, "log opens its files again", Vec::new());
+        }
         let is_full = met_full || !self.segments.has_reserve();
-        self.shared.set_full(is_full.then(|| self.segments.wanted_bytes(!self.handover.has_file())));
+        self.shared
+            .set_full(is_full.then(|| Lack::Room(self.segments.wanted_bytes(!self.handover.has_file()))));
         outcome
+    }
+
+    /// A file cannot be opened, which ends nothing: how long to wait before the next try. Records that are safe in the
+    /// journal wait in memory meanwhile, so that after a while no more are taken.
+    fn cannot_open(&mut self, what: &str, source: &io::Error) -> Duration {
+        self.shared.counters.opens_failed.fetch_add(1, Ordering::Relaxed);
+        if self.unopened.is_none() {
+            let fields = vec![("reason", format!("{what}: {source}"))];
+            self.shared.log(Level::Error, "log cannot open a file, tries again", fields);
+        }
+        let (since, wait) = *self.unopened.get_or_insert((Instant::now(), RETRY));
+        self.unopened = Some((since, (wait * 2).min(RETRY_MAX)));
+        let waits = self.segments.pending_bytes() >= self.settings.unwritten_bytes_max;
+        if waits || since.elapsed() >= REFUSES_AFTER {
+            self.shared.set_full(Some(Lack::File(format!("{what}: {source}"))));
+        }
+        wait
     }
 
     fn keep_up(&mut self) -> Result<(), LogError> {

@@ -32,6 +32,15 @@ impl State {
     }
 }
 
+/// What a log lacks that takes no records now.
+#[derive(Debug)]
+pub enum Lack {
+    /// So many bytes, free on its disk.
+    Room(u64),
+    /// A file that cannot be opened, and why.
+    File(String),
+}
+
 /// Upper bounds of the sync times that are counted apart, in µs; what is longer is
 /// counted in the last place.
 pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000];
@@ -53,6 +62,8 @@ pub struct Counters {
     pub checkpoints: AtomicU64,
     /// Segments that retention removed.
     pub retired: AtomicU64,
+    /// Times that a file could not be opened for them.
+    pub opens_failed: AtomicU64,
     /// Times that the journal waited for the segments.
     pub journal_waits: AtomicU64,
     /// Questions that readers answered.
@@ -130,9 +141,9 @@ impl Shared {
         self.reason.lock().expect("nothing panics under this lock").clone()
     }
 
-    /// The disk is full, and so many bytes must be free on it; or it has room again.
-    pub fn set_full(&self, wants: Option<u64>) {
-        let is_full = wants.is_some();
+    /// It takes no records until it has what it lacks; or it lacks nothing.
+    pub fn set_full(&self, lack: Option<Lack>) {
+        let is_full = lack.is_some();
         let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
         let mut reason = self.reason.lock().expect("nothing panics under this lock");
         let changed =
@@ -140,15 +151,22 @@ impl Shared {
         if self.state() != to {
             return;
         }
-        *reason = wants.map(|bytes| {
-            let mib = bytes.div_ceil(1 << 20).max(1);
-            format!("the disk is full; the log goes on once it has {mib} MiB free")
+        let refuses = match lack {
+            Some(Lack::File(_)) => "log refuses records: a file cannot be opened",
+            _ => "log refuses records: disk is full",
+        };
+        *reason = lack.map(|lack| match lack {
+            Lack::Room(bytes) => {
+                let mib = bytes.div_ceil(1 << 20).max(1);
+                format!("the disk is full; the log goes on once it has {mib} MiB free")
+            }
+            Lack::File(why) => format!("{why}; the log goes on once the file can be opened"),
         });
         let fields = reason.iter().map(|reason| ("reason", reason.clone())).collect();
         drop(reason);
         match is_full {
             _ if !changed => {}
-            true => self.control.log(Level::Error, "log refuses records: disk is full", fields),
+            true => self.control.log(Level::Error, refuses, fields),
             false => self.control.log(Level::Warning, "log takes records again", fields),
         }
     }

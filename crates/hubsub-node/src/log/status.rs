@@ -353,6 +353,7 @@ impl Started {
             ("checkpoints_total", load(&counters.checkpoints)),
             ("segments_retired_total", load(&counters.retired)),
             ("journal_waits_total", load(&counters.journal_waits)),
+            ("opens_failed_total", load(&counters.opens_failed)),
             ("reads_total", load(&counters.reads)),
             ("reads_failed_total", load(&counters.reads_failed)),
             ("index_rebuilds_total", hubs.iter().map(|hub| hub.index_rebuilds).sum()),

@@ -168,6 +168,34 @@ fn a_full_disk_holds_records_until_it_has_room() {
     );
 }
 
+#[test]
+fn a_file_that_cannot_be_opened_is_tried_again_and_ends_nothing() {
+    let disk = SimDisk::default();
+    let mut log = start(&disk);
+    let first = log.say(1, 10);
+    log.wait_for(first);
+    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
+    let mut last = first;
+    while log.log.state() == State::Open {
+        if !log.log.is_behind() {
+            last = log.say(1, 5_000);
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(log.log.state(), State::Full);
+    assert!(log.log.reason().unwrap().contains("Too many open files"), "{:?}", log.log.reason());
+    assert!(log.log.counters().opens_failed.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    disk.set_faults(Faults::default());
+    log.wait_for(last);
+    while log.log.state() != State::Open {
+        std::thread::yield_now();
+    }
+    log.log.stop();
+    let opened = open(Arc::new(disk), 5, OPTIONS).unwrap();
+    assert!(opened.was_clean);
+    assert_eq!(opened.segments.chain(log.hub).unwrap().info().next, last + 1);
+}
+
 /// A log that keeps a reserve, on a disk with so many bytes, which takes a record.
 fn start_with_room(disk: &SimDisk, options: LogOptions, bytes: u64) -> TestLog {
     disk.set_faults(Faults { free_bytes: Some(bytes), ..Faults::default() });
