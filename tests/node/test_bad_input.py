@@ -178,7 +178,7 @@ def test_trickling_bytes_does_not_prolong_the_handshake(start: Start) -> None:
 
 def test_running_out_of_descriptors_is_survived(start: Start) -> None:
     limited = ["sh", "-c", 'ulimit -n 80; exec "$@"', "sh", sys.executable, "-m", "hubsub"]
-    server = start(command=limited)
+    server = start(command=limited, limits={"descriptors_reserved": 0})
     with server.connect() as first:
         assert first.ask("PING") == b"PONG"
         others = [server.connect() for _ in range(200)]

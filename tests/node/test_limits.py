@@ -23,6 +23,7 @@ CHAT: dict[str, Any] = {
 # Limit → the test that reaches it: here, in a file beside this one, or of the machines of links.
 REACHED = {
     "connections_max": "test_one_client_too_many_is_told_so",
+    "descriptors_reserved": "test_silent_connections_leave_the_log_its_files",
     "handshake_ms": "test_who_never_sends_a_whole_command_is_closed_and_who_did_may_stay",
     "frame_bytes_max": "test_a_frame_that_is_too_long_closes",
     "frame_args_max": "test_a_frame_of_too_many_arguments_closes",

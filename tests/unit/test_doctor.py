@@ -61,8 +61,10 @@ def test_a_core_of_another_version_is_bad_and_one_for_debugging_is_noted() -> No
 
 
 def test_few_descriptors_say_how_many_connections_fit() -> None:
-    few = machine.descriptors(1_024, 4_096)
-    assert few.state == "note" and few.hint.startswith("about 960 connections fit")
+    few = machine.descriptors(1_024, 8_192)
+    assert few.state == "note" and few.hint.startswith("about 6080 connections fit beside 2048")
+    assert machine.descriptors(1_024, 1_024).hint.startswith("about 448 connections fit beside 512")
+    assert machine.descriptors(1_024, 65_536).state == "ok", "a node raises its soft limit"
     assert machine.descriptors(65_536, resource.RLIM_INFINITY).state == "ok"
 
 

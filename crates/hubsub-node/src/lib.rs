@@ -12,6 +12,7 @@ mod conn;
 mod consumers;
 pub mod control;
 mod core;
+pub mod descriptors;
 mod early;
 mod fanout;
 mod flush;

@@ -1,8 +1,12 @@
 //! Accepting connections. Each shard has a socket of its own on the same port
 //! and the kernel deals connections out. A node of a cluster binds before it may
-//! serve: who connects meanwhile waits in the kernel until the listener opens. Running out of descriptors stops
-//! neither the loop nor the clients that are there: the newcomer is told and
-//! closed with a descriptor kept for that, and the next try waits a while.
+//! serve: who connects meanwhile waits in the kernel until the listener opens.
+//!
+//! Clients leave `descriptors_reserved` of the process's descriptors free for the log, links and the coordinator: a
+//! newcomer whose descriptor is one of those is told and closed. The system gives out the lowest number that is free,
+//! so whoever has the others, that many are left.
+//! Running out of descriptors all the same stops neither the loop nor the clients that are there: the newcomer is
+//! told and closed with a descriptor kept for that, and this listener tries again after a while, longer each time.
 
 use crate::conn::Conn;
 use crate::control::Level;
@@ -13,13 +17,17 @@ use mio::{Interest, Registry, Token};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 /// Connections taken in one turn; more wait for the next.
 const ACCEPTS: usize = 256;
 
-/// Pause after running out of descriptors, in ms.
+/// Pause after running out of descriptors, in ms; it doubles while they are lacking.
 const PAUSE_MS: u64 = 100;
+
+/// The longest pause, in ms.
+const PAUSE_MS_MAX: u64 = 1_000;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -79,7 +87,10 @@ pub struct Listener {
     pub accepts_more: bool,
     /// Given up to accept and turn away one more when descriptors run out.
     spare: Option<File>,
+    /// Until its timer ends the pause: there is one timer while this holds, and none else.
     is_paused: bool,
+    /// The next pause, in ms.
+    pause_ms: u64,
 }
 
 /// Binds one socket for each shard to the same address. Port 0 becomes a free
@@ -106,7 +117,15 @@ impl Listener {
     ) -> io::Result<Listener> {
         registry.register(&mut socket, door.token(), Interest::READABLE)?;
         let spare = File::open("/dev/null").ok();
-        Ok(Listener { socket, door, is_open, accepts_more: false, spare, is_paused: false })
+        Ok(Listener {
+            socket,
+            door,
+            is_open,
+            accepts_more: false,
+            spare,
+            is_paused: false,
+            pause_ms: PAUSE_MS,
+        })
     }
 
     /// Whether it is what the poll calls so.
@@ -127,9 +146,10 @@ impl Listener {
         self.is_open = true;
     }
 
-    /// Goes on after a pause.
+    /// Goes on after a pause, with those that wait; their event has passed.
     pub fn resume(&mut self) {
         self.is_paused = false;
+        self.accepts_more = true;
         self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
     }
 
@@ -141,7 +161,10 @@ impl Listener {
                 return;
             }
             match self.socket.accept() {
-                Ok((socket, _)) => added.extend(admit(socket, self.door, rim, registry)),
+                Ok((socket, _)) => {
+                    self.pause_ms = PAUSE_MS;
+                    added.extend(admit(socket, self.door, rim, registry));
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => self.turn_away(&e, rim),
@@ -165,7 +188,8 @@ impl Listener {
             rim.control.log(Level::Error, "cannot accept connections", fields);
         }
         self.is_paused = true;
-        rim.timers.set(rim.now.mono_ms + PAUSE_MS, Timer::Accept);
+        rim.timers.set(rim.now.mono_ms + self.pause_ms, Timer::Accept(self.door));
+        self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
     }
 }
 
@@ -176,6 +200,15 @@ fn admit(
     rim: &mut Rim,
     registry: &Registry,
 ) -> Option<hubsub_types::ConnKey> {
+    if !rim.info.descriptors.serves(socket.as_raw_fd()) {
+        rim.metrics.connections_refused_total.add(1);
+        let _ = socket.write(door.full());
+        if rim.limited_log(crate::rim::Once::Full) {
+            let fields = rim.info.descriptors.fields();
+            rim.control.log(Level::Warning, "connection refused: the descriptors left are reserved", fields);
+        }
+        return None;
+    }
     let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
     if open >= rim.limits.connections_max {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);

@@ -51,6 +51,7 @@ impl Lone {
             phoenix_topics: Default::default(),
             keeps_sessions: false,
             pages: Default::default(),
+            descriptors: crate::descriptors::Descriptors::reserve(0),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             members: AtomicU64::new(0),

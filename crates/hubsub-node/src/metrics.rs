@@ -60,7 +60,7 @@ metrics! {
     connections;
     /// Connections accepted since the start.
     connections_accepted_total;
-    /// Connections refused because `connections_max` or the descriptors were reached.
+    /// Connections refused because `connections_max` was reached or the descriptors left are reserved.
     connections_refused_total;
     /// Connections closed because they sent no whole command within `handshake_ms`.
     handshake_timeouts_total;

@@ -5,6 +5,7 @@ mod threads;
 
 use crate::classes::ClassesNow;
 use crate::control::Control;
+use crate::descriptors::Descriptors;
 use crate::inbox::Inbox;
 use crate::link::Board;
 use crate::listener::{Door, Listener};
@@ -111,6 +112,8 @@ pub struct NodeInfo {
     pub keeps_sessions: bool,
     /// Whose pages may ask it.
     pub pages: Pages,
+    /// Which descriptors clients may have.
+    pub descriptors: Descriptors,
     /// When it started.
     pub started: Instant,
     /// Client connections now.
@@ -194,6 +197,7 @@ impl Node {
         mut spawn: impl FnMut(String, Run) -> io::Result<JoinHandle<()>>,
     ) -> Result<Node, NotStarted> {
         let shards = config.shards.max(1);
+        let descriptors = Descriptors::reserve(config.limits.descriptors_reserved);
         let mut sockets = (0..shards).map(|_| Vec::new()).collect::<Vec<_>>();
         let redis = bind(config.redis, Door::Redis, &mut sockets)?;
         let redis_cluster = bind(config.redis_cluster, Door::RedisCluster, &mut sockets)?;
@@ -219,6 +223,7 @@ impl Node {
             phoenix_topics: config.phoenix_topics,
             keeps_sessions: config.inflight_store != StoreConfig::Memory,
             pages: Pages::new(config.ws_origins, config.hosts),
+            descriptors,
             started: Instant::now(),
             connections: AtomicU64::new(0),
             members: AtomicU64::new(0),
@@ -234,7 +239,11 @@ impl Node {
         let retained = Arc::default();
         let mut classes = config.classes;
         let mut started = match &config.log {
-            Some(log) => Some(log::start::start(log, &config.limits, &mut classes, &inboxes, &control)?),
+            Some(log) => {
+                let files_max = descriptors.files_max(config.limits.log_open_files_max);
+                let limits = Limits { log_open_files_max: files_max, ..config.limits.clone() };
+                Some(log::start::start(log, &limits, &mut classes, &inboxes, &control)?)
+            }
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 let why = "a class is replicated or durable, and there is no data directory";
                 return Err(io::Error::other(why).into());

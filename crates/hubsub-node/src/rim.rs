@@ -11,6 +11,7 @@ use crate::gather::Gatherings;
 use crate::inbox::Mailer;
 use crate::led::Led;
 use crate::link::{Board, Links};
+use crate::listener::Door;
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{LongMessages, Readings, Sessions, StoreEnd};
@@ -38,8 +39,8 @@ pub enum Timer {
     SoftLimit(ConnKey),
     /// A connection that was to end when its output is written has had its time.
     Linger(ConnKey),
-    /// Accepting was paused.
-    Accept,
+    /// Accepting was paused at one listener.
+    Accept(Door),
     /// An MQTT client may have been silent for too long.
     Silence(ConnKey),
     /// Nodes have had their time to let go of a client id, for that claim.
@@ -71,7 +72,7 @@ pub enum Timer {
 pub enum Once {
     /// Accepting failed.
     Accept,
-    /// `connections_max` is reached.
+    /// `connections_max` is reached, or only descriptors that are reserved are left.
     Full,
     /// A peer spoke another protocol.
     Stranger,

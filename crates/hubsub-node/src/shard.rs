@@ -318,9 +318,9 @@ impl Shard {
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Snapshot(key) => crate::mqtt::look_whether_moved(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),
-                Timer::Accept => {
-                    self.listeners.iter_mut().for_each(Listener::resume);
-                    self.accept(|_| true);
+                Timer::Accept(door) => {
+                    let listener = self.listeners.iter_mut().find(|listener| listener.is(door.token()));
+                    listener.into_iter().for_each(Listener::resume);
                 }
                 Timer::Housekeeping => self.keep_house(),
             }

@@ -114,6 +114,15 @@ pub fn random() -> [u8; 32] {
     bytes
 }
 
+/// How many descriptors this process may have open; more than it ever has where the system does not say.
+#[must_use]
+pub fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the one structure that it is given, which outlives it.
+    let outcome = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if outcome == 0 { limit.rlim_cur } else { u64::MAX }
+}
+
 /// Resident memory of this process; 0 where the system does not say.
 #[must_use]
 pub fn resident_bytes() -> u64 {

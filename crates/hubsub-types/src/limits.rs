@@ -40,6 +40,9 @@ const MIB: u64 = 1024 * KIB;
 limits! {
     /// Open client connections of the node; the descriptor limit may allow fewer.
     connections_max = 1_000_000;
+    /// Descriptors of the process that clients leave free, for the log's files, links and the coordinator; at most half
+    /// of those that are free at its start.
+    descriptors_reserved = 2_048;
     /// Time a connection has to send its first whole command, in ms.
     handshake_ms = 10_000;
     /// Bytes of one command, arguments and framing together.

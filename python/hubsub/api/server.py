@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -78,6 +78,28 @@ class _Protocol(H11Protocol):
             self._late = None
 
 
+class _Listener(socket.socket):
+    """A listening socket that leaves the descriptors free that are reserved, as those of the data plane do.
+
+    asyncio takes all connections that wait before it looks at the first, so only here is it early enough.
+    """
+
+    first_reserved: int
+    """The first descriptor that is not for clients."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if connection.fileno() < self.first_reserved:
+            return connection, address
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            connection.send(_FULL)
+        raise ConnectionAbortedError("the descriptors left are reserved")
+
+
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
 class HttpServer:
     """Serves the API on one address from `start` to `stop`."""
 
@@ -85,7 +107,7 @@ class HttpServer:
         self._state = state
         self._server: LoopServer | None = None
         self._task: asyncio.Task[None] | None = None
-        self._socket: socket.socket | None = None
+        self._socket: _Listener | None = None
 
     def bind(self, address: str) -> str:
         """Binds; connections wait in the backlog until `start`.
@@ -101,7 +123,7 @@ class HttpServer:
             info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
             # asyncio switches Nagle's algorithm off where the protocol says TCP. Else the body of an answer waits for
             # the acknowledgement of its head, which a client delays by 40 ms on a connection that it has used before.
-            self._socket = socket.socket(*info[:3])
+            self._socket = _Listener(*info[:3])
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(info[4])
             self._socket.listen(BACKLOG)
@@ -117,7 +139,8 @@ class HttpServer:
     async def start(self) -> None:
         """Serves from here on."""
         assert self._socket is not None, "bind() comes first"
-        limits = self._state.limits
+        limits, told = self._state.limits, self._state.node.metrics()["node"]
+        self._socket.first_reserved = told["descriptors_max"] - told["descriptors_reserved"]
         self._server = LoopServer(
             uvicorn.Config(
                 App(self._state),

@@ -20,7 +20,7 @@ SIZES = (100_000, 600_000, 1_000_000)
 PAGE_BYTES = 4096
 BACKLOG = 65_535
 """Connections that may wait to be accepted when all come back at once."""
-SPARE_DESCRIPTORS = 1_000
+SPARE_DESCRIPTORS = 3_000
 PORTS_PER_ADDRESS = 28_232
 """Local ports of Linux's default range; they limit a client machine, not the server."""
 BUFFERED_SHARE = 0.05

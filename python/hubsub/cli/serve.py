@@ -1,6 +1,7 @@
 """`hubsub serve`: one node in one process, from its start to its graceful end."""
 
 import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -51,8 +52,19 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
     from hubsub.config import load
 
     resolved = load(config, flags)
+    _raise_descriptors()
     code = asyncio.run(_Process(config, flags, resolved).run())
     raise typer.Exit(code)
+
+
+def _raise_descriptors() -> None:
+    """Lets this process have as many descriptors open as it may allow itself."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # Some systems allow less than they say; what the process had stays.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 _serve.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
@@ -167,6 +179,7 @@ class _Process:
             profile=BUILD_PROFILE,
             **ready_fields(ready),
         )
+        self._say_descriptors()
         limits = self._state.limit
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
@@ -271,6 +284,17 @@ class _Process:
         self._log.info("configuration reloaded", limits=reload.limits, log_level=config.log_level)
         if reload.next_start:
             self._log.warning("takes effect at the next start", keys=reload.next_start)
+
+    def _say_descriptors(self) -> None:
+        """How many files and connections may be open, and how many of these clients leave free."""
+        told = self._node.metrics()["node"]
+        most, reserved = told["descriptors_max"], told["descriptors_reserved"]
+        fields = {"descriptors_max": most, "descriptors_reserved": reserved}
+        if reserved < self._config.limits["descriptors_reserved"]:
+            hint = "clients and the log's files share few; ulimit -n 1048576 allows more"
+            self._log.warning("few descriptors", **fields, hint=hint)
+        else:
+            self._log.info("descriptors", **fields)
 
     def _say_what_means_nothing(self) -> None:
         from hubsub.config import unknown_variables

@@ -39,6 +39,13 @@ class Limit:
 LIMITS: tuple[Limit, ...] = (
     Limit("connections_max", 1_000_000, "Open client connections; the descriptor limit may allow fewer.", 1),
     Limit(
+        "descriptors_reserved",
+        2_048,
+        "Descriptors of the process that clients leave free, for the log's files, links and the coordinator; at most "
+        "half of those that are free at its start. `log_open_files_max` counts at most a quarter of it.",
+        reload=False,
+    ),
+    Limit(
         "handshake_ms",
         10_000,
         "Time a connection has to send its first whole command, and a long poll to be asked with its token.",

@@ -54,6 +54,7 @@ impl Edge {
             phoenix_topics: Default::default(),
             keeps_sessions: false,
             pages: Default::default(),
+            descriptors: crate::descriptors::Descriptors::reserve(0),
             started: Instant::now(),
             connections: Default::default(),
             members: Default::default(),

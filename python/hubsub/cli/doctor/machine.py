@@ -64,11 +64,18 @@ def allowed(system: Path = Path("/")) -> Iterator[Finding]:
 
 
 def descriptors(soft: int, hard: int) -> Finding:
-    """How many files and connections this process may have open."""
-    if soft >= 65_536:
-        return Finding("open files", "ok", f"{soft}, up to {hard}")
-    hint = f"about {max(0, soft - 64)} connections fit; ulimit -n 1048576 allows more"
-    return Finding("open files", "note", f"{soft}, up to {hard}", hint)
+    """How many files and connections a node may have open: `hubsub serve` raises the soft limit to the hard one."""
+    from hubsub.config.limits import LIMITS
+
+    wanted = next(limit.default for limit in LIMITS if limit.name == "descriptors_reserved")
+    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    value = f"{soft}, which a node raises to {most}" if soft != hard else most
+    if hard == resource.RLIM_INFINITY or hard >= 65_536:
+        return Finding("open files", "ok", value)
+    reserved = min(wanted, hard // 2)
+    fit = max(0, hard - reserved - 64)
+    hint = f"about {fit} connections fit beside {reserved} that are reserved; ulimit -n 1048576 allows more"
+    return Finding("open files", "note", value, hint)
 
 
 def _overcommit(value: int | None) -> Iterator[Finding]:
