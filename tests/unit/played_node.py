@@ -145,7 +145,10 @@ class PlayedNode:
 
     def metrics(self) -> dict[str, Any]:
         shard = dict.fromkeys(COUNTED, 0) | {"socket_ns_total": 2_000_000_000, "connections": 1}
-        return {"shards": [shard] * 2, "node": {"x_total": 4}}
+        return {
+            "shards": [shard] * 2,
+            "node": {"x_total": 4, "descriptors_max": 1_024, "descriptors_reserved": 24},
+        }
 
 
 class Answer:
