@@ -53,6 +53,28 @@ async def test_a_connection_cut_after_sending_leaves_the_outcome_unknown(server:
             await publishing
 
 
+@pytest.mark.parametrize("what", [5, True, None, 1.5, ["a"], {"a": 1}, object()])
+async def test_what_is_neither_text_nor_bytes_is_refused_and_not_sent(server: FakeServer, what: Any) -> None:
+    name = type(what).__name__
+    async with Client(server.url) as client:
+        for topic, payload in (("room", what), (what, "x")):
+            with pytest.raises(TypeError, match=f"expected str or bytes, got {name}"):
+                await client.publish(topic, payload)
+            with pytest.raises(TypeError, match=name):
+                await client.publish_many([(topic, payload)])
+        with pytest.raises(TypeError, match=name):
+            client.subscribe(what)
+        for payload in ("x", b"x", bytearray(b"x"), memoryview(b"x")):
+            await client.publish("room", payload)  # type: ignore[arg-type]
+
+    def block() -> None:
+        with BlockingClient(server.url) as client, pytest.raises(TypeError, match=f"got {name}"):
+            client.publish("room", what)
+
+    await asyncio.to_thread(block)
+    assert server.log == {b"room": [b"x"] * 4}
+
+
 async def test_publishes_of_a_batch_keep_their_order(server: FakeServer) -> None:
     async with Client(server.url) as client:
         assert await client.publish_many([("room", str(i)) for i in range(3_000)]) == [0] * 3_000

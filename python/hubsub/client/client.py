@@ -68,6 +68,7 @@ class Client:
         Raises:
             NotConnectedError: no server can be reached; the record was not sent.
             TimedOutError: it was sent and not answered; the outcome is unknown.
+            TypeError: topic or payload is neither text nor bytes; nothing was sent.
         """
         return int(await self._once("PUBLISH", _bytes(topic), _bytes(payload)))
 
@@ -299,7 +300,13 @@ class Client:
 
 
 def _bytes(name: Name) -> bytes:
-    return name.encode() if isinstance(name, str) else bytes(name)
+    """Text as UTF-8, bytes as they are; anything else is refused: `bytes(5)` would be five NUL bytes."""
+    if isinstance(name, str):
+        return name.encode()
+    try:
+        return bytes(memoryview(name))
+    except TypeError:
+        raise TypeError(f"expected str or bytes, got {type(name).__name__}: {name!r:.80}") from None
 
 
 def _position(value: Position | str) -> Position:
