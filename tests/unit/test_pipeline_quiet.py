@@ -81,3 +81,36 @@ except subprocess.CalledProcessError:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "it died\nwe too\n")
+
+
+def test_after_a_signal_nothing_is_said_of_what_has_gone() -> None:
+    code = """
+import logging, os, socketserver, subprocess, sys, threading, warnings
+from hubsub.pipeline.quiet import hush, sieved
+
+def say():
+    with sieved(here=True) as stderr:
+        child = subprocess.Popen(["sh", "-c", "echo of Spark >&2"], stderr=stderr)
+    child.wait()
+    logging.error("of the gateway")
+    warnings.warn("of Spark, in this process")
+    worker = threading.Thread(target=lambda: 1 / 0)
+    worker.start()
+    worker.join()
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        socketserver.BaseServer.handle_error(None, None, ("127.0.0.1", 1))
+
+if sys.argv[1] == "hushed":
+    hush()
+say()
+"""
+    said = {
+        how: subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, timeout=60)
+        for how in ("hushed", "loud")
+    }
+    assert all(run.returncode == 0 for run in said.values()), said
+    assert said["hushed"].stderr == ""
+    for what in ("of Spark\n", "of the gateway", "in this process", "ZeroDivisionError"):
+        assert what in said["loud"].stderr

@@ -55,7 +55,10 @@ def running(settings: Settings) -> Iterator[Run]:
     from hubsub.pipeline.run.runner import Ending, Stopped, session
 
     what = "published" if settings.job == "replay" else "scanned"
-    with Progress(settings.once, what=what) as progress, Ending(progress.say) as ending:
+    with (
+        Progress(settings.once, what=what) as progress,
+        Ending(progress.say, quiet=not settings.verbose) as ending,
+    ):
         try:
             if settings.job != "compact":
                 _ask(settings)

@@ -2,15 +2,20 @@
 
 Left out are the lines with which Java and Spark start, the progress of `transformWithState`'s workers, and the trace
 of a worker that wrote on when its reader had enough (`limit`, `show`). Everything else goes through as it came, and
-at once.
+at once, until a signal ends the run: one to all its processes ends Spark too, each of whose parts then tells at length
+that the others are gone.
 """
 
 import atexit
+import logging
 import os
 import re
 import select
+import socketserver
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -33,6 +38,24 @@ _NOISE_HERE = re.compile(
 _TRACE = b"Traceback (most recent call last):"
 _FRAME = re.compile(rb'  File "\S+/pyspark/daemon\.py", line \d+, in \w+')
 _READER_GONE = b"BrokenPipeError: "
+
+
+_hushed = threading.Event()
+"""A signal has come."""
+
+
+def hush() -> None:
+    """Leaves out all that Spark and what speaks to it in this process say from now on."""
+    _hushed.set()
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    threading.excepthook = sys.unraisablehook = _say_nothing
+    # Of Spark's accumulators, which print what they die of.
+    setattr(socketserver.BaseServer, "handle_error", _say_nothing)  # noqa: B010, a method to mypy
+
+
+def _say_nothing(*_: object) -> None:
+    pass
 
 
 class Sieve:
@@ -106,6 +129,8 @@ def _pump(reader: int, here: bool) -> None:
 
 
 def _write(line: bytes) -> None:
+    if _hushed.is_set():
+        return
     with suppress(OSError):  # Nobody listens; Spark must not wait for that.
         os.write(2, line)
 

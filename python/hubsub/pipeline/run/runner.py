@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.offsets import StreamOffset
 from hubsub.pipeline.options import SourceOptions
+from hubsub.pipeline.quiet import hush
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.settings import Settings, interval
@@ -70,12 +71,14 @@ class Ending:
 
     Args:
         say: What is told at once that one was heard.
+        quiet: Whether Spark says nothing more then.
     """
 
-    def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, say: Callable[[str], object] = lambda _: None, *, quiet: bool = False) -> None:
         self.signal: int | None = None
         """The first one that came."""
         self._say = say
+        self._is_quiet = quiet
         self._is_gentle = False
         self._before: dict[int, Any] = {}
 
@@ -107,6 +110,8 @@ class Ending:
     def _hear(self, number: int, _: object) -> None:
         is_first, self.signal = self.signal is None, self.signal or number
         if is_first:
+            if self._is_quiet:
+                hush()
             with contextlib.suppress(
                 Exception
             ):  # Whoever should read it may be gone, or the line before be half said.
