@@ -27,7 +27,10 @@ app = group("Runs several nodes in one terminal; lists, kills and starts them fr
 COLUMNS = ("name", "redis", "http", "link", "pid")
 
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Which cluster, where several run here.")
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Which cluster. Default: the one that was started in this directory."
+    ),
 ]
 Name = Annotated[str, typer.Argument(help="Of the node.", show_default=False)]
 
@@ -116,7 +119,7 @@ async def _run(plan: Plan, own: Path, exit_on_death: bool, as_json: bool) -> int
 
     def on_ready() -> None:
         _print(supervisor.rows(), COLUMNS, as_json)
-        say("ctrl-C stops all; `hubsub cluster ps|kill|start` in another terminal")
+        say("ctrl-C stops all; `hubsub cluster ps|kill|start` in another terminal, in this directory")
 
     async with Control(supervisor, own, plan.directory):
         return await supervisor.run(on_ready)

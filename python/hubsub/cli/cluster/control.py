@@ -1,7 +1,8 @@
 """How another terminal speaks to a running `hubsub cluster up`: a Unix socket that only its user may use.
 
 One request and one answer a connection, each a line of JSON: `{"do": "ps"}`, `{"do": "kill", "name": …, "signal":
-9}`, `{"do": "start", "name": …}`; the answer is `{"data": …, "nodes": […]}` or `{"error": [what, value, hint]}`.
+9}`, `{"do": "start", "name": …}`; the answer is `{"data": …, "started_in": …, "nodes": […]}` or
+`{"error": [what, value, hint]}`.
 The socket is `control` in a directory `hubsub-cluster-…` of the system's temporary directory, made for its user alone.
 """
 
@@ -37,6 +38,7 @@ class Control:
         self._supervisor = supervisor
         self._path = directory / SOCKET
         self._data = data
+        self._started_in = Path.cwd()
 
     async def __aenter__(self) -> "Control":
         self._server = await asyncio.start_unix_server(self._on_ask, self._path, limit=REQUEST_BYTES_MAX)
@@ -77,17 +79,20 @@ class Control:
             return {"error": ["the request is no line of JSON", None, None]}
         except OSError as error:
             return {"error": [f"the signal cannot be sent ({error.strerror})", None, None]}
-        return {"data": str(self._data), "nodes": rows}
+        return {"data": str(self._data), "started_in": str(self._started_in), "nodes": rows}
 
 
 def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Asks the cluster of a data directory, or the only one that runs.
+    """Asks the cluster of a data directory, or that of the working directory.
+
+    That is the one that was started there, or has its data there. Only a list is also given of another one, if it is
+    the only one that runs: what changes a cluster changes none that is not meant.
 
     Raises:
         NotConnectedError: none runs.
         ClientError: several do and none was named, or it refused.
     """
-    path = _find(data)
+    path = _find(data, anywhere=request["do"] == "ps")
     answer = _ask(path, request)
     if answer is None:
         raise NotConnectedError("the cluster has just ended", str(path.parent))
@@ -97,27 +102,37 @@ def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _find(data: Path | None) -> Path:
-    """The socket of the cluster that is meant."""
-    running: dict[Path, str] = {}
+def _find(data: Path | None, anywhere: bool) -> Path:
+    """The socket of the cluster that is meant; without a data directory, of any if it is the only one, or not."""
+    running: dict[Path, dict[str, Any]] = {}
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{SOCKET}")):
         try:
             answer = _ask(path, {"do": "ps"}, PS_S)
         except ClientError:
             continue  # It is halted, or stuck: not the one that is meant, as far as it says.
         if answer is not None:
-            running[path] = answer["data"]
+            running[path] = answer
     hint = "`hubsub cluster up` starts one"
     if data is not None:
-        for path, where in running.items():
-            if Path(where) == data.resolve():
+        for path, answer in running.items():
+            if Path(answer["data"]) == data.resolve():
                 return path
         raise NotConnectedError("no cluster runs on this directory", str(data), hint)
     if not running:
         raise NotConnectedError("no cluster runs here", None, hint)
-    if len(running) > 1:
-        raise ClientError("several clusters run here", ", ".join(running.values()), "--data says which one")
-    return next(iter(running))
+    here = str(Path.cwd())
+    meant = [path for path, answer in running.items() if here in (answer.get("started_in"), answer["data"])]
+    if not meant and anywhere:
+        meant = list(running)
+    if not meant:
+        others = ", ".join(f"--data {answer['data']}" for answer in running.values())
+        raise NotConnectedError(
+            "no cluster was started in this directory", here, f"elsewhere one was: {others}"
+        )
+    if len(meant) > 1:
+        several = ", ".join(running[path]["data"] for path in meant)
+        raise ClientError("several clusters run here", several, "--data says which one")
+    return meant[0]
 
 
 def _ask(path: Path, request: dict[str, Any], within_s: float = ANSWER_S) -> dict[str, Any] | None:

@@ -54,7 +54,8 @@ def chat(
 ) -> None:
     """Starts a cluster of three nodes and a chat page over them, in which people talk.
 
-    Prints where the page and the consoles are. `hubsub cluster ps|kill|start` in another terminal is about its nodes.
+    Prints where the page and the consoles are. `hubsub cluster ps|kill|start` in another terminal, in the same
+    directory, is about its nodes.
     """
     from hubsub.cli.demo.chat import run
 

@@ -101,7 +101,10 @@ class _Chat:
             print_json({"page": self._page.url, "console": console, "nodes": nodes})
         else:
             print(f"chat     {self._page.url}/\nconsole  {console}/", flush=True)
-            say("`hubsub cluster ps|kill|start` in another terminal is about its nodes; ctrl-C ends all")
+            say(
+                "`hubsub cluster ps|kill|start` in another terminal, in this directory, is about its nodes; "
+                "ctrl-C ends all"
+            )
         sys.stdout.flush()
         if self._opens:
             for url in (self._page.url, console):
