@@ -198,11 +198,16 @@ class Core:
         without a publisher get this one."""
 
     def publish_rows(
-        self, ticket: int, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+        self,
+        ticket: int,
+        chunk: bytes,
+        left: Sequence[int] | None,
+        of: Sequence[int] | None,
+        producer: int,
     ) -> None:
-        """Publishes the rows of a chunk, or those of `left` (rising); row n has the number `first` + n,
-        where its class has a log. Answer: how many were there already, and `(n, code, message)` of those
-        that were refused.
+        """Publishes the rows of a chunk, or those of `left`. In a class with a log each room's rows, of
+        those in `of` (None: all), have a gapless sequence of their own. Places rise. Answer: how many
+        were there already, and `(n, code, message)` of those that were refused.
         """
 
     def room(self, ticket: int, room: bytes) -> None:

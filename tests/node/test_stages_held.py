@@ -236,3 +236,26 @@ def test_a_batch_whose_stage_is_lost_is_given_up(needs: Callable[..., None], tmp
         assert (status, answer["rows"]) == (200, 1_000) and answer["published"] < 1_000
         api.stage("b", arrow([("chat:a", "next")]))
         assert api.commit(1, "b") == (200, {"published": 1, "duplicate": False})
+
+
+def test_rows_of_a_room_keep_their_order_although_some_are_refused(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    """Rooms may be made at a rate that refuses most of a chunk; what is refused comes again."""
+    needs("hubsub-core")
+    limits = {"room_creations_per_second_max": 4}
+    rows = [(f"chat:{n % 12}", f"{n:04}") for n in range(1_200)]
+    with home(tmp_path / "data", 2, classes=[DURABLE], limits=limits) as one:
+        api = Api(one.server)
+        assert api.stage("a1", arrow(rows))[0] == 200
+
+        def is_published() -> bool:
+            status, answer = api.commit(0, "a1")
+            assert status == 200 or answer["code"] == "room_creation_rate", answer
+            return status == 200
+
+        until(is_published, "all rows")
+        for room in range(12):
+            assert api.payloads(f"chat:{room}") == [
+                payload for topic, payload in rows if topic == f"chat:{room}"
+            ]

@@ -133,19 +133,24 @@ class FakeRooms:
         return results
 
     async def publish_rows(
-        self, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+        self, chunk: bytes, left: Sequence[int] | None, of: Sequence[int] | None, producer: int
     ) -> PublishedRows:
         dies = self._call()
         again, refused = 0, []
         rows: Mapping[int, str] = dict(enumerate(json.loads(chunk)))
-        taken = [(place, row) for place, row in rows.items() if left is None or place in left]
+        numbered = [(place, row) for place, row in rows.items() if of is None or place in of]
+        numbers = {
+            place: sum(other[0] == row[0] for before, other in numbered if before <= place)
+            for place, row in numbered
+        }
+        taken = [(place, row) for place, row in numbered if left is None or place in left]
         # Hubs of other shards are a little ahead or behind when the node is killed.
         reach = {row[0]: self.dice.randint(0, len(taken)) for _, row in taken}
         for n, (place, row) in enumerate(taken):
             hub = row[0]
             if dies and n >= reach[hub]:
                 continue
-            code = self._keep(hub, producer, first + place, row)
+            code = self._keep(hub, producer, numbers[place], row)
             if code == "again":
                 again += 1
             elif code is not None:
@@ -162,6 +167,8 @@ class FakeRooms:
             if number in known:
                 return "again" if known[number] == row else "sequence_reused"
             return "sequence_too_old" if number < min(known) else "sequence_passed"
+        if number != max(known, default=0) + 1:
+            return "sequence_ahead"
         if self.dice.random() < self.refuses.get(hub, 0):
             return self.dice.choice(["disk_full", "disk_full", "room_creation_rate"])
         records.append((producer, number, row))

@@ -46,15 +46,17 @@ def test_a_plan_follows_from_what_the_last_record_says() -> None:
 
 def test_a_move_ends_behind_its_last_chunk() -> None:
     second = MOVE.after(2, [])
-    assert (second.attempt, second.chunk, second.next, second.is_done) == (0, 1, 1, False)
+    assert (second.attempt, second.chunk, second.turn, second.is_done) == (0, 1, 0, False)
     assert second.after(1, []).is_done
 
 
-def test_a_row_has_another_number_only_if_it_was_never_stored_under_its_own() -> None:
-    passed = MOVE.after(2, [(0, "disk_full"), (1, "sequence_too_old")])
-    assert (passed.left, passed.next, passed.chunk) == ((0, 1), 3, 0)
-    unknown = MOVE.after(2, [(0, "log_failed"), (1, "sequence_passed")])
-    assert (unknown.left, unknown.next, unknown.chunk) == ((0, 1), 1, 0)
+def test_rows_are_numbered_anew_only_if_they_were_never_stored_under_their_numbers() -> None:
+    passed = MOVE.after(3, [(1, "disk_full"), (2, "sequence_ahead")])
+    assert (passed.left, passed.of, passed.turn, passed.chunk) == ((1, 2), (1, 2), 1, 0)
+    stored = passed.after(3, [(2, "log_failed")])
+    assert (stored.left, stored.of, stored.turn, stored.chunk) == ((2,), (1, 2), 1, 0)
+    unknown = MOVE.after(2, [(0, "log_failed"), (1, "sequence_ahead")])
+    assert (unknown.left, unknown.of, unknown.turn, unknown.chunk) == ((0, 1), None, 0, 0)
 
 
 def test_records_read_back_as_what_they_were_written_from() -> None:
@@ -81,7 +83,8 @@ def test_chunks_have_producers_of_their_own() -> None:
     other = Move(batch=5, commit=(2, 2), attempts=())
     second = MOVE.after(2, [])
     assert len({m.producer("q") for m in (MOVE, second, other)} | {MOVE.producer("r")}) == 4
-    assert MOVE.after(2, [(0, "disk_full")]).producer("q") == MOVE.producer("q")
+    assert MOVE.after(2, [(0, "log_failed")]).producer("q") == MOVE.producer("q")
+    assert MOVE.after(2, [(0, "disk_full")]).producer("q") != MOVE.producer("q")
 
 
 def test_space_is_bounded_behind_the_oldest_batch_that_is_moved() -> None:

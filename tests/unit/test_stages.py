@@ -59,7 +59,7 @@ def test_each_row_of_each_batch_is_published_once_whatever_is_killed_or_repeated
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32))
-def test_rows_of_one_stage_keep_their_order_in_each_hub_when_nothing_is_refused(seed: int) -> None:
+def test_rows_of_one_stage_keep_their_order_in_each_room_whatever_is_refused_or_killed(seed: int) -> None:
     dice = random.Random(seed)
     rooms = FakeRooms(dice)
     rows = [f"{dice.choice('xy')}{n:03}" for n in range(40)]
@@ -68,6 +68,7 @@ def test_rows_of_one_stage_keep_their_order_in_each_hub_when_nothing_is_refused(
         driver = Driver(rooms, dice)
         await driver.on_node.stage("q", "a", None, pieces(rows, 7))
         rooms.calls_left = dice.randint(1, 12)
+        rooms.refuses = {hub: dice.choice([0, 0.3]) for hub in "xy"}
         assert await driver.commit(0, ["a"]) or rooms.hubs == {}
 
     asyncio.run(play())

@@ -437,13 +437,6 @@ impl Node {
         (classes.get(class).name.clone(), hub)
     }
 
-    /// Whether the records of a topic are kept in a log.
-    #[must_use]
-    pub fn is_logged(&self, topic: &[u8]) -> bool {
-        let classes = self.classes.get();
-        classes.get(classes.class_of_room(&classes.room(topic))).durability.is_logged()
-    }
-
     /// A hub is archived up to this offset, which is not: retention need not wait for what is before it.
     pub fn log_archived(&self, hub: HubId, offset: u64) {
         if let Some(log) = &self.log {

@@ -118,20 +118,19 @@ impl Core {
         RowReader::new(self.classes(), topic_bytes_max, topic, publisher)
     }
 
-    #[pyo3(signature = (ticket, chunk, left, producer, first))]
+    #[pyo3(signature = (ticket, chunk, left, of, producer))]
     fn publish_rows(
         &self,
         py: Python<'_>,
         ticket: u64,
         chunk: &[u8],
         left: Option<Vec<u32>>,
+        of: Option<Vec<u32>>,
         producer: u64,
-        first: u64,
     ) -> PyResult<()> {
-        let node = self.started()?;
-        let (numbers, items) = py.detach(|| {
-            rows::items(chunk, left.as_deref(), (producer, first), |topic| node.is_logged(topic))
-        })?;
+        let classes = self.classes();
+        let (numbers, items) =
+            py.detach(|| rows::items(chunk, (left.as_deref(), of.as_deref()), producer, &classes))?;
         // What rows may say was checked when they were staged; statistics the node alone writes.
         self.request_as(ticket, Wanted::Rows(numbers), Call::Publish(items), true)
     }

@@ -2,12 +2,14 @@
 
 use hubsub_log::arrow::rows::{Row, RowChunk, RowError, RowReader as Reader, rows};
 use hubsub_node::mail::Item;
-use hubsub_route::Producer;
+use hubsub_route::{GAPLESS, Producer};
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, ErrorCode, ProducerId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use siphasher::sip::SipHasher13;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -91,29 +93,48 @@ fn is_statistic(topic: &[u8]) -> bool {
     topic.len() > STATISTICS.len() && topic.starts_with(STATISTICS)
 }
 
-/// The rows of a chunk as records, and their numbers in it: all of them, or those of `left`.
+/// The rows of a chunk as records, and their places in it: all of them, or those of `left`.
 ///
-/// Row n has the producer's number `numbers.1 + n`, where its class keeps a log.
+/// In a class with a log the rows of `of` (all where there is none) that are for one room have a gapless sequence, by a
+/// producer of that room: so they keep their order, whatever is refused and sent again.
 pub fn items(
     chunk: &[u8],
-    left: Option<&[u32]>,
-    (producer, first): (u64, u64),
-    is_logged: impl Fn(&[u8]) -> bool,
+    (left, of): (Option<&[u32]>, Option<&[u32]>),
+    producer: u64,
+    classes: &ClassTable,
 ) -> PyResult<(Vec<u32>, Vec<Item>)> {
     let rows = rows(chunk).ok_or_else(|| PyValueError::new_err("no chunk of rows"))?;
-    let taken = (0u32..).zip(&rows).filter(|(n, _)| left.is_none_or(|left| left.binary_search(n).is_ok()));
-    let items = taken.map(|(n, row)| {
+    let has = |places: Option<&[u32]>, n: u32| places.is_none_or(|places| places.binary_search(&n).is_ok());
+    let mut counts: HashMap<ProducerId, u64> = HashMap::new();
+    let mut taken = (Vec::new(), Vec::new());
+    for (n, row) in (0u32..).zip(&rows).filter(|(n, _)| has(of, *n)) {
+        let room = classes.room(row.topic);
+        let is_logged = classes.get(classes.class_of_room(&room)).durability.is_logged();
+        let numbered = is_logged.then(|| {
+            let id = producer_of_room(producer, &room);
+            let count = counts.entry(id).or_default();
+            *count += 1;
+            Producer { id, sequence: GAPLESS + *count }
+        });
+        if !has(left, n) {
+            continue;
+        }
         let headers: Vec<(Box<str>, Box<str>)> =
             row.headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let sequence = first + u64::from(n);
-        let item = Item {
+        taken.0.push(n);
+        taken.1.push(Item {
             topic: row.topic.to_vec(),
             payload: row.payload.to_vec(),
             headers: (!headers.is_empty()).then(|| headers.into()),
             publisher: row.publisher.to_owned(),
-            producer: is_logged(row.topic).then_some(Producer { id: ProducerId(producer), sequence }),
-        };
-        (n, item)
-    });
-    Ok(items.unzip())
+            producer: numbered,
+        });
+    }
+    Ok(taken)
+}
+
+/// Who numbers the rows of one room, of a chunk of that producer: the same in each process. The highest bit is set, as in
+/// the numbers of named producers.
+fn producer_of_room(producer: u64, room: &[u8]) -> ProducerId {
+    ProducerId(SipHasher13::new_with_keys(producer, 0).hash(room) | 1 << 63)
 }

@@ -70,7 +70,7 @@ pub use hubread::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use pages::Pages;
-pub use producers::{Producer, Producers, Window};
+pub use producers::{GAPLESS, Producer, Producers, Window};
 pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
 pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};

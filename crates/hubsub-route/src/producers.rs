@@ -13,6 +13,9 @@
 //! - with the log damaged within the window: nobody can tell new from old (`Quarantined`);
 //! - of a producer without any record in the window: it is new, as a producer's first is.
 //!
+//! A *gapless* sequence counts 1, 2, 3, … above [`GAPLESS`]: a number is kept only directly after the one before it, so
+//! that what is sent without waiting for answers keeps its order although one of it is refused (`SequenceAhead`).
+//!
 //! Invariant: the window is a function of the log: the producers' records among those that
 //! the last `records` offsets and the last `bytes` bytes of the hub's log both reach. So
 //! the end of a log, read from anywhere before that, gives the same window as the hub had
@@ -28,6 +31,9 @@ use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
 use std::collections::VecDeque;
+
+/// Gapless sequences count from here: the first number is one above. Those from 2^63 on are relays' own, with gaps.
+pub const GAPLESS: u64 = 1 << 62;
 
 /// Who numbered a record before it had an offset, and that number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -123,9 +129,9 @@ impl Producers {
         if self.places.front().is_some_and(|place| place.producer == NOBODY) {
             return Err(ErrorCode::Quarantined);
         }
-        let Some(known) = self.known.get(&id) else { return Ok(None) };
-        if known.back().is_some_and(|last| sequence > last.sequence) {
-            return Ok(None);
+        let Some(known) = self.known.get(&id) else { return may_follow(GAPLESS, sequence).map(|()| None) };
+        if let Some(last) = known.back().filter(|last| sequence > last.sequence) {
+            return may_follow(last.sequence, sequence).map(|()| None);
         }
         match known.binary_search_by_key(&sequence, |known| known.sequence) {
             Ok(at) if known[at].digest == self.digest(record) => Ok(Some(known[at])),
@@ -192,6 +198,12 @@ impl Producers {
     fn digest(&self, record: &Record) -> u64 {
         self.digests.hash_one((record.namespace, record.topic(), record.payload(), &record.headers))
     }
+}
+
+/// Whether a number may come next after the last one that is known.
+fn may_follow(last: u64, sequence: u64) -> Result<(), ErrorCode> {
+    let is_gapless = sequence >> 62 == GAPLESS >> 62;
+    if is_gapless && sequence != last + 1 { Err(ErrorCode::SequenceAhead) } else { Ok(()) }
 }
 
 /// Gives memory back of what was much longer.

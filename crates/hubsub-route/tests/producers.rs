@@ -4,9 +4,9 @@
 use hubsub_route::producers::{Producers, Window, log_bytes_of};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
-    Answer, Ask, Asker, Broker, CloseReason, Delivery, Draft, HubLogRead, HubSeed, Hubs, LogRead, Msg,
-    Namespace, Now, Outcome, Producer, Published, Publisher, Recalled, Record, RecordView, Settings, Sink,
-    Ticket, Via,
+    Answer, Ask, Asker, Broker, CloseReason, Delivery, Draft, GAPLESS, HubLogRead, HubSeed, Hubs, LogRead,
+    Msg, Namespace, Now, Outcome, Producer, Published, Publisher, Recalled, Record, RecordView, Settings,
+    Sink, Ticket, Via,
 };
 use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, OnGap, OnSlow, Position,
@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex};
 
 const NOW: Now = Now { mono_ms: 1, wall_us: 1 };
 const HUB: HubId = HubId(1);
+/// Of the random producers, the one whose sequences have no gaps.
+const GAPLESS_PRODUCER: u64 = 3;
 
 /// Marks a deletion in the log; nobody publishes there.
 const DELETION: Namespace = Namespace::Shard;
@@ -186,9 +188,13 @@ impl Net {
         let own = |at: &usize| log[*at].producer().is_some_and(|p| p.id == producer.id);
         let known: Vec<usize> = (self.window_start()..log.len()).filter(own).collect();
         let sequence = |at: &usize| log[*at].producer().map_or(0, |p| p.sequence);
-        let (Some(first), Some(last)) = (known.first(), known.last()) else { return Ok(None) };
+        let is_gapless = (GAPLESS..2 * GAPLESS).contains(&producer.sequence);
+        let skips = |last: u64| is_gapless && producer.sequence != last + 1;
+        let (Some(first), Some(last)) = (known.first(), known.last()) else {
+            return if skips(GAPLESS) { Err(ErrorCode::SequenceAhead) } else { Ok(None) };
+        };
         if producer.sequence > sequence(last) {
-            return Ok(None);
+            return if skips(sequence(last)) { Err(ErrorCode::SequenceAhead) } else { Ok(None) };
         }
         match known.iter().find(|at| sequence(at) == producer.sequence) {
             Some(&at) if log[at].topic() == topic.as_bytes() && log[at].payload() == payload => Ok(Some(at)),
@@ -357,6 +363,7 @@ proptest! {
                     let last = last.entry(producer).or_default();
                     let sequence = last.saturating_add_signed(step).max(1);
                     *last = sequence.max(*last);
+                    let sequence = if producer == GAPLESS_PRODUCER { GAPLESS + sequence } else { sequence };
                     let producer = Producer { id: ProducerId(producer), sequence };
                     let topic = if bytes % 2 == 0 { "a" } else { "b" };
                     sends.push((producer, topic, vec![bytes as u8; bytes]));
@@ -431,6 +438,41 @@ fn each_way_to_come_too_late_has_its_own_error() {
     net.publish(0, "b", b"x", numbered(30));
     let reused = Err(ErrorCode::SequenceReused);
     assert_eq!([net.world.outcomes[&(net.slots - 1)], net.world.outcomes[&net.slots]], [reused, reused]);
+}
+
+#[test]
+fn a_gapless_number_is_stored_only_directly_after_the_one_before_it() {
+    let mut net = Net::new(Window { records: 3, bytes: u64::MAX });
+    let publish = |net: &mut Net, number, payload: &[u8]| {
+        net.publish(0, "a", payload, numbered(GAPLESS + number));
+        net.log(1);
+        net.world.outcomes[&net.slots]
+    };
+    assert_eq!(publish(&mut net, 2, b"2"), Err(ErrorCode::SequenceAhead), "of a producer that nobody knows");
+    net.world.refuses = Some(ErrorCode::DiskFull);
+    assert_eq!(publish(&mut net, 1, b"1"), Err(ErrorCode::DiskFull));
+    net.world.refuses = None;
+    assert_eq!(publish(&mut net, 2, b"2"), Err(ErrorCode::SequenceAhead), "the one before was refused");
+    assert_eq!(publish(&mut net, 1, b"1").map(|done| done.is_duplicate), Ok(false));
+    assert_eq!(publish(&mut net, 3, b"3"), Err(ErrorCode::SequenceAhead));
+    assert_eq!(publish(&mut net, 2, b"2").map(|done| done.position.seq), Ok(Seq(2)));
+    assert_eq!(publish(&mut net, 1, b"1").map(|done| done.is_duplicate), Ok(true));
+    assert_eq!(publish(&mut net, 2, b"other"), Err(ErrorCode::SequenceReused));
+    for _ in 0..3 {
+        net.publish(1, "a", b"of nobody", None);
+        net.log(1);
+    }
+    assert_eq!(publish(&mut net, 3, b"3"), Err(ErrorCode::SequenceAhead), "the producer left the window");
+}
+
+#[test]
+fn numbers_below_and_above_the_gapless_ones_may_have_gaps() {
+    let mut net = Net::new(Window::default());
+    for sequence in [1, GAPLESS - 1, 2 * GAPLESS, 2 * GAPLESS + 5] {
+        net.publish(0, "a", b"x", numbered(sequence));
+        net.log(1);
+        assert!(net.world.outcomes[&net.slots].is_ok(), "{sequence}");
+    }
 }
 
 #[test]

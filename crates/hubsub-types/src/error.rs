@@ -40,6 +40,8 @@ pub enum ErrorCode {
     SequencePassed,
     /// The sequence was another record before.
     SequenceReused,
+    /// A number of a gapless sequence came before the one that it follows: never stored.
+    SequenceAhead,
     /// Records that are asked for were removed, or lost and given up.
     OffsetsLost,
     /// The offset is behind what is committed.
@@ -89,6 +91,7 @@ impl ErrorCode {
         ErrorCode::SequenceTooOld,
         ErrorCode::SequencePassed,
         ErrorCode::SequenceReused,
+        ErrorCode::SequenceAhead,
         ErrorCode::OffsetsLost,
         ErrorCode::OffsetUnknown,
         ErrorCode::TooManyStreams,
@@ -185,6 +188,11 @@ impl ErrorCode {
             ErrorCode::SequenceReused => {
                 ("sequence_reused", "ERR the sequence was another message, this one was not stored", false)
             }
+            ErrorCode::SequenceAhead => (
+                "sequence_ahead",
+                "ERR the sequence before it is not stored, and neither was the message",
+                true,
+            ),
             ErrorCode::OffsetsLost => ("offsets_lost", "ERR records are not there any more", false),
             ErrorCode::OffsetUnknown => ("offset_unknown", "ERR the offset is not committed", false),
             ErrorCode::TooManyStreams => {

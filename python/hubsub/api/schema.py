@@ -122,7 +122,7 @@ class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
             int,
             Meta(
                 ge=1,
-                le=2**63 - 1,
+                le=2**62,
                 description="The producer's own number for it, rising; with the same one it is kept once.",
             ),
         ]

@@ -49,8 +49,8 @@ from hubsub.errors import (
 )
 from hubsub.node import HistoryRow, Node
 
-LATE = ("sequence_passed", "sequence_too_old")
-"""What a row meets that was refused before a later one was stored; it goes again, under another number."""
+LATE = ("sequence_passed", "sequence_too_old", "sequence_ahead")
+"""What a row meets because of another row of its room: it goes again, and holds no batch by itself."""
 
 LED_S, LED_S_MAX = 0.1, 5.0
 """Before it is asked again whether a node of a cluster leads its queries' hubs: doubled each time."""
@@ -250,7 +250,7 @@ class Batches:
             await self._rooms.note(query, progress_record(move))
         row = await self._next(query, move)
         while row is not None:
-            done = await self._node.publish_rows(row.payload, move.left, move.producer(query), move.next)
+            done = await self._node.publish_rows(row.payload, move.left, move.of, move.producer(query))
             before = move
             move = move.after(
                 int(row.headers["rows"]), [(place, failed.code) for place, failed in done.refused]

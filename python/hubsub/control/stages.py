@@ -4,9 +4,9 @@ A batch is committed by one record that names its stages. Its rows are then move
 chunk; after each a record says how far that is. The latest record of a query is all that is
 known of it, and `Latest` is what it says. docs/protocol/stages.md has the whole.
 
-Invariants: batches rise. A chunk is a producer; its rows have numbers from `Move.next` on, by
-their places, and no other row of it ever has those. A row gets another number only when it is
-known that it was never stored under the one it had.
+Invariants: batches rise. A chunk is numbered room by room, without gaps, so a hub stores a row only
+after those of its room before it: the rows of a room keep their order. Rows get other numbers only
+when it is known that they were never stored under those they had.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from hubsub.errors import BatchPassedError
 from hubsub.names import producer_id
 
-NEVER_STORED = ("sequence_passed", "sequence_too_old", "disk_full")
+NEVER_STORED = ("sequence_passed", "sequence_too_old", "sequence_ahead", "disk_full")
 """Refusals that come only when the row is not in its hub's log under this number.
 
 A hub that knows a later number of the same chunk and not this one would know it, had it been stored:
@@ -51,8 +51,10 @@ class Move:
     """Which of its chunks; those before are published."""
     left: tuple[int, ...] | None = None
     """What of it is not published yet, by place; None: all."""
-    next: int = 1
-    """Number of the chunk's first row."""
+    turn: int = 0
+    """How often the chunk's rows were numbered anew."""
+    of: tuple[int, ...] | None = None
+    """What was numbered then, by place; None: all."""
     published: int = 0
     """Rows that are known to be; those of one chunk may be beyond what a record says."""
     is_whole: bool = False
@@ -67,9 +69,9 @@ class Move:
         return self.attempt == len(self.attempts)
 
     def producer(self, query: str) -> int:
-        """Who numbers the chunk's rows: another one for each chunk of each commit there ever is."""
+        """Who numbers the chunk's rows: another one for each chunk of each commit, and each time they are numbered."""
         epoch, seq = self.commit
-        return producer_id(f"{query}/{epoch}-{seq}/{self.attempt}/{self.chunk}")
+        return producer_id(f"{query}/{epoch}-{seq}/{self.attempt}/{self.chunk}/{self.turn}")
 
     def begun(self) -> "Move":
         """At the first chunk that there is."""
@@ -89,10 +91,10 @@ class Move:
         sent = rows if self.left is None else len(self.left)
         move = replace(self, published=self.published + sent - len(open_rows))
         if not open_rows:
-            return replace(move, chunk=self.chunk + 1, left=None, next=1).begun()
+            return replace(move, chunk=self.chunk + 1, left=None, turn=0, of=None).begun()
         left = tuple(row for row, _ in open_rows)
         if all(code in NEVER_STORED for _, code in open_rows):
-            return replace(move, left=left, next=self.next + rows)
+            return replace(move, left=left, turn=self.turn + 1, of=left)
         # Of some it is not known: they come again under the number that they have.
         return replace(move, left=left)
 
@@ -158,7 +160,8 @@ def progress_record(move: Move) -> dict[str, Any]:
         "commit": list(move.commit),
         "at": [move.attempt, move.chunk],
         "left": None if move.left is None else list(move.left),
-        "next": move.next,
+        "turn": move.turn,
+        "of": None if move.of is None else list(move.of),
         "published": move.published,
     }
     if move.is_whole:
@@ -189,13 +192,14 @@ def committed(record: Mapping[str, Any], position: Position) -> Move:
 def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
     """The same, as far as a progress record says."""
     attempt, chunk = record["at"]
-    left = record["left"]
+    left, of = record["left"], record.get("of")
     return replace(
         of_commit,
         attempt=attempt,
         chunk=chunk,
         left=None if left is None else tuple(left),
-        next=record["next"],
+        turn=record.get("turn", 0),
+        of=None if of is None else tuple(of),
         published=record["published"],
         is_whole="attempts" in record,
     )

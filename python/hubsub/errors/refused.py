@@ -143,6 +143,14 @@ class SequenceReusedError(Refused):
     words = "the sequence was another message, this one was not stored"
 
 
+class SequenceAheadError(Refused):
+    code = "sequence_ahead"
+    status = 409
+    resp = "ERR the sequence before it is not stored, and neither was the message"
+    words = "the sequence before it is not stored, and neither was the message"
+    retryable = True
+
+
 class OffsetsLostError(Refused):
     """Records that a reader of a hub's log needs are gone.
 

@@ -34,17 +34,17 @@ class Rooms(Life):
         return [Published(*a) if len(a) == 4 else Failed(*a) for a in answers]
 
     async def publish_rows(
-        self, chunk: bytes, left: Sequence[int] | None, producer: int, first: int
+        self, chunk: bytes, left: Sequence[int] | None, of: Sequence[int] | None, producer: int
     ) -> PublishedRows:
-        """Publishes the rows of a chunk of `RowReader`, or those of `left`.
+        """Publishes the rows of a chunk of `RowReader`, or those of `left`; in a class with a log each room's in order.
 
         Args:
             chunk: As `RowReader` gave it.
-            left: Places in the chunk, rising; None for all.
-            producer: Who numbers them, of `hubsub.names.producer_id`.
-            first: Number of the chunk's first row; the others follow by their places.
+            left: Places in the chunk, rising; None for all of `of`.
+            of: Places of the rows that this producer numbers, rising, room by room; None for all of the chunk.
+            producer: Who numbers them, of `hubsub.names.producer_id`. The same one has the same `of`.
         """
-        again, refused = await self._ask(self._core.publish_rows, chunk, left, producer, first)
+        again, refused = await self._ask(self._core.publish_rows, chunk, left, of, producer)
         return PublishedRows(again, [(row, Failed(code, message)) for row, code, message in refused])
 
     def row_reader(self, topic: bytes | None, publisher: str) -> _native.RowReader:
