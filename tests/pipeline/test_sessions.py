@@ -191,8 +191,23 @@ def test_a_session_opens_and_ends_by_the_rules(by_rule: dict[str, list[tuple[Any
 
 def test_a_session_that_may_go_on_is_open_at_the_time_given(spark: SparkSession) -> None:
     log = [did("join", 0), did("message", 5)]
-    assert of(spark, log, now=at(35)) == [(0, None, 1, "join", "open")]
-    assert of(spark, log, now=at(36)) == [(0, 35, 1, "join", "timeout")]
+    assert of(spark, log, now=at(34.999)) == [(0, None, 1, "join", "open")]
+    assert of(spark, log, now=at(35)) == [(0, 35, 1, "join", "timeout")]
+
+
+@pytest.mark.parametrize(("behind_us", "given"), [(0, 1), (1, 0), (999, 0), (1_000, 0), (-1, 1)])
+def test_a_stream_gives_a_session_once_the_watermark_is_at_its_end(
+    spark: SparkSession, tmp_path: Path, behind_us: int, given: int
+) -> None:
+    """As `sessions` does for the watermark's time as now."""
+    log = [did("join", 0), did("leave", 90, room="elsewhere")]  # That leave opens and ends nothing.
+    log[0]["ts"] = (at(60 - 30) + timedelta(microseconds=behind_us)).isoformat()
+    rows = records(log)
+    out = streamed(read(stream(spark, [rows], tmp_path / "in")), TIMEOUT, "30 minutes")
+    found = drained(out, tmp_path / "checkpoint")
+    assert [row["closed_by"] for row in found] == ["timeout"] * given
+    (batch,) = sessions(read(frame(spark, rows)), TIMEOUT, now=at(60)).collect()
+    assert batch.closed_by == ("timeout" if given else "open")
 
 
 def test_an_epoch_that_is_smaller_but_later_comes_after(spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.plot import COLUMNS_MAX, OTHERS, ROOMS, _name, columns, draw, series
 from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.replaying import Replay
-from hubsub.pipeline.run.runner import Ending, Stopped
+from hubsub.pipeline.run.runner import PARTITIONS, Ending, Stopped, _conf
 from hubsub.pipeline.run.settings import Settings, interval, span
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
@@ -381,3 +381,21 @@ def test_a_signal_is_noted_though_nobody_takes_what_is_said() -> None:
 def test_a_table_shows_the_columns_that_a_terminal_has_room_for() -> None:
     widths = [30, 8, 8, 19]
     assert [_fitting(widths, width) for width in (200, 71, 70, 50, 20, 0)] == [4, 4, 3, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "partitions"),
+    [
+        ("spark://host:7077", {}, "16"),
+        ("spark://host:7077", {"spark.cores.max": "6"}, "6"),
+        ("yarn", {"spark.executor.instances": "3", "spark.executor.cores": "4"}, "12"),
+        ("sc://host", {}, "16"),
+        ("spark://host:7077", {PARTITIONS: "200"}, "200"),
+        ("local[3]", {}, None),  # `session.connect` knows the cores of this machine.
+    ],
+)
+def test_a_job_shuffles_into_as_many_parts_as_tasks_run_at_once(
+    tmp_path: Path, master: str, conf: dict[str, str], partitions: str | None
+) -> None:
+    settings = Settings(job="sessions", master=master, conf=conf)
+    assert _conf(settings, tmp_path).get(PARTITIONS) == partitions

@@ -36,6 +36,10 @@ COLUMNS = (
 )
 """All columns, in the order that the node gives them in."""
 
+CAUGHT_UP = "caught_up"
+"""One more column, which the reader adds where it is asked for: whether the record's batch, or one before it, reaches
+the end that the log had when the query was started."""
+
 Start = Literal["earliest", "latest"] | Mapping[str, int]
 """Where to begin or end: a word for all hubs, or an offset by hub id or name (-2 earliest, -1 latest)."""
 
@@ -232,7 +236,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _columns(text: str) -> tuple[str, ...]:
     names = _names(text)
     for name in names:
-        if name not in COLUMNS:
+        if name not in (*COLUMNS, CAUGHT_UP):
             close = get_close_matches(name, COLUMNS, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COLUMNS)}"
             raise _Bad(f"names no column of records ({name})", hint)

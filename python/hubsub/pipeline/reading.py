@@ -32,6 +32,8 @@ class Part(InputPartition):
 
     log: str
     ranges: tuple[Range, ...]
+    caught_up: bool = True
+    """Of a stream: the batch reaches the end that the log had when the query was started."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Reading:
                 compression=self.options.compression,
                 retry_s=self.options.access.retry_s,
                 fail_on_data_loss=self.options.fail_on_data_loss,
+                caught_up=part.caught_up,
             )
             for range_ in part.ranges:
                 yield from records.read(range_)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hubsub.errors import HubSubError, OffsetsLostError, PipelineError, StreamBrokenError
-from hubsub.pipeline.options import canonical
+from hubsub.pipeline.options import CAUGHT_UP, canonical
 from hubsub.pipeline.packing import Range
 from hubsub.pipeline.schema import arrow_schema
 from hubsub.pipeline.selection import Selection
@@ -34,6 +34,7 @@ class Records:
         compression: Of the stream.
         retry_s: How long to go on without progress.
         fail_on_data_loss: Whether offsets that are gone are an error; else they are left out and logged.
+        caught_up: Value of that column.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Records:
         compression: str,
         retry_s: float,
         fail_on_data_loss: bool,
+        caught_up: bool = True,
     ) -> None:
         self._wire = wire
         self._rooms = selection.rooms_here
@@ -53,6 +55,7 @@ class Records:
         self._columns = columns
         self._retry_s = retry_s
         self._fail_on_data_loss = fail_on_data_loss
+        self._caught_up = pa.scalar(caught_up)
         # The offset tells where to go on; it is 8 bytes a record.
         asked = canonical({*columns, "offset"} | ({"room"} if self._rooms is not None else set()))
         self._params: Params = [
@@ -109,7 +112,8 @@ class Records:
             batch = batch.filter(pc.is_in(batch.column("room"), value_set=rooms))
         arrays = []
         for field in self._schema:
-            array = batch.column(field.name)
+            is_ours = field.name == CAUGHT_UP
+            array = pa.repeat(self._caught_up, batch.num_rows) if is_ours else batch.column(field.name)
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from hubsub.pipeline.options import NAMES, SINK_NAMES
+from hubsub.pipeline.options import CAUGHT_UP, NAMES, SINK_NAMES
+from hubsub.pipeline.options import COLUMNS as RECORD_COLUMNS
 from hubsub.pipeline.schema import spark_schema
 from hubsub.pipeline.sink import COLUMNS
 
@@ -80,6 +81,8 @@ COLUMN_DOCS = {
     "device": "Device, where the room's class has a `device` template that finds one in the topic; else null.",
     "headers": "Headers by name.",
     "payload": "The bytes as they were published.",
+    CAUGHT_UP: "Only where the option `columns` names it. Of a stream: whether its batches have reached the end that "
+    "the log had when the query was started; false for the backlog before that. Of a batch: true.",
 }
 
 
@@ -102,7 +105,7 @@ def page() -> str:
         "| --- | --- | --- |",
         *(
             f"| `{f.name}` | `{f.dataType.simpleString()}` | {COLUMN_DOCS[f.name]} |"
-            for f in spark_schema().fields
+            for f in spark_schema((*RECORD_COLUMNS, CAUGHT_UP)).fields
         ),
         "",
         "## Options of the sink",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from hubsub.errors import OptionError
-from hubsub.pipeline.options import COLUMNS
+from hubsub.pipeline.options import CAUGHT_UP, COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +39,9 @@ _TYPES: dict[str, DataType] = {
     "device": StringType(),
     "headers": MapType(StringType(), StringType()),
     "payload": BinaryType(),
+    CAUGHT_UP: BooleanType(),
 }
-assert tuple(_TYPES) == COLUMNS
+assert tuple(_TYPES) == (*COLUMNS, CAUGHT_UP)
 
 
 def spark_schema(columns: Iterable[str] = COLUMNS) -> StructType:
@@ -58,6 +60,7 @@ def arrow_schema(columns: Iterable[str] = COLUMNS) -> "pa.Schema":
         "timestamp": pa.timestamp("us", tz="UTC"),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
         "binary": pa.binary(),
+        "boolean": pa.bool_(),
     }
     return pa.schema([(name, types[_TYPES[name].simpleString()]) for name in columns])
 

@@ -91,7 +91,8 @@ class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, until = StreamOffset.decode(start), StreamOffset.decode(end)
         parts = pack(self._plan.ranges(begin, until), cores(), self._options.min_partitions)
-        return [Part(until.log, part) for part in parts]
+        caught_up = self._plan.has_caught_up(until)
+        return [Part(until.log, part, caught_up) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         assert isinstance(partition, Part), "partitions() makes no others"
@@ -120,6 +121,8 @@ class _Planner:
         """Hubs that are no more, and of which that was said."""
         self._target: dict[int, int] | None = None
         """Where AvailableNow ends."""
+        self._goal: dict[int, int] | None = None
+        """The end of each hub when this process first planned; empty once all are reached."""
         self._polled = 0.0
         self._quiet = False
         """The last question brought nothing new."""
@@ -216,6 +219,21 @@ class _Planner:
                 size = int(known.row_bytes * (until - first))
                 ranges.append(Range(hub=hub, first=first, end=until, bytes=size, servers=known.servers))
         return ranges
+
+    def has_caught_up(self, end: StreamOffset) -> bool:
+        """Whether a batch that ends there, or one before it, reaches the ends that hubs had at the first planning."""
+        listing = self._listing if self._listing is not None else self._ask(end.hubs)
+        if self._goal is None:
+            self._goal = {hub: self._end(listing, hub) for hub in listing.hubs}
+        # What is gone, or was lost at a hub's end, is not waited for.
+        ahead = {
+            hub: goal
+            for hub, goal in self._goal.items()
+            if hub in listing.hubs
+            and end.hubs.get(hub, listing.hubs[hub].earliest) < min(goal, listing.hubs[hub].end)
+        }
+        self._goal = ahead
+        return not ahead
 
     def report(self, end: StreamOffset) -> None:
         """Tells the node how far the query is, if that is news, or was told long ago.

@@ -13,8 +13,9 @@ from hubsub.pipeline.archive import Archive, open_table
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.devices import dead_letters, named, readings
 from hubsub.pipeline.devices import streamed as changes
-from hubsub.pipeline.options import Access, SourceOptions
+from hubsub.pipeline.options import CAUGHT_UP, COLUMNS, Access, SourceOptions
 from hubsub.pipeline.reading import LOG
+from hubsub.pipeline.run.backlog import patient
 from hubsub.pipeline.run.lineage import Lineage, join
 from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.results import Results
@@ -67,6 +68,13 @@ def records(spark: "SparkSession", settings: Settings, query: str, **options: st
     return spark.readStream.format("hubsub").options(**chosen).load()
 
 
+def records_by_time(spark: "SparkSession", settings: Settings, query: str) -> "DataFrame":
+    """Likewise, for a job that has a watermark."""
+    given = [value for name, value in settings.options.items() if name.lower() == "columns"]
+    columns = given[-1] if given else ",".join(COLUMNS)
+    return patient(records(spark, settings, query, columns=f"{columns},{CAUGHT_UP}"))
+
+
 def query_name(settings: Settings, query: str) -> str:
     """What a query is called where people see it: as the option `queryName` says, else as its lineage."""
     given = [value for name, value in settings.options.items() if name.lower() == "queryname"]
@@ -83,7 +91,7 @@ def activity_job(
     """
     table = Results(Store(settings.out).uri, WINDOW_KEYS)
     line = lineage(settings, settings.out, **timing.options("event-time", "window", "watermark"))
-    parsed = events.parsed(records(spark, settings, line.query), {}, timing.event_time)
+    parsed = events.parsed(records_by_time(spark, settings, line.query), {}, timing.event_time)
     rows = activity(events.good(parsed), interval(timing.window), interval(timing.watermark))
     take: Results | Publishing = table
     if publish:
@@ -114,7 +122,7 @@ def sessions_job(
     table = Results(f"{Store(settings.out).uri}/sessions")
     dead = Results(f"{Store(settings.out).uri}/dead-letters")
     line = lineage(settings, settings.out, **timing.options("event-time", "timeout", "watermark"))
-    parsed = events.parsed(records(spark, settings, line.query), FIELDS, timing.event_time)
+    parsed = events.parsed(records_by_time(spark, settings, line.query), FIELDS, timing.event_time)
     over = closed(moves(events.good(parsed)), timing.timeout, interval(timing.watermark))
     again = events.parsed(records(spark, settings, f"{line.query}-dead"), FIELDS, timing.event_time)
     letters = events.bad(again).unionByName(strangers(events.good(again)))

@@ -19,11 +19,12 @@ from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.offsets import StreamOffset
 from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.quiet import hush
+from hubsub.pipeline.run.backlog import two_watermarks
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure
 from hubsub.pipeline.run.settings import Settings, interval
 from hubsub.pipeline.run.tally import Tally
-from hubsub.pipeline.session import connect, is_running
+from hubsub.pipeline.session import connect, is_running, tasks_at_once
 from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ POLL_S = 0.2
 """Between two looks at the queries, and so how late a signal is heard."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+PARTITIONS_ELSEWHERE = 16
+"""Of a job's shuffles, where Spark runs on other machines and nothing says how many tasks they run at once. Spark's 200
+are as many stores of state and Python processes in each batch: minutes for a few thousand records on a few cores."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 """Ours and the user's are joined: with the user's alone, Spark would log on stderr."""
@@ -203,9 +210,9 @@ def _over(settings: Settings, queries: Iterable[Any]) -> None:
 def _start(settings: Settings, output: Output) -> Any:
     writer = output.frame.writeStream.queryName(output.name).foreachBatch(output.take).outputMode(output.mode)
     writer = writer.option("checkpointLocation", f"{Store(settings.checkpoint).uri}/{output.name}")
-    if settings.once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=interval(settings.trigger)).start()
+    trigger = {"availableNow": True} if settings.once else {"processingTime": interval(settings.trigger)}
+    with two_watermarks(output.frame.sparkSession):
+        return writer.trigger(**trigger).start()
 
 
 def _look(query: Any, tally: Tally) -> Tally:
@@ -233,4 +240,6 @@ def _conf(settings: Settings, directory: Path) -> dict[str, str]:
             f"-Dlog4j2.configurationFile={file.as_uri()} {given.get(JAVA_OPTIONS, '')}".strip()
         )
         conf["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+    if master and not master.startswith("local"):
+        conf[PARTITIONS] = str(tasks_at_once(master, given) or PARTITIONS_ELSEWHERE)
     return conf | given

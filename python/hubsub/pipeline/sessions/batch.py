@@ -20,7 +20,7 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
 
     Args:
         timeout: Silence after which a session is over.
-        now: Sessions that have not timed out by this time are `open`. None: all are over.
+        now: Sessions that time out after this time are `open`. None: all are over.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -54,7 +54,7 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
     found = found.withColumn("_rejoined", sf.when(rejoined, sf.lead("_start").over(after)))
 
     timed_out = sf.col("_last") + limit
-    is_open = sf.lit(False) if now is None else timed_out >= sf.unix_micros(sf.lit(now).cast("timestamp"))
+    is_open = sf.lit(False) if now is None else timed_out > sf.unix_micros(sf.lit(now).cast("timestamp"))
     end = (
         sf.when(sf.col("_left"), sf.col("_last"))
         .when(sf.col("_rejoined").isNotNull(), sf.col("_rejoined"))

@@ -127,5 +127,8 @@ def _processor(timeout_us: int) -> Any:
 
 
 def _timer(us: int) -> int:
-    """The first whole millisecond after a time: a message at the very end of a time-out keeps its session."""
-    return us // 1_000 + 1
+    """When a timer is due, in ms, that is to run as soon as the watermark is at a time or after it.
+
+    By then a message at that very time, which would keep the session, comes too late.
+    """
+    return -(-us // 1_000)
