@@ -133,6 +133,10 @@ def watch_or_ping(watch: Wire, loud: Wire) -> Packet | None:
     return got
 
 
+FAILURES = (0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99)
+"""Reasons by which a client may say goodbye that are no goodbye in peace."""
+
+
 def test_a_goodbye_with_will_publishes_it_and_one_without_does_not(start: Start) -> None:
     server = begin(start)
     will = b"\x05\x18\x00\x00\x00\x09" + text("w") + text("gone")
@@ -145,9 +149,18 @@ def test_a_goodbye_with_will_publishes_it_and_one_without_does_not(start: Start)
             last.send(b"\xe0\x01\x04")
             assert last.read_all() == []
         assert watch.read(PUBLISH).rest == b"\x00gone", "the delay is the server's alone"
+        for reason in FAILURES:
+            with client(server, "failed", V5, flags=6, rest=will) as failed:
+                failed.send(b"\xe0\x01", bytes([reason]))
+                assert failed.read_all() == []
+            assert watch.read(PUBLISH).rest == b"\x00gone", f"{reason:#04x}"
+        # Before 5.0 a goodbye says nothing more.
+        with client(server, "polite", V311, flags=6, rest=text("w") + text("gone")) as polite:
+            polite.send(b"\xe0\x00")
+            assert polite.read_all() == []
         watch.ping()
         watch.read(PINGRESP)
-    assert server.metric("mqtt_wills_total") == 1
+    assert server.metric("mqtt_wills_total") == 1 + len(FAILURES)
 
 
 def test_a_message_of_qos_2_is_published_once_however_often_it_is_sent(start: Start) -> None:

@@ -246,7 +246,8 @@ impl<K: Key> Machine<K> {
             (Some(wanted), Some(max)) => self.expiry_s = wanted.min(max),
             _ => {}
         }
-        if disconnect.reason != Reason::DisconnectWithWill {
+        // Any other reason says that something went wrong ([MQTT-3.14.4-3]); before 5.0 there is but this one.
+        if disconnect.reason == Reason::Success {
             self.will = None;
         }
         Ok(Step::Goodbye)
