@@ -221,6 +221,8 @@ impl Core {
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
             (&metrics.mqtt_sessions_lacking, self.rim.sessions.lacking() as u64),
+            (&metrics.mqtt_session_ends_pending, self.rim.sessions.endings_pending() as u64),
+            (&metrics.retained_unread, self.rim.unread.len() as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
             (&metrics.rooms_logged, self.rooms_logged()),
             (&metrics.topics, broker.topics.len() as u64),
@@ -267,7 +269,10 @@ impl Core {
             return Some(Part::Refused(ErrorCode::HubClosed));
         }
         match question {
-            Question::History(query) => {
+            Question::Row(query) if !self.broker.reaches(&query.room) => {
+                Some(Part::Refused(ErrorCode::HubClosed))
+            }
+            Question::History(query) | Question::Row(query) => {
                 let past = self.broker.history(query, ask, now, &mut self.rim);
                 past.map_or_else(|refused| Some(Part::Refused(refused)), |part| part.map(Part::History))
             }
@@ -342,7 +347,11 @@ impl Core {
                 Part::Sessions(crate::mqtt::list_sessions(self, id.as_deref(), after.as_deref(), *limit))
             }
             Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(self, id))),
-            Question::Rooms(..) | Question::DeleteRoom(_) | Question::History(_) | Question::Members(_) => {
+            Question::Rooms(..)
+            | Question::DeleteRoom(_)
+            | Question::History(_)
+            | Question::Row(_)
+            | Question::Members(_) => {
                 unreachable!("`part` has answered it")
             }
             Question::Busiest(limit) => {

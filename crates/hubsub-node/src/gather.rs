@@ -5,6 +5,7 @@ use crate::access::Action;
 use crate::control::{Event, Level};
 use crate::core::Core;
 use crate::mail::{Call, Item, Mail, Part, Question, Request};
+use crate::mqtt::Ending;
 use crate::output::Pending;
 use crate::rim::Rim;
 use ahash::RandomState;
@@ -31,6 +32,8 @@ pub enum Then {
     Consumer(Arc<[u8]>),
     /// It is what a room has of the session that is read for a place among connections.
     Session(ConnKey),
+    /// It is the row of a session that has ended.
+    Ending(Box<Ending>),
 }
 
 /// Who is asked.
@@ -281,6 +284,14 @@ impl Rim {
                     other => unreachable!("records answer a question for history: {other:?}"),
                 };
                 self.own.past(key, part);
+            }
+            Then::Ending(ending) => {
+                let part = match parts.pop() {
+                    Some(Part::History(part)) => Ok(part),
+                    Some(Part::Refused(code)) => Err(code),
+                    other => unreachable!("records answer a question for history: {other:?}"),
+                };
+                self.own.found_ended(ending, part);
             }
             Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
         }

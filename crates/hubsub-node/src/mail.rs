@@ -126,6 +126,8 @@ pub enum Question {
     DeleteRoom(Vec<u8>),
     /// Records of a room.
     History(HistoryQuery),
+    /// Likewise, refused at once where the leader of its hub is not reached.
+    Row(HistoryQuery),
     /// The busiest rooms.
     Busiest(usize),
     /// Sessions of MQTT clients in order of their ids: that one, or so many behind an id.
@@ -148,7 +150,7 @@ impl Question {
     pub fn room(&self) -> Option<&[u8]> {
         match self {
             Question::Room(room, _) | Question::DeleteRoom(room) => Some(room),
-            Question::History(query) => Some(&query.room),
+            Question::History(query) | Question::Row(query) => Some(&query.room),
             _ => None,
         }
     }

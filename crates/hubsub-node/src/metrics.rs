@@ -248,6 +248,8 @@ metrics! {
     mqtt_session_entries_total;
     /// What could not be recorded of sessions.
     mqtt_session_unwritten_total;
+    /// Sessions that have ended and are recorded yet, since what keeps them is away: they are ended there when it is back.
+    mqtt_session_ends_pending;
     /// Sessions that have ended and stay recorded, as too many of them could not be ended there.
     mqtt_session_ends_lost_total;
     /// Sessions that the process before left.
@@ -270,6 +272,8 @@ metrics! {
     retained_refused_total;
     /// Times that a hub's retained messages could not be read for a subscriber.
     retained_unread_total;
+    /// MQTT clients to which retained messages come later, since the leader of their hub is not reached.
+    retained_unread;
     /// Records in history.
     history_records;
     /// Bytes in history.

@@ -51,6 +51,8 @@ enum Event {
     Session(ConnKey),
     /// What a room has of a session that is read for that place.
     Past(ConnKey, Result<HistoryPart, ErrorCode>),
+    /// The row of a session that has ended.
+    Ended(Box<crate::mqtt::Ending>, Result<HistoryPart, ErrorCode>),
     /// A session in that place, which another process had, is subscribed to all that it was, or is not.
     Follows(ConnKey, bool),
     /// What came of a join, of one who may want to know who is there.
@@ -122,6 +124,11 @@ impl Own {
         self.events.push(Event::Past(session, part));
     }
 
+    /// The row of a session that has ended.
+    pub fn found_ended(&mut self, ending: Box<crate::mqtt::Ending>, part: Result<HistoryPart, ErrorCode>) {
+        self.events.push(Event::Ended(ending, part));
+    }
+
     /// A session in that place, which another process had, is subscribed to all that it was, or is not.
     pub fn follow(&mut self, session: ConnKey, is_held: bool) {
         self.events.push(Event::Follows(session, is_held));
@@ -156,7 +163,7 @@ pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
 }
 
 impl Core {
-    fn own_key(&mut self) -> ConnKey {
+    pub(crate) fn own_key(&mut self) -> ConnKey {
         if let Some(key) = self.rim.own.key {
             return key;
         }
@@ -218,6 +225,7 @@ impl Core {
                     },
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
                     Event::Session(key) => crate::mqtt::record_session(self, key),
+                    Event::Ended(ending, part) => crate::mqtt::found_ended(self, *ending, part),
                     Event::Past(key, part) => crate::mqtt::read_of_session(self, key, part),
                     Event::Follows(key, is_held) => crate::mqtt::followed(self, key, is_held),
                     Event::Gap(topic) => match presence::room_of(&topic) {

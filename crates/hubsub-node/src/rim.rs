@@ -23,7 +23,7 @@ use crate::redis::cluster::Roster;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
 use ahash::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use hubsub_route::Now;
 use hubsub_route::claims::{Claims, Holder, Token};
 use hubsub_types::{ConnKey, Limits, ShardId};
@@ -189,6 +189,8 @@ pub struct Rim {
     pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
     /// The number of the last question for what topics kept.
     pub retained_asked: u32,
+    /// Clients to which some of what topics keep comes later.
+    pub unread: HashSet<ConnKey, RandomState>,
     /// How much of that is read at once.
     pub rows_pace: crate::mqtt::Pace,
     /// What was learned in this turn of where logs end, for sessions.
@@ -274,6 +276,7 @@ impl Rim {
             mqtt_subscriptions: 0,
             retained: Vec::new(),
             retained_asked: 0,
+            unread: HashSet::default(),
             rows_pace: crate::mqtt::Pace::default(),
             ends: Vec::new(),
             timers: Wheel::new(now.mono_ms),

@@ -403,6 +403,7 @@ impl Shard {
         crate::mqtt::look_at_store(&mut self.core);
         if self.stopping.is_none() {
             crate::mqtt::end_again(&mut self.core);
+            crate::mqtt::read_unread(&mut self.core);
             crate::mqtt::look_who_lacks(&mut self.core);
             crate::mqtt::adopt_orphans(&mut self.core);
         }

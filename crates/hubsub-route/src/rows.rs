@@ -16,8 +16,8 @@ use hubsub_types::{Class, Epoch, Position, Seq};
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The class of the node's own rows.
 pub const CLASS: &str = "$system";
@@ -40,6 +40,12 @@ pub struct RowTotals {
     pub bytes: AtomicU64,
     /// Rows that are being written.
     pub under_way: AtomicU64,
+    /// How many hubs there are in `away`, for who only asks whether there is one.
+    hubs_away: AtomicU64,
+    /// Hubs of a cluster whose leader this node does not reach, as the shard of each says.
+    away: Mutex<BTreeSet<u16>>,
+    /// Whether that was told since all were reached.
+    is_told: AtomicBool,
 }
 
 impl RowTotals {
@@ -48,6 +54,34 @@ impl RowTotals {
     pub fn is_none(&self) -> bool {
         // In this order: one that is written is counted before it is under way no more.
         self.under_way.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether no hub is away.
+    #[must_use]
+    pub fn reaches_all(&self) -> bool {
+        self.hubs_away.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether a hub is away.
+    #[must_use]
+    pub fn is_away(&self, hub: u16) -> bool {
+        !self.reaches_all() && self.away.lock().expect("nothing panics under this lock").contains(&hub)
+    }
+
+    /// Whether this is the first call since all were reached.
+    #[must_use]
+    pub fn tells_once(&self) -> bool {
+        !self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// The leader of a hub is reached from here on, or is not.
+    pub fn set_away(&self, hub: u16, is_away: bool) {
+        let mut away = self.away.lock().expect("nothing panics under this lock");
+        _ = if is_away { away.insert(hub) } else { away.remove(&hub) };
+        self.hubs_away.store(away.len() as u64, Ordering::Relaxed);
+        if away.is_empty() {
+            self.is_told.store(false, Ordering::Relaxed);
+        }
     }
 }
 

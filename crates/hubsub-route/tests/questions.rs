@@ -120,7 +120,7 @@ fn a_question_of_a_room_that_this_node_comes_to_lead_is_answered_here() {
 }
 
 #[test]
-fn a_question_for_rows_of_a_hub_that_this_node_comes_to_lead_is_answered_here() {
+fn a_question_for_rows_of_a_hub_that_this_node_comes_to_lead_is_answered_here_or_refused_at_once() {
     for was_led in [false, true] {
         let mut net = Net::in_cluster(Class { keeps_latest: true, ..Class::named("$system") }, HUB);
         if was_led {
@@ -137,14 +137,49 @@ fn a_question_for_rows_of_a_hub_that_this_node_comes_to_lead_is_answered_here() 
             after: None,
             bytes_max: 1,
         };
-        assert!(matches!(broker.rows(ask, NOW, world), Outcome::Later));
-        broker.route(HUB, Term(2), Leader::Me, at(1), world);
-        if was_led {
-            hear_over(&mut net, 1);
+        let asked = broker.rows(ask.clone(), NOW, world);
+        if !was_led {
+            // Others are not to be read so much later for it.
+            assert!(matches!(asked, Outcome::Now(Err(ErrorCode::HubClosed))));
+            broker.route(HUB, Term(2), Leader::Me, at(1), world);
+            assert!(matches!(broker.rows(ask, NOW, world), Outcome::Now(Ok(page)) if page.is_last));
+            continue;
         }
+        assert!(matches!(asked, Outcome::Later));
+        broker.route(HUB, Term(2), Leader::Me, at(1), world);
+        hear_over(&mut net, 1);
         let answers = &net.worlds[0].answers;
         assert!(matches!(&answers[..], [(_, Answer::Rows(Ok(page)))] if page.is_last), "{answers:?}");
     }
+}
+
+#[test]
+fn who_reads_rows_knows_whether_their_leader_is_reached() {
+    let mut net = Net::in_cluster(Class { keeps_latest: true, ..Class::named("$system") }, HUB);
+    let is_away = |net: &Net| {
+        let broker = &net.brokers[0];
+        let is_away = broker.row_hub_is_away(0);
+        assert_eq!((broker.rows_are_away(b"#"), broker.rows_are_away(b"a")), (is_away, is_away));
+        is_away
+    };
+    net.act(0, |b, w| b.route(HUB, Term(1), Leader::Node(OTHER), NOW, w));
+    assert!(is_away(&net));
+    assert!(net.brokers[0].tells_rows_are_away() && !net.brokers[0].tells_rows_are_away(), "once");
+    net.act(0, |b, w| b.node_up(OTHER, 0, 1, NOW, w));
+    assert!(!is_away(&net));
+    // What was asked and is not answered is asked again by who asked.
+    let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
+    let class = broker.rows_class().unwrap();
+    let (filter, after) = (b"#"[..].into(), None);
+    let ask = RowsAsk { ticket: ticket(0, 0, 1), class, hub: 0, filter, after, bytes_max: 1 };
+    assert!(matches!(broker.rows(ask, NOW, world), Outcome::Later));
+    broker.node_down(OTHER, 0, at(1), world);
+    let answers = &net.worlds[0].answers;
+    assert!(matches!(&answers[..], [(_, Answer::Rows(Err(ErrorCode::HubClosed)))]), "{answers:?}");
+    assert!(is_away(&net));
+    assert!(net.brokers[0].tells_rows_are_away(), "and again");
+    net.act(0, |b, w| b.route(HUB, Term(2), Leader::Me, at(2), w));
+    assert!(!is_away(&net));
 }
 
 #[test]

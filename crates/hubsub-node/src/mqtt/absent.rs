@@ -87,6 +87,12 @@ impl Sessions {
         self.lacking.len()
     }
 
+    /// How many have ended and are recorded yet.
+    #[must_use]
+    pub fn endings_pending(&self) -> usize {
+        self.endings.len()
+    }
+
     /// All, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
         self.by_place

@@ -5,6 +5,7 @@ use super::absent::{self, Absent};
 use super::arrival::{followed, recorded, refused};
 use super::client::{NOBODY, publish_will};
 use super::durable::{self, Written};
+use super::endings::Ending;
 use super::entries::{EntryHead, Head, head_of};
 use super::kept::Kept;
 use super::lacking::filters_of;
@@ -193,29 +194,41 @@ pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
 
 /// Likewise, where the session is there that another process had: it ends, and its will is published.
 pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
+    let born = publish_will_of(core, key, &id, row);
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    match client.map(|client| client.is_recorded()) {
+        // Its own row takes the place of that one.
+        Some(true) => begin_new(core, key, epoch),
+        Some(false) => {
+            let ending = Ending::new(id.clone(), epoch + 1, born);
+            store::end(core, id, (epoch + 1, born), Written::Cleared(key, ending));
+        }
+        None => {}
+    }
+}
+
+/// Publishes the will of a session that ends, as its row has it; which session of its client id that is.
+pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8]) -> u64 {
     let head = Head::read(row);
     // One that is damaged does not say which it is.
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
     if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
         && let Some(will) = state.take_will()
     {
-        publish_will(core, key, *will, &id);
+        publish_will(core, key, *will, id);
     }
-    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    match client.map(|client| client.is_recorded()) {
-        // Its own row takes the place of that one.
-        Some(true) => begin_new(core, key, epoch),
-        Some(false) => store::end(core, id, (epoch + 1, born), Written::Cleared(key)),
-        None => {}
-    }
+    born
 }
 
-/// The row of a session that a connection goes on without is gone, or cannot be ended.
-pub(super) fn cleared(core: &mut Core, key: ConnKey, is_safe: bool) {
-    match core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
-        true if is_safe => recorded(core, key, false),
-        true => refused(core, key, Reason::ServerUnavailable),
-        false => {}
+/// The row of a session that a connection goes on without is gone, or is ended when that can be; unless it is another
+/// holder's by now.
+pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Result<u64, ErrorCode>) {
+    let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
+    core.rim.ended(ending, outcome);
+    match outcome {
+        _ if !is_open => {}
+        Err(ErrorCode::NotAllowed) => refused(core, key, Reason::ServerUnavailable),
+        _ => recorded(core, key, false),
     }
 }
 

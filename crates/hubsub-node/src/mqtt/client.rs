@@ -100,7 +100,8 @@ impl Client {
     #[must_use]
     pub fn wants_more(&self) -> bool {
         let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
-        !self.pending.is_empty() || self.reads.is_some() || kept.is_some_and(|kept| kept.has_prepared())
+        let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
+        !self.pending.is_empty() || reads || kept.is_some_and(|kept| kept.has_prepared())
     }
 
     /// Whether its session is recorded.
@@ -188,6 +189,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     core.rim.sessions.connected -= usize::from(client.session.is_some());
     core.rim.long_messages.remove(key);
     core.rim.readings.remove(key);
+    core.rim.unread.remove(&key);
     shares::give_away(core, &mut client);
     if outlives {
         return session::leave(core, key, *client);

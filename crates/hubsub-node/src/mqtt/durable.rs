@@ -44,7 +44,7 @@ pub enum Written {
     /// The fence of a session that is read for this place.
     Fence(ConnKey),
     /// The end of a row that a connection found, which goes on without.
-    Cleared(ConnKey),
+    Cleared(ConnKey, Ending),
 }
 
 impl Core {
@@ -396,9 +396,9 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             core.rim.ended(ending, outcome);
             claims::release(core, id, holder);
         }
-        Written::EndAgain(ending) => core.rim.ended(ending, outcome),
+        Written::EndAgain(ending) => core.rim.ended_again(ending, outcome),
         Written::Fence(key) => reading::fenced(core, key, outcome.is_ok()),
-        Written::Cleared(key) => adoption::cleared(core, key, outcome.is_ok()),
+        Written::Cleared(key, ending) => adoption::cleared(core, key, ending, outcome),
     }
 }
 

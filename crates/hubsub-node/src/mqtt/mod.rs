@@ -72,14 +72,16 @@ pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use client::{Client, gone, look_for_silence};
 pub use durable::{Written, look as look_whether_moved, record as record_session, written};
-pub use endings::end_again;
+pub use endings::{Ending, end_again, found as found_ended};
 pub use handover::{Traveller, depart, settled};
 pub use lacking::look_who_lacks;
 pub use large::LongMessages;
 pub use packets::execute;
 pub use plain::Plain;
 pub use reading::{Readings, adopt_orphans, came as read_of_session};
-pub use retained::{Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on};
+pub use retained::{
+    Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on, read_unread,
+};
 pub use sending::Cache;
 pub use session::timer as session_timer;
 pub use sessions_shown::{end_session, list_sessions};

@@ -6,7 +6,7 @@ use super::client::{end, own_id, refuse_input};
 use super::durable;
 use super::kept::{Intended, Wait};
 use super::large::{self, WHOLE_BYTES, Whole};
-use super::retained::read_on;
+use super::retained::{self, read_on};
 use super::subscribing::{subscribe, unsubscribe};
 use crate::control::Level;
 use crate::core::Core;
@@ -121,6 +121,7 @@ pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Opt
                 core.rim.with_mqtt(key, |client, _| client.tells_positions = true);
             }
             for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
+                retained::note_unread(core, key, number, filter);
                 subscribe(core, key, number, filter, options.qos);
             }
             core.rim.look_whether_plain(key.index);

@@ -185,15 +185,28 @@ pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
 
 /// The session of a connection's client id is read.
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
-    ask_row(core, key, &id);
+    match is_clean && !is_recorded(core, key) {
+        // It waits for no hub: it goes on where that is away.
+        true => core.ask_home(&room_of(&id), Question::Row(row_of(&id)), Then::Session(key)),
+        false => ask_row(core, key, &id),
+    }
     let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Row };
     core.rim.readings.by_place.insert(key, reading);
 }
 
 fn ask_row(core: &mut Core, key: ConnKey, id: &str) {
-    let room = room_of(id);
-    let query = HistoryQuery { room: room.clone(), count: 1, after: None, topic: None };
-    core.ask_home(&room, Question::History(query), Then::Session(key));
+    core.ask_home(&room_of(id), Question::History(row_of(id)), Then::Session(key));
+}
+
+/// The question for the row of a client id's session.
+pub(super) fn row_of(id: &str) -> HistoryQuery {
+    HistoryQuery { room: room_of(id), count: 1, after: None, topic: None }
+}
+
+/// Whether a connection wants a session that is recorded.
+fn is_recorded(core: &Core, key: ConnKey) -> bool {
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    client.is_some_and(|client| client.is_recorded())
 }
 
 /// What a room has of a session.
@@ -289,11 +302,19 @@ fn read_on(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// What there is of a session cannot be read now.
+/// What there is of a session cannot be read now. A client that wants none goes on: what there is ends when it can be read.
 fn fails(core: &mut Core, key: ConnKey) {
-    if !ends(core, key) {
-        core.rim.readings.remove(key);
-        refused(core, key, Reason::ServerUnavailable);
+    if ends(core, key) {
+        return;
+    }
+    let reading = core.rim.readings.by_place.remove(&key);
+    let is_clean = |reading: &Reading| reading.why == Why::Client { is_clean: true };
+    match reading.filter(is_clean).filter(|_| !is_recorded(core, key)) {
+        Some(Reading { id, .. }) => {
+            core.rim.end_later(id);
+            adoption::begin_new(core, key, 0);
+        }
+        None => refused(core, key, Reason::ServerUnavailable),
     }
 }
 

@@ -7,9 +7,14 @@
 //! A read begins when its subscription holds, and first waits until the rows are written that are under way: of the
 //! topic, or for a wildcard everywhere. Live messages do not wait for it. Where one that its topic keeps came since, the row
 //! is passed over: it is older, or it comes live, too.
+//!
+//! Hubs whose leader is not reached are passed over, and read when it is: the client is told so with SUBACK, and who runs the
+//! node by the log.
 
+use super::client::Client;
 use super::deliver::Way;
 use super::message::Said;
+use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
@@ -17,7 +22,7 @@ use hashbrown::HashSet;
 use hubsub_route::{Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// Topics whose live messages are taken note of while something is read. Beyond, the one that came first is
@@ -44,6 +49,8 @@ pub enum Event {
 pub struct Reads {
     /// In the order in which the subscriptions were granted; the first is under way.
     queue: VecDeque<Read>,
+    /// Those of which some hubs could not be read, each filter once: they are read when their leaders are reached.
+    unread: Vec<Read>,
     /// Subscriptions that were granted in this turn, and come to stand there.
     due: usize,
     /// The number of the question that is awaited. It is the shard's: connections follow each other under one key.
@@ -98,9 +105,28 @@ struct Read {
     filter: Box<[u8]>,
     /// The hub to be asked next, and behind which topic; none until nothing is under way that belongs to it.
     next: Option<(u16, Option<Box<[u8]>>)>,
+    /// The hubs to be asked, if not all that may have rows: those that could not be before.
+    only: Option<BTreeSet<u16>>,
+    /// Those that could not be read.
+    unread: BTreeSet<u16>,
 }
 
 impl Read {
+    fn new(filter: Box<[u8]>, only: Option<BTreeSet<u16>>) -> Read {
+        Read { filter, next: None, only, unread: BTreeSet::new() }
+    }
+
+    /// The hub after that one, of so many; or the first. `own`: the one of its topic, if it is no wildcard.
+    fn hub_after(&self, hub: Option<u16>, hubs: u16, own: impl FnOnce() -> u16) -> Option<u16> {
+        let from = hub.map_or(0, |hub| hub + 1);
+        match &self.only {
+            Some(only) => only.range(from..hubs).next().copied(),
+            None if self.is_wild() => (from < hubs).then_some(from),
+            None if hubs == 0 || hub.is_some() => None,
+            None => Some(own()),
+        }
+    }
+
     fn is_wild(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
     }
@@ -111,6 +137,33 @@ impl Reads {
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether something is to be done as its client takes what it gets.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.due > 0 || !self.queue.is_empty()
+    }
+
+    /// A read is over, and some hubs could not be read: they are later.
+    fn keep_unread(&mut self, read: Read) {
+        match self.unread.iter_mut().find(|other| other.filter == read.filter) {
+            Some(other) => other.unread.extend(read.unread),
+            None => self.unread.push(read),
+        }
+    }
+
+    /// Reads again what could not be read, as far as it can be now.
+    fn retry(&mut self, is_away: impl Fn(u16) -> bool) {
+        for read in std::mem::take(&mut self.unread) {
+            let (away, back) = read.unread.iter().partition::<BTreeSet<u16>, _>(|hub| is_away(**hub));
+            if !back.is_empty() {
+                self.queue.push_back(Read::new(read.filter.clone(), Some(back)));
+            }
+            if !away.is_empty() {
+                self.unread.push(Read { unread: away, ..read });
+            }
+        }
     }
 
     fn note(&mut self, topic: &str) {
@@ -170,7 +223,7 @@ fn begin(core: &mut Core, key: ConnKey, filter: Box<[u8]>) {
     let Some(reads) = reads_of(&mut core.rim, key) else { return };
     reads.due -= 1;
     if !has_none {
-        reads.queue.push_back(Read { filter, next: None });
+        reads.queue.push_back(Read::new(filter, None));
     }
     read_on(core, key);
 }
@@ -197,6 +250,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
         let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits.is_none()) else { return };
         let Some(read) = reads.queue.front() else {
             if reads.due == 0
+                && reads.unread.is_empty()
                 && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
             {
                 client.reads = None;
@@ -255,9 +309,9 @@ fn reads_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Reads> {
 /// What the first read was waiting for has come.
 fn act(core: &mut Core, key: ConnKey, answer: Answer) {
     let row_hubs = core.broker.row_hubs();
-    let Some(read) = reads_of(&mut core.rim, key).and_then(|reads| reads.queue.front()) else { return };
-    let (is_wild, filter, hub) = (read.is_wild(), read.filter.clone(), read.next.as_ref().map(|next| next.0));
-    let last_hub = |hub: u16| if is_wild { hub + 1 >= row_hubs } else { true };
+    let Some(read) = reads_of(&mut core.rim, key).and_then(|reads| reads.queue.front_mut()) else { return };
+    let (filter, hub) = (read.filter.clone(), read.next.as_ref().map(|next| next.0));
+    let following = read.hub_after(hub, row_hubs, || core.broker.row_hub(&filter)).map(|hub| (hub, None));
     let next = match (answer, hub) {
         (Answer::Rows(Ok(page)), Some(hub)) => {
             let behind = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
@@ -266,21 +320,56 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
             core.rim.rows_pace.bytes += bytes.sum::<usize>();
             core.rim.send_rows(key, &filter, &page);
-            if is_last { (!last_hub(hub)).then_some((hub + 1, None)) } else { Some((hub, behind)) }
+            if is_last { following } else { Some((hub, behind)) }
         }
         // What that hub keeps cannot be read now; others can.
         (_, Some(hub)) => {
+            read.unread.insert(hub);
             core.rim.metrics.retained_unread_total.add(1);
-            (!last_hub(hub)).then_some((hub + 1, None))
+            following
         }
-        (_, None) if row_hubs == 0 => None,
-        (_, None) if is_wild => Some((0, None)),
-        (_, None) => Some((core.broker.row_hub(&filter), None)),
+        (_, None) => following,
     };
     let Some(reads) = reads_of(&mut core.rim, key) else { return };
     match (next, reads.queue.front_mut()) {
         (Some(next), Some(read)) => read.next = Some(next),
-        _ => _ = reads.queue.pop_front(),
+        _ => {
+            let read = reads.queue.pop_front().filter(|read| !read.unread.is_empty());
+            let is_unread = read.is_some();
+            read.into_iter().for_each(|read| reads.keep_unread(read));
+            if is_unread {
+                core.rim.unread.insert(key);
+            }
+        }
+    }
+}
+
+/// Reads for those of which something could not be read, if it can be now; forgets what they do not subscribe to any more.
+/// Once a second.
+pub fn read_unread(core: &mut Core) {
+    for key in core.rim.unread.iter().copied().collect::<Vec<_>>() {
+        let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+        if let Some(Client { machine, reads: Some(reads), .. }) = client {
+            reads.unread.retain(|read| machine.grant_kept(&read.filter, false).is_some());
+            reads.retry(|hub| core.broker.row_hub_is_away(hub));
+        }
+        read_on(core, key);
+        if reads_of(&mut core.rim, key).is_none_or(|reads| reads.unread.is_empty()) {
+            core.rim.unread.remove(&key);
+        }
+    }
+}
+
+/// A client is about to subscribe to a filter: it is told with SUBACK if something that is retained comes later.
+pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
+    if !core.broker.rows_are_away(filter.as_bytes()) {
+        return;
+    }
+    let told = core.rim.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
+    if told == Some(true) && core.broker.tells_rows_are_away() {
+        let fields = vec![("filter", filter.chars().take(64).collect())];
+        let what = "retained messages are delivered later: the leader of their hub is not reached";
+        core.rim.control.log(Level::Warning, what, fields);
     }
 }
 
@@ -400,6 +489,45 @@ mod tests {
         asks(&mut pace, ASKED_MS + 1);
         pace.came(1);
         assert!(!pace.has_room(ASKED_MS + 2, 10), "one that comes late makes no room twice");
+    }
+
+    #[test]
+    fn hubs_that_could_not_be_read_are_read_when_they_can_be_each_once() {
+        let mut reads = Reads::default();
+        let passed = |filter: &[u8], unread: &[u16]| {
+            let mut read = Read::new(filter.into(), None);
+            read.unread.extend(unread);
+            read
+        };
+        reads.keep_unread(passed(b"#", &[1, 3]));
+        reads.keep_unread(passed(b"a", &[3]));
+        reads.keep_unread(passed(b"#", &[3, 5]));
+        assert_eq!((reads.unread.len(), reads.has_work()), (2, false), "each filter stands once");
+        reads.retry(|_| true);
+        assert!(!reads.has_work());
+        reads.retry(|hub| hub == 3);
+        assert!(reads.has_work());
+        let wild = reads.queue.pop_front().unwrap();
+        let none = || unreachable!("it has its hubs");
+        let hubs = [None, Some(1), Some(5)].map(|hub| wild.hub_after(hub, 9, none));
+        assert_eq!(hubs, [Some(1), Some(5), None]);
+        assert!(reads.queue.is_empty() && reads.unread.len() == 2);
+        reads.retry(|_| false);
+        assert_eq!((reads.queue.len(), reads.unread.len()), (2, 0));
+    }
+
+    #[test]
+    fn the_hubs_of_a_read_follow_each_other() {
+        let wild = Read::new((*b"a/#").into(), None);
+        let none = || unreachable!("it asks all");
+        assert_eq!(
+            [None, Some(0), Some(1)].map(|hub| wild.hub_after(hub, 2, none)),
+            [Some(0), Some(1), None]
+        );
+        assert_eq!(wild.hub_after(None, 0, none), None);
+        let topic = Read::new((*b"a").into(), None);
+        assert_eq!([None, Some(7)].map(|hub| topic.hub_after(hub, 9, || 7)), [Some(7), None]);
+        assert_eq!(topic.hub_after(None, 0, || 7), None);
     }
 
     #[test]

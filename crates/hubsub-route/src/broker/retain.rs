@@ -125,6 +125,28 @@ impl Broker {
         self.topics.place(&rows::room_of(topic)).1
     }
 
+    /// Whether rows that match a filter cannot be read now, since the leader of their hub is not reached.
+    #[must_use]
+    pub fn rows_are_away(&self, filter: &[u8]) -> bool {
+        let totals = self.rooms.row_totals();
+        let is_wild = filter.iter().any(|byte| matches!(byte, b'+' | b'#'));
+        !totals.reaches_all()
+            && self.rows_class().is_some()
+            && (is_wild || totals.is_away(self.row_hub(filter)))
+    }
+
+    /// Whether that is to be told to who runs the node: once, until all can be read again.
+    #[must_use]
+    pub fn tells_rows_are_away(&self) -> bool {
+        self.rooms.row_totals().tells_once()
+    }
+
+    /// Whether the leader of a hub of rows is not reached.
+    #[must_use]
+    pub fn row_hub_is_away(&self, hub: u16) -> bool {
+        self.rooms.row_totals().is_away(hub)
+    }
+
     /// Whether a topic is not too long: that of a row has its own before it.
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
         let own = rows::topic_of(topic).map_or(0, |_| rows::PREFIX.len());
@@ -386,7 +408,7 @@ impl Broker {
         };
         if self.rooms.hubs.get(slot).is_relayed {
             let asked = self.ask_rows(slot, ask, now, sink);
-            return asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later);
+            return asked.map_or_else(|code| Outcome::Now(Err(code)), |()| Outcome::Later);
         }
         Outcome::Now(self.rows_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
     }

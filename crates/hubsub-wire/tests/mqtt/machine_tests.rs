@@ -3,7 +3,7 @@
 use hubsub_wire::mqtt::*;
 
 use crate::any_input::WIDE;
-use crate::tools::{V5, V31, V311};
+use crate::tools::{V5, V31, V311, decode};
 
 pub fn terms() -> Terms {
     Terms {
@@ -261,6 +261,55 @@ fn a_will_is_gone_with_a_goodbye_and_stays_without() {
     assert_eq!((&*kept.topic, &*kept.payload, kept.qos), ("w", &b"gone"[..], Qos::AtLeastOnce));
     assert_eq!(kept.headers, [("k".into(), "v".into())], "the delay is the server's alone");
     assert_eq!(stays.take_will(), None, "once");
+    let mut reasons = 0;
+    for number in 1..=255 {
+        let bytes = [0xE0, 1, number];
+        let Ok(bye) = decode(Peer::Client, V5, &bytes) else { continue };
+        let mut stays = willing();
+        said(&mut stays, bye).unwrap();
+        assert!(stays.take_will().is_some(), "{number:#04x}");
+        reasons += 1;
+    }
+    assert_eq!(reasons, 13, "all that a client may say");
+}
+
+#[test]
+fn who_gets_some_of_what_topics_keep_later_is_told_so() {
+    for (version, explains, is_told) in [(V5, true, true), (V5, false, false), (V311, true, false)] {
+        let silent = list(&[Property::RequestProblemInfo(explains)]);
+        let properties = if version == V5 { silent.as_properties() } else { Properties::default() };
+        let mut m = opened(Connect { properties, ..connect(version) }, &terms()).ok().unwrap().machine;
+        let options = |retain_handling| Options { retain_handling, ..Options::default() };
+        for (handling, refused, is_due) in [
+            (RetainHandling::Send, None, is_told),
+            (RetainHandling::DoNotSend, None, false),
+            (RetainHandling::Send, Some(Reason::NotAuthorized), is_told),
+        ] {
+            let mut raw = Vec::new();
+            Filters::push(
+                &mut raw,
+                "a/+",
+                if version == V5 { options(handling) } else { Options::default() },
+            )
+            .unwrap();
+            let filters = Filters::new(&raw, version).unwrap();
+            let id = PacketId::new(7).unwrap();
+            let mut out = Vec::new();
+            let ask = Subscribe { id, properties: Properties::default(), filters };
+            let step = m.take(Packet::Subscribe(ask), 0, &mut out).unwrap();
+            let Step::Subscribe { first, .. } = step else { panic!("it subscribes") };
+            assert_eq!(m.retained_comes_later(first), handling == RetainHandling::Send || version != V5);
+            m.granted(first, refused.map_or(Ok(()), Err), &mut out);
+            let said = String::from_utf8_lossy(&out);
+            assert_eq!(
+                said.contains("come as soon as"),
+                is_due && refused.is_none(),
+                "{version:?} {handling:?}"
+            );
+            assert_eq!(said.contains("not authorized"), is_due && refused.is_some());
+            assert!(!m.retained_comes_later(first), "it is answered");
+        }
+    }
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl Broker {
         self.watch_by_link(node, link, sink);
         for slot in self.slots_of(node, link) {
             self.reach_leader(slot, now, sink);
+            self.see_reach(slot, sink);
         }
     }
 
@@ -157,6 +158,7 @@ impl Broker {
             // What was asked of a former leader is asked of the next.
             self.read_waiting(slot, now, sink);
             self.push_queue(slot, now, sink);
+            self.see_reach(slot, sink);
         }
     }
 

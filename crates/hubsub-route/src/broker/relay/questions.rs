@@ -1,6 +1,6 @@
 //! Questions about a room, which make none: how many subscribe to it, what it remembers. The room's home
 //! answers, or asks its leader. Where its place is not known here, or no leader is reached, they wait for that, as
-//! publishes do.
+//! publishes do; but for those for rows, which are asked again.
 //!
 //! Invariant: a question that waits is answered once, by the home, or in its time by an error; where the
 //! room has no place, as of a room in which nothing was said.
@@ -11,7 +11,7 @@ use crate::places::UNPLACED;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
 use crate::relay::state::{Asked, Question, Relay, UnderWay};
-use crate::relay::{Names, NodeMessage};
+use crate::relay::{Leader, Names, NodeMessage};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
@@ -148,10 +148,11 @@ impl Broker {
         self.ask_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
     }
 
-    /// A question for the rows of a hub that another node leads.
+    /// A question for the rows of a hub that another node leads. It waits for no leader: those of other hubs would be
+    /// read so much later, and who asks does so again.
     ///
     /// # Errors
-    /// Too much waits for leaders.
+    /// No leader is reached, or too much waits for leaders.
     pub(in crate::broker) fn ask_rows(
         &mut self,
         slot: u16,
@@ -159,7 +160,33 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
+        if self.relay().leader_of(slot).is_none() {
+            return Err(ErrorCode::HubClosed);
+        }
         self.ask_leader(slot, Missing::Rows(Box::new(ask)), now, sink).map_err(|_| ErrorCode::LinkFull)
+    }
+
+    /// Whether the leader of a room's hub is reached, where the hub is this shard's: else a question waits for it.
+    #[must_use]
+    pub fn reaches(&self, room: &[u8]) -> bool {
+        let leader = |slot| self.relay.as_ref().is_some_and(|relay| relay.leader_of(slot).is_some());
+        self.relayed_slot(room).is_none_or(leader)
+    }
+
+    /// Whether the leader of a hub is reached has perhaps changed: who reads rows knows it.
+    pub(super) fn see_reach(&mut self, slot: u16, sink: &mut impl Sink) {
+        let hub = self.rooms.hubs.get(slot);
+        if Some(hub.class) != self.rows_class() {
+            return;
+        }
+        let index = hub.index;
+        let relay = self.relay();
+        let is_away = relay.hub(slot).leader != Leader::Me && relay.leader_of(slot).is_none();
+        let refused = if is_away { relay.take_rows(slot) } else { Vec::new() };
+        self.rooms.row_totals().set_away(index, is_away);
+        for question in refused {
+            self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
+        }
     }
 
     // -- to the leader --
@@ -327,6 +354,18 @@ impl Relay {
         let at = waiting.partition_point(|other| other.until_ms <= question.until_ms);
         waiting.insert(at, question);
         Ok(())
+    }
+
+    /// Takes those for rows out.
+    fn take_rows(&mut self, slot: u16) -> Vec<Question> {
+        let questions = std::mem::take(&mut self.hub_mut(slot).questions);
+        let is_rows = |question: &Question| matches!(question.what, Missing::Rows(_));
+        let (rows, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_rows);
+        self.hub_mut(slot).questions = others.into();
+        let weight = |question: &Question| question.what.weight();
+        self.parked.0 -= rows.len();
+        self.parked.1 -= rows.iter().map(weight).sum::<usize>();
+        rows
     }
 
     /// Takes the first out.

@@ -58,6 +58,7 @@ impl Broker {
             self.reach_leader(slot, now, sink);
         }
         self.push_queue(slot, now, sink);
+        self.see_reach(slot, sink);
         let state = self.relay().hub_mut(slot);
         let early = std::mem::take(&mut state.early);
         for Early { from, message, .. } in early {

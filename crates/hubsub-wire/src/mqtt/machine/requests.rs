@@ -29,8 +29,14 @@ struct Asked {
     qos: Qos,
     /// Whether what topics keep is due with it.
     retained: bool,
+    /// Whether some of that cannot be read now, and comes later.
+    comes_later: bool,
     reason: Option<Reason>,
 }
+
+/// What a client is told that gets some of what topics keep later.
+const COMES_LATER: &str =
+    "granted; some retained messages cannot be read now, and come as soon as they can be";
 
 /// How the client is answered.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +54,12 @@ impl Answers {
         let _ = packet.write(out, self.version, self.packet_bytes_max);
     }
 
-    /// Writes SUBACK, in 5.0 with its first failure in words if there is one and there is room for them. PUBACK and
+    /// Writes SUBACK, in 5.0 with its first failure in words, or that something comes later, if there is room for them. PUBACK and
     /// PUBREC have none: a reason of theirs is all that there is to say, and some clients take them in their short form alone.
-    fn write_suback(self, suback: Suback<'_>, refused: Option<Reason>, out: &mut Vec<u8>) {
-        if let Some(reason) = refused.filter(|_| self.explains && self.version == Version::V5) {
+    fn write_suback(self, suback: Suback<'_>, words: Option<&str>, out: &mut Vec<u8>) {
+        if let Some(words) = words.filter(|_| self.explains && self.version == Version::V5) {
             let mut why = PropertyList::default();
-            why.push(Property::ReasonString(reason.words())).expect("its few words are no limit's");
+            why.push(Property::ReasonString(words)).expect("its few words are no limit's");
             let explained = Packet::Suback(Suback { properties: why.as_properties(), ..suback });
             if explained.write(out, self.version, self.packet_bytes_max).is_ok() {
                 return;
@@ -112,6 +118,7 @@ impl Requests {
             filter: filter.as_bytes().into(),
             qos,
             retained: false,
+            comes_later: false,
             reason: None,
         };
         let filters: Vec<Asked> = filters.map(asked).collect();
@@ -173,6 +180,14 @@ impl Requests {
         }
     }
 
+    /// Some of what topics keep cannot be read now, if any of it is due with a filter; whether it is.
+    pub fn retained_comes_later(&mut self, number: u32) -> bool {
+        let Some((Request::Subscribe { filters, .. }, at)) = self.find(number) else { return false };
+        let Some(asked) = filters.get_mut(at).filter(|asked| asked.retained) else { return false };
+        asked.comes_later = true;
+        true
+    }
+
     /// What was set.
     pub fn is_due_retained(&mut self, number: u32) -> bool {
         match self.find(number) {
@@ -221,7 +236,12 @@ impl Requests {
                     let reasons: Vec<u8> = known().map(Reason::number).collect();
                     let reasons = Reasons::new(&reasons, Carrier::SUBACK).expect("they are of SUBACK");
                     let suback = Suback { id: *id, properties, reasons };
-                    answers.write_suback(suback, known().find(|reason| reason.is_failure()), out);
+                    let failure = known().find(|reason| reason.is_failure()).map(Reason::words);
+                    let is_later = |asked: &Asked| {
+                        asked.comes_later && asked.reason.is_some_and(|reason| !reason.is_failure())
+                    };
+                    let later = || filters.iter().any(is_later).then_some(COMES_LATER);
+                    answers.write_suback(suback, failure.or_else(later), out);
                 }
                 Request::Unsubscribe { id, reasons, .. } => {
                     let reasons = Reasons::new(reasons, Carrier::UNSUBACK).expect("they are of UNSUBACK");

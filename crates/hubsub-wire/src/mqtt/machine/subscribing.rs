@@ -63,6 +63,12 @@ impl<K: Key> Machine<K> {
         self.pump(out);
     }
 
+    /// Some of what the topics of a subscription keep cannot be read now: the client is told so when it is granted, if any of
+    /// that is due to it; whether it is.
+    pub fn retained_comes_later(&mut self, number: u32) -> bool {
+        self.requests.retained_comes_later(number)
+    }
+
     /// Whether a subscription of this connection waits for what came of it.
     pub fn waits_for(&mut self, number: u32) -> bool {
         self.requests.filter(number).is_some()
