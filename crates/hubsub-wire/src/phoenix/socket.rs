@@ -56,6 +56,9 @@ impl Default for Rules {
     }
 }
 
+/// Why a topic has no channel.
+const UNMATCHED: &str = "unmatched topic";
+
 /// What a flood of joins is told.
 const JOIN_RATE: &str = "join_rate: too many joins in a second";
 
@@ -205,8 +208,11 @@ impl Socket {
             return reply(push, join_ref, Status::Ok, "{}", act);
         }
         let may_be_joined = push.topic != word::PHOENIX && rules.opens(push.topic.as_bytes());
-        if push.event != word::JOIN || !may_be_joined {
-            return reply(push, None, Status::Error, &reason("unmatched topic"), act);
+        if push.event != word::JOIN {
+            return reply(push, None, Status::Error, &reason(UNMATCHED), act);
+        }
+        if !may_be_joined {
+            return reply(push, join_ref, Status::Error, &reason(UNMATCHED), act);
         }
         if self.channels.len() >= rules.channels_max {
             return reply(push, join_ref, Status::Error, &reason("too many channels joined"), act);

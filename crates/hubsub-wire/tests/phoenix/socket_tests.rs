@@ -107,9 +107,9 @@ fn what_is_pushed_to_a_topic_that_is_not_joined_is_unmatched() {
 fn a_topic_that_may_not_be_joined_is_unmatched_and_so_is_the_protocol_s_own() {
     let mut client = Client::new(V2);
     for topic in ["other", "", "phoenix", "Room:1"] {
-        let done = client.sends(&format!(r#"["1","1","{topic}","phx_join",{{}}]"#));
+        let done = client.sends(&format!(r#"["3","1","{topic}","phx_join",{{}}]"#));
         let response = r#"{"status":"error","response":{"reason":"unmatched topic"}}"#;
-        assert_eq!(done, [format!(r#"[null,"1","{topic}","phx_reply",{response}]"#)]);
+        assert_eq!(done, [format!(r#"["3","1","{topic}","phx_reply",{response}]"#)], "it names the join");
     }
 }
 
