@@ -28,9 +28,9 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 #[must_use]
 pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
     match (door, first) {
-        // What a WebSocket carries comes behind its handshake.
+        // What a WebSocket carries comes behind its handshake, which looks by itself.
         (Door::WebSocket, _) => None,
-        (_, [0x16, 0x03, ..] | [0x16]) => Some(Stranger::Tls),
+        (_, first) if is_tls(first) => Some(Stranger::Tls),
         (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
         (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(Stranger::Http),
         (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(Stranger::Mqtt),
@@ -44,10 +44,24 @@ pub fn is_http(args: &[&[u8]]) -> bool {
     matches!(args, [_, _, version] if version.starts_with(b"HTTP/1."))
 }
 
+/// Whether bytes that are to begin a request of HTTP are a TLS ClientHello, as far as they came.
+#[must_use]
+pub fn is_tls(first: &[u8]) -> bool {
+    matches!(first, [0x16, 0x03, ..] | [0x16])
+}
+
+impl std::fmt::Display for Stranger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the peer speaks {}", self.name())
+    }
+}
+
+impl std::error::Error for Stranger {}
+
 impl Stranger {
     /// What it is told at a port.
     #[must_use]
-    fn answer(self, door: Door) -> &'static [u8] {
+    pub fn answer(self, door: Door) -> &'static [u8] {
         match (self, door) {
             (Stranger::Tls, _) => TLS_ALERT,
             (Stranger::Mqtt, _) => b"",
@@ -84,17 +98,24 @@ connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n"
 /// Answers a peer that speaks another protocol, and closes.
 pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
     let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
-    rim.metrics.protocol_errors_total.add(1);
     rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
+    note(rim, key, stranger);
+    rim.close_soon(key);
+}
+
+/// Counts and logs one that was answered.
+pub fn note(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
+    rim.metrics.protocol_errors_total.add(1);
     if rim.limited_log(Once::Stranger) {
         let fields = vec![("protocol", stranger.name().to_owned())];
         let message = match door {
-            Door::Mqtt | Door::WebSocket => "another protocol on the MQTT port",
+            Door::Mqtt => "another protocol on the MQTT port",
+            Door::WebSocket => "another protocol on the WebSocket port",
             Door::Redis | Door::RedisCluster => "another protocol on the Redis port",
         };
         rim.log_conn(Level::Warning, message, key, fields);
     }
-    rim.close_soon(key);
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubsub.api.app import App
 from hubsub.api.state import State
+from hubsub.api.strict import StrictConnection
 from hubsub.config import join_address, split_address
 from hubsub.errors import StartError
 
@@ -34,15 +35,27 @@ class LoopServer(uvicorn.Server):
         self.serving.set()
 
 
-class _Protocol(H11Protocol):
-    """HTTP whose requests must come in time; uvicorn limits only the silence between two of them.
+_TLS = b"\x16"
+"""What a ClientHello begins with, and no request."""
+_TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
+"""A fatal alert, handshake_failure, as each version of TLS reads it (RFC 8446, sections 5.1 and 6)."""
 
-    Without this a few connections that say nothing would take all of `http_connections_max` for ever.
+
+class _Protocol(H11Protocol):
+    """HTTP whose requests must come in time, and be read alike by all; uvicorn limits only the silence between two.
+
+    Without the first a few connections that say nothing would take all of `http_connections_max` for ever.
     """
 
     head_s: ClassVar[float]
     """Time that a connection has to send the head of a request."""
     _late: asyncio.TimerHandle | None = None
+    _has_begun = False
+    """Whether it has sent anything."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = StrictConnection()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,12 +65,27 @@ class _Protocol(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        if not self._has_begun and data[:1] == _TLS:
+            self.transport.write(_TLS_ALERT)
+            self.transport.close()
+            return
+        self._has_begun = True
         super().data_received(data)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Also where the body of a request is wrong whose answer is on its way."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+        super().send_400_response(msg)
 
     def _close(self, at_once: bool) -> None:
         """Ends the connection: at once, or behind what was sent."""
@@ -150,6 +178,9 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # uvicorn would believe who connects from loopback, as any program of the machine may.
+                proxy_headers=bool(self._state.config.trusted_proxies),
+                forwarded_allow_ips=list(self._state.config.trusted_proxies),
                 limit_concurrency=self._refused_at(),
                 timeout_graceful_shutdown=SHUTDOWN_S,
             )

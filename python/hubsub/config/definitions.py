@@ -7,6 +7,7 @@ docs/reference/config.md.
 import re
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from ipaddress import ip_network
 
 from hubsub.config.kinds import (
     FLAG,
@@ -119,6 +120,16 @@ def _parse_hosts(raw: object) -> tuple[str, ...]:
     return hosts
 
 
+def _parse_proxies(raw: object) -> tuple[str, ...]:
+    proxies = parse_words(raw)
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError:
+            raise Bad("must be addresses or networks", "such as 10.0.0.7 or 10.0.0.0/24") from None
+    return proxies
+
+
 def _parse_coordinator(raw: object) -> str:
     if isinstance(raw, str):
         scheme, is_url, _ = raw.partition("://")
@@ -199,6 +210,14 @@ KEYS: tuple[Key, ...] = (
         "these listeners have, the machine's and those that nobody can register; `*` is any. Who calls the node by "
         "another one, and says no origin, may be a page whose name was turned to it.",
         "NAME,…",
+    ),
+    Key(
+        "trusted_proxies",
+        Kind("list of networks", _parse_proxies, WORDS.show),
+        (),
+        "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` the REST API believes, such "
+        "as `127.0.0.1` or `10.0.0.0/24`. Default: none, who connects is the client.",
+        "ADDR,…",
     ),
     Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),
     Key(

@@ -74,6 +74,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ws: str | None
     ws_origins: tuple[str, ...]
     hosts: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
     phoenix_topics: tuple[str, ...]
     http: str | None
     link: str | None

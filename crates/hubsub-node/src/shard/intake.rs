@@ -65,6 +65,9 @@ impl Shard {
                 if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<Stranger>()) {
                     self.core.rim.note_stranger(key, stranger);
                 }
+                if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<sniff::Stranger>()) {
+                    sniff::note(&mut self.core.rim, key, *stranger);
+                }
                 self.core.rim.close_now(key);
             }
         }

@@ -7,7 +7,9 @@
 //! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
 //! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
 
+use crate::listener::Door;
 use crate::pages::{Pages, Stranger};
+use crate::sniff;
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
@@ -194,6 +196,11 @@ impl WebSocket {
 
     /// Answers the request that begins the connection: its bytes; none while it is not whole.
     fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
+        if sniff::is_tls(input) {
+            self.answers.extend_from_slice(sniff::Stranger::Tls.answer(Door::WebSocket));
+            let _ = self.write_answers();
+            return Err(io::Error::new(ErrorKind::InvalidData, sniff::Stranger::Tls));
+        }
         if let Ok(Some(request)) = http::Request::read(input)
             && !request.is_upgrade()
             && crate::http::serves(request.path)

@@ -1,7 +1,7 @@
 //! The head of an HTTP/1.1 message, as far as it is needed here: a first line
 //! and fields, read strictly.
 
-use memchr::memmem;
+use memchr::{memchr_iter, memmem};
 
 /// Bytes of a head, its empty line included.
 pub const HEAD_BYTES_MAX: usize = 16_384;
@@ -29,6 +29,10 @@ impl<'a> Head<'a> {
     pub fn read(input: &'a [u8]) -> Result<Option<Head<'a>>, HeadFlaw> {
         let window = &input[..input.len().min(HEAD_BYTES_MAX)];
         let Some(end) = memmem::find(window, b"\r\n\r\n") else {
+            // An end of line without a carriage return would never end the head.
+            if memchr_iter(b'\n', window).any(|at| at == 0 || window[at - 1] != b'\r') {
+                return Err(HeadFlaw::NotHttp);
+            }
             return if input.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(HeadFlaw::TooLarge) };
         };
         let text = std::str::from_utf8(&input[..end + 2]).map_err(|_| HeadFlaw::NotHttp)?;
