@@ -130,6 +130,20 @@ def test_a_record_published_over_http_reaches_a_redis_subscriber_and_history(nod
     assert page["records"][0]["publisher"].startswith("http:")
 
 
+@pytest.mark.parametrize(
+    ("proxies", "believed"), [((), False), (("127.0.0.0/8",), True), (("192.0.2.1",), False)]
+)
+def test_whom_a_proxy_forwards_for_is_believed_of_those_that_are_named(
+    proxies: tuple[str, ...], believed: bool, make_node: Callable[..., Node]
+) -> None:
+    node = make_node(classes=CHAT, config={"trusted_proxies": list(proxies)})
+    item = {"topic": "chat:x", "payload": "x"}
+    assert ask(node, "POST", "/v1/publish", item, **{"X-Forwarded-For": "203.0.113.9"})[0] == 200
+    page = ask(node, "GET", "/v1/rooms/chat%3Ax/history")[1]
+    publisher = page["records"][0]["publisher"]
+    assert publisher.startswith("http:203.0.113.9:" if believed else "http:127.0.0.1:"), publisher
+
+
 @pytest.mark.config(classes=CHAT)
 def test_a_batch_with_one_key_is_published_once(node: Node) -> None:
     body = {"records": [{"topic": "chat:x", "payload": str(i)} for i in range(50)]}

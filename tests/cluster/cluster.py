@@ -183,9 +183,16 @@ class Cluster:
 
     def get(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
         """Status and JSON of the API of a node."""
-        url = self.nodes[name].http_url + path
+        return self._ask("GET", name, path)
+
+    def post(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
+        """Likewise, of what changes something."""
+        return self._ask("POST", name, path)
+
+    def _ask(self, method: str, name: str, path: str) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(self.nodes[name].http_url + path, method=method)
         try:
-            with self.within(name), urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            with self.within(name), urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -241,10 +248,10 @@ class Cluster:
 
     def leader_of(self, room: str, by: str | None = None) -> str:
         """Who leads a room, as a node sees it; it is made, where it is not there yet. A log may open first."""
-        path = f"/v1/rooms/{quote(room, safe='')}?create=true"
+        path = f"/v1/rooms/{quote(room, safe='')}"
 
         def answer() -> Any:
-            code, found = self.get(by or next(iter(self.nodes)), path)
+            code, found = self.post(by or next(iter(self.nodes)), path)
             if code != 200:
                 assert found["code"] == "hub_closed", found
             return found if code == 200 else None

@@ -109,7 +109,7 @@ def test_while_the_coordinator_is_away_what_exists_goes_on_and_what_needs_a_reco
     until(goes_on, "the coordinator is away for longer than its leases, and every record was taken")
     with ThreadPoolExecutor() as threads:
         publishes = [threads.submit(answer, cluster, name, f"busy:new {name}", "x") for name in NAMES]
-        located = threads.submit(cluster.get, "a", "/v1/rooms/busy:newer?create=true")
+        located = threads.submit(cluster.post, "a", "/v1/rooms/busy:newer")
         for refused in publishes:
             told = refused.result()
             assert isinstance(told, Frame) and b"try again later" in told.value, told  # type: ignore[operator]

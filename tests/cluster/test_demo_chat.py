@@ -51,10 +51,10 @@ class Demo:
 
     def leader(self, room: str, by: str) -> str:
         """Who leads a room, as a node sees it once it knows; the room is made."""
-        url = f"http://{self.nodes[by]['http']}/v1/rooms/chat:{room}?create=true"
+        url = f"http://{self.nodes[by]['http']}/v1/rooms/chat:{room}"
 
         def answer() -> str | None:
-            with urllib.request.urlopen(url) as found:
+            with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as found:
                 name: str | None = json.load(found)["nodes"][0]["name"]
             return name
 

@@ -172,7 +172,7 @@ def test_a_room_is_found_or_placed_by_any_node_and_one_that_is_not_is_an_error(t
             room = f"{prefix}asked-{name}"
             code, answer = three.get(name, f"/v1/rooms/{room}")
             assert (code, answer["code"]) == (404, "no_such_room") and answer["hint"]
-            code, answer = three.get(name, f"/v1/rooms/{room}?create=true")
+            code, answer = three.post(name, f"/v1/rooms/{room}")
             assert code == 200, answer
             leader = answer["nodes"][0]
             assert leader["name"] == three.leader_of(room)

@@ -46,15 +46,17 @@ async def test_a_room_that_is_not_there_is_404_and_made_if_asked_to() -> None:
     answer = await api.get("/v1/rooms/new")
     assert (answer.status, answer.json["code"]) == (404, "no_such_room")
     assert answer.json["hint"] and "new" in answer.json["message"]
-    assert (await api.get("/v1/rooms/new?create=true")).status == 200
+    assert (await api.get("/v1/rooms/new?create=true")).status == 404, "reading makes nothing"
+    assert (await api.ask("POST", "/v1/rooms/new")).status == 200
     assert (await api.get("/v1/rooms/new")).status == 200
+    assert (await api.ask("POST", "/v1/rooms/new")).status == 200
 
 
 async def test_who_will_hold_a_room_is_told_even_if_its_class_keeps_no_record() -> None:
-    answer = await Api().get("/v1/rooms/none?create=true")
+    answer = await Api().ask("POST", "/v1/rooms/none")
     assert (answer.status, answer.json["class"], answer.json["hub"]) == (200, "default", None)
     assert answer.json["nodes"][0]["name"] == "one"
-    fits(answer, "/v1/rooms/{room}")
+    fits(answer, "/v1/rooms/{room}", "post")
 
 
 async def test_put_makes_a_room_and_tells_whether_it_was_there() -> None:
@@ -171,6 +173,18 @@ async def test_the_same_idempotency_key_publishes_once() -> None:
     answers = [await api.ask("POST", "/v1/publish", body, headers) for _ in range(3)]
     assert {a.text for a in answers} == {answers[0].text} and api.node.published == 1
     other = await api.ask("POST", "/v1/publish", body | {"payload": "y"}, headers)
+    assert (other.status, other.json["code"]) == (422, "idempotency_mismatch")
+
+
+async def test_a_key_is_of_one_endpoint_and_one_topic() -> None:
+    api, headers = Api(), {"Idempotency-Key": "k"}
+    bodies = [{"topic": "a", "payload": "x"}, {"topic": "b", "payload": "x"}]
+    batch = {"records": bodies}
+    for _ in range(2):
+        for body in (*bodies, batch):
+            assert (await api.ask("POST", "/v1/publish", body, headers)).status == 200
+    assert api.node.published == 4, "each once, though another had the same key"
+    other = await api.ask("POST", "/v1/publish", {"records": bodies[::-1]}, headers)
     assert (other.status, other.json["code"]) == (422, "idempotency_mismatch")
 
 

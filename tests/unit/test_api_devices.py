@@ -213,7 +213,9 @@ async def test_a_key_gives_one_action_of_one_device() -> None:
     answers = [await api.ask("POST", "/v1/devices/a/actions", {"name": "go"}, headers) for _ in range(2)]
     assert answers[0].text == answers[1].text and api.node.published == 1
     other = await api.ask("POST", "/v1/devices/b/actions", {"name": "go"}, headers)
-    assert (other.status, other.json["code"]) == (422, "idempotency_mismatch")
+    assert other.status == 201 and api.node.published == 2, "a key is of one device"
+    changed = await api.ask("POST", "/v1/devices/a/actions", {"name": "go", "payload": "y"}, headers)
+    assert (changed.status, changed.json["code"]) == (422, "idempotency_mismatch")
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ class Bench:
         await self.gate.wait()
         return b"answer %d" % self.runs
 
-    async def ask(self, key: str = "k", request: bytes = b"r") -> bytes:
-        return await self.window.once(key, request, self.work)
+    async def ask(self, key: str = "k", request: bytes = b"r", scope: bytes = b"s") -> bytes:
+        return await self.window.once(scope, key, request, self.work)
 
 
 async def test_the_same_key_gets_the_same_answer_and_one_run() -> None:
@@ -56,6 +56,15 @@ async def test_a_caller_that_gave_up_finds_the_answer_later() -> None:
     assert await first == b"answer 1" and bench.runs == 1
 
 
+async def test_the_same_key_of_another_scope_is_another_key() -> None:
+    bench = Bench()
+    assert await bench.ask() == b"answer 1"
+    assert await bench.ask(scope=b"t") == b"answer 2"
+    assert await bench.ask(scope=b"t", key="j") == b"answer 3"
+    assert [await bench.ask(), await bench.ask(scope=b"t")] == [b"answer 1", b"answer 2"]
+    assert len(bench.window) == 3
+
+
 async def test_the_same_key_with_another_request_is_refused() -> None:
     bench = Bench()
     await bench.ask(request=b"one")
@@ -77,7 +86,7 @@ async def test_failed_work_may_be_tried_again() -> None:
         raise HubSubError("no")
 
     with pytest.raises(HubSubError):
-        await bench.window.once("k", b"r", fail)
+        await bench.window.once(b"s", "k", b"r", fail)
     assert await bench.ask() == b"answer 1"
 
 

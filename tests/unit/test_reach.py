@@ -121,9 +121,13 @@ async def test_nodes_are_listed_by_name_and_each_shown_from_anywhere(cluster: Cl
     names = [node["name"] for node in (await cluster.ask("GET", "/v1/nodes")).json["nodes"]]
     assert names == ["one", "three", "two"]
     assert [node["name"] for node in (await cluster.ask("GET", "/nodes")).json] == names
-    cluster.holders[b"a room"] = "three"
+    cluster.holders[b"a room"], cluster.hubs[b"a room"], cluster.hubs[b"own"] = "three", 1, 2
     assert [node["name"] for node in (await cluster.ask("GET", "/nodes?room=a%20room")).json] == ["three"]
-    assert [node["name"] for node in (await cluster.ask("GET", "/nodes?room=other")).json] == ["one"]
+    assert [node["name"] for node in (await cluster.ask("GET", "/nodes?room=own")).json] == ["one"]
+    no_place = (await cluster.ask("GET", "/nodes?room=other")).json
+    assert [node["name"] for node in no_place] == names, (
+        "any node takes its clients, and reading gives it no place"
+    )
     assert (await cluster.ask("GET", "/v1/nodes/three")).json["name"] == "three"
     assert (await cluster.ask("GET", "/v1/nodes/four")).status == 404
 

@@ -5,7 +5,6 @@ the headers that make an MQTT 5 client answer it by the protocol's own means: a 
 """
 
 import asyncio
-import hashlib
 import secrets
 import time
 from typing import Any, Final
@@ -151,8 +150,7 @@ async def act(state: State, request: Request) -> Response:
         answer.receivers, answer.seen = result.receivers, await _is_seen(state, nodes, devices, device)
         return json_bytes(answer)
 
-    scope = f"{request.method} {request.url.path}".encode()
-    answer = await once(state, request, hashlib.sha256(scope + b"\n" + data).digest(), work)
+    answer = await once(state, request, [topic.encode()], data, work)
     return Response(answer, 201, media_type="application/json")
 
 

@@ -55,9 +55,7 @@ class Linked:
     async def holder(self, room: bytes, create: bool) -> str | None:
         located = await self._cluster.locate(room, create)
         if located is None:
-            hint = (
-                "a first subscriber makes it, a first record where its class keeps a history, or ?create=true"
-            )
+            hint = "a first subscriber makes it, a first record where its class keeps a history, or POST"
             raise NoSuchRoomError(value=text_of(room), hint=hint)
         if not located.members:
             raise NodesUnreachableError("the nodes of the room are not there", text_of(room))

@@ -1,12 +1,12 @@
 """POST /v1/publish: one record or a batch, once for one Idempotency-Key.
 
-A key is remembered by this process and stands for the whole answer, in every class. A
-producer's sequence is in the log and stands for one record: it outlives the process.
+A key is remembered by this process and stands for the whole answer of one endpoint for the same topics, in every
+class. A producer's sequence is in the log and stands for one record: it outlives the process.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from starlette.requests import Request
@@ -44,17 +44,23 @@ async def publish(state: State, request: Request) -> Response:
             return json_bytes(_result(items[0], results[0]))
         return json_bytes(PublishResults(results=list(map(_result, items, results))))
 
-    answer = await once(state, request, hashlib.sha256(data).digest(), work)
+    answer = await once(state, request, [item.topic for item in items], data, work)
     return Response(answer, media_type="application/json")
 
 
-async def once(state: State, request: Request, digest: bytes, work: Callable[[], Awaitable[bytes]]) -> bytes:
+async def once(
+    state: State, request: Request, topics: Iterable[bytes], data: bytes, work: Callable[[], Awaitable[bytes]]
+) -> bytes:
     """What a request that publishes is answered: with an Idempotency-Key that came before, what it was answered then.
+
+    A key is the client's own for this method, path and topics: that somebody else has had the same for another room
+    changes nothing.
 
     Args:
         state: Of this node.
         request: That may have the key.
-        digest: Of what was asked: a key stands for one request.
+        topics: Of what is published.
+        data: The body: a key stands for one request.
         work: Publishes.
 
     Raises:
@@ -65,7 +71,7 @@ async def once(state: State, request: Request, digest: bytes, work: Callable[[],
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_CHARACTERS_MAX:
         raise BadRequestError(f"an Idempotency-Key has 1 to {KEY_CHARACTERS_MAX} characters", len(key))
-    done = work() if key is None else state.window.once(key, digest, work)
+    done = work() if key is None else state.window.once(_scope(request, topics), key, _digest(data), work)
     try:
         async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
             return await done
@@ -73,6 +79,16 @@ async def once(state: State, request: Request, digest: bytes, work: Callable[[],
         raise TimedOutError(
             hint="with a producer or an Idempotency-Key the same request may be sent again"
         ) from None
+
+
+def _scope(request: Request, topics: Iterable[bytes]) -> bytes:
+    """Of a key: method, path, and each topic once."""
+    parts = [request.method.encode(), request.url.path.encode(), *sorted(set(topics))]
+    return _digest(b"".join(_digest(part) for part in parts))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _parse(data: bytes) -> PublishItem | PublishBatch:

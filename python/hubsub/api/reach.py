@@ -160,26 +160,25 @@ class AtRoom:
     async def answer(self, asked: Asked) -> Response:
         room = unquote_to_bytes(asked.request.path_params["room"])
         # What makes a room gives it a place.
-        create = asked.request.method == "PUT" or asked.request.query_params.get("create") == "true"
-        node = await asked.others.holder(room, create)
+        node = await asked.others.holder(room, asked.request.method in ("PUT", "POST"))
         return await (asked.here() if node is None else asked.of_one(node))
 
 
 @dataclass(frozen=True)
 class AtNamedRoom:
-    """The node that leads the hub of the query's `room`, which gets a place by that, as by `HUBSUB LOCATE`.
+    """The node that leads the hub of the query's `room`.
 
     Args:
-        otherwise: Who answers where the query names no room.
+        otherwise: Who answers where the query names no room, or one that has no place yet: any node takes its clients.
     """
 
     otherwise: Reach
 
     async def answer(self, asked: Asked) -> Response:
         room = asked.request.query_params.get("room")
-        if room is None:
+        if room is None or await asked.others.hub_of(bytes_of(room)) is None:
             return await self.otherwise.answer(asked)
-        node = await asked.others.holder(bytes_of(room), True)
+        node = await asked.others.holder(bytes_of(room), False)
         return await (asked.here() if node is None else asked.of_one(node))
 
 

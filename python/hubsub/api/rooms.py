@@ -49,13 +49,20 @@ async def list_rooms(state: State, request: Request) -> Response:
 
 async def show_room(state: State, request: Request) -> Response:
     room = room_name(state, request)
-    await _placed(state, room, flag(request, "create"))
+    await _placed(state, room, create=False)
     found = await state.node.room(room)
-    if found is None and flag(request, "create"):
-        found = await state.node.room_create(room) or _unrecorded(state, room)
     if found is None:
-        hint = "a first subscriber makes it, or PUT, or ?create=true"
-        raise NoSuchRoomError(value=text_of(room), hint=hint)
+        raise NoSuchRoomError(value=text_of(room), hint="a first subscriber makes it, or PUT, or POST")
+    return json_answer(room_body(found, await _members(state, request, room)))
+
+
+async def place_room(state: State, request: Request) -> Response:
+    """A room, made if it is not there; of a class without history, who will hold it."""
+    room = room_name(state, request)
+    await _placed(state, room, create=True)
+    found = await state.node.room(room)
+    if found is None:
+        found = await state.node.room_create(room) or _unrecorded(state, room)
     return json_answer(room_body(found, await _members(state, request, room)))
 
 

@@ -1,9 +1,8 @@
 """One outcome for one Idempotency-Key, within a bounded window.
 
-A key stands for a running or finished piece of work. Whoever comes with it
-again waits for the same work and gets the same answer. Bounds: number of keys,
-bytes of answers, age; the oldest finished entries go first. A failed piece of
-work is forgotten, so that it may be tried again.
+A key stands for a running or finished piece of work within its scope: what was asked, and of which rooms. Whoever
+comes with it again waits for the same work and gets the same answer. Bounds: number of keys, bytes of answers, age; the
+oldest finished entries go first. A failed piece of work is forgotten, so that it may be tried again.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ class Window:
     def __init__(self, limits: Callable[[], Mapping[str, int]], clock: Callable[[], float]) -> None:
         self._limits = limits
         self._clock = clock
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[bytes, str], _Entry] = OrderedDict()
         self.bytes = 0
         self.repeated = 0
         """Requests that were answered from the window."""
@@ -45,44 +44,53 @@ class Window:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def once(self, key: str, request: bytes, work: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def once(
+        self, scope: bytes, key: str, request: bytes, work: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
         """The answer for this key: of `work`, or of the work that came with it before.
 
         A caller that gives up leaves the work running for the next one.
+
+        Args:
+            scope: Keys of two scopes have nothing to do with each other.
+            key: As the client said it.
+            request: Digest of what was asked.
+            work: Makes the answer.
 
         Raises:
             IdempotencyMismatchError: the key came with another request before.
             TooBusyError: no key can be forgotten to make room.
         """
         self._forget()
-        entry = self._entries.get(key)
+        place = scope, key
+        entry = self._entries.get(place)
         if entry is None:
             if len(self._entries) >= self._limits()["idempotency_keys_max"]:
                 self.refused += 1
                 raise TooBusyError(hint="limits.idempotency_keys_max requests are at work")
-            entry = _Entry(request, asyncio.ensure_future(_run(work)), self._clock(), len(key))
-            self._entries[key] = entry
+            entry = _Entry(request, asyncio.ensure_future(_run(work)), self._clock(), len(scope) + len(key))
+            self._entries[place] = entry
             self.bytes += entry.size
-            entry.work.add_done_callback(lambda task: self._done(key, task))
+            entry.work.add_done_callback(lambda task: self._done(place, task))
         elif entry.request != request:
             raise IdempotencyMismatchError(value=key)
         else:
             self.repeated += 1
         return await asyncio.shield(entry.work)
 
-    def _done(self, key: str, task: asyncio.Task[bytes]) -> None:
-        entry = self._entries.get(key)
+    def _done(self, place: tuple[bytes, str], task: asyncio.Task[bytes]) -> None:
+        entry = self._entries.get(place)
         if entry is None or entry.work is not task:
             return
         if task.cancelled() or task.exception() is not None:
-            self._remove(key)
+            self._remove(place)
         else:
             entry.size += len(task.result())
             self.bytes += len(task.result())
 
     def _forget(self) -> None:
         limits, now = self._limits(), self._clock()
-        for key, entry in list(self._oldest_done()):
+        for place, entry in list(self._oldest_done()):
             old = (now - entry.made_at) * 1_000 >= limits["idempotency_ms"]
             full = (
                 len(self._entries) >= limits["idempotency_keys_max"]
@@ -90,15 +98,15 @@ class Window:
             )
             if not old and not full:
                 return
-            self._remove(key)
+            self._remove(place)
 
-    def _oldest_done(self) -> list[tuple[str, _Entry]]:
+    def _oldest_done(self) -> list[tuple[tuple[bytes, str], _Entry]]:
         """Some of the oldest entries whose work is done; a bounded look, as each call makes one entry."""
         head = [item for item, _ in zip(self._entries.items(), range(FORGET_MAX), strict=False)]
-        return [(key, entry) for key, entry in head if entry.work.done()]
+        return [(place, entry) for place, entry in head if entry.work.done()]
 
-    def _remove(self, key: str) -> None:
-        self.bytes -= self._entries.pop(key).size
+    def _remove(self, place: tuple[bytes, str]) -> None:
+        self.bytes -= self._entries.pop(place).size
 
 
 FORGET_MAX = 64
