@@ -4,7 +4,7 @@
 use crate::cursors::CURSORS_MAX;
 use crate::record::{Namespace, Record};
 use crate::relay::AskId;
-use hubsub_types::names::Matcher;
+use hubsub_types::names::{Matcher, pattern_prefix_min};
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ impl HubFilter {
         &self.sources
     }
 
-    /// Whether one of them matches. What begins with `$` is only matched by a pattern that does, too.
+    /// Whether one of them matches that may: see [`pattern_prefix_min`].
     #[must_use]
     pub fn wants(&self, namespace: Namespace, topic: &[u8]) -> bool {
-        let least = usize::from(topic.starts_with(b"$"));
+        let Some(least) = pattern_prefix_min(topic) else { return false };
         let fits = |matcher: &Matcher| matcher.literal_prefix().len() >= least && matcher.matches(topic);
         namespace == Namespace::Global && self.matchers.iter().any(fits)
     }
@@ -155,6 +155,7 @@ mod tests {
     fn a_filter_matches_as_patterns_do() {
         let filter = HubFilter::new([(*b"*").into(), (*b"$a/*").into()]);
         assert!(filter.wants(Namespace::Global, b"x") && filter.wants(Namespace::Global, b"$a/x"));
+        assert!(!filter.wants(Namespace::Global, b"x{$a}") && !filter.wants(Namespace::Global, b"$a/{$a}"));
         assert!(!filter.wants(Namespace::Global, b"$b") && !filter.wants(Namespace::Shard, b"x"));
     }
 

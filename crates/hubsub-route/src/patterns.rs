@@ -11,7 +11,7 @@ use crate::idset::IdSet;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::ShardId;
-use hubsub_types::names::Matcher;
+use hubsub_types::names::{Matcher, pattern_prefix_min};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -169,15 +169,15 @@ impl Patterns {
         self.cache_bytes = 0;
     }
 
-    /// Ids of the patterns that match a topic, lowest first. What begins with `$` is only matched by
-    /// a pattern that does, too: who asks for all does not ask for what the node says to itself.
+    /// Ids of the patterns that match a topic, lowest first, of those that may: see [`pattern_prefix_min`].
     pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
         if let Some(ids) = self.cache.get(topic) {
             return Rc::clone(ids);
         }
         let mut ids = Vec::new();
-        let least = usize::from(topic.starts_with(b"$"));
-        for (&length, _) in self.lengths.range(least..=topic.len()) {
+        // As long as the topic is, no prefix is longer.
+        let least = pattern_prefix_min(topic).unwrap_or(topic.len() + 1);
+        for (&length, _) in self.lengths.range(least..).take_while(|(length, _)| **length <= topic.len()) {
             let held = self.by_prefix.get(&topic[..length]).map_or(&[][..], IdSet::as_slice);
             ids.extend(held.iter().filter(|&&id| self.get(id).matcher.matches(topic)));
         }
@@ -237,6 +237,9 @@ mod tests {
         }
         assert_eq!(matched(&mut patterns, b"$stats/a"), [b"$*".to_vec(), b"$stats/*".to_vec()]);
         assert_eq!(matched(&mut patterns, b"a$"), [b"*"]);
+        patterns.intern(b"a{*");
+        assert_eq!(matched(&mut patterns, b"a{$stats}"), [b""; 0], "its tag reserves it");
+        assert_eq!(matched(&mut patterns, b"a{stats}").len(), 2);
     }
 
     #[test]

@@ -13,7 +13,10 @@ use crate::node::NodeInfo;
 use crate::redis;
 use crate::rim::{Ends, Rim};
 use crate::transport::Transport;
-use hubsub_route::{Broker, Hubs, Now, Settings};
+use hubsub_route::hubread::HubFilter;
+use hubsub_route::patterns::Patterns;
+use hubsub_route::{Broker, Hubs, Namespace, Now, Settings};
+use hubsub_types::names::filter_pattern;
 use hubsub_types::{ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};
 use std::io::Read;
@@ -148,4 +151,87 @@ fn what_was_queued_by_one_principal_is_executed_with_the_leave_of_another() {
     edge.become_principal(STRANGER);
     let answer = edge.ask("EXEC");
     assert!(answer.starts_with("*2\r\n-NOPERM ") && answer.matches("-NOPERM ").count() == 2, "{answer}");
+}
+
+const REFUSED_PATTERNS: &[&str] = &[
+    "$*",
+    "\\$*",
+    "$stage/*",
+    "\\$system/*",
+    "$?tage/*",
+    "$sta[t]s/*",
+    "$SYS*",
+    "\0mqtt:$stage/#",
+    "\0mqtt:a/#",
+    "\0share:g/f",
+    "\\\0share:g/f*",
+    "\0*",
+    "$stats/x{$stage/q}*",
+    "a{$stage}*",
+    "$stage/q",
+];
+
+#[test]
+fn a_pattern_is_judged_by_what_it_begins_with_when_read_as_a_pattern() {
+    let mut edge = Edge::new();
+    for pattern in REFUSED_PATTERNS {
+        let answer = edge.ask(&format!("PSUBSCRIBE {pattern}"));
+        assert!(answer.starts_with("-NOPERM "), "{pattern:?}: {answer}");
+    }
+    assert_eq!(edge.core.broker.counts(edge.key), (0, 0, 0));
+    assert!(edge.core.broker.patterns.is_empty() && edge.core.broker.groups.is_empty());
+    for pattern in ["*", "[$]*", "?stage/*", "$stats/*", "\\$SYS/*", "$SYS", "a{b}*"] {
+        let answer = edge.ask(&format!("PSUBSCRIBE {pattern}"));
+        assert!(answer.starts_with("*3\r\n$10\r\npsubscribe"), "{pattern:?}: {answer}");
+    }
+}
+
+#[test]
+fn a_name_that_begins_with_nul_is_refused_by_every_command() {
+    let mut edge = Edge::new();
+    for command in [
+        "PUBLISH \0t x",
+        "SPUBLISH \0t x",
+        "SUBSCRIBE \0t",
+        "SSUBSCRIBE \0t",
+        "HUBSUB SUBSCRIBE \0t LAST 1",
+        "HUBSUB HISTORY \0t",
+        "PUBLISH a{\0t} x",
+    ] {
+        assert!(edge.ask(command).starts_with("-NOPERM "), "{command:?}");
+    }
+    assert_eq!(edge.ask("PUBLISH t\0 x"), ":0\r\n");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 4000, ..Default::default() })]
+
+    /// The invariant of [`Access`].
+    #[test]
+    fn who_may_subscribe_to_a_pattern_may_subscribe_to_every_topic_that_it_matches(
+        glob in "(\\$|\\\\\\$|\0|\\\\\0|\\[\\$\\]|\\?)?(SYS|stats|stage)?[/a{$}*?\\[\\]^\\\\\0]{0,6}",
+        filter in "(\\$|\\+/)?(SYS|stats|stage|a)?(/(\\+|a|\\{\\$a\\}|\\$|)){0,3}(/#)?",
+        topics in proptest::collection::vec("(\\$|\0)?(SYS|stats|stage)?[/a{$}\\\\*\0]{0,6}", 1..20),
+    ) {
+        let access = Access;
+        let nobody = PrincipalId::default();
+        let kept = [
+            (access.allowed_glob(nobody, glob.as_bytes()), glob.into_bytes()),
+            (access.allowed_filter(nobody, filter.as_bytes()), filter_pattern(filter.as_bytes())),
+        ];
+        for (is_allowed, source) in kept {
+            let mut patterns = Patterns::new(100);
+            patterns.intern(&source);
+            let read = HubFilter::new([source.as_slice().into()]);
+            for topic in &topics {
+                let topic = topic.as_bytes();
+                let is_matched = !patterns.matching(topic).is_empty();
+                proptest::prop_assert_eq!(is_matched, read.wants(Namespace::Global, topic));
+                let may = access.allowed(nobody, Action::Subscribe, topic);
+                proptest::prop_assert!(
+                    may || !is_matched || !is_allowed, "{:?} {:?}", source, topic
+                );
+            }
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use super::durable;
 use super::kept::Wait;
 use super::{members, standing};
-use crate::access::Action;
 use crate::core::Core;
 use crate::rim::Rim;
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
@@ -60,7 +59,7 @@ pub(super) fn attach(
             Err(ErrorCode::TopicLength)
         });
     }
-    if !core.rim.access.allowed(principal, Action::Subscribe, topic) {
+    if !core.rim.access.allowed_filter(principal, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
         core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)

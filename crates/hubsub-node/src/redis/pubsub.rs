@@ -87,7 +87,10 @@ fn subscribe_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8
 /// `PSUBSCRIBE pattern [pattern …]`.
 pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     for pattern in &args[1..] {
-        if !allowed_to_subscribe(core, key, pattern) {
+        let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+        if !core.rim.access.allowed_glob(principal, pattern) {
+            core.count_refusal(false);
+            error(core, key, ErrorCode::NotAllowed.resp());
             continue;
         }
         let ticket = core.rim.ticket(key);

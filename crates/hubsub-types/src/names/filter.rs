@@ -66,6 +66,14 @@ impl Filter {
         levels.next().is_none()
     }
 
+    /// The bytes of a filter before its first wildcard, and whether it has none. A topic that matches begins with them, or
+    /// is the level above a `#` that follows them.
+    #[must_use]
+    pub fn prefix_of(source: &[u8]) -> (&[u8], bool) {
+        let wildcard = memchr::memchr2(b'+', b'#', source);
+        (&source[..wildcard.unwrap_or(source.len())], wildcard.is_none())
+    }
+
     /// What every topic that matches begins with.
     #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {

@@ -106,6 +106,23 @@ impl Glob {
         &from[..self.prefix_len as usize]
     }
 
+    /// The literal prefix of a pattern, and whether that is all of it, without compiling it.
+    #[must_use]
+    pub fn prefix_of(source: &[u8]) -> (Vec<u8>, bool) {
+        let mut prefix = Vec::new();
+        let mut rest = source;
+        loop {
+            rest = match rest {
+                [] => return (prefix, true),
+                [b'*' | b'?' | b'[', ..] => return (prefix, false),
+                [b'\\', byte, rest @ ..] | [byte, rest @ ..] => {
+                    prefix.push(*byte);
+                    rest
+                }
+            };
+        }
+    }
+
     /// Whether there is no wildcard: only `literal_prefix` itself matches.
     #[must_use]
     pub fn is_literal(&self) -> bool {

@@ -9,15 +9,31 @@ pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// Whether a topic, or the room that its tag names, is the node's own: names that begin with `$`.
+/// Whether a topic, or the room that its tag names, is the node's own: names that begin with `$`, or with NUL, as marked
+/// patterns do.
 #[inline]
 #[must_use]
 pub fn is_reserved(topic: &[u8]) -> bool {
-    match topic.first() {
-        Some(b'$') => true,
-        // A tag may stand anywhere; topics with one are few.
-        _ => hash_tag(topic).is_some_and(|tag| tag.starts_with(b"$")),
-    }
+    // A tag may be anywhere; topics with one are few.
+    begins_reserved(topic) || has_reserved_tag(topic)
+}
+
+/// Whether the room that a topic's tag names is the node's own.
+#[must_use]
+pub fn has_reserved_tag(topic: &[u8]) -> bool {
+    hash_tag(topic).is_some_and(begins_reserved)
+}
+
+/// Bytes of literal prefix that a pattern has at least if it may match a topic; none if no pattern may. Who subscribes to
+/// everything does not ask for the node's own names, and those that only a tag reserves are out of reach of every pattern.
+#[must_use]
+pub fn pattern_prefix_min(topic: &[u8]) -> Option<usize> {
+    (!has_reserved_tag(topic)).then(|| usize::from(begins_reserved(topic)))
+}
+
+#[inline]
+fn begins_reserved(name: &[u8]) -> bool {
+    matches!(name.first(), Some(b'$' | 0))
 }
 
 #[cfg(test)]
@@ -46,6 +62,10 @@ mod tests {
             ("$stage/q/a", true),
             ("$", true),
             ("x{$queries/q}", true),
+            ("\0mqtt:a/#", true),
+            ("\0", true),
+            ("x{\0share:g/a}", true),
+            ("a\0b", false),
             ("a$b", false),
             ("{a$}b", false),
             ("", false),

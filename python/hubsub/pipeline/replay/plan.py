@@ -21,7 +21,7 @@ POSITION, TIMESTAMP = "hubsub-position", "hubsub-timestamp-us"
 STEPS_US = (1_000_000, 1_000, 1)
 """Records are counted by seconds; by less where there are too many in one, or slices are shorter."""
 
-_OWN = r"topic RLIKE r'^([$]|[^{]*[{][$][^}]*[}])'"
+_OWN = r"topic RLIKE r'^([$\x00]|[^{]*[{][$\x00][^}]*[}])'"
 """Topics of the node itself, as `is_reserved` of hubsub-types has it: nobody else may publish there."""
 
 Bucket = tuple[int, int, int]

@@ -54,6 +54,13 @@ proptest! {
     }
 
     #[test]
+    fn the_prefix_is_the_same_compiled_or_not(pattern in "[ab*?\\[\\]\\\\]{0,6}") {
+        let glob = Glob::new(pattern.as_bytes());
+        let (prefix, is_all) = Glob::prefix_of(pattern.as_bytes());
+        prop_assert_eq!((&prefix[..], is_all), (glob.literal_prefix(), glob.is_literal()));
+    }
+
+    #[test]
     fn a_long_search_finds_what_a_short_one_finds(
         segment in "[ab?]{1,3}(\\[[ab]\\]|a|\\?){0,150}", topic in "[ab]{0,400}"
     ) {
