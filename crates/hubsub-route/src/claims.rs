@@ -82,8 +82,10 @@ pub enum Word {
 pub enum Action {
     /// The connection has the id.
     Grant(Holder),
-    /// The connection does not get the id: another one wants it, or the room cannot be reached.
+    /// The connection does not get the id: the room cannot be reached, or it would adopt what somebody has.
     Refuse(Holder),
+    /// It had to let go before it was granted the id, since a later one wants that.
+    Displace(Holder),
     /// It has to let go: [`Claims::release`] says that it has, [`Claims::keep`] that who was to have it is gone before.
     Yield(Holder, Heir),
     /// Subscribe to the room of the id: [`Claims::watched`] says what came of it.
@@ -205,7 +207,7 @@ impl Claims {
             busy.claim = None;
         }
         let place = if busy.yields && busy.claimant.is_some() { &mut busy.next } else { &mut busy.claimant };
-        refuse(place.replace(claimant), actions);
+        displace(place.replace(claimant), actions);
         self.go_on(&id, token, actions);
     }
 
@@ -285,12 +287,12 @@ impl Claims {
             (Word::Claim(_, Aim::Adopt), _) => {}
             // It came before the node's own, so its node lets go.
             (Word::Claim(..), Some(own)) if !own.is_back && !adopts => {}
-            (Word::Claim(of, aim), Some(_)) => busy.lost_to = Some((of, aim == Aim::Clean)),
+            (Word::Claim(of, aim), Some(_)) => busy.lose_to(of, aim == Aim::Clean, actions),
             (Word::Claim(of, _), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
             (Word::Released(of), Some(own)) if of == own.token => own.released += 1,
             // Somebody has it.
             (Word::Again(_), Some(_)) if adopts => busy.give_up(actions),
-            (Word::Again(of), Some(own)) if of > own.token => busy.lost_to = Some((of, false)),
+            (Word::Again(of), Some(own)) if of > own.token => busy.lose_to(of, false, actions),
             (Word::Again(of), Some(own)) if of < own.token => {
                 actions.push(Action::Say(id.into(), Word::Again(own.token)));
             }
@@ -325,7 +327,6 @@ impl Claims {
     fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         if let Some((winner, _)) = busy.lost_to {
-            busy.refuse_all(actions);
             if busy.holder.is_some() {
                 return busy.let_go(actions);
             }
@@ -377,10 +378,20 @@ impl Busy {
 
     fn let_go(&mut self, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.yields, true) {
-            let is_clean = self.lost_to.is_some_and(|(_, is_clean)| is_clean);
-            let heir = self.claimant.map_or(Heir::Away { is_clean }, Heir::Here);
+            let heir = match (self.lost_to, self.claimant) {
+                // Who has come here since is later than that, and claims the id anew.
+                (None, Some(claimant)) => Heir::Here(claimant),
+                (lost_to, _) => Heir::Away { is_clean: lost_to.is_some_and(|(_, is_clean)| is_clean) },
+            };
             actions.extend(self.holder.map(|holder| Action::Yield(holder, heir)));
         }
+    }
+
+    /// Another node's claim is later than the node's own, and than those that wait here.
+    fn lose_to(&mut self, winner: Token, is_clean: bool, actions: &mut Vec<Action>) {
+        self.lost_to = Some((winner, is_clean));
+        displace(self.claimant.take(), actions);
+        displace(self.next.take(), actions);
     }
 
     /// The node's claim comes to nothing, and who waits is refused.
@@ -414,6 +425,10 @@ impl Busy {
         }
         false
     }
+}
+
+fn displace(claimant: Option<Claimant>, actions: &mut Vec<Action>) {
+    actions.extend(claimant.map(|claimant| Action::Displace(claimant.who)));
 }
 
 fn refuse(claimant: Option<Claimant>, actions: &mut Vec<Action>) {

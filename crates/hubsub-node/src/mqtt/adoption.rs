@@ -2,7 +2,7 @@
 //! and what is made of each: an absent session, or one that a connection goes on with.
 
 use super::absent::{self, Absent};
-use super::arrival::{followed, recorded, refused};
+use super::arrival::{displaced, followed, recorded};
 use super::client::{NOBODY, publish_will};
 use super::durable::{self, Written};
 use super::endings::Ending;
@@ -19,7 +19,7 @@ use crate::core::Core;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
 use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::mqtt::{Grant, Reason, SessionState, shared};
+use hubsub_wire::mqtt::{Grant, SessionState, shared};
 use std::rc::Rc;
 
 /// A session as it was found.
@@ -227,7 +227,7 @@ pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Re
     core.rim.ended(ending, outcome);
     match outcome {
         _ if !is_open => {}
-        Err(ErrorCode::NotAllowed) => refused(core, key, Reason::ServerUnavailable),
+        Err(ErrorCode::NotAllowed) => displaced(core, key),
         _ => recorded(core, key, false),
     }
 }

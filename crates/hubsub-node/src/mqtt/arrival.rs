@@ -1,7 +1,7 @@
 //! What a client waits for between its CONNECT and its CONNACK: that its id is its own. One whose session is kept in
 //! another place goes there ([`handover`](super::handover)).
 
-use super::client::Client;
+use super::client::{Client, end};
 use super::durable;
 use super::kept::{Kept, Wait};
 use super::session::{self, Session};
@@ -204,6 +204,29 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     super::members::back(core, key);
     // What it followed while it was absent, it follows on.
     core.broker.drained(key, core.rim.now, &mut core.rim);
+}
+
+/// A client is not connected yet, and a later one has its id: as if it had been connected just before. It has asked for
+/// nothing that was refused, so it is told what who was connected is told, with its will; before 5.0 its connection ends.
+pub(super) fn displaced(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+        return;
+    }
+    let told = rim.with_mqtt(key, |client, out| {
+        let Arrival { accepted, is_resumed, connect, .. } = *client.arrival.take()?;
+        if let Some(session) = client.session.as_mut().filter(|_| !is_resumed) {
+            // What it would have begun has not begun.
+            session.is_over = true;
+        }
+        // Who comes for a session is not told that it has none: it would forget its own part of it, which the later one has.
+        accepted.write(is_resumed || !connect.is_empty(), out);
+        Some(())
+    });
+    if told.flatten().is_some() {
+        rim.metrics.mqtt_taken_over_total.add(1);
+        end(core, key, Fault::of(Reason::SessionTakenOver));
+    }
 }
 
 /// A client is not connected after all.

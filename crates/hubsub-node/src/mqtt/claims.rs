@@ -26,6 +26,8 @@ pub enum MqttMail {
     Granted(ConnKey),
     /// It will not be.
     Refused(ConnKey),
+    /// It would have been, and another one has it since.
+    Displaced(ConnKey),
     /// It has to let go.
     Yield(ConnKey, Heir),
     /// To the id's shard: this connection, or session, has ended or let go.
@@ -101,8 +103,9 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
             event(core, |core, token, actions| core.rim.claims.release(&id, holder, token, actions));
         }
         MqttMail::Granted(key) => arrival::granted(core, key),
-        MqttMail::Refused(key) if reading::is_refused(core, key) => {}
+        MqttMail::Refused(key) | MqttMail::Displaced(key) if reading::is_refused(core, key) => {}
         MqttMail::Refused(key) => arrival::refused(core, key, Reason::ServerUnavailable),
+        MqttMail::Displaced(key) => arrival::displaced(core, key),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
         // It goes when its input has been looked at.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
@@ -150,6 +153,7 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
         match action {
             Action::Grant(who) => tell(core, who.shard, MqttMail::Granted(who.conn)),
             Action::Refuse(who) => tell(core, who.shard, MqttMail::Refused(who.conn)),
+            Action::Displace(who) => tell(core, who.shard, MqttMail::Displaced(who.conn)),
             Action::Yield(who, to) => tell(core, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
                 let room = room_of(&id);

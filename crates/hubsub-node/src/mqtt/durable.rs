@@ -7,7 +7,7 @@
 //! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
 //! PUBREL and PUBCOMP the entry with their event.
 
-use super::arrival::{connected, refused};
+use super::arrival::{connected, displaced, refused};
 use super::client::{Client, end};
 use super::cursors::Row;
 use super::deliver::Way;
@@ -361,7 +361,11 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             kept.has_gap |= outcome.is_err();
             if kept.visit == visit {
                 for wait in waits {
-                    go_on(core, key, wait, outcome.is_ok());
+                    match wait {
+                        // The row is a later holder's by now.
+                        Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(core, key),
+                        wait => go_on(core, key, wait, outcome.is_ok()),
+                    }
                 }
             }
             wrote(core, key, true);

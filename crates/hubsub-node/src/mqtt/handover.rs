@@ -10,7 +10,7 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for its CONNACK.
 
-use super::arrival::refused;
+use super::arrival::displaced;
 use super::client::end;
 use super::{claims, durable, reading, session};
 use crate::conn::Conn;
@@ -73,10 +73,12 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
         }
     }
     if !is_closing {
-        core.rim.metrics.mqtt_taken_over_total.add(1);
         match is_arriving {
-            true => refused(core, key, Reason::ServerUnavailable),
-            false => end(core, key, Fault::of(Reason::SessionTakenOver)),
+            true => displaced(core, key),
+            false => {
+                core.rim.metrics.mqtt_taken_over_total.add(1);
+                end(core, key, Fault::of(Reason::SessionTakenOver));
+            }
         }
     }
     if !outlives || !keeps {

@@ -37,7 +37,7 @@ fn on_a_lone_node_the_next_one_has_the_id_once_the_one_before_has_let_go() {
     assert_eq!(claim(&mut claims, first), [Action::Grant(first)]);
     assert_eq!(claim(&mut claims, second), [Action::Yield(first, Heir::Here(wants(second)))]);
     assert_eq!(claim(&mut claims, third), [], "who is being given it comes first");
-    assert_eq!(claim(&mut claims, fourth), [Action::Refuse(third)]);
+    assert_eq!(claim(&mut claims, fourth), [Action::Displace(third)]);
     let given = release(&mut claims, first);
     assert_eq!(given, [Action::Grant(second), Action::Yield(second, Heir::Here(wants(fourth)))]);
     assert_eq!(release(&mut claims, first), []);
@@ -210,7 +210,7 @@ fn one_that_adopts_has_the_id_if_nobody_else_is_in_its_room_and_gives_way_to_a_c
     let again = token(1, 5);
     let got = act(&mut claims, |c, actions| c.claim("a".into(), wants(second), again, actions));
     let said = Action::Say("a".into(), Word::Claim(again.unwrap(), Aim::Clean));
-    assert_eq!(got, [Action::Refuse(first), said]);
+    assert_eq!(got, [Action::Displace(first), said]);
     assert_eq!(act(&mut claims, |c, actions| c.said("a", own.unwrap(), Some(2), actions)), []);
     // One of another node does.
     let mut claims = Claims::default();
@@ -219,7 +219,7 @@ fn one_that_adopts_has_the_id_if_nobody_else_is_in_its_room_and_gives_way_to_a_c
     let other = token(2, 9).unwrap();
     let got = act(&mut claims, |c, a| c.heard("a", Word::Claim(other, Aim::Resume), token(1, 3), a));
     let released = Action::Say("a".into(), Word::Released(other));
-    assert_eq!(got, [Action::Refuse(first), released, Action::Unwatch("a".into())]);
+    assert_eq!(got, [Action::Displace(first), released, Action::Unwatch("a".into())]);
 }
 
 #[test]
@@ -259,6 +259,8 @@ struct Cluster {
     first_seed: u64,
     /// Whether two may have it until all has been said: words were lost.
     has_gaps: bool,
+    /// How many were refused.
+    refused: u64,
 }
 
 const ID: &str = "a";
@@ -275,6 +277,7 @@ impl Cluster {
             seed,
             first_seed: seed,
             has_gaps: false,
+            refused: 0,
         }
     }
 
@@ -299,7 +302,8 @@ impl Cluster {
                         self.first_seed
                     );
                 }
-                Action::Refuse(_) => {}
+                Action::Refuse(_) => self.refused += 1,
+                Action::Displace(_) => {}
                 Action::Yield(who, _) => {
                     // It lets go at once; its shard says so later.
                     assert_eq!(self.granted[node].take(), Some(who));
@@ -386,6 +390,37 @@ impl Cluster {
             assert_eq!(self.inside[node], !claims.is_empty(), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn of_many_that_come_at_once_to_all_nodes_none_is_refused_and_one_stays() {
+    for seed in 0..500 {
+        let mut cluster = Cluster::new(3, seed);
+        for number in 0..40 {
+            let (node, who) = (cluster.below(3), holder(number));
+            cluster.event(node, |c, token, actions| c.claim(ID.into(), wants(who), token, actions));
+            for _ in 0..cluster.below(4) {
+                cluster.step();
+            }
+        }
+        cluster.settle();
+        cluster.check();
+        assert_eq!((cluster.refused, cluster.granted.iter().flatten().count()), (0, 1), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_comes_while_its_node_lets_go_for_another_one_has_the_id_after_that() {
+    let mut claims = Claims::default();
+    let (who, late) = (inside(&mut claims), holder(7));
+    let winner = token(2, 9).unwrap();
+    act(&mut claims, |c, a| c.heard("a", Word::Claim(winner, Aim::Clean), token(1, 3), a));
+    let got = act(&mut claims, |c, a| c.claim("a".into(), wants(late), token(1, 4), a));
+    assert_eq!(got, [], "it waits, and is not told that the other one is later");
+    let again = token(1, 5);
+    let got = act(&mut claims, |c, a| c.release("a", who, again, a));
+    let said = [Word::Released(winner), Word::Claim(again.unwrap(), Aim::Clean)];
+    assert_eq!(got, said.map(|word| Action::Say("a".into(), word)));
 }
 
 #[test]
