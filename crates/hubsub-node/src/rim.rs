@@ -361,7 +361,7 @@ impl Rim {
         }
     }
 
-    /// A log line about a connection.
+    /// A log line about a connection, at most one a second of each kind.
     pub fn log_conn(
         &self,
         level: Level,
@@ -376,7 +376,7 @@ impl Rim {
             }
         }
         fields.push(("shard", self.shard.0.to_string()));
-        self.control.log(level, message, fields);
+        self.control.log_of_client(level, message, fields);
     }
 
     /// Gives an output that is idle back to the pool.

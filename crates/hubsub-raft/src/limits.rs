@@ -51,8 +51,10 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 1024 * 1024;
 pub const SNAPSHOT_BYTES_MAX: usize = STORE_BYTES_MAX + STORE_BYTES_MAX / 4;
 /// Requests of this node's own callers under way at a time.
 pub const REQUESTS_MAX: usize = 10_000;
-/// Connections that a node serves at a time.
+/// Connections of nodes that a node serves at a time.
 pub const CONNECTIONS_MAX: usize = 1_024;
+/// Connections at a time of callers that have not proved yet that they know the cluster's secret.
+pub const UNPROVED_MAX: usize = 128;
 /// Idle connections kept for one peer.
 pub const IDLE_CONNECTIONS_MAX: usize = 8;
 /// Most nodes of a cluster, learners included.

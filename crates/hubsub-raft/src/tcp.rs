@@ -10,9 +10,12 @@
 //! Numbers are little-endian. A connection carries one request at a time; as many are opened as requests run at once,
 //! and a few are kept. Who does not prove itself, speaks another protocol or sends a frame that is too large is cut off.
 //! The caller proves first: who only connects gets nothing that it could try secrets against.
+//!
+//! Callers that have not proved themselves have places of their own, [`UNPROVED_MAX`]. When these are full the oldest
+//! loses its place: a handshake takes milliseconds, so a member keeps out of the way of strangers that only connect.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,9 +26,10 @@ use rand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::limits::{CONNECTIONS_MAX, FRAME_BYTES_MAX, IDLE_CONNECTIONS_MAX};
+use crate::limits::{CONNECTIONS_MAX, FRAME_BYTES_MAX, IDLE_CONNECTIONS_MAX, UNPROVED_MAX};
 use crate::node::{Node, PROTOCOL};
 use crate::runtime::Runtime;
 use crate::transport::{CallError, Lane, Transport};
@@ -202,26 +206,57 @@ impl<G: Gate> Transport for Tcp<G> {
 
 /// Serves a node's peers until the task that runs it is dropped. One that breaks the protocol loses its connection.
 pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>) {
-    let mut served = tokio::task::JoinSet::new();
+    let mut unproved = Unproved::default();
+    let mut served = JoinSet::new();
     loop {
-        while served.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            // Too many open files, or a connection that was gone already.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        if served.len() >= CONNECTIONS_MAX {
-            continue;
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => unproved.take(stream, gate.clone()),
+                // Too many open files, or a connection that was gone already.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(proved) = unproved.next() => {
+                if let Some(stream) = proved
+                    && served.len() < CONNECTIONS_MAX
+                {
+                    served.spawn_local(serve(stream, node.clone()));
+                }
+            }
+            Some(_) = served.join_next() => {}
         }
-        let (gate, node) = (gate.clone(), node.clone());
-        served.spawn_local(serve(stream, gate, node));
     }
 }
 
-async fn serve<G: Gate>(mut stream: TcpStream, gate: G, node: Node<Tcp<G>>) {
-    if !matches!(timeout(HANDSHAKE, receive(&mut stream, &gate)).await, Ok(Ok(()))) {
-        return;
+/// Callers in their handshakes, at most [`UNPROVED_MAX`].
+#[derive(Default)]
+struct Unproved {
+    handshakes: JoinSet<Option<TcpStream>>,
+    /// Of these, and of some that have ended, the oldest first.
+    order: VecDeque<AbortHandle>,
+}
+
+impl Unproved {
+    fn take<G: Gate>(&mut self, mut stream: TcpStream, gate: G) {
+        self.order.retain(|handshake| !handshake.is_finished());
+        if self.order.len() >= UNPROVED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            oldest.abort();
+        }
+        self.order.push_back(self.handshakes.spawn_local(async move {
+            let handshake = timeout(HANDSHAKE, receive(&mut stream, &gate)).await;
+            matches!(handshake, Ok(Ok(()))).then_some(stream)
+        }));
     }
+
+    /// What came of the next handshake that ends, a connection if it proved itself; nothing while there is none.
+    async fn next(&mut self) -> Option<Option<TcpStream>> {
+        // One that lost its place is an error here.
+        self.handshakes.join_next().await.map(|done| done.ok().flatten())
+    }
+}
+
+async fn serve<G: Gate>(mut stream: TcpStream, node: Node<Tcp<G>>) {
     loop {
         let Ok(request) = timeout(IDLE, read_frame(&mut stream)).await else { return };
         let Ok(request) = request else { break };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hubsub_raft::error::{Error, Refusal};
 use hubsub_raft::handle::{Handle, Request, Response, Start};
+use hubsub_raft::limits::UNPROVED_MAX;
 use hubsub_raft::node::{Options, StartError};
 use hubsub_raft::store::{Answer, Command, Expect, Write};
 use hubsub_raft::tcp::Gate;
@@ -134,6 +135,29 @@ fn a_leader_whose_process_is_gone_is_followed_although_an_election_would_take_mi
     a.handle.stop();
     assert_eq!(commit(&c, "k", 1), Ok(Answer::Committed(vec![2])));
     for running in [b, c] {
+        running.handle.stop();
+    }
+}
+
+#[test]
+fn strangers_that_only_connect_keep_no_member_out() {
+    let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let connect = || std::net::TcpStream::connect(&a.address).expect("a connection");
+    let strangers: Vec<_> = (0..UNPROVED_MAX + 20).map(|_| connect()).collect();
+    let join = || Start::Join(vec![a.address.clone()], WAIT);
+    let b = start(&directories[1], "b", "secret", join())
+        .expect("joined while strangers hold all of their places");
+    // The first ones have lost their places: they read the greeting, and then an end.
+    let mut oldest = &strangers[0];
+    oldest.set_read_timeout(Some(WAIT)).expect("set");
+    let read = std::io::Read::read_to_end(&mut oldest, &mut Vec::new());
+    assert!(read.is_ok_and(|bytes| bytes <= 26));
+    let more: Vec<_> = (0..UNPROVED_MAX).map(|_| connect()).collect();
+    assert_eq!(commit(&b, "k", 0), Ok(Answer::Committed(vec![1])));
+    let c = start(&directories[2], "c", "secret", join()).expect("joined");
+    drop((strangers, more));
+    for running in [a, b, c] {
         running.handle.stop();
     }
 }

@@ -26,9 +26,9 @@ def set_up(level: str, form: str) -> None:
     processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _printable if as_text else _head_first,
     ]
-    if not as_text:
-        processors += [structlog.processors.format_exc_info, _head_first]
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -44,6 +44,28 @@ def _head_first(_: object, __: str, event: MutableMapping[str, Any]) -> MutableM
     """The same three keys at the start of every line."""
     head = {key: event.pop(key) for key in ("timestamp", "level", "event")}
     return head | dict(event)
+
+
+def _printable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes what a terminal would obey, as clients choose some of the values. A traceback keeps its lines."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            lines = value.split("\n") if key == "exception" else [value]
+            event[key] = _Escaped("\n".join(map(_escaped, lines)))
+    return event
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class _Escaped(str):
+    """A value that the renderer quotes and does not escape again."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"'{self}'"
 
 
 class _Forward(logging.Handler):
