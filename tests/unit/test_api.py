@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("hubsub._core", reason="needs hubsub-core")
 
 from hubsub.api import HttpServer
+from hubsub.api.routes import digits
 from hubsub.api.table import ROUTES, openapi_document
 from hubsub.config import resolve
 from hubsub.errors import BY_CODE
@@ -57,6 +59,33 @@ async def test_who_will_hold_a_room_is_told_even_if_its_class_keeps_no_record() 
     assert (answer.status, answer.json["class"], answer.json["hub"]) == (200, "default", None)
     assert answer.json["nodes"][0]["name"] == "one"
     fits(answer, "/v1/rooms/{room}", "post")
+
+
+@pytest.mark.parametrize("scope", ["", "cluster", "Node", "node&scope=all"])
+async def test_a_scope_that_there_is_not_is_refused(scope: str) -> None:
+    answer = await Api().get(f"/v1/rooms?scope={scope}")
+    assert (answer.status, answer.json["code"]) == (400, "bad_request")
+    assert "scope must be node" in answer.json["message"]
+    assert (await Api().get("/v1/rooms?scope=node")).status == 200
+
+
+async def test_a_whole_number_may_be_written_with_a_point() -> None:
+    api = Api()
+    body = b'{"topic": "a", "payload": "x", "producer": "p", "sequence": 60.0}'
+    assert (await api.ask("POST", "/v1/publish", body)).status == 200
+    assert api.node.asked[-1][0].producer == (producer_id("p"), 60)
+    for wrong in (b"60.5", b'"60"', b"1e300"):
+        assert (await api.ask("POST", "/v1/publish", body.replace(b"60.0", wrong))).status == 400
+
+
+@pytest.mark.parametrize("most", [0, 9, 10, 19, 123, 2**32 - 1, 2**64 - 1])
+def test_an_expression_has_the_numbers_up_to_one_and_no_others(most: int) -> None:
+    expression = re.compile(digits(most))
+    near = {0, 1, 9, 10, most // 10, most // 2, most - 1, most}
+    assert all(expression.fullmatch(str(number)) for number in near if 0 <= number <= most)
+    beyond = {most + 1, most * 10, most * 2 + 1, most + 10 ** len(str(most))} - {0}
+    assert not any(expression.fullmatch(str(number)) for number in beyond)
+    assert not any(expression.fullmatch(text) for text in ("", "-1", "00", "01", "x"))
 
 
 async def test_put_makes_a_room_and_tells_whether_it_was_there() -> None:
@@ -119,10 +148,10 @@ async def test_a_refused_record_of_a_batch_leaves_the_others() -> None:
 
 async def test_a_numbered_record_goes_with_its_producer_and_tells_whether_it_was_there() -> None:
     api = Api()
-    body = {"topic": "a", "payload": "x", "producer": "billing-7", "sequence": 2**63 - 1}
+    body = {"topic": "a", "payload": "x", "producer": "billing-7", "sequence": 2**62}
     answer = await api.ask("POST", "/v1/publish", body)
     assert answer.json == {"receivers": 3, "position": "7-1", "duplicate": False}
-    assert api.node.asked[-1][0].producer == (producer_id("billing-7"), 2**63 - 1)
+    assert api.node.asked[-1][0].producer == (producer_id("billing-7"), 2**62)
     records = [
         {"topic": "a", "payload": "again", "sequence": 1},
         {"topic": "a", "payload": "x", "sequence": 2, "producer": "other"},

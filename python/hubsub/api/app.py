@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from hubsub.api.answers import error_answer
 from hubsub.api.others import Call, Reply
 from hubsub.api.params import body
-from hubsub.api.reach import Asked, is_of_this_node
+from hubsub.api.reach import Asked, check_scope, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
 from hubsub.api.strangers import Strangers
@@ -87,6 +87,8 @@ class App:
 
     async def _handle(self, route: Route, request: Request) -> Response:
         try:
+            if route.reach is not None:
+                check_scope(request)
             if self.state.others is None or route.reach is None or is_of_this_node(request):
                 return await route.handler(self.state, request)
             data = await body(self.state, request)

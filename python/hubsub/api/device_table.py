@@ -2,7 +2,7 @@
 
 from hubsub.api import devices
 from hubsub.api.device_schema import ActionList, ActionOrder, Device, DeviceAction, DevicePage
-from hubsub.api.routes import LIMIT, Param, Route
+from hubsub.api.routes import LIMIT, Param, Route, key_of
 
 CLASS = Param("class", "Of devices of this class; without it, of the first that has some.")
 ERRORS = ("no_devices", "no_such_class", "nodes_unreachable")
@@ -56,7 +56,7 @@ DEVICE_ROUTES: tuple[Route, ...] = (
         devices.act,
         (
             CLASS,
-            Param("Idempotency-Key", "The same key gets the same answer, and one action.", place="header"),
+            key_of("one action"),
         ),
         body=(ActionOrder,),
         answer=(DeviceAction,),

@@ -21,7 +21,7 @@ from hubsub.api.reach import (
     AtQuery,
     Gathered,
 )
-from hubsub.api.routes import LIMIT, Param, Route
+from hubsub.api.routes import I64_MAX, LIMIT, Param, Route
 
 LOG = Param("log", "Identity of the log that is meant: another one refuses.")
 STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined", "hub_closed")
@@ -35,7 +35,12 @@ LOG_ROUTES: tuple[Route, ...] = (
         hubs.list_hubs,
         (
             Param("class", "Of this class only; without it, of all but the node's own."),
-            Param("after", "Hubs behind this id: the `next` of the page before.", "integer", minimum=0),
+            Param(
+                "after",
+                "Hubs behind this id: the `next` of the page before.",
+                "integer",
+                minimum=0,
+            ),
             LIMIT,
         ),
         answer=(HubPage,),
@@ -66,7 +71,11 @@ LOG_ROUTES: tuple[Route, ...] = (
                 "`$stats/…`, and by patterns that begin with `$`.",
             ),
             Param("class", "Of this class only."),
-            Param("hubs", "These, by id with commas between, and nothing else."),
+            Param(
+                "hubs",
+                "These, by id with commas between, and nothing else.",
+                pattern="[0-9]{1,10}(,[0-9]{1,10})*",
+            ),
         ),
         answer=(LogInfo,),
         errors=("no_such_class", "not_allowed"),
@@ -79,23 +88,49 @@ LOG_ROUTES: tuple[Route, ...] = (
         "A range of a hub's log as an Arrow IPC stream",
         records.read_records,
         (
-            Param("from", "First offset; the oldest that is kept.", "integer", minimum=0),
-            Param("until", "The offset behind the last; behind what is committed.", "integer", minimum=0),
+            Param("from", "First offset; the oldest that is kept.", "integer", minimum=0, maximum=I64_MAX),
+            Param(
+                "until",
+                "The offset behind the last; behind what is committed.",
+                "integer",
+                minimum=0,
+                maximum=I64_MAX,
+            ),
             LOG,
             Param("room", "Of this room; more than once: of one of them."),
             Param("room_prefix", "Of rooms whose name begins so."),
             Param(
-                "room_pattern", "Of rooms that match this glob or MQTT filter; more than once: one of them."
+                "room_pattern",
+                "Of rooms that match this glob or MQTT filter; more than once: one of them.",
+                min_length=1,
             ),
             Param("topic", "Of this topic; more than once: of one of them."),
             Param("topic_prefix", "Of topics that begin so."),
             Param(
-                "topic_filter", "Of topics that match this MQTT filter or glob; more than once: one of them."
+                "topic_filter",
+                "Of topics that match this MQTT filter or glob; more than once: one of them.",
+                min_length=1,
             ),
             Param("device", "Of this device; more than once: of one of them."),
-            Param("since_us", "With this timestamp or a later one, in µs.", "integer", minimum=0),
-            Param("until_us", "With an earlier timestamp than this, in µs.", "integer", minimum=0),
-            Param("columns", f"With commas between: {', '.join(records.COLUMNS)}. All, if not given."),
+            Param(
+                "since_us",
+                "With this timestamp or a later one, in µs.",
+                "integer",
+                minimum=0,
+                maximum=I64_MAX,
+            ),
+            Param(
+                "until_us",
+                "With an earlier timestamp than this, in µs.",
+                "integer",
+                minimum=0,
+                maximum=I64_MAX,
+            ),
+            Param(
+                "columns",
+                f"With commas between: {', '.join(records.COLUMNS)}. All, if not given.",
+                pattern=f"({'|'.join(records.COLUMNS)})(,({'|'.join(records.COLUMNS)}))*",
+            ),
             Param("compression", "Of the batches' buffers.", choices=("none", "lz4")),
             Param("batch_rows", f"Of a batch at most; {records.BATCH_ROWS:,}.", "integer", minimum=1),
             Param(
@@ -121,7 +156,10 @@ LOG_ROUTES: tuple[Route, ...] = (
         "/v1/hubs/{hub}/offset",
         "Where a time begins in a hub's log",
         records.show_offset,
-        (Param("timestamp_us", "In µs since 1970.", "integer", minimum=0), LOG),
+        (
+            Param("timestamp_us", "In µs since 1970.", "integer", minimum=0, maximum=I64_MAX, required=True),
+            LOG,
+        ),
         answer=(OffsetAnswer,),
         errors=STREAM_ERRORS,
         tag="log",
@@ -172,7 +210,8 @@ LOG_ROUTES: tuple[Route, ...] = (
         "/v1/queries/{query}/stages/{attempt}",
         "Keeps rows to publish, an Arrow IPC stream; nobody gets them before their batch is committed",
         stages.stage,
-        (Param("topic", "That of all rows, which then have no column for it."),),
+        (Param("topic", "That of all rows, which then have no column for it.", min_length=1),),
+        body_type=records.MEDIA_TYPE,
         answer=(StageAnswer,),
         errors=(
             "bad_rows",

@@ -6,13 +6,29 @@ from typing import Any
 
 import msgspec
 
-from hubsub.api.routes import Param, Route
-from hubsub.api.schema import ErrorBody
+from hubsub.api.jobs import JOBS
+from hubsub.api.routes import ATTEMPT, I64_MAX, U64_MAX, Param, Route
+from hubsub.api.schema import RULES, ErrorBody
 from hubsub.errors import BY_CODE
 from hubsub.version import VERSION
 
 GENERAL_ERRORS = ("bad_request", "too_busy", "timed_out", "stopping", "internal")
 """Codes that every route under /v1 may answer."""
+
+PATH = {
+    "id": Param("id", "", "integer", minimum=0, maximum=U64_MAX),
+    "batch": Param("batch", "", "integer", minimum=0, maximum=I64_MAX),
+    "attempt": Param("attempt", "", pattern=ATTEMPT),
+    "job": Param("job", "", choices=JOBS),
+}
+"""What stands in a path, where it is not any name."""
+
+OTHER: dict[str, dict[str, Any]] = {
+    "application/json": {"type": "object"},
+    # Of each event: its fields.
+    "text/event-stream": {"type": "object"},
+}
+"""Schemas of answers that are no struct, but for texts."""
 
 SCOPE = Param("scope", "`node`: this node alone answers; without it, the cluster.", choices=("node",))
 """Of the routes that reach farther."""
@@ -24,6 +40,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(
         types.values(), ref_template="#/components/schemas/{name}"
     )
+    for name, rule in RULES.items():
+        components[name] = {**components[name], "allOf": [rule]}
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -45,8 +63,7 @@ def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     if route.answer:
         answer["content"] = {"application/json": {"schema": _schema(route.answer, by_type)}}
     elif route.status != 204:
-        kind = {"type": "object"} if route.media_type == "application/json" else {"type": "string"}
-        answer["content"] = {route.media_type: {"schema": kind}}
+        answer["content"] = {route.media_type: {"schema": OTHER.get(route.media_type, {"type": "string"})}}
     reach = () if route.reach is None else (SCOPE,)
     operation: dict[str, Any] = {
         "operationId": route.handler.__name__,
@@ -60,6 +77,8 @@ def _operation(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     if route.body:
         content = {"application/json": {"schema": _schema(route.body, by_type)}}
         operation["requestBody"] = {"required": True, "content": content}
+    if route.body_type:
+        operation["requestBody"] = {"required": True, "content": {route.body_type: {"schema": {}}}}
     return operation
 
 
@@ -82,26 +101,19 @@ def _path_params(path: str) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": "Percent-encoded bytes, a / as %2F.",
-            "schema": {"type": "integer", "minimum": 0}
-            if name == "id"
-            else {"type": "string", "minLength": 1},
+            "schema": PATH.get(name, Param(name, "", min_length=1)).schema,
         }
         for name in re.findall(r"{(\w+)}", path)
     ]
 
 
 def _param(param: Param) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": param.kind}
-    if param.minimum is not None:
-        schema["minimum"] = param.minimum
-    if param.choices:
-        schema["enum"] = list(param.choices)
     return {
         "name": param.name,
         "in": param.place,
-        "required": False,
+        "required": param.required,
         "description": param.doc,
-        "schema": schema,
+        "schema": param.schema,
     }
 
 

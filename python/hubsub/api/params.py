@@ -1,17 +1,22 @@
 """Reads of path, query and body, each with its error."""
 
 import asyncio
+import contextlib
+import re
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
 
+from hubsub.api.routes import POSITION
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, BodyTooLargeError
 from hubsub.names import bytes_of
 
 T = TypeVar("T")
+
+_POSITION = re.compile(POSITION)
 
 
 def path_name(request: Request, key: str) -> bytes:
@@ -66,11 +71,10 @@ def flag(request: Request, key: str) -> bool:
 
 def position(text: str) -> tuple[int, int]:
     """`EPOCH-SEQ` as its two numbers."""
-    epoch, dash, seq = text.partition("-")
-    numbers = [int(part) for part in (epoch, seq) if part.isascii() and part.isdigit() and len(part) <= 20]
-    if not dash or len(numbers) != 2 or max(numbers) >= 2**64:
-        raise BadRequestError("a position has the form EPOCH-SEQ", text, "take it from a record")
-    return numbers[0], numbers[1]
+    if _POSITION.fullmatch(text) is None:
+        raise BadRequestError("a position has the form EPOCH-SEQ", text[:100], "take it from a record")
+    epoch, _, seq = text.partition("-")
+    return int(epoch), int(seq)
 
 
 async def body(state: State, request: Request) -> bytes:
@@ -97,11 +101,25 @@ async def body(state: State, request: Request) -> bytes:
     return bytes(data)
 
 
+def _whole(value: Any) -> Any:
+    """JSON with numbers that have no fraction as integers."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_whole(item) for item in value]
+        case dict():
+            return {key: _whole(item) for key, item in value.items()}
+    return value
+
+
 def decode(data: bytes, kind: Any) -> Any:
-    """JSON as a type of the schema."""
+    """JSON as a type of the schema; to JSON 60.0 is an integer, too."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
+        with contextlib.suppress(msgspec.ValidationError, RecursionError):
+            return msgspec.convert(_whole(msgspec.json.decode(data)), kind, str_keys=True)
         raise BadRequestError("the body does not fit the schema", error, "see /v1/openapi.json") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError("the body is no JSON", error) from None

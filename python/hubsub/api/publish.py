@@ -14,13 +14,12 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_bytes
 from hubsub.api.params import body, decode
+from hubsub.api.routes import KEY_CHARACTERS_MAX
 from hubsub.api.schema import ErrorBody, PublishBatch, PublishItem, PublishResult, PublishResults
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, TimedOutError, refusal
 from hubsub.names import bytes_of, producer_id
 from hubsub.node import Failed, Item, Published
-
-KEY_CHARACTERS_MAX = 255
 
 
 async def publish(state: State, request: Request) -> Response:

@@ -23,7 +23,7 @@ from hubsub.api.others import ONLY, Call, Others, Reply, encode, reply_of
 from hubsub.api.params import path_name
 from hubsub.api.schema import HistoryPage
 from hubsub.api.state import State
-from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchNodeError
+from hubsub.errors import BadRequestError, HubSubError, NodesUnreachableError, NoSuchNodeError
 from hubsub.names import bytes_of, text_of
 
 UNREACHABLE = "hubsub-unreachable"
@@ -224,6 +224,13 @@ class AtQuery:
     async def answer(self, asked: Asked) -> Response:
         home = home_of_query(asked.state, text_of(path_name(asked.request, "query")))
         return await (asked.here() if home is None else asked.of_home(home.node))
+
+
+def check_scope(request: Request) -> None:
+    """Raises BadRequestError where a request says something else than how far it may reach."""
+    for scope in request.query_params.getlist("scope"):
+        if scope != "node":
+            raise BadRequestError("scope must be node", scope[:100], "leave it out to ask the whole cluster")
 
 
 def is_of_this_node(request: Request) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +24,26 @@ class Param:
     """JSON Schema type."""
     place: str = "query"
     minimum: int | None = None
+    maximum: int | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str = ""
+    """Expression that the whole value matches, as Python and ECMAScript read alike; empty for any."""
     choices: tuple[str, ...] = ()
+    required: bool = False
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        bounds = {
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "minLength": self.min_length,
+            "maxLength": self.max_length,
+            "pattern": f"^{self.pattern}$" if self.pattern else None,
+            "enum": list(self.choices) or None,
+        }
+        return {"type": self.kind} | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 @dataclass(frozen=True)
@@ -43,11 +62,50 @@ class Route:
     """Types that the answer's body may have; none where it is no JSON of ours."""
     status: int = 200
     media_type: str = "application/json"
+    body_type: str = ""
+    """Media type of a body that is no JSON of ours; empty where there is none."""
     errors: tuple[str, ...] = ()
     """Codes of errors that this route answers beside the ones that all do."""
     tag: str = field(default="node")
     reach: "Reach | None" = None
     """Whom it asks in a cluster; None: this node alone, or what its data plane carries on by itself."""
+
+
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+I64_MAX = 2**63 - 1
+
+
+def digits(most: int) -> str:
+    """An expression of the numbers from 0 to `most`, without zeros in front.
+
+    >>> digits(123)
+    '(0|[1-9][0-9]{0,1}|1[0-1][0-9]{1}|12[0-2]|123)'
+    """
+    text = str(most)
+    parts = ["0"] + ([f"[1-9][0-9]{{0,{len(text) - 2}}}"] if len(text) > 1 else [])
+    for place, digit in enumerate(text):
+        low, high = int(place == 0), int(digit) - 1
+        left = len(text) - place - 1
+        if high >= low:
+            first = f"{low}" if high == low else f"[{low}-{high}]"
+            parts.append(text[:place] + first + (f"[0-9]{{{left}}}" if left else ""))
+    return f"({'|'.join([*parts, text])})"
+
+
+POSITION = f"{digits(U64_MAX)}-{digits(U64_MAX)}"
+"""EPOCH-SEQ."""
+
+ATTEMPT = r"[A-Za-z0-9._-]{1,100}"
+"""The name of an attempt at a batch."""
+
+KEY_CHARACTERS_MAX = 255
+
+
+def key_of(what: str) -> Param:
+    """The header by which a request may be repeated, and have `what` once."""
+    doc = f"The same key gets the same answer, and {what}; of another topic it is another key."
+    return Param("Idempotency-Key", doc, place="header", min_length=1, max_length=KEY_CHARACTERS_MAX)
 
 
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hubsub.api.cluster_schema import PeerLinks
+from hubsub.api.routes import ATTEMPT, U32_MAX, digits
 from hubsub.errors import BadRequestError
 from hubsub.names import text_of
 
@@ -147,6 +148,45 @@ class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
 
     records: Annotated[list[PublishItem], Meta(min_length=1)]
     producer: ProducerName | None = None
+
+
+class PublishOne(PublishItem, kw_only=True, forbid_unknown_fields=True):
+    """A record to publish by itself; give `payload` or `payload_base64`, and `producer` and `sequence` or neither."""
+
+
+def _has(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+def _lacks(name: str) -> dict[str, Any]:
+    return {"properties": {name: {"type": "null"}}}
+
+
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_IN_BASE64 = {"properties": {"payload_base64": {"type": ["string", "null"], "pattern": _BASE64}}}
+_ONE_PAYLOAD = {"oneOf": [_has("payload"), _has("payload_base64")], **_IN_BASE64}
+_NUMBERED = {
+    "oneOf": [
+        {"allOf": [_has("producer"), _has("sequence")]},
+        {"allOf": [_lacks("producer"), _lacks("sequence")]},
+    ]
+}
+_OF_BATCH = {
+    "oneOf": [
+        {"allOf": [_has("producer"), {"properties": {"records": {"items": _has("sequence")}}}]},
+        {"allOf": [_lacks("producer"), {"properties": {"records": {"items": _NUMBERED}}}]},
+    ]
+}
+
+RULES: dict[str, dict[str, Any]] = {
+    "PublishItem": _ONE_PAYLOAD,
+    "PublishOne": {"allOf": [_ONE_PAYLOAD, _NUMBERED]},
+    "PublishBatch": _OF_BATCH,
+    "ActionOrder": {"not": {"allOf": [_has("payload"), _has("payload_base64")]}, **_IN_BASE64},
+    "QueryReport": {"properties": {"offsets": {"propertyNames": {"pattern": f"^{digits(U32_MAX)}$"}}}},
+    "BatchCommit": {"properties": {"attempts": {"uniqueItems": True, "items": {"pattern": f"^{ATTEMPT}$"}}}},
+}
+"""By struct: what its types do not say of its fields together."""
 
 
 class PublishResult(Struct, kw_only=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.home import elsewhere, home_of_query
 from hubsub.api.log_schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.params import body, decode, name, path_id, path_name
+from hubsub.api.routes import ATTEMPT
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, HubSubError, StageTooLargeError
 from hubsub.names import text_of
@@ -22,7 +23,6 @@ from hubsub.names import text_of
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 QUERY_BYTES_MAX = 200
-_ATTEMPT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 async def stage(state: State, request: Request) -> Response:
@@ -112,6 +112,6 @@ def _batch(request: Request) -> int:
 
 
 def _attempt(text: str) -> str:
-    if not _ATTEMPT.fullmatch(text):
+    if not re.fullmatch(ATTEMPT, text):
         raise BadRequestError("an attempt's name has 1 to 100 letters, digits, dots, - and _", text[:100])
     return text

@@ -37,7 +37,7 @@ from hubsub.api.reach import (
     WhereKnown,
 )
 from hubsub.api.retained_table import RETAINED_ROUTES
-from hubsub.api.routes import LIMIT, Param, Route
+from hubsub.api.routes import LIMIT, POSITION, Param, Route, key_of
 from hubsub.api.schema import (
     AppliedClasses,
     BusyRooms,
@@ -49,7 +49,7 @@ from hubsub.api.schema import (
     NodeList,
     NodeRef,
     PublishBatch,
-    PublishItem,
+    PublishOne,
     PublishResult,
     PublishResults,
     Ready,
@@ -150,7 +150,7 @@ ROUTES: tuple[Route, ...] = (
             Param(
                 "count", "At most so many records; history_reply_records_max bounds it.", "integer", minimum=1
             ),
-            Param("after", "Behind this position; without it, the last ones."),
+            Param("after", "Behind this position; without it, the last ones.", pattern=POSITION),
             Param("topic", "Of this topic only."),
         ),
         answer=(HistoryPage,),
@@ -208,8 +208,8 @@ ROUTES: tuple[Route, ...] = (
         "/v1/publish",
         "Publishes a record, or a batch in order; what a producer numbers is kept once",
         publish.publish,
-        (Param("Idempotency-Key", "The same key gets the same answer, and one publish.", place="header"),),
-        body=(PublishItem, PublishBatch),
+        (key_of("one publish"),),
+        body=(PublishOne, PublishBatch),
         answer=(PublishResult, PublishResults),
         errors=(
             "topic_length",

@@ -39,7 +39,7 @@ CONSOLE_ROUTES: tuple[Route, ...] = (
         "/v1/console/events",
         "What the console is drawn from, as server-sent events, about one a second",
         events.events,
-        (Param("room", "Also this room, and what comes to the end of its history."),),
+        (Param("room", "Also this room, and what comes to the end of its history.", min_length=1),),
         media_type=events.MEDIA_TYPE,
         errors=("topic_length",),
         tag="console",
