@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from clients.mqtt import CONNACK, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V31, V311, Wire
+from clients.mqtt_sessions import resume
 from clients.servers import Server, until
 
 from node.conftest import Start
-from node.test_mqtt import begin, client, reason
+from node.test_mqtt import begin, client, reason, wire
 
 STRATEGIES = [
     {"name": name, "match": [f"{name}/#"], "share_strategy": strategy}
@@ -234,3 +236,102 @@ def test_a_member_of_qos_2_gets_each_once(start: Start) -> None:
                 assert one.read(PUBREL).id == packet.id
                 one.answer(PUBCOMP, packet.id)
             assert came(one) == []
+
+
+# --- members that are away
+
+
+def leave(server: Server, one: Wire) -> None:
+    """Says goodbye; returns when its session is without a connection."""
+    before = server.metric("mqtt_sessions_absent")
+    one.send(b"\xe0\x00")
+    one.read_all()
+    until(lambda: server.metric("mqtt_sessions_absent") == before + 1, "it is absent")
+
+
+def say_all(publisher: Wire, topic: str, *payloads: bytes) -> None:
+    for said in payloads:
+        publisher.publish(topic, said, 1, 7)
+        publisher.read(PUBACK)
+
+
+def said_to(one: Wire, count: int) -> list[bytes]:
+    """So many messages, acknowledged; and no more are there."""
+    got = []
+    while len(got) < count:
+        packet = one.read(PUBLISH)
+        got.append(packet.rest[1 + packet.rest[0] :])
+        one.answer(PUBACK, packet.id)
+    assert came(one) == []
+    return got
+
+
+SHARE = "$share/g/t/+"
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_comes_while_the_only_member_is_away_waits_for_it(
+    start: Start, tmp_path: Path, shards: int, keeps: bool
+) -> None:
+    data = {"data": str(tmp_path)} if keeps else {}
+    limits = {"mqtt_session_queue_messages_max": 5}
+    server = begin(start, shards, config=data, limits=limits)
+    with client(server, "publisher") as publisher, wire(server) as one:
+        assert not resume(one, "away")
+        assert one.subscribe((SHARE, 1)) == [1]
+        say_all(publisher, "t/a", b"0")
+        one.read(PUBLISH)
+        leave(server, one)
+        # Whether it was sent or not: it was not acknowledged.
+        publisher.publish("t/a", b"qos 0")
+        say_all(publisher, "t/a", b"1", b"2", b"3", b"4")
+        with wire(server) as back:
+            assert resume(back, "away")
+            assert said_to(back, 5) == [b"0", b"1", b"2", b"3", b"4"], "as many as there is room for"
+            leave(server, back)
+        say_all(publisher, "t/b", *(str(number).encode() for number in range(6)))
+        assert server.metric("mqtt_session_dropped_total") == 1
+        with wire(server) as back:
+            assert resume(back, "away")
+            assert said_to(back, 5) == [b"1", b"2", b"3", b"4", b"5"], "the oldest gave way"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_waits_for_a_member_that_is_away_is_given_to_one_that_joins(start: Start, shards: int) -> None:
+    server = begin(start, shards)
+    with client(server, "publisher") as publisher, wire(server) as one:
+        resume(one, "away")
+        one.subscribe((SHARE, 1), ("own", 1))
+        leave(server, one)
+        say_all(publisher, "t/a", b"1", b"2")
+        say_all(publisher, "own", b"3")
+        until(lambda: server.metric("mqtt_session_queued") == 3)
+        with client(server, "late", V5) as late:
+            assert late.subscribe((SHARE, 1)) == [1]
+            assert said_to(late, 2) == [b"1", b"2"]
+            # While one is there, nothing waits for those that are not.
+            say_all(publisher, "t/a", b"4", b"5", b"6")
+            assert said_to(late, 3) == [b"4", b"5", b"6"]
+        assert server.metric("mqtt_session_queued") == 1
+        with wire(server) as back:
+            assert resume(back, "away")
+            assert said_to(back, 1) == [b"3"]
+
+
+def test_what_waits_for_a_member_whose_session_ends_is_given_to_another_that_is_away(start: Start) -> None:
+    server = begin(start, 2)
+    with client(server, "publisher") as publisher, ExitStack() as stack:
+        for name in ("first", "second"):
+            one = stack.enter_context(wire(server))
+            resume(one, name)
+            one.subscribe((SHARE, 1))
+            leave(server, one)
+        say_all(publisher, "t/a", b"1", b"2", b"3", b"4")
+        until(lambda: server.metric("mqtt_session_queued") == 4)
+        with client(server, "first", V5):
+            # It begins anew.
+            pass
+        with wire(server) as back:
+            assert resume(back, "second")
+            assert sorted(said_to(back, 4)) == [b"1", b"2", b"3", b"4"]

@@ -44,6 +44,10 @@ impl Sink for Rim {
         self.encoded.begin();
     }
 
+    fn keep_for_absent(&mut self, conn: u32, group: (&[u8], u64), record: &RecordView<'_>) -> Delivery {
+        self.share_with_absent(conn, group, record)
+    }
+
     #[inline]
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else {

@@ -404,6 +404,7 @@ impl Shard {
         if self.stopping.is_none() {
             crate::mqtt::end_again(&mut self.core);
             crate::mqtt::read_unread(&mut self.core);
+            crate::mqtt::share_queued(&mut self.core);
             crate::mqtt::look_who_lacks(&mut self.core);
             crate::mqtt::adopt_orphans(&mut self.core);
         }

@@ -25,6 +25,10 @@ pub struct Give {
     pub was_taken: bool,
 }
 
+/// A record that met nobody so often waits for a member that is away, if one is: by then all shards and nodes with members
+/// were asked, where there are not more of them.
+pub const ABSENT_TRIES: u8 = 12;
+
 /// A record that met nobody so often is lost: members come and go as fast as it travels, or all are full.
 pub const TRIES_MAX: u8 = 16;
 

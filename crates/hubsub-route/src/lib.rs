@@ -248,6 +248,10 @@ pub trait Sink {
     fn record_begins(&mut self);
     /// A record for a connection of this shard.
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery;
+    /// A record of a group of so many members that none takes who is there: for one whose client is away and comes back.
+    fn keep_for_absent(&mut self, _conn: u32, _group: (&[u8], u64), _record: &RecordView<'_>) -> Delivery {
+        Delivery::Full
+    }
     /// A record for a connection whose output is at the limit, in a class that
     /// loses records: `policy` is `DropOldest` or `Conflate`. What gives way is
     /// counted, and told where the protocol has words.

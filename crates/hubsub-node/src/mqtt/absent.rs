@@ -6,12 +6,14 @@
 
 use super::client::Client;
 use super::cursors::Row;
+use super::deliver::shared_filter;
 use super::durable;
 use super::endings::Endings;
 use super::lacking::Lacking;
 use super::message::{Message, Said};
 use super::pending::Item;
 use super::session::Session;
+use super::shares::{Group, Sharing};
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -39,11 +41,20 @@ pub struct Absent {
 /// Messages for an absent client.
 #[derive(Default)]
 struct Queue {
-    /// With their keys, 0 where nothing is recorded.
-    messages: VecDeque<(Rc<Message>, Grant, u64)>,
+    messages: VecDeque<Queued>,
     bytes: usize,
     /// Messages that gave way.
     dropped: u64,
+}
+
+/// One of them.
+struct Queued {
+    message: Rc<Message>,
+    grant: Grant,
+    /// Its key, 0 where nothing is recorded.
+    key: u64,
+    /// The group that it came for, of which nobody else was there; if one comes it is that one's.
+    group: Option<Group>,
 }
 
 /// Absent sessions of a shard, by their places among its connections.
@@ -54,6 +65,8 @@ pub struct Sessions {
     pub(super) lacking: Lacking,
     /// Those that have ended, and are recorded yet.
     pub(super) endings: Endings,
+    /// Those in whose queues something waits for groups: how many members each had then.
+    pub(super) sharing: Sharing,
     /// Connections whose sessions outlive them.
     pub connected: usize,
     /// What waits for absent clients.
@@ -147,7 +160,7 @@ impl Absent {
     /// The key of the first that waits.
     #[must_use]
     pub fn first_key(&self) -> Option<u64> {
-        self.queue.as_ref()?.messages.front().map(|&(_, _, key)| key)
+        self.queue.as_ref()?.messages.front().map(|queued| queued.key)
     }
 
     /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
@@ -156,6 +169,7 @@ impl Absent {
         message: Rc<Message>,
         grant: Grant,
         mut key: u64,
+        group: Option<Group>,
         (messages_max, bytes_max): (u64, u64),
     ) -> u64 {
         if key == 0 && self.session.kept.is_some() {
@@ -164,15 +178,32 @@ impl Absent {
         }
         let queue = self.queue.get_or_insert_default();
         queue.bytes += message.weight() + ITEM_BYTES;
-        queue.messages.push_back((message, grant, key));
+        queue.messages.push_back(Queued { message, grant, key, group });
         let mut dropped = 0;
         while queue.messages.len() as u64 > messages_max || queue.bytes as u64 > bytes_max {
-            let Some((message, ..)) = queue.messages.pop_front() else { break };
+            let Some(Queued { message, .. }) = queue.messages.pop_front() else { break };
             queue.bytes -= message.weight() + ITEM_BYTES;
             dropped += 1;
         }
         queue.dropped += dropped;
         dropped
+    }
+
+    /// Takes what waits for a group, or for any, in its order.
+    pub(super) fn take_shared(&mut self, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
+        let Some(queue) = &mut self.queue else { return Vec::new() };
+        let mut taken = Vec::new();
+        let is_meant = |group: &Group| of.is_none_or(|of| of == &**group);
+        for Queued { message, grant, key, group } in std::mem::take(&mut queue.messages) {
+            match group {
+                Some(group) if is_meant(&group) => {
+                    queue.bytes -= message.weight() + ITEM_BYTES;
+                    taken.push((group, message));
+                }
+                group => queue.messages.push_back(Queued { message, grant, key, group }),
+            }
+        }
+        taken
     }
 
     /// The outcome of a publish that was under way as its connection ended.
@@ -204,7 +235,7 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     rim.mqtt_subscriptions += client.machine.subscriptions();
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
-    for (message, grant, key) in queue.into_iter().flat_map(|queue| queue.messages) {
+    for Queued { message, grant, key, .. } in queue.into_iter().flat_map(|queue| queue.messages) {
         let row = Row::None;
         client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
     }
@@ -216,7 +247,6 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
 impl Rim {
     /// A record for a session without a connection.
     pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let limits = queue_limits(self);
         let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
             return Delivery::Taken;
         };
@@ -226,7 +256,7 @@ impl Rim {
                 Some(filter) => Match::Filter(filter),
                 None => return Delivery::Taken,
             },
-            // Members that are there share what a group gets.
+            // Members that are there share what a group gets: it is kept where there is none.
             Via::Group(_) => return Delivery::Full,
         };
         if let Some(cursors) = &mut absent.session.cursors {
@@ -244,17 +274,57 @@ impl Rim {
             return Delivery::Taken;
         };
         let message = self.encoded.mqtt.message(&said);
-        let (len, bytes, _) = absent.queued();
-        let dropped = absent.push(message, grant, 0, limits);
-        let (len_now, bytes_now, _) = absent.queued();
         let key = ConnKey { index: conn, generation: *generation };
+        self.queue_for_absent(key, message, grant, None);
+        Delivery::Taken
+    }
+
+    /// A record of a group for a session without a connection, where nobody else of the group takes it.
+    pub(crate) fn share_with_absent(
+        &mut self,
+        conn: u32,
+        (group, members): (&[u8], u64),
+        record: &RecordView<'_>,
+    ) -> Delivery {
+        let Some(filter) = shared_filter(group) else { return Delivery::Full };
+        let is_kept = |grant: Grant| grant.qos.min(record.qos) > Qos::AtMostOnce;
+        let Some((generation, absent)) = self.sessions.by_place.get(&conn) else {
+            // Its connection may be about to end.
+            let closing = self.conns.at(conn).filter(|conn| conn.is_closing());
+            let outlives = |client: &Client| {
+                client.outlives() && client.machine.grant_shared(&filter).is_some_and(is_kept)
+            };
+            let keeps = closing.and_then(|conn| conn.mqtt.as_deref()).is_some_and(outlives);
+            if !keeps {
+                return Delivery::Full;
+            }
+            self.keep_for_session(conn, Via::Group(group), record);
+            return Delivery::Taken;
+        };
+        let key = ConnKey { index: conn, generation: *generation };
+        let grant = absent.state.grant_shared(&filter);
+        let grant = grant.map(|grant| Grant { qos: grant.qos.min(record.qos), ..grant });
+        let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) else {
+            return Delivery::Full;
+        };
+        let message = self.encoded.mqtt.message(&said);
+        self.queue_for_absent(key, message, grant, Some(group.into()));
+        self.sessions.sharing.insert(key, group, members);
+        Delivery::Taken
+    }
+
+    fn queue_for_absent(&mut self, key: ConnKey, message: Rc<Message>, grant: Grant, group: Option<Group>) {
+        let limits = queue_limits(self);
+        let Some(absent) = self.sessions.get_mut(key) else { return };
+        let (len, bytes, _) = absent.queued();
+        let dropped = absent.push(message, grant, 0, group, limits);
+        let (len_now, bytes_now, _) = absent.queued();
         self.sessions.queued = self.sessions.queued + len_now - len;
         self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
         self.metrics.mqtt_session_queued_total.add(1);
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
         durable::call(self, key);
-        Delivery::Taken
     }
 
     /// A session of the process before is without a connection; what waits for it, by keys.
@@ -267,7 +337,7 @@ impl Rim {
         let limits = queue_limits(self);
         for (key, message, grant) in queue {
             // Those that give way have been counted.
-            absent.push(Rc::new(message), grant, key, limits);
+            absent.push(Rc::new(message), grant, key, None, limits);
         }
         self.sessions.insert(key, absent);
         self.show_sessions();

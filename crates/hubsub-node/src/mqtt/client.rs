@@ -190,10 +190,13 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     core.rim.long_messages.remove(key);
     core.rim.readings.remove(key);
     core.rim.unread.remove(&key);
-    shares::give_away(core, &mut client);
+    let left = shares::take_left(core, &mut client);
     if outlives {
-        return session::leave(core, key, *client);
+        session::leave(core, key, *client);
+        // Where there is nobody else, it is the session's.
+        return shares::give(core, left);
     }
+    shares::give(core, left);
     let will = client.machine.take_will();
     if let Some(will) = will.filter(|_| client.arrival.is_none()) {
         publish_will(core, key, *will, client.machine.client_id());

@@ -49,9 +49,7 @@ impl Client {
             Via::Topic => Match::Topic,
             Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
             Via::Group(source) => {
-                let (group, filter) = group_of(source)?;
-                let name = [b"$share/", group, b"/", filter].concat();
-                let grant = self.machine.grant_shared(&name)?;
+                let grant = self.machine.grant_shared(&shared_filter(source)?)?;
                 return Some(Grant { qos: grant.qos.min(record.qos), ..grant });
             }
         };
@@ -91,6 +89,12 @@ impl Client {
             cursors.refuse(row, record.place.hub, record.place.offset);
         }
     }
+}
+
+/// What a client calls a group of the broker.
+pub(super) fn shared_filter(source: &[u8]) -> Option<Vec<u8>> {
+    let (group, filter) = group_of(source)?;
+    Some([b"$share/", group, b"/", filter].concat())
 }
 
 impl Rim {

@@ -85,6 +85,7 @@ pub use retained::{
 pub use sending::Cache;
 pub use session::timer as session_timer;
 pub use sessions_shown::{end_session, list_sessions};
+pub use shares::share_queued;
 pub use standing::{Ends, learn_ends};
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,

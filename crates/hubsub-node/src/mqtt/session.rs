@@ -169,7 +169,7 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     for item in
         client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce && item.row == Row::None)
     {
-        dropped += absent.push(item.message, item.grant, item.key, limits);
+        dropped += absent.push(item.message, item.grant, item.key, None, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
     rim.sessions.insert(key, absent);
@@ -240,6 +240,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
 
 /// Ends an absent session; its will is published if it has not been.
 pub(super) fn end(core: &mut Core, key: ConnKey) {
+    let left = core.rim.take_shared(key, None);
     let Some(mut absent) = core.rim.sessions.remove(key) else { return };
     if let Some(will) = absent.state.take_will() {
         publish_will(core, key, *will, &absent.id);
@@ -249,6 +250,7 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
     durable::release(core, absent.id, holder, absent.session.kept);
+    super::shares::give(core, left);
 }
 
 /// Nothing more comes for an absent session, which goes to another node.

@@ -3,11 +3,15 @@
 
 use super::actions::Action;
 use super::client::Client;
+use super::durable;
 use super::message::Message;
 use super::pending::Item;
 use crate::core::Core;
+use crate::rim::Rim;
+use ahash::RandomState;
+use hashbrown::HashMap;
 use hubsub_route::{Namespace, Record};
-use hubsub_types::{Position, Qos};
+use hubsub_types::{ConnKey, Position, Qos};
 use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,9 +41,72 @@ impl Shares {
     }
 }
 
-/// A client is gone: what it was given, and has not acknowledged or was not sent yet, goes to other members, in the
+/// Absent sessions in whose queues messages of groups wait, by group and how many members that had then.
+#[derive(Default)]
+pub struct Sharing(HashMap<ConnKey, BTreeMap<Group, u64>, RandomState>);
+
+impl Sharing {
+    /// Something waits there for a group.
+    pub fn insert(&mut self, key: ConnKey, group: &[u8], members: u64) {
+        let groups = self.0.entry(key).or_default();
+        if !groups.contains_key(group) {
+            groups.insert(group.into(), members);
+        }
+    }
+}
+
+/// What waits in queues of absent sessions for groups that somebody has joined since goes to these. Once a second.
+pub fn share_queued(core: &mut Core) {
+    let mut sharing = std::mem::take(&mut core.rim.sessions.sharing.0);
+    let mut left = Vec::new();
+    sharing.retain(|&key, groups| {
+        if core.rim.sessions.get_mut(key).is_none() {
+            return false;
+        }
+        groups.retain(|group, before| {
+            let members = core.broker.group_members(group);
+            if members <= *before {
+                *before = members;
+                return true;
+            }
+            left.extend(core.rim.take_shared(key, Some(group)));
+            false
+        });
+        !groups.is_empty()
+    });
+    core.rim.sessions.sharing.0 = sharing;
+    give(core, left);
+}
+
+/// Messages of groups go to members, in their order.
+pub(super) fn give(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
+    for (group, message) in messages {
+        let record = Arc::new(record_of(&message));
+        core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
+    }
+}
+
+impl Rim {
+    /// Takes what waits in the queue of an absent session for a group, or for any; what is recorded follows.
+    pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
+        let Some(absent) = self.sessions.get_mut(key) else { return Vec::new() };
+        let (len, bytes, _) = absent.queued();
+        let taken = absent.take_shared(of);
+        let (len_now, bytes_now, _) = absent.queued();
+        self.sessions.queued -= len - len_now;
+        self.sessions.queued_bytes -= bytes - bytes_now;
+        self.show_sessions();
+        if !taken.is_empty() {
+            durable::due(self, key, None);
+        }
+        taken
+    }
+}
+
+/// A client is gone: what it was given, and has not acknowledged or was not sent yet is [`give`]n to other members, in the
 /// order in which it was given.
-pub(super) fn give_away(core: &mut Core, client: &mut Client) {
+#[must_use]
+pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<Message>)> {
     let (mut left, mut done) = (Vec::new(), Vec::new());
     if let Some(shares) = &mut client.shares {
         let sent: Vec<(PacketId, u64)> =
@@ -67,10 +134,7 @@ pub(super) fn give_away(core: &mut Core, client: &mut Client) {
             item => client.pending.push(item),
         }
     }
-    for (group, message) in left {
-        let record = Arc::new(record_of(&message));
-        core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
-    }
+    left
 }
 
 fn record_of(message: &Message) -> Record {

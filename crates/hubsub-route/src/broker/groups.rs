@@ -5,7 +5,7 @@
 use super::Broker;
 use super::publish::Body;
 use crate::counts::{Holder, HolderSet};
-use crate::groups::{Give, TRIES_MAX, hash};
+use crate::groups::{ABSENT_TRIES, Give, TRIES_MAX, hash};
 use crate::patterns::Patterns;
 use crate::record::{Namespace, Record};
 use crate::relay::{Leader, NodeMessage};
@@ -213,15 +213,41 @@ impl Broker {
         let (strategy, key) = self.strategy_for(id, &give.record, sink);
         let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
         if let Some(group) = self.groups.table.find(&give.group) {
-            for conn in self.groups.members(group, &strategy, key) {
+            let members = self.groups.members(group, &strategy, key);
+            for &conn in &members {
                 sink.record_begins();
                 if sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow)) == Delivery::Taken
                 {
                     return self.groups.took(group, conn, &strategy);
                 }
             }
+            if self.may_wait(group, id, &give, members.len()) {
+                let of = (&*give.group, self.groups.table.get(group).counts.total());
+                for &conn in &members {
+                    let kept = sink.keep_for_absent(conn, of, &give.record.view(on_slow));
+                    if kept == Delivery::Taken {
+                        return self.groups.took(group, conn, &strategy);
+                    }
+                }
+            }
         }
         self.give_again(give, now, sink);
+    }
+
+    /// Whether a record that none of so many members here took is kept for one of them that is away: there are no others, or
+    /// they were asked. A group that keeps its place does so for all.
+    fn may_wait(&self, group: u32, id: TopicId, give: &Give, members: usize) -> bool {
+        let held = self.groups.table.get(group);
+        let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
+        let keeps_place = is_logged && self.kept_topic(&held.source).is_some();
+        !keeps_place && (give.tries >= ABSENT_TRIES || held.counts.total() == members as u64)
+    }
+
+    /// How many members a group has, on all nodes.
+    #[must_use]
+    pub fn group_members(&self, source: &[u8]) -> u64 {
+        let table = &self.groups.table;
+        table.find(source).map_or(0, |group| table.get(group).counts.total())
     }
 
     /// A record that a member of this shard will not acknowledge any more goes to another one. It keeps its

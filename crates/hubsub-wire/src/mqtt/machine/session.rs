@@ -110,6 +110,12 @@ impl<K: Key> SessionState<K> {
         self.filters.grant(by, topic, is_own)
     }
 
+    /// Likewise, one that comes by a shared subscription, as [`super::Machine::grant_shared`] says it.
+    #[must_use]
+    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
+        self.filters.grant_shared(filter)
+    }
+
     /// Messages that are unacknowledged, in the order of their first delivery: id, QoS, key, whether PUBREC came.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
         self.window.iter()
