@@ -16,6 +16,7 @@ import pytest
 
 from hubsub.testing import Node
 
+pytest.importorskip("schemathesis", reason="needs schemathesis")
 pytestmark = pytest.mark.needs("hubsub-core")
 
 HERE = Path(__file__).parent
