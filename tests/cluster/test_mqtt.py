@@ -101,3 +101,28 @@ def test_what_topics_keep_is_known_on_all_nodes(needs: Callable[..., None], tmp_
         for topic in ROOMS[1:]:
             keep(b, topic, b"")
         assert kept(client("c", "late"), "field/#", "kept/#", "plain") == {ROOMS[0]: b"new"}
+
+
+def test_topics_of_the_greatest_length_keep_their_message_on_all_nodes(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    """Their rows have longer names, which go through links and into logs."""
+    needs("hubsub-core")
+    topics = [f"{n:02}".ljust(65_535, "x") for n in range(12)]
+    with Cluster(tmp_path, classes=CLASSES, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
+        cluster.settled()
+        wires = {name: stack.enter_context(Wire(node.mqtt)) for name, node in cluster.nodes.items()}
+        for name, wire in wires.items():
+            wire.connect(f"device-{name}", V311)
+        for number, topic in enumerate(topics, 1):
+            publisher = list(wires.values())[number % 3]
+            publisher.publish(topic, b"kept", 1, number, 1)
+            assert publisher.read(PUBACK).id == number
+        for wire in wires.values():
+            came = set()
+            for number, topic in enumerate(topics, 1):
+                wire.ask((topic, 0), number=number)
+            while len(came) < len(topics):
+                if (packet := wire.read()).kind == PUBLISH:
+                    came.add(packet.topic)
+            assert came == set(topics)

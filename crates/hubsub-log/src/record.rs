@@ -13,6 +13,10 @@ pub const HEAD_BYTES: usize = 80;
 /// Bytes that length and checksum take.
 pub const PREFIX_BYTES: usize = 8;
 
+/// Longest room or topic: a client's of 65,535 bytes, and what the node puts before it where it makes a name of its own.
+/// The lowest bits are in the head, the highest is a flag.
+pub const NAME_BYTES_MAX: usize = (1 << 17) - 1;
+
 /// Longest record, length and checksum included: a payload of 256 MiB and what stands beside it.
 pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024 + 4 * 1024 * 1024;
 
@@ -57,9 +61,9 @@ pub struct Record<'a> {
     pub producer_seq: u64,
     /// µs since 1970, never falling within a hub.
     pub timestamp_us: u64,
-    /// At most 65,535 bytes.
+    /// At most [`NAME_BYTES_MAX`].
     pub room: &'a [u8],
-    /// At most 65,535 bytes.
+    /// At most [`NAME_BYTES_MAX`].
     pub topic: &'a [u8],
     /// At most 65,535 bytes.
     pub publisher: &'a [u8],
@@ -91,15 +95,23 @@ const SHARDED: u16 = 2;
 /// What a record lacks of the highest QoS, in two bits from here.
 const QOS_SHIFT: u16 = 2;
 const RETAINED: u16 = 16;
+/// The room is longer than two bytes tell, by 65,536.
+const LONG_ROOM: u16 = 32;
+/// Likewise the topic.
+const LONG_TOPIC: u16 = 64;
 
 /// Appends a record.
 ///
 /// # Panics
-/// A name is longer than 65,535 bytes, or the whole than [`RECORD_BYTES_MAX`].
+/// A name is longer than [`NAME_BYTES_MAX`], the publisher than 65,535 bytes, or the whole than [`RECORD_BYTES_MAX`]. The
+/// broker takes no topic that is longer than `topic_bytes_max` and what a name of the node's own may add
+/// (`hubsub_types::names::OWN_BYTES_MAX`), a room is a part of its topic, and a publisher is cut.
 pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     let room_is_topic = record.room == record.topic;
     let room: &[u8] = if room_is_topic { &[] } else { record.room };
-    let short = |name: &[u8]| u16::try_from(name.len()).expect("names have at most 65,535 bytes");
+    assert!(record.room.len().max(record.topic.len()) <= NAME_BYTES_MAX, "a name that is too long");
+    let low = |name: &[u8]| name.len() as u16;
+    let publisher = u16::try_from(record.publisher.len()).expect("a publisher is cut to 65,535 bytes");
     let variable = room.len() + record.topic.len() + record.publisher.len();
     let bytes = HEAD_BYTES + variable + record.headers.len() + record.payload.len();
     assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
@@ -108,13 +120,15 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     flags |= if record.is_sharded { SHARDED } else { 0 };
     flags |= u16::from(record.qos_lack) << QOS_SHIFT;
     flags |= if record.is_retained { RETAINED } else { 0 };
+    flags |= if room.len() > usize::from(u16::MAX) { LONG_ROOM } else { 0 };
+    flags |= if record.topic.len() > usize::from(u16::MAX) { LONG_TOPIC } else { 0 };
 
     let start = out.len();
     out.reserve(bytes);
     out.extend_from_slice(&((bytes - PREFIX_BYTES) as u32).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&record.hub.0.to_le_bytes());
-    for field in [flags, short(room), short(record.topic), short(record.publisher)] {
+    for field in [flags, low(room), low(record.topic), publisher] {
         out.extend_from_slice(&field.to_le_bytes());
     }
     out.extend_from_slice(&(record.headers.len() as u32).to_le_bytes());
@@ -177,7 +191,12 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     };
     let qos_lack = (flags >> QOS_SHIFT & 3) as u8;
     Qos::from_lack(qos_lack).ok_or(NotARecord::Fields)?;
-    let lengths = [u16_at(bytes, 14) as usize, u16_at(bytes, 16) as usize, u16_at(bytes, 18) as usize];
+    let long = |flag| if flags & flag == 0 { 0 } else { 1 << 16 };
+    let lengths = [
+        usize::from(u16_at(bytes, 14)) + long(LONG_ROOM),
+        usize::from(u16_at(bytes, 16)) + long(LONG_TOPIC),
+        usize::from(u16_at(bytes, 18)),
+    ];
     let mut rest = &bytes[HEAD_BYTES..];
     let mut take = |n: usize| {
         let part = rest.split_off(..n);
@@ -288,6 +307,23 @@ mod tests {
             let at = flip.index(bytes.len());
             bytes[at] ^= 1 << bit;
             prop_assert!(decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn names_of_every_length_read_back() {
+        let bytes = vec![b'x'; NAME_BYTES_MAX];
+        let lengths = [0, 1, 65_534, 65_535, 65_536, 65_535 + 64, NAME_BYTES_MAX];
+        for (room, topic) in lengths.iter().flat_map(|room| lengths.map(|topic| (*room, topic))) {
+            let record =
+                Record { room: &bytes[..room], topic: &bytes[..topic], payload: b"p", ..Record::default() };
+            let mut out = Vec::new();
+            encode(&record, &mut out);
+            assert_eq!(
+                (out.len(), decode(&out)),
+                (len_of(&record), Ok((record, out.len()))),
+                "{room} {topic}"
+            );
         }
     }
 

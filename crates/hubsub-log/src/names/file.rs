@@ -4,18 +4,18 @@
 //! wrong about it.
 
 use crate::FORMAT;
-use crate::record::{u16_at, u32_at};
+use crate::record::{NAME_BYTES_MAX, u32_at};
 use crate::storage::StorageFile;
 use hubsub_types::HubId;
 use std::io;
 
-const MAGIC: &[u8; 8] = b"HSNAMES1";
+const MAGIC: &[u8; 8] = b"HSNAMES2";
 
 /// Bytes before the first entry.
 pub const HEAD: u64 = 64;
 
 /// Bytes of an entry before its name: checksum of what follows it, length of the name.
-const PREFIX: usize = 6;
+const PREFIX: usize = 8;
 
 /// Read at once.
 pub const READ_BYTES: usize = 256 * 1024;
@@ -43,9 +43,8 @@ pub fn is_head(file: &impl StorageFile, hub: HubId, identity: u64) -> io::Result
 /// Appends an entry.
 pub fn encode(name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
-    let len = u16::try_from(name.len()).expect("names have at most 65,535 bytes");
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&(name.len() as u32).to_le_bytes());
     out.extend_from_slice(name);
     let checksum = crc32c::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
@@ -53,7 +52,8 @@ pub fn encode(name: &[u8], out: &mut Vec<u8>) {
 
 /// The name that begins here, and the bytes of its entry; none if there is no whole one.
 pub fn decode(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let len = PREFIX + usize::from(u16_at(bytes.get(..PREFIX)?, 4));
+    let len = u32_at(bytes.get(..PREFIX)?, 4) as usize;
+    let len = PREFIX + Some(len).filter(|&len| len <= NAME_BYTES_MAX)?;
     let entry = bytes.get(..len)?;
     (crc32c::crc32c(&entry[4..]) == u32_at(entry, 0)).then_some((&entry[PREFIX..], len))
 }
@@ -112,7 +112,7 @@ mod tests {
         fn names_of_any_length_and_bytes_are_read_back(
             names in prop::collection::vec(prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40),
-                (any::<u8>(), 0..=usize::from(u16::MAX)).prop_map(|(byte, len)| vec![byte; len]),
+                (any::<u8>(), 0..=NAME_BYTES_MAX).prop_map(|(byte, len)| vec![byte; len]),
             ], 0..60),
             cut in 0..100_000u64,
         ) {
@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn nothing_is_an_entry_that_was_not_written() {
         assert_eq!(decode(&[0; 4096]), None);
-        assert_eq!(decode(&[0xff; 70_000]), None);
+        assert_eq!(decode(&[0xff; 140_000]), None);
         let mut entry = Vec::new();
         encode(b"lobby", &mut entry);
-        assert_eq!(decode(&entry), Some((&b"lobby"[..], 11)));
+        assert_eq!(decode(&entry), Some((&b"lobby"[..], 13)));
         for bit in 0..entry.len() * 8 {
             let mut bytes = entry.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            bytes.resize(70_000, 0);
+            bytes.resize(140_000, 0);
             assert_eq!(decode(&bytes), None, "bit {bit}");
         }
     }

@@ -18,7 +18,7 @@ use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::names::Filter;
+use hubsub_types::names::{Filter, OWN_BYTES_MAX, is_reserved};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,10 +147,11 @@ impl Broker {
         self.rooms.row_totals().is_away(hub)
     }
 
-    /// Whether a topic is not too long: that of a row has its own before it.
+    /// Whether a topic is not too long: one of the node's own has more to it than the client's name that it holds.
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
-        let own = rows::topic_of(topic).map_or(0, |_| rows::PREFIX.len());
-        (topic.len() - own) as u64 <= self.limits.topic_bytes_max
+        let most = self.limits.topic_bytes_max;
+        topic.len() as u64 <= most
+            || (topic.len() as u64 <= most + OWN_BYTES_MAX as u64 && is_reserved(topic))
     }
 
     /// Whether a row may become this, and whether it is newer already.

@@ -83,7 +83,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> Outcome<Result<Attached, ErrorCode>> {
         let Wish { namespace, topic, start } = wish;
-        if topic.len() as u64 > self.limits.topic_bytes_max {
+        if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
         if self.relay.is_some() && self.is_outside(&self.classes.room(topic)) {

@@ -1,5 +1,9 @@
 //! Hash tags, by Redis's rule: one `{tag}` in a topic names its room.
 
+/// What the node adds at most to a name of a client's where it makes a name of its own of it, such as
+/// `$system/session/ID` or `$stats/room/ROOM/occupancy`.
+pub const OWN_BYTES_MAX: usize = 64;
+
 /// What stands between the first `{` and the next `}`, unless it is nothing.
 #[must_use]
 pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {

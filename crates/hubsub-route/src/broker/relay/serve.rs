@@ -134,7 +134,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> bool {
-        let fits = topic.len() as u64 <= self.limits.topic_bytes_max;
+        let fits = self.topic_fits(topic);
         self.rehome_of(topic, now, sink);
         let id = self.topics.intern(namespace, topic);
         fits && self.slot_of_topic(id) == Some(slot)
@@ -148,7 +148,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Option<ErrorCode> {
-        if record.topic().len() as u64 > self.limits.topic_bytes_max {
+        if !self.topic_fits(record.topic()) {
             return Some(ErrorCode::TopicLength);
         }
         if !self.is_of(slot, record.namespace, record.topic(), now, sink) {

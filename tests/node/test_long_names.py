@@ -1,0 +1,86 @@
+"""Names as long as a protocol lets them be: the node makes longer names of its own of them, and keeps all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.mqtt import PUBACK, PUBLISH, V5, V311, text
+from clients.mqtt_sessions import acknowledge
+from clients.servers import until
+from command_line import hubsub
+
+from node.conftest import Start
+from node.test_mqtt import begin, client
+from node.test_mqtt_retained import DURABLE, keep
+from node.test_mqtt_sessions import come, leave
+from node.test_mqtt_sessions_restart import home_of
+
+RETAINED, SESSION = len(b"$system/retained/"), len(b"$system/session/")
+BYTES_MAX = 65_535
+LENGTHS = (BYTES_MAX - RETAINED, BYTES_MAX - RETAINED + 1, BYTES_MAX - 1, BYTES_MAX)
+"""Of topics: the longest whose row has a name of 65,535 bytes, and longer ones."""
+
+
+def topics() -> list[str]:
+    """One in memory and one with a log of each length."""
+    return [f"{begin}{n:05}/".ljust(n, "x") for n in LENGTHS for begin in ("a/", "kept/")]
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_topics_of_every_length_keep_their_message(start: Start, data: Path, with_data: bool) -> None:
+    config = {"data": str(data)} if with_data else {}
+    server = begin(start, 2, config=config, classes=DURABLE if with_data else [])
+    will = b"\x00" + text("w" * BYTES_MAX) + text("gone")
+    with client(server, "with-will", V5, flags=0x02 | 0x04 | 0x20, rest=will), client(server, "p", V5) as one:
+        assert all(keep(one, topic, b"kept") < 0x80 for topic in topics())
+    names = [*topics(), "w" * BYTES_MAX]
+    until(lambda: server.metric("retained_messages") == len(names), "the will, too")
+
+    def found(listener: Any) -> dict[str, int]:
+        came = {}
+        with client(listener, "s", V311) as other:
+            for number, topic in enumerate(names, 1):
+                other.ask((topic, 0), number=number)
+            while len(came) < len(names):
+                if (packet := other.read()).kind == PUBLISH:
+                    came[packet.topic] = packet.flags & 1
+        return came
+
+    assert found(server) == dict.fromkeys(names, 1)
+    if not with_data:
+        return
+    assert server.node is not None
+    server.node.stop()
+    verified = hubsub("log", "verify", str(data))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    again = begin(start, 3, config=config, classes=DURABLE)
+    until(lambda: again.metric("retained_messages") == len(names), "all are kept")
+    assert found(again) == dict.fromkeys(names, 1)
+    rows = json.loads(again.get("/v1/retained?limit=1000"))["retained"]
+    assert sorted(row["topic"] for row in rows) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("size", "kills"), [(BYTES_MAX - SESSION, True), (BYTES_MAX - SESSION + 1, False), (BYTES_MAX, True)]
+)
+def test_sessions_of_client_ids_of_every_length_outlive_the_process(
+    tmp_path: Path, size: int, kills: bool
+) -> None:
+    name = "i" * size
+    with home_of(tmp_path / "data", classes=DURABLE) as home:
+        one, _ = come(home.server, name)
+        assert one.subscribe(("kept/t", 1)) == [1]
+        leave(home.server, one)
+        with client(home.server, "p", V5) as publisher:
+            publisher.publish("kept/t", b"meanwhile", 1, 3)
+            assert publisher.read(PUBACK).id == 3
+        home.restart(kills)
+        again, is_present = come(home.server, name)
+        assert is_present
+        packet = again.read(PUBLISH)
+        assert packet.rest.endswith(b"meanwhile")
+        acknowledge(again, packet)
+        again.close()
