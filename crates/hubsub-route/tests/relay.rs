@@ -39,6 +39,8 @@ struct World {
     sent: Vec<(ShardId, Msg)>,
     is_shut: bool,
     has_no_lead: bool,
+    /// The other node is not heard, and its link stands.
+    is_silent: bool,
 }
 
 impl Sink for World {
@@ -97,6 +99,9 @@ impl Sink for World {
     }
     fn node_flows(&self, _: NodeId, _: HubId) -> bool {
         !self.is_shut
+    }
+    fn node_is_silent(&self, _: NodeId, _: HubId) -> bool {
+        self.is_silent
     }
     fn leads(&self, _: HubId, _: Term) -> bool {
         !self.has_no_lead

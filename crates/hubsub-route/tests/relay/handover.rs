@@ -1,7 +1,7 @@
 //! A hub's lead passes from one node to another.
 
 use super::*;
-use hubsub_route::relay::limits::{OVER_MS, REGISTER_MS};
+use hubsub_route::relay::limits::{FORMER_MS, OVER_MS, REGISTER_MS};
 
 /// Of the records that went to the other node, their numbers of receivers as publishers were told.
 fn receivers(world: &World) -> Vec<u64> {
@@ -187,4 +187,39 @@ fn a_leader_that_leads_again_in_a_term_that_it_gave_up_begins_other_lives() {
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Now(Ok(_))));
     broker.gave_up(HUB, Term(3), &mut world);
     assert_eq!(said_over(&world), [(3, 1, 1), (3, 2, 2)], "of each life");
+}
+
+/// What waits behind a publish in flight goes on with the answer to that.
+#[test]
+fn a_publish_in_flight_to_a_silent_leader_is_answered_when_its_successor_is_known() {
+    for is_silent in [true, false] {
+        let (mut broker, mut world) = relay(false);
+        assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+        world.is_silent = is_silent;
+        assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+        let third = NodeId(2);
+        broker.node_up(third, 0, 1, at(0), &mut world);
+        broker.route(HUB, Term(3), Leader::Node(third), at(1_000), &mut world);
+        let lost = |world: &World| {
+            let is_lost =
+                |answer: &&Answer| matches!(answer, Answer::Published(Err(ErrorCode::LinkLost)));
+            world.answers.iter().filter(is_lost).count()
+        };
+        assert_eq!(lost(&world), if is_silent { 2 } else { 0 }, "{:?}", world.answers);
+        if !is_silent {
+            // One that is heard may answer yet.
+            broker.commit_due(at(1_000 + OVER_MS), &mut world);
+            broker.commit_due(at(1_000 + OVER_MS + FORMER_MS - 1), &mut world);
+            assert_eq!(lost(&world), 0);
+            broker.commit_due(at(1_000 + OVER_MS + FORMER_MS), &mut world);
+            assert_eq!(lost(&world), 2);
+        }
+        world.frames.clear();
+        assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+        assert!(
+            matches!(world.frames[..], [NodeMessage::Publish { term: Term(3), .. }]),
+            "{:?}",
+            world.frames
+        );
+    }
 }

@@ -192,19 +192,41 @@ impl Broker {
 
     /// What is under way to a former leader has been waited for.
     pub(super) fn expire_former(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let relay = self.relay();
-        let hub = relay.hub(slot);
-        if hub.former == 0 || hub.former_until_ms > now.mono_ms {
+        let hub = self.relay().hub(slot);
+        if hub.former > 0 && hub.former_until_ms <= now.mono_ms {
+            self.lose_former(slot, |_| true, sink);
+        }
+    }
+
+    /// A former leader that is silent will not answer while anybody waits: nothing is held up by it.
+    pub(super) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
+        if self.relay().hub(slot).former == 0 {
             return;
         }
-        let (term, leader) = (hub.term, hub.leader);
+        let id = self.relay().hub(slot).id;
+        let to = self.relay().asks.values().filter(|under_way| under_way.slot == slot);
+        let mut silent: Vec<NodeId> = to.map(|under_way| under_way.to).collect();
+        silent.sort_unstable();
+        silent.dedup();
+        silent.retain(|&node| sink.node_is_silent(node, id));
+        if !silent.is_empty() {
+            self.lose_former(slot, |node| silent.contains(&node), sink);
+        }
+    }
+
+    /// Publishes to former leaders that are meant are not awaited any more, in the order in which they came.
+    fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
+        let relay = self.relay();
+        let (term, leader) = (relay.hub(slot).term, relay.hub(slot).leader);
         let is_former = |under_way: &UnderWay| {
             under_way.slot == slot
                 && matches!(under_way.what, Asked::Publish(_))
                 && (under_way.term != term || leader != Leader::Node(under_way.to))
+                && is_meant(under_way.to)
         };
         let asks = relay.asks.iter().filter(|(_, under_way)| is_former(under_way));
-        let former: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
+        let mut former: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
+        former.sort_unstable();
         for ask in former {
             self.lose(ask, sink);
         }

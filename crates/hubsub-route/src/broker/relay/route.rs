@@ -42,6 +42,7 @@ impl Broker {
         state.handover.is_unbroken = true;
         state.watched.routed(term);
         self.count_former(slot, now);
+        self.lose_silent_former(slot, sink);
         if ceases {
             self.cease_to_lead(slot, now, sink);
         }
