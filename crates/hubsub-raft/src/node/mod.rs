@@ -273,7 +273,12 @@ impl<T: Transport> Inner<T> {
                 Some((id, _)) if id == self.id => self.answer(ask.clone(), deadline).await,
                 Some((id, peer)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    match self.send(id, &peer, &ask, left).await {
+                    // A leader that stands still, or is cut off, does not answer: its successor is asked.
+                    let reply = tokio::select! {
+                        reply = self.send(id, &peer, &ask, left) => reply,
+                        () = self.followed(id) => Err(CallError::Unanswered("another node leads now".into())),
+                    };
+                    match reply {
                         Ok(reply) => reply,
                         Err(CallError::Unanswered(what)) if !ask.repeatable() => {
                             return Err(Error::Unknown(what));
@@ -305,6 +310,20 @@ impl<T: Transport> Inner<T> {
         let reply = self.transport.call(peer, Lane::Client, request, patience).await?;
         let ((), reply) = wire::decode(&reply).map_err(|error| CallError::Unanswered(error.to_string()))?;
         Ok(reply)
+    }
+
+    /// Until this node knows another leader than that one.
+    async fn followed(&self, leader: NodeId) {
+        let mut metrics = self.raft.metrics();
+        loop {
+            if metrics.borrow_watched().current_leader.is_some_and(|now| now != leader) {
+                return;
+            }
+            if metrics.changed().await.is_err() {
+                // It has stopped: what was asked has its time.
+                return std::future::pending().await;
+            }
+        }
     }
 
     /// The leader as this node knows it.

@@ -333,6 +333,31 @@ fn a_leader_cut_off_says_unknown_and_a_follower_cut_off_refuses() {
 }
 
 #[test]
+fn what_a_silent_leader_was_asked_goes_to_its_successor_or_is_unknown_as_soon_as_that_leads() {
+    for seed in 0..10 {
+        simulate(seed, async |cluster| {
+            cluster.grow(&["a", "b", "c"]).await;
+            let leader = cluster.led().await;
+            let followers: Vec<_> = cluster
+                .running()
+                .into_iter()
+                .filter(|name| *name != leader)
+                .map(|it| cluster.node(&it))
+                .collect();
+            // All have all of the log.
+            sleep(MS * 1_000).await;
+            cluster.isolate(&leader);
+            let began = Instant::now();
+            let (read, written) =
+                tokio::join!(followers[0].get("k"), followers[1].propose(put("k", Some(0), "lost")));
+            assert!(matches!(read, Ok(None)), "{read:?}");
+            assert!(matches!(written, Err(Error::Unknown(_))), "{written:?}");
+            assert!(began.elapsed() < MS * 3_000, "{:?}", began.elapsed());
+        });
+    }
+}
+
+#[test]
 fn a_follower_that_was_cut_off_does_not_disturb_the_leader_when_it_comes_back() {
     simulate(12, async |cluster| {
         cluster.grow(&["a", "b", "c"]).await;
