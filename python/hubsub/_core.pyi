@@ -130,7 +130,8 @@ class Core:
         Args:
             config: `node` (str), `incarnation` (int, 32 bits), `shards` (int, 1 to 64),
                 `redis`, `redis_cluster`, `mqtt`, `ws` and `link` (`HOST:PORT` or None), `ws_origins`,
-                `hosts` and `phoenix_topics` (list of str), `mqtt_strict` and `mqtt_long_ids` (bool), `accepts`
+                `hosts` and `phoenix_topics` (list of str), `mqtt_strict`, `mqtt_long_ids` and
+                `mqtt_wills_recorded` (bool), `accepts`
                 (whether clients are accepted at once), `advertise` (host that clients are told, None for the bound
                 address), `hash_tags` (bool), `limits` (name to int, all
                 of them), `classes` (list of dicts: `name`, `match` (list of str, empty

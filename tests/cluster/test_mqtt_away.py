@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from clients.mqtt import CONNACK, PINGRESP, PUBACK, PUBLISH, SUBACK, V5, V311, Packet, Wire
-from clients.mqtt_sessions import may_resume, payload, resume
+from clients.mqtt import CONNACK, PINGRESP, PUBACK, PUBLISH, SUBACK, V5, V311, Packet, Wire, text
+from clients.mqtt_sessions import may_resume, payload, resume, say
 from clients.servers import until
 
 from cluster.cluster import Cluster
@@ -140,3 +140,50 @@ def test_retained_messages_of_a_hub_that_is_away_come_when_it_is_back(
         assert gone.read().kind == PINGRESP
         told = "retained messages are delivered later"
         assert sum(told in line for line in cluster.nodes["b"].log.splitlines()) == 1
+
+
+def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
+    needs: Callable[..., None], tmp_path: Path
+) -> None:
+    needs("hubsub-core")
+    config = MQTT | {"mqtt_wills_recorded": True}
+    with Cluster(tmp_path, config=config) as cluster, ExitStack() as stack:
+        cluster.settled()
+
+        def wire(name: str) -> Wire:
+            return stack.enter_context(Wire(cluster.nodes[name].mqtt))
+
+        def willing(name: str, client_id: str, version: int = V5) -> Wire:
+            """Without a session."""
+            one = wire(name)
+            will = (b"\x00" if version == V5 else b"") + text(f"gone/{client_id}") + text("x")
+            answer = one.connect(client_id, version, flags=2 | 4 | 1 << 3, rest=will)
+            assert list(answer.body[:2]) == [0, 0]
+            return one
+
+        watch = wire("a")
+        assert watch.connect("watch", V5).body[1] == 0
+        assert watch.subscribe(("gone/+", 0)) == [0]
+        ids = {name: [recorded_on(cluster, name, f"{name}{number}") for number in range(3)] for name in "ac"}
+        for client_id in (*ids["a"], *ids["c"]):
+            one = willing("c", client_id, V311 if client_id.startswith("a0") else V5)
+            # What it does is that of any client without a session.
+            assert one.subscribe((f"own/{client_id}", 2)) == [2]
+            say(one, f"other/{client_id}", b"2", 2)
+        # Who says goodbye has none, and nothing stays of it.
+        polite = willing("c", "polite")
+        polite.send(GOODBYE)
+        polite.read_all()
+        cluster.kill("c")
+        came = {watch.read(PUBLISH).topic for _ in ids["a"]}
+        assert came == {f"gone/{client_id}" for client_id in ids["a"]}
+        # Nobody waits for a hub that is away because of a will.
+        late = willing("a", recorded_on_dead := ids["c"][0])
+        assert metric(cluster, "a", "mqtt_wills_unrecorded_total") == 1
+        late.close()
+        assert watch.read(PUBLISH).topic == f"gone/{recorded_on_dead}"
+        # Others come with the node that has them.
+        cluster.start("c")
+        left = {watch.read(PUBLISH).topic for _ in ids["c"]}
+        assert left == {f"gone/{client_id}" for client_id in ids["c"]}
+        until(lambda: cluster.get("a", "/v1/sessions")[1]["sessions"] == [])

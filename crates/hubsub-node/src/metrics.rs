@@ -216,6 +216,8 @@ metrics! {
     /// Records that an MQTT client was not sent: their time was over, they are longer than it takes, or MQTT cannot
     /// say their topic.
     mqtt_unsent_total;
+    /// Clients whose will could not be recorded as they connected, although `mqtt_wills_recorded` asks for that.
+    mqtt_wills_unrecorded_total;
     /// Wills that were published.
     mqtt_wills_total;
     /// Bytes of long messages that MQTT clients announced and that have not come whole.

@@ -82,11 +82,13 @@ pub struct MqttRules {
     pub is_strict: bool,
     /// Whether client ids of 3.1 may have more than 23 characters.
     pub long_ids: bool,
+    /// Whether wills of clients without a session are recorded, where sessions are.
+    pub records_wills: bool,
 }
 
 impl Default for MqttRules {
     fn default() -> MqttRules {
-        MqttRules { is_strict: true, long_ids: false }
+        MqttRules { is_strict: true, long_ids: false, records_wills: false }
     }
 }
 

@@ -78,8 +78,11 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     let redis_cluster = address(&mut table, "redis_cluster")?;
     let mqtt = address(&mut table, "mqtt")?;
     let ws = address(&mut table, "ws")?;
-    let mqtt_rules =
-        MqttRules { is_strict: table.take("mqtt_strict")?, long_ids: table.take("mqtt_long_ids")? };
+    let mqtt_rules = MqttRules {
+        is_strict: table.take("mqtt_strict")?,
+        long_ids: table.take("mqtt_long_ids")?,
+        records_wills: table.take("mqtt_wills_recorded")?,
+    };
     let link = address(&mut table, "link")?;
     let classes = table.any("classes")?;
     let node = NodeConfig {

@@ -272,6 +272,13 @@ KEYS: tuple[Key, ...] = (
         "Whether client ids of MQTT 3.1 may have more than 23 characters.",
     ),
     Key(
+        "mqtt_wills_recorded",
+        FLAG,
+        False,
+        "Whether the will of an MQTT client without a session is recorded before CONNACK, as a session is, where "
+        "sessions are: then it is published although the client's node is killed.",
+    ),
+    Key(
         "phoenix_topics",
         Kind("list of patterns", _parse_topics, WORDS.show),
         ("*",),

@@ -85,6 +85,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     insecure_open: bool
     mqtt_strict: bool
     mqtt_long_ids: bool
+    mqtt_wills_recorded: bool
     inflight_store: str
     hash_tags: bool
     log_level: str

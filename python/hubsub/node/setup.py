@@ -35,6 +35,7 @@ def core_config(
         "phoenix_topics": list(config.phoenix_topics),
         "mqtt_strict": config.mqtt_strict,
         "mqtt_long_ids": config.mqtt_long_ids,
+        "mqtt_wills_recorded": config.mqtt_wills_recorded,
         "link": config.link,
         "accepts": accepts,
         "advertise": config.advertise,

@@ -70,7 +70,10 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
         Ok(Opened { mut machine, is_clean, accepted }) => {
             let client_id = machine.client_id().into();
             let mut session = None;
-            if machine.session_expiry_s() > 0 {
+            let has_session = machine.session_expiry_s() > 0;
+            // A session that ends with its connection: what is recorded of it is there for its will alone.
+            let is_recorded = records && rim.info.mqtt.records_wills && machine.has_will();
+            if has_session || is_recorded {
                 let kept = records.then(|| Box::new(Kept::new(rim.new_token())));
                 session = Some(Box::new(Session::new(kept, 0)));
             }
@@ -123,9 +126,13 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
     }
     let rim = &core.rim;
     let client = rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    if client.is_some_and(|client| client.session.is_some()) && rim.has_sessions(0) {
+    if client.is_some_and(|client| client.session.is_some())
+        && rim.has_sessions(0)
+        && !forgo_will(&mut core.rim, key)
+    {
         return refused(core, key, Reason::QuotaExceeded);
     }
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     let arrival = client.and_then(|client| Some((client.machine.client_id(), client.arrival.as_deref()?)));
     let arrival = arrival.map(|(id, arrival)| (Box::<str>::from(id), arrival.connect.is_empty()));
     match arrival {
@@ -172,6 +179,21 @@ pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
             .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
     }
     refused(core, key, Reason::ServerUnavailable);
+}
+
+/// What is recorded of a client for its will alone cannot be: it is connected without, and its will is as long as its node.
+/// Whether it is one of those.
+pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
+    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let is_meant = |client: &&mut Box<Client>| {
+        client.arrival.is_some() && client.machine.session_expiry_s() == 0 && client.session.is_some()
+    };
+    let Some(client) = client.filter(is_meant) else { return false };
+    client.session = None;
+    client.machine.forgo_record();
+    rim.sessions.connected -= 1;
+    rim.metrics.mqtt_wills_unrecorded_total.add(1);
+    true
 }
 
 /// A client has its session, and is connected once that is recorded, where sessions are.

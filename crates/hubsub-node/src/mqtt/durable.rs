@@ -7,7 +7,7 @@
 //! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
 //! PUBREL and PUBCOMP the entry with their event.
 
-use super::arrival::{connected, displaced, refused};
+use super::arrival::{connected, displaced, forgo_will, refused};
 use super::client::{Client, end};
 use super::cursors::Row;
 use super::deliver::Way;
@@ -413,6 +413,7 @@ fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
     }
     match wait {
         Wait::Connected(present) if is_safe => connected(core, key, present),
+        Wait::Connected(_) if forgo_will(&mut core.rim, key) => connected(core, key, false),
         Wait::Connected(_) => refused(core, key, Reason::ServerUnavailable),
         Wait::Granted(number) if is_safe => core.rim.mqtt_granted_now(key, number, Ok(())),
         Wait::Unsubscribed(number) if is_safe => {

@@ -10,7 +10,7 @@
 //! never will be.
 
 use super::adoption::{self, Found, is_of_use, queue_of, room_of};
-use super::arrival::refused;
+use super::arrival::{forgo_will, refused};
 use super::claims;
 use super::durable::Written;
 use super::entries::{EntryHead, Head, begin as begin_entry};
@@ -203,10 +203,10 @@ pub(super) fn row_of(id: &str) -> HistoryQuery {
     HistoryQuery { room: room_of(id), count: 1, after: None, topic: None }
 }
 
-/// Whether a connection wants a session that is recorded.
+/// Whether a connection wants a session that is recorded and outlives it.
 fn is_recorded(core: &Core, key: ConnKey) -> bool {
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    client.is_some_and(|client| client.is_recorded())
+    client.is_some_and(|client| client.is_recorded() && client.machine.session_expiry_s() > 0)
 }
 
 /// What a room has of a session.
@@ -311,6 +311,7 @@ fn fails(core: &mut Core, key: ConnKey) {
     let is_clean = |reading: &Reading| reading.why == Why::Client { is_clean: true };
     match reading.filter(is_clean).filter(|_| !is_recorded(core, key)) {
         Some(Reading { id, .. }) => {
+            forgo_will(&mut core.rim, key);
             core.rim.end_later(id);
             adoption::begin_new(core, key, 0);
         }

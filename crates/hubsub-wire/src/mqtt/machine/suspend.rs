@@ -14,6 +14,17 @@ impl<K: Key> Machine<K> {
         self.held.get_or_insert_default();
     }
 
+    /// It is not recorded after all, and nothing has happened yet.
+    pub fn forgo_record(&mut self) {
+        self.held = None;
+    }
+
+    /// Whether it has a will that is not published.
+    #[must_use]
+    pub fn has_will(&self) -> bool {
+        self.will.is_some()
+    }
+
     /// The number of an [event](Event) that has just happened to a session that is recorded; from 1 on.
     pub fn next_event(&mut self) -> u64 {
         let held = self.held.get_or_insert_default();
