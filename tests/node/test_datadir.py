@@ -341,6 +341,34 @@ def test_a_problem_is_told_once_also_of_a_hub_that_is_quarantined(
     assert problem.startswith("hub 1 (chat): it is quarantined: ") and missing.name in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [(b"", [CHAT]), (b"\xff\n", []), (b"4294967295\n", [CHAT])],
+    ids=["empty", "no text", "too high"],
+)
+def test_a_damaged_incarnation_ends_the_start_and_a_repair_puts_it_aside(
+    make_node: Start, tmp_path: Path, text: bytes, classes: list[dict[str, Any]]
+) -> None:
+    data = tmp_path / "data"
+    config = {"data": str(data), "shards": 1}
+    make_node(classes=classes, limits=SMALL, config=config).stop()
+    file = data / "incarnation"
+    earlier = int(file.read_text())
+    file.write_bytes(text)
+    with pytest.raises(
+        StartError, match=r"(?s)incarnation file is damaged.*hubsub log repair .* --accept-loss"
+    ):
+        make_node(classes=classes, limits=SMALL, config=config)
+    run = hubsub("log", "repair", data)
+    assert run.returncode == 1 and "incarnation is damaged: it becomes incarnation.damaged" in run.stderr
+    assert file.read_bytes() == text
+    run = hubsub("log", "repair", data, "--accept-loss")
+    assert run.returncode == 0, run.stderr
+    assert (data / "incarnation.damaged").read_bytes() == text
+    make_node(classes=classes, limits=SMALL, config=config).stop()
+    assert int(file.read_text()) > earlier
+
+
 def test_a_whole_hub_has_nothing_to_repair_and_the_damaged_one_is_named(
     make_node: Start, tmp_path: Path
 ) -> None:

@@ -100,7 +100,19 @@ def repair(
     are renamed to *.damaged, never deleted. Exit code 1 if something is, or stays, wrong.
     """
     from hubsub.node import log_repair
+    from hubsub.node.incarnation import set_damaged_aside
 
+    # Whoever names a hub wants nothing done to others.
+    data = directory.parent if (directory / "manifest.json").exists() else directory
+    aside = set_damaged_aside(data, accept_loss) if hub is None else None
+    if aside is not None:
+        # Told on stderr: stdout has what is done to the log.
+        say(f"{data / 'incarnation'} is damaged: it {'became' if accept_loss else 'becomes'} {aside.name}")
+        if not has_log(directory):
+            if not accept_loss:
+                say("nothing was changed; --accept-loss does it")
+                raise typer.Exit(1)
+            return
     log = log_of(directory)
     with core_errors(directory), progress_bar() as progress:
         done = log_repair(log, hub, accept_loss, progress)
@@ -108,7 +120,7 @@ def repair(
         print_json(done)
     else:
         _print_repair(done, hub)
-    if done["left"] or (done["problems"] and not done["done"]):
+    if done["left"] or (done["problems"] and not done["done"]) or (aside is not None and not accept_loss):
         raise typer.Exit(1)
 
 
@@ -119,11 +131,20 @@ def log_of(directory: Path) -> Path:
         DataDirectoryError: there is no log.
     """
     for log in (directory, directory / "log"):
-        if any((log / name).exists() for name in ("manifest.json", "hubs", "journal")):
+        if _is_log(log):
             return log
     if not directory.is_dir():
         raise DataDirectoryError("there is no such directory", directory)
     raise DataDirectoryError("the directory has no log", directory, "give what --data of the node was given")
+
+
+def has_log(directory: Path) -> bool:
+    """Whether `log_of` finds one."""
+    return _is_log(directory) or _is_log(directory / "log")
+
+
+def _is_log(directory: Path) -> bool:
+    return any((directory / name).exists() for name in ("manifest.json", "hubs", "journal"))
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from hubsub.errors import (
 )
 from hubsub.names import redis_cluster_id
 from hubsub.node.answers import ClusterNode, LeadEvent, PeerEvent
+from hubsub.node.incarnation import INCARNATION_MAX, stored_incarnation
 from hubsub.node.setup import Cluster, core_config, log_problem, write_synced
 
 DRAIN_EVENTS_MAX = 1_024
@@ -44,7 +45,6 @@ STOP_MARGIN_MS = 5_000
 SLOW_STOP_S = 5.0
 """After this time, and each time that twice as much has passed, a stop says that it waits for the log's disk."""
 
-INCARNATION_MAX = 2**32 - 1
 
 log = structlog.get_logger()
 
@@ -358,7 +358,7 @@ class Life:
             self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file = directory / "incarnation"
-            stored = int(file.read_text()) if file.exists() else 0
+            stored = stored_incarnation(directory)
             incarnation = max(now, stored + 1)
             if issued is not None and incarnation != issued:
                 raise StartError(
@@ -374,7 +374,8 @@ class Life:
         except OSError as error:
             raise StartError(f"the data directory cannot be used ({error.strerror})", data) from None
         except ValueError:
-            raise StartError("the incarnation file is damaged", file, "it holds one whole number") from None
+            hint = f"`hubsub log repair {data} --accept-loss` puts it aside and writes a new one"
+            raise StartError("the incarnation file is damaged", file, hint) from None
         if incarnation > INCARNATION_MAX:
             raise StartError("the incarnation does not fit 32 bits", incarnation, f"mend {file}")
         return incarnation
