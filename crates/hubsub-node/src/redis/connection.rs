@@ -1,6 +1,6 @@
 //! Commands about the connection itself.
 
-use super::client::{BAD_NAME, is_name, set_name};
+use super::client::{CLIENT_NAMES, check_name, set_name};
 use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
 use crate::conn::Flags;
 use crate::core::Core;
@@ -141,9 +141,7 @@ fn hello_options(core: &mut Core, key: ConnKey, mut rest: Args<'_>) -> Result<()
                 rest
             }
             [option, name, rest @ ..] if is(option, "setname") => {
-                if !is_name(name) {
-                    return Err(BAD_NAME.into());
-                }
+                check_name(CLIENT_NAMES, name)?;
                 if let Some(conn) = core.rim.conns.get_mut(key) {
                     set_name(conn, name);
                 }

@@ -201,8 +201,7 @@ fn a_publish_in_flight_to_a_silent_leader_is_answered_when_its_successor_is_know
         broker.node_up(third, 0, 1, at(0), &mut world);
         broker.route(HUB, Term(3), Leader::Node(third), at(1_000), &mut world);
         let lost = |world: &World| {
-            let is_lost =
-                |answer: &&Answer| matches!(answer, Answer::Published(Err(ErrorCode::LinkLost)));
+            let is_lost = |answer: &&Answer| matches!(answer, Answer::Published(Err(ErrorCode::LinkLost)));
             world.answers.iter().filter(is_lost).count()
         };
         assert_eq!(lost(&world), if is_silent { 2 } else { 0 }, "{:?}", world.answers);

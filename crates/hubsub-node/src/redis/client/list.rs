@@ -6,6 +6,7 @@ use crate::mail::{ClientFilter, ClientInfo, Part, Question};
 use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// `CLIENT INFO`.
@@ -85,8 +86,9 @@ fn in_order(parts: Vec<Part>, ids: &[u64]) -> Vec<ClientInfo> {
     if ids.is_empty() {
         return infos;
     }
-    let at = |id: &u64| infos.binary_search_by_key(id, |info| info.id).ok();
-    ids.iter().filter_map(at).map(|at| infos[at].clone()).collect()
+    // Each once, where it was asked for first.
+    let mut left: HashMap<u64, ClientInfo> = infos.into_iter().map(|info| (info.id, info)).collect();
+    ids.iter().filter_map(|id| left.remove(id)).collect()
 }
 
 fn write_line(text: &mut String, info: &ClientInfo) {
@@ -142,6 +144,6 @@ mod tests {
         let parts = || vec![Part::Clients(vec![info(4), info(2)]), Part::Clients(vec![info(3)])];
         let ids = |wanted: &[u64]| in_order(parts(), wanted).iter().map(|i| i.id).collect::<Vec<_>>();
         assert_eq!(ids(&[]), [2, 3, 4]);
-        assert_eq!(ids(&[3, 9, 2, 3]), [3, 2, 3]);
+        assert_eq!(ids(&[3, 9, 2, 3, 2]), [3, 2]);
     }
 }

@@ -10,13 +10,27 @@ use crate::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
-/// The error of a name with blanks.
-pub const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+/// Longest name of a connection, and of a library and its version, in bytes: records of classes with history carry the
+/// first, and CLIENT LIST shows all of them. Redis has no limit.
+pub const NAME_BYTES_MAX: usize = 256;
 
-/// Whether Redis takes this as a client's name, or as part of a library's.
-pub fn is_name(name: &[u8]) -> bool {
-    name.iter().all(|b| (b'!'..=b'~').contains(b))
+/// The error of a name with blanks.
+const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
+
+/// Whether this is taken as a client's name, or as part of a library's.
+///
+/// # Errors
+/// It is not, as the reply says that names `what`.
+pub fn check_name(what: &[u8], name: &[u8]) -> Result<(), Vec<u8>> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(quoting("ERR ", what, &format!(" cannot be longer than {NAME_BYTES_MAX} bytes.")));
+    }
+    let is_plain = name.iter().all(|b| (b'!'..=b'~').contains(b));
+    if is_plain { Ok(()) } else { Err(quoting("ERR ", what, BLANKS)) }
 }
+
+/// What a connection's name is called in these errors.
+pub const CLIENT_NAMES: &[u8] = b"Client names";
 
 /// Sets the name of a connection; `name` is one.
 pub fn set_name(conn: &mut Conn, name: &[u8]) {
@@ -43,8 +57,8 @@ pub fn getname(core: &mut Core, key: ConnKey, _: Args<'_>) {
 
 /// `CLIENT SETNAME name`; an empty one takes it away.
 pub fn setname(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if !is_name(args[2]) {
-        return error(core, key, BAD_NAME);
+    if let Err(text) = check_name(CLIENT_NAMES, args[2]) {
+        return error(core, key, text);
     }
     if let Some(conn) = core.rim.conns.get_mut(key) {
         set_name(conn, args[2]);
@@ -59,9 +73,8 @@ pub fn setinfo(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !is_name_of_library && !is(option, "lib-ver") {
         return error(core, key, quoting("ERR Unrecognized option '", option, "'"));
     }
-    if !is_name(text) {
-        let rest = " cannot contain spaces, newlines or special characters.";
-        return error(core, key, quoting("ERR ", option, rest));
+    if let Err(text) = check_name(option, text) {
+        return error(core, key, text);
     }
     if let Some(conn) = core.rim.conns.get_mut(key) {
         let text = String::from_utf8_lossy(text).into();
@@ -146,10 +159,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_no_blanks_and_no_control_characters() {
+    fn names_are_short_and_have_no_blanks_and_no_control_characters() {
+        let is_name = |name: &[u8]| check_name(CLIENT_NAMES, name).is_ok();
         assert!(is_name(b"") && is_name(b"!~") && is_name(b"worker-1"));
         for name in [&b"a b"[..], b"a\n", b"\x7f", b"\xc3\xa4", b"\0"] {
             assert!(!is_name(name), "{name:?}");
         }
+        assert!(is_name(&[b'x'; NAME_BYTES_MAX]) && !is_name(&[b'x'; NAME_BYTES_MAX + 1]));
     }
 }
