@@ -30,6 +30,10 @@ REACHED = {
     "inline_bytes_max": "test_an_inline_command_that_is_too_long_closes",
     "topic_bytes_max": "test_a_topic_that_is_too_long_is_refused",
     "pattern_bytes_max": "test_a_pattern_that_is_too_long_is_refused",
+    "patterns_per_client_max": "test_one_pattern_too_many_of_a_client_is_refused",
+    "patterns_max": "test_one_pattern_too_many_of_the_node_is_refused",
+    "patterns_search_max": "test_patterns_that_search_too_much_are_refused",
+    "patterns_bytes_max": "test_patterns_that_weigh_too_much_are_refused",
     "subscriptions_per_client_max": "test_one_subscription_too_many_is_refused",
     "groups_max": "test_one_group_too_many_is_refused",
     "phoenix_message_bytes_max": "test_a_message_that_is_too_long_closes",
@@ -211,9 +215,70 @@ def test_a_pattern_that_is_too_long_is_refused(start: Start) -> None:
     server = start(2, limits={"pattern_bytes_max": 20})
     with server.connect(3) as connection:
         assert connection.ask("PSUBSCRIBE", "x" * 19 + "*") == [b"psubscribe", b"x" * 19 + b"*", 1]
-        refused(connection.call("PSUBSCRIBE", "x" * 21), "ERR topic length is out of range")
-        assert connection.ask("PUBSUB", "NUMPAT") == 1
+        assert connection.ask("PSUBSCRIBE", "x" * 18 + "*") == [b"psubscribe", b"x" * 18 + b"*", 2]
+        refused(connection.call("PSUBSCRIBE", "x" * 21), "ERR pattern length is out of range")
+        refused(connection.call("PUBSUB", "CHANNELS", "x" * 21), "ERR pattern length is out of range")
+        assert connection.ask("PUBSUB", "NUMPAT") == 2
     assert server.metric("subscriptions_refused_total") == 1
+
+
+def test_one_pattern_too_many_of_a_client_is_refused(start: Start) -> None:
+    server = start(2, limits={"patterns_per_client_max": 2})
+    with server.connect() as connection, server.connect() as other:
+        connection.ask("PSUBSCRIBE", "a*")
+        assert connection.ask("PSUBSCRIBE", "b*") == [b"psubscribe", b"b*", 2]
+        refused(connection.call("PSUBSCRIBE", "c*"), "ERR max number of subscriptions of this client reached")
+        assert connection.ask("PSUBSCRIBE", "a*") == [b"psubscribe", b"a*", 2], "it is there already"
+        assert connection.ask("SUBSCRIBE", "c") == [b"subscribe", b"c", 3], "topics do not count"
+        connection.ask("PUNSUBSCRIBE", "a*")
+        assert connection.ask("PSUBSCRIBE", "c*") == [b"psubscribe", b"c*", 3]
+        assert other.ask("PSUBSCRIBE", "a*") == [b"psubscribe", b"a*", 1]
+    assert server.metric("subscriptions_refused_total") == 1
+
+
+def test_one_pattern_too_many_of_the_node_is_refused(start: Start) -> None:
+    server = start(2, limits={"patterns_max": 2})
+    error = "ERR max number, bytes or work of patterns reached"
+    with server.connect() as connection, server.connect() as other:
+        connection.ask("PSUBSCRIBE", "a*")
+        connection.ask("PSUBSCRIBE", "b*")
+        refused(other.call("PSUBSCRIBE", "c*"), error)
+        assert other.ask("PSUBSCRIBE", "a*") == [b"psubscribe", b"a*", 1], "one that is there may have more"
+        connection.ask("PUNSUBSCRIBE", "b*")
+        until(lambda: server.metric("patterns") == 2, "all shards have one less")
+        assert other.ask("PSUBSCRIBE", "c*") == [b"psubscribe", b"c*", 2]
+        refused(connection.call("PSUBSCRIBE", "b*"), error)
+    assert server.metric("subscriptions_refused_total") == 2
+
+
+def test_patterns_that_search_too_much_are_refused(start: Start) -> None:
+    server = start(2, limits={"patterns_search_max": 4})
+    error = "ERR max number, bytes or work of patterns reached"
+    with server.connect() as connection:
+        connection.ask("PSUBSCRIBE", "*a*")
+        refused(connection.call("PSUBSCRIBE", "*a???*"), error)
+        connection.ask("PSUBSCRIBE", "*a??*")
+        refused(connection.call("PSUBSCRIBE", "*b*"), error)
+        for free in ("b*", "*b", "?b*c?", "b"):
+            assert connection.ask("PSUBSCRIBE", free)[0] == b"psubscribe"
+        until(lambda: server.metric("patterns_search") == 2 * 4, "both shards have all of it")
+        connection.ask("PUNSUBSCRIBE", "*a*")
+        assert connection.ask("PSUBSCRIBE", "*b*")[0] == b"psubscribe"
+    assert server.metric("subscriptions_refused_total") == 2
+
+
+def test_patterns_that_weigh_too_much_are_refused(start: Start) -> None:
+    server = start(2, limits={"patterns_bytes_max": 20_000})
+    with server.connect() as connection:
+        wanted = [f"{number}" + "?*" * 500 for number in range(9)]
+        answers = [connection.call("PSUBSCRIBE", pattern) for pattern in wanted]
+        kept = sum(not isinstance(answer, Exception) and answer.kind != "-" for answer in answers)
+        assert 2 <= kept <= 4
+        refused(answers[-1], "ERR max number, bytes or work of patterns reached")
+        until(lambda: 40_000 <= server.metric("patterns_bytes") <= 60_000, "both shards have all of them")
+        connection.ask("PUNSUBSCRIBE", wanted[0])
+        connection.ask("PUNSUBSCRIBE", wanted[1])
+        assert connection.ask("PSUBSCRIBE", "a*")[0] == b"psubscribe"
 
 
 def test_one_subscription_too_many_is_refused(start: Start) -> None:

@@ -68,7 +68,7 @@ LIMITS = {
 FLOODS = {
     "subscriptions": Flood({}, subscribe("t/{}"), 5, 0x97, False, 0x80),
     "wildcards": Flood({}, subscribe("t/{}/#"), 5, 0x97, False, 0x80),
-    "long wildcards": Flood({}, subscribe("t/long/name/{}/#"), 0, 0x8F, False, 0x80),
+    "long wildcards": Flood({}, subscribe("t/long/name/{}/#"), 0, 0x97, False, 0x80),
     "rooms to read": Flood({"rooms_max": 6}, subscribe("kept/{}"), 5, 0x97, False, 0x80),
     "rooms to write": Flood({"rooms_max": 6}, publish("kept/{}"), 5, 0x97, False, None),
     "messages": Flood({"publishes_per_minute_max": 7}, publish("t"), 7, 0x97, False, None),

@@ -135,9 +135,9 @@ def test_the_longest_keep_alive_is_the_servers(start: Start) -> None:
 def test_a_filter_with_a_wildcard_that_is_too_long_is_refused(start: Start) -> None:
     server = begin(start, limits={"pattern_bytes_max": 100, "topic_bytes_max": 200})
     with client(server) as one:
-        assert one.subscribe(("x" * 98 + "/#", 0), ("x" * 200, 0), ("y" * 201, 1)) == [0x80, 0, 0x80]
+        assert one.subscribe(("x" * 99 + "/#", 0), ("x" * 200, 0), ("y" * 201, 1)) == [0x80, 0, 0x80]
     with client(server, version=V5) as one:
-        assert one.subscribe(("x" * 98 + "/#", 0), ("x", 0)) == [0x8F, 0]
+        assert one.subscribe(("x" * 99 + "/#", 0), ("x", 0)) == [0x97, 0]
         one.publish("y" * 201, b"x", 1, 7)
         assert one.read(PUBACK).rest == b"\x90"
 
@@ -147,6 +147,17 @@ def test_one_subscription_too_many_is_refused(start: Start) -> None:
     with client(server, version=V5) as one:
         assert one.subscribe(("a", 0), ("b/#", 1), ("c", 2), ("d", 0), ("+", 0)) == [0, 1, 2, 0x97, 0x97]
         assert one.subscribe(("a", 2)) == [2]
+
+
+def test_a_filter_is_as_long_as_a_pattern_may_be_whatever_marks_it(start: Start) -> None:
+    server = begin(start, limits={"patterns_per_client_max": 4})
+    with client(server, version=V5) as one:
+        long = [("x" * (length - 2) + "/#", 0) for length in (1_023, 1_024, 1_025)]
+        assert one.subscribe(*long) == [0, 0, 0x97]
+        shared = [(f"$share/g/{'x' * (length - 3)}/#", 0) for length in (1_023, 1_024, 1_025)]
+        assert one.subscribe(*shared) == [0, 0, 0x97]
+        assert one.subscribe(("a/+", 0), ("b/+", 1), ("c/+", 0)) == [0, 1, 0x97]
+    assert server.metric("subscriptions_refused_total") == 3
 
 
 def test_who_asks_of_one_room_too_many_who_is_there_is_refused(start: Start) -> None:

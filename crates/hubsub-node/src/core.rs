@@ -235,6 +235,8 @@ impl Core {
             (&metrics.presence_records_lost_total, self.rim.presence.records.lost),
             (&metrics.publishers_uncounted_total, broker.occupancy.uncounted()),
             (&metrics.patterns, broker.patterns.len() as u64),
+            (&metrics.patterns_search, broker.patterns.search() as u64),
+            (&metrics.patterns_bytes, (broker.patterns.bytes() + broker.groups.table.bytes()) as u64),
             (&metrics.cursors, broker.cursors.behind() as u64),
             (&metrics.stalled, broker.stalled() as u64),
             (&metrics.unlogged, broker.unlogged() as u64),

@@ -140,6 +140,10 @@ metrics! {
     shard_channels;
     /// Patterns with subscribers, on any shard.
     patterns;
+    /// Steps that globs take at most to search a byte of a topic, all together.
+    patterns_search;
+    /// Memory of patterns and groups on this shard, which has all.
+    patterns_bytes;
     /// Subscriptions that are catching up.
     cursors;
     /// Publishes waiting for a shard that is behind.

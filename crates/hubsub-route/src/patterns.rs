@@ -1,20 +1,41 @@
-//! Pattern subscriptions. Every shard holds every pattern, with the number of
-//! subscribers each shard has; a shard's own subscribers stand beside it. A
-//! publish asks once per topic which patterns match, and the answer is cached
-//! until a pattern comes or goes.
+//! Pattern subscriptions. Every shard holds every pattern, with the number of subscribers each shard has; a shard's own
+//! subscribers are beside it. A publish asks once per topic which patterns match.
 //!
-//! Patterns stand by their literal prefix, so that a topic meets only those
-//! whose prefix it has.
+//! What a topic may match is found by three parts, none of which knows the others:
+//!
+//! | part | holds | a topic costs |
+//! |---|---|---|
+//! | [`MatchCache`] | the answers for the latest topics | one look-up by hash |
+//! | [`FilterTrie`] | MQTT filters, by level | the nodes on its way |
+//! | globs by literal prefix | Redis's patterns | a look-up for each length of prefix, and a match with each glob of these prefixes |
+//!
+//! Invariants, held against a scan of all patterns by `the_index_finds_what_a_scan_finds`:
+//!
+//! - a pattern is in the trie or among the globs, as its form says, under one id, as long as somebody subscribes to it;
+//! - a cached answer is what a scan would find now: a pattern that comes or goes takes the answers of topics away that
+//!   begin with its literal prefix, and it can match no others;
+//! - a topic that is the node's own is only matched by patterns with a literal prefix that is, too (`pattern_prefix_min`);
+//! - `search` is the sum of what globs that have text between two stars search at most for each byte of a topic. One look-up
+//!   takes at most `patterns_search_max` × (`topic_bytes_max` + 16 × `pattern_bytes_max`) steps among globs, and one for each
+//!   of the bytes that `patterns_bytes_max` bounds: only a glob that searches more than 16 makes tables, at 272 steps for
+//!   each byte of it ([`Glob::search`](hubsub_types::names::Glob::search));
+//! - `bytes` is the sum of what the patterns and the nodes of the trie weigh; what a client may add ends at
+//!   `patterns_bytes_max`.
+
+mod cache;
+mod trie;
 
 use crate::counts::{Counts, Holder};
 use crate::idset::IdSet;
 use ahash::RandomState;
+use cache::MatchCache;
 use hashbrown::HashMap;
 use hubsub_types::ShardId;
 use hubsub_types::names::{Matcher, pattern_prefix_min};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use trie::FilterTrie;
 
 /// One pattern.
 #[derive(Debug)]
@@ -34,17 +55,19 @@ pub struct Patterns {
     slots: Vec<Option<Pattern>>,
     free: Vec<u32>,
     by_source: HashMap<Arc<[u8]>, u32, RandomState>,
-    by_prefix: HashMap<Vec<u8>, IdSet, RandomState>,
-    /// Prefix length to number of prefixes that long.
+    filters: FilterTrie,
+    globs: HashMap<Vec<u8>, IdSet, RandomState>,
+    /// Length of literal prefixes of globs to number of prefixes that long.
     lengths: BTreeMap<usize, usize>,
-    cache: HashMap<Box<[u8]>, Rc<[u32]>, RandomState>,
-    cache_topics_max: usize,
-    /// Bytes of topics and ids in `cache`.
-    cache_bytes: usize,
+    cache: MatchCache,
+    /// Steps that globs take at most to search a byte of a topic, all together.
+    search: usize,
+    /// Memory of `slots`, and what they have in the tables, but for the nodes of the trie.
+    bytes: usize,
 }
 
-/// Bytes for each topic whose patterns may be remembered: long ones take the place of several.
-const CACHE_BYTES: usize = 1024;
+/// Memory of a pattern beside its text, matcher and nodes: itself, and its places in the tables.
+const PATTERN_BYTES: usize = size_of::<Pattern>() + 96;
 
 impl Patterns {
     /// No pattern; remembers the matches of `cache_topics_max` topics.
@@ -54,20 +77,18 @@ impl Patterns {
             slots: Vec::new(),
             free: Vec::new(),
             by_source: HashMap::default(),
-            by_prefix: HashMap::default(),
+            filters: FilterTrie::default(),
+            globs: HashMap::default(),
             lengths: BTreeMap::new(),
-            cache: HashMap::default(),
-            cache_topics_max,
-            cache_bytes: 0,
+            cache: MatchCache::new(cache_topics_max),
+            search: 0,
+            bytes: 0,
         }
     }
 
     /// Sets of how many topics the matches are remembered.
     pub fn set_cache_topics_max(&mut self, cache_topics_max: usize) {
-        self.cache_topics_max = cache_topics_max;
-        if self.cache.len() > cache_topics_max {
-            self.cache = HashMap::default();
-        }
+        self.cache.set_topics_max(cache_topics_max);
     }
 
     /// Whether there is none.
@@ -82,6 +103,18 @@ impl Patterns {
         self.by_source.len()
     }
 
+    /// Memory of all of them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.filters.bytes()
+    }
+
+    /// Steps that globs take at most to search a byte of a topic, all together ([`hubsub_types::names::Glob::search`]).
+    #[must_use]
+    pub fn search(&self) -> usize {
+        self.search
+    }
+
     /// The id of a pattern, made if it is new.
     pub fn intern(&mut self, source: &[u8]) -> u32 {
         if let Some(&id) = self.by_source.get(source) {
@@ -90,18 +123,25 @@ impl Patterns {
         let matcher = Matcher::of_pattern(source);
         let source: Arc<[u8]> = source.into();
         let id = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let ids = self.by_prefix.entry_ref(matcher.literal_prefix()).or_default();
-        if ids.is_empty() {
-            *self.lengths.entry(matcher.literal_prefix().len()).or_default() += 1;
+        self.cache.forget(matcher.literal_prefix());
+        match &matcher {
+            Matcher::Filter(filter) => self.filters.insert(filter, id),
+            Matcher::Glob(glob) => {
+                let ids = self.globs.entry_ref(glob.literal_prefix()).or_default();
+                if ids.is_empty() {
+                    *self.lengths.entry(glob.literal_prefix().len()).or_default() += 1;
+                }
+                ids.insert(id);
+                self.search += glob.search();
+            }
         }
-        ids.insert(id);
+        self.bytes += memory(&source, &matcher);
         self.by_source.insert(Arc::clone(&source), id);
         let pattern = Pattern { matcher, source, counts: Counts::Zero, subs: IdSet::Empty };
         match self.slots.get_mut(id as usize) {
             Some(slot) => *slot = Some(pattern),
             None => self.slots.push(Some(pattern)),
         }
-        self.forget_matches();
         id
     }
 
@@ -150,23 +190,28 @@ impl Patterns {
         let pattern = self.slots[id as usize].take().expect("held until now");
         self.free.push(id);
         self.by_source.remove(&pattern.source);
-        let prefix = pattern.matcher.literal_prefix();
-        let ids = self.by_prefix.get_mut(prefix).expect("every pattern stands by its prefix");
+        self.bytes -= memory(&pattern.source, &pattern.matcher);
+        self.cache.forget(pattern.matcher.literal_prefix());
+        match &pattern.matcher {
+            Matcher::Filter(filter) => self.filters.remove(filter, id),
+            Matcher::Glob(glob) => {
+                self.search -= glob.search();
+                self.forget_glob(glob.literal_prefix(), id);
+            }
+        }
+    }
+
+    fn forget_glob(&mut self, prefix: &[u8], id: u32) {
+        let ids = self.globs.get_mut(prefix).expect("every glob has a place by its prefix");
         ids.remove(id);
         if ids.is_empty() {
-            self.by_prefix.remove(prefix);
+            self.globs.remove(prefix);
             let number = self.lengths.get_mut(&prefix.len()).expect("every prefix is counted");
             *number -= 1;
             if *number == 0 {
                 self.lengths.remove(&prefix.len());
             }
         }
-        self.forget_matches();
-    }
-
-    fn forget_matches(&mut self) {
-        self.cache.clear();
-        self.cache_bytes = 0;
     }
 
     /// Ids of the patterns that match a topic, lowest first, of those that may: see [`pattern_prefix_min`].
@@ -174,30 +219,36 @@ impl Patterns {
         if let Some(ids) = self.cache.get(topic) {
             return Rc::clone(ids);
         }
-        let mut ids = Vec::new();
-        // As long as the topic is, no prefix is longer.
-        let least = pattern_prefix_min(topic).unwrap_or(topic.len() + 1);
-        for (&length, _) in self.lengths.range(least..).take_while(|(length, _)| **length <= topic.len()) {
-            let held = self.by_prefix.get(&topic[..length]).map_or(&[][..], IdSet::as_slice);
-            ids.extend(held.iter().filter(|&&id| self.get(id).matcher.matches(topic)));
-        }
-        ids.sort_unstable();
-        let ids: Rc<[u32]> = ids.into();
-        let bytes = topic.len() + size_of_val(&*ids);
-        let is_full = self.cache_bytes + bytes > CACHE_BYTES * self.cache_topics_max;
-        if is_full || self.cache.len() >= self.cache_topics_max {
-            self.forget_matches();
-        }
-        self.cache_bytes += bytes;
-        self.cache.insert(topic.into(), Rc::clone(&ids));
+        let ids: Rc<[u32]> = self.scan(topic).into();
+        self.cache.insert(topic, Rc::clone(&ids));
         ids
     }
+
+    fn scan(&self, topic: &[u8]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let Some(least) = pattern_prefix_min(topic) else { return ids };
+        if !self.filters.is_empty() {
+            self.filters.matching(topic, least == 0, &mut ids);
+        }
+        for (&length, _) in self.lengths.range(least..).take_while(|(length, _)| **length <= topic.len()) {
+            let globs = self.globs.get(&topic[..length]).map_or(&[][..], IdSet::as_slice);
+            ids.extend(globs.iter().filter(|&&id| self.get(id).matcher.matches(topic)));
+        }
+        ids.sort_unstable();
+        ids
+    }
+}
+
+/// What a pattern weighs beside the nodes of the trie; its text and its prefix are in a table, too.
+fn memory(source: &[u8], matcher: &Matcher) -> usize {
+    let prefix = if let Matcher::Glob(glob) = matcher { glob.literal_prefix().len() } else { 0 };
+    PATTERN_BYTES + source.len() + prefix + matcher.memory()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubsub_types::names::{Glob, filter_pattern};
+    use hubsub_types::names::{Filter, filter_pattern};
     use proptest::prelude::*;
 
     #[test]
@@ -269,40 +320,91 @@ mod tests {
         ask(&mut patterns);
         assert_eq!(patterns.cache.len(), 100);
         patterns.set_cache_topics_max(10);
-        assert!(patterns.cache.is_empty());
+        assert_eq!(patterns.cache.len(), 0);
         ask(&mut patterns);
         assert_eq!(patterns.cache.len(), 10);
         assert_eq!(matched(&mut patterns, b"tx"), [b"t*"]);
     }
 
+    #[test]
+    fn a_pattern_that_comes_or_goes_leaves_the_answers_for_other_topics() {
+        let mut patterns = Patterns::new(100);
+        for source in [&b"a*"[..], b"b*", &filter_pattern(b"c/#")] {
+            patterns.intern(source);
+        }
+        for topic in [&b"ax"[..], b"bx", b"c", b"c/x"] {
+            matched(&mut patterns, topic);
+        }
+        let id = patterns.intern(b"a?");
+        assert_eq!(patterns.cache.len(), 3);
+        assert_eq!(matched(&mut patterns, b"ax").len(), 2);
+        patterns.release(id, ShardId(0));
+        assert_eq!(patterns.cache.len(), 3);
+        patterns.intern(&filter_pattern(b"c/x/#"));
+        assert_eq!(patterns.cache.len(), 2);
+        assert_eq!(matched(&mut patterns, b"c/x").len(), 2);
+        patterns.intern(b"*");
+        assert_eq!(patterns.cache.len(), 0, "it matches all");
+    }
+
+    #[test]
+    fn the_memory_of_patterns_is_counted_and_given_back() {
+        let mut patterns = Patterns::new(4);
+        let text = "?*".repeat(512);
+        let glob = patterns.intern(text.as_bytes());
+        assert!((6_000..12_000).contains(&patterns.bytes()), "{}", patterns.bytes());
+        let filter = patterns.intern(&filter_pattern("+/".repeat(512).as_bytes()));
+        assert!(patterns.bytes() > 50_000, "{}", patterns.bytes());
+        patterns.release(filter, ShardId(0));
+        patterns.release(glob, ShardId(0));
+        assert_eq!(patterns.bytes(), 0);
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
         #[test]
         fn the_index_finds_what_a_scan_finds(
-            ops in proptest::collection::vec((any::<bool>(), "[ab*?]{0,4}"), 1..60),
-            topics in proptest::collection::vec("[ab]{0,5}", 1..10),
+            ops in proptest::collection::vec(
+                (any::<bool>(), any::<bool>(), "[$]?[ab*?/+#]{0,5}"), 1..60
+            ),
+            topics in proptest::collection::vec("[$]?[ab/]{0,5}(\\{\\$a\\})?", 1..10),
         ) {
             let mut patterns = Patterns::new(4);
-            let mut model: BTreeMap<String, usize> = BTreeMap::new();
-            for (add, source) in ops {
-                if add {
-                    let id = patterns.intern(source.as_bytes());
+            let mut model: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+            for (adds, is_filter, text) in ops {
+                let source = match Filter::new(text.as_bytes()) {
+                    Ok(_) if is_filter => filter_pattern(text.as_bytes()),
+                    _ => text.into_bytes(),
+                };
+                if adds {
+                    let id = patterns.intern(&source);
                     patterns.get_mut(id).counts.add(ShardId(0), 1);
                     *model.entry(source).or_default() += 1;
                 } else if let Some(n) = model.get_mut(&source) {
-                    patterns.release(patterns.find(source.as_bytes()).unwrap(), ShardId(0));
+                    patterns.release(patterns.find(&source).unwrap(), ShardId(0));
                     *n -= 1;
                     if *n == 0 {
                         model.remove(&source);
                     }
                 }
                 prop_assert_eq!(patterns.len(), model.len());
+                prop_assert_eq!(patterns.bytes() == 0, model.is_empty());
+                let search = model.keys().map(|source| match Matcher::of_pattern(source) {
+                    Matcher::Glob(glob) => glob.search(),
+                    Matcher::Filter(_) => 0,
+                });
+                prop_assert_eq!(patterns.search(), search.sum::<usize>());
                 for topic in &topics {
-                    let scan: Vec<Vec<u8>> = model
-                        .keys()
-                        .filter(|s| Glob::new(s.as_bytes()).matches(topic.as_bytes()))
-                        .map(|s| s.clone().into_bytes())
-                        .collect();
-                    prop_assert_eq!(matched(&mut patterns, topic.as_bytes()), scan);
+                    let topic = topic.as_bytes();
+                    let matches = |source: &&Vec<u8>| {
+                        let matcher = Matcher::of_pattern(source);
+                        let is_own = topic.starts_with(b"$");
+                        let may = !is_own || matcher.literal_prefix().starts_with(b"$");
+                        may && !topic.ends_with(b"{$a}") && matcher.matches(topic)
+                    };
+                    let scan: Vec<Vec<u8>> = model.keys().filter(matches).cloned().collect();
+                    prop_assert_eq!(matched(&mut patterns, topic), scan);
                 }
             }
         }

@@ -267,5 +267,5 @@ fn a_group_counts_against_the_subscriptions_of_its_member() {
     assert_eq!(join(&mut net, 0, 0, ("h", "a")), Outcome::Now(Ok(())));
     let refused = Outcome::Now(Err(ErrorCode::TooManySubscriptions));
     assert_eq!(join(&mut net, 0, 0, ("i", "a")), refused);
-    assert_eq!(join(&mut net, 0, 0, ("i", &"x".repeat(70_000))), Outcome::Now(Err(ErrorCode::TopicLength)));
+    assert_eq!(join(&mut net, 0, 0, ("i", &"x".repeat(70_000))), Outcome::Now(Err(ErrorCode::PatternLength)));
 }

@@ -64,6 +64,10 @@ pub enum ErrorCode {
     TooManyRetained,
     /// `groups_max` is reached.
     TooManyGroups,
+    /// `patterns_max`, `patterns_bytes_max` or `patterns_search_max` is reached.
+    TooManyPatterns,
+    /// A pattern is longer than `pattern_bytes_max`.
+    PatternLength,
     /// `presence_members_max` is reached.
     TooManyMembers,
     /// Key and meta of a member are longer than `presence_member_bytes_max`.
@@ -103,6 +107,8 @@ impl ErrorCode {
         ErrorCode::ClassRemoved,
         ErrorCode::TooManyRetained,
         ErrorCode::TooManyGroups,
+        ErrorCode::TooManyPatterns,
+        ErrorCode::PatternLength,
         ErrorCode::TooManyMembers,
         ErrorCode::MemberLength,
     ];
@@ -131,6 +137,8 @@ impl ErrorCode {
             | ErrorCode::TooManySubscriptions
             | ErrorCode::TooManyRetained
             | ErrorCode::TooManyGroups
+            | ErrorCode::TooManyPatterns
+            | ErrorCode::PatternLength
             | ErrorCode::TooManyMembers
             | ErrorCode::DiskFull
             | ErrorCode::LinkFull => 0x97,
@@ -213,6 +221,10 @@ impl ErrorCode {
             ErrorCode::TooManyGroups => {
                 ("too_many_groups", "ERR max number of groups that share messages reached", true)
             }
+            ErrorCode::TooManyPatterns => {
+                ("too_many_patterns", "ERR max number, bytes or work of patterns reached", true)
+            }
+            ErrorCode::PatternLength => ("pattern_length", "ERR pattern length is out of range", false),
             ErrorCode::TooManyMembers => ("too_many_members", "ERR max members of the node reached", true),
             ErrorCode::MemberLength => {
                 ("member_length", "ERR key and meta of the member are too long", false)

@@ -55,6 +55,15 @@ limits! {
     topic_bytes_max = 65_535;
     /// Bytes of a pattern.
     pattern_bytes_max = 1_024;
+    /// Patterns of one client.
+    patterns_per_client_max = 1_000;
+    /// Distinct patterns that have subscribers, in the whole cluster.
+    patterns_max = 100_000;
+    /// Steps that all globs take together to search one byte of a topic: one each for a text between two stars, and as many
+    /// as it is long for anything else there.
+    patterns_search_max = 10_000;
+    /// Memory of patterns and their compiled forms on one shard, each of which has all; past it there are no new ones.
+    patterns_bytes_max = 64 * MIB;
     /// Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.
     subscriptions_per_client_max = 100_000;
     /// Groups that share messages, in the whole cluster; and named consumers that a shard remembers.

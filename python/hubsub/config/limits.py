@@ -57,6 +57,31 @@ LIMITS: tuple[Limit, ...] = (
     Limit("topic_bytes_max", 65_535, "Bytes of a topic.", 1, high=65_535),
     Limit("pattern_bytes_max", 1_024, "Bytes of a pattern.", 1),
     Limit(
+        "patterns_per_client_max",
+        1_000,
+        "Patterns of one client: of PSUBSCRIBE, and MQTT filters with a wildcard.",
+        1,
+    ),
+    Limit(
+        "patterns_max",
+        100_000,
+        "Distinct patterns that have subscribers, in the whole cluster: who would begin one more is refused.",
+        1,
+    ),
+    Limit(
+        "patterns_search_max",
+        10_000,
+        "Work of all globs for a byte of a topic: 1 for each that has a text between two stars (`*a*`), and the length "
+        "of what is there if that has `?` or `[…]`. Other patterns take none; past it those with work are refused.",
+        1,
+    ),
+    Limit(
+        "patterns_bytes_max",
+        64 * MIB,
+        "Memory of patterns and their compiled forms on a shard, each of which has all: past it new ones are refused.",
+        1,
+    ),
+    Limit(
         "subscriptions_per_client_max",
         100_000,
         "Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.",

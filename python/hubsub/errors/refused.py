@@ -252,6 +252,21 @@ class TooManyGroupsError(Refused):
     words = "max number of groups that share messages reached"
 
 
+class TooManyPatternsError(Refused):
+    code = "too_many_patterns"
+    status = 429
+    resp = "ERR max number, bytes or work of patterns reached"
+    retryable = True
+    words = "max number, bytes or work of patterns reached"
+
+
+class PatternLengthError(Refused):
+    code = "pattern_length"
+    status = 400
+    resp = "ERR pattern length is out of range"
+    words = "pattern length is out of range"
+
+
 class TooManyMembersError(Refused):
     code = "too_many_members"
     status = 429

@@ -221,7 +221,7 @@ fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
         return error(core, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
     }
     if args.get(2).is_some_and(|glob| glob.len() as u64 > core.rim.limits.pattern_bytes_max) {
-        return error(core, key, ErrorCode::TopicLength.resp());
+        return error(core, key, ErrorCode::PatternLength.resp());
     }
     let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()));
     ask(core, key, question, |out, _, parts| {

@@ -32,7 +32,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
         if (group.len() + filter.len()) as u64 > self.limits.pattern_bytes_max {
-            return Outcome::Now(Err(ErrorCode::TopicLength));
+            return Outcome::Now(Err(ErrorCode::PatternLength));
         }
         let source = group_pattern(group, filter);
         let table = &self.groups.table;
@@ -43,7 +43,9 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
         let table = &self.groups.table;
-        if table.len() as u64 >= self.limits.groups_max && table.find(&source).is_none() {
+        let has_room = (table.len() as u64) < self.limits.groups_max
+            && (table.bytes() as u64) < self.limits.patterns_bytes_max;
+        if !has_room && table.find(&source).is_none() {
             return Outcome::Now(Err(ErrorCode::TooManyGroups));
         }
         let id = self.groups.table.intern(&source);

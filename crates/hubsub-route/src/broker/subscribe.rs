@@ -8,6 +8,7 @@ use crate::record::Namespace;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
+use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 
@@ -255,17 +256,26 @@ impl Broker {
         pattern: &[u8],
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
-        if pattern.len() as u64 > self.limits.pattern_bytes_max {
-            return Outcome::Now(Err(ErrorCode::TopicLength));
+        if pattern_len(pattern) as u64 > self.limits.pattern_bytes_max {
+            return Outcome::Now(Err(ErrorCode::PatternLength));
         }
         let own = self.clients[conn.index as usize].patterns.as_ref();
-        if let Some(id) = self.patterns.find(pattern)
+        let held = self.patterns.find(pattern);
+        if let Some(id) = held
             && own.is_some_and(|own| own.contains(id))
         {
             return Outcome::Now(Ok(()));
         }
-        if self.is_full(conn) {
+        let is_limited = self.own_client != Some(conn.index);
+        let own = own.map_or(0, |own| own.len()) as u64;
+        if self.is_full(conn) || (is_limited && own >= self.limits.patterns_per_client_max) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+        }
+        let has_room = (self.patterns.len() as u64) < self.limits.patterns_max
+            && (self.patterns.bytes() as u64) < self.limits.patterns_bytes_max
+            && self.has_search_for(pattern);
+        if held.is_none() && is_limited && !has_room {
+            return Outcome::Now(Err(ErrorCode::TooManyPatterns));
         }
         let id = self.patterns.intern(pattern);
         let held = self.patterns.get_mut(id);
@@ -279,6 +289,13 @@ impl Broker {
         }
         self.holding.insert((conn.index, id), self.next_id);
         Outcome::Later
+    }
+
+    /// Whether what a pattern searches is still within `patterns_search_max`; one that searches nothing always is.
+    fn has_search_for(&self, pattern: &[u8]) -> bool {
+        let Matcher::Glob(glob) = Matcher::of_pattern(pattern) else { return true };
+        let search = glob.search();
+        search == 0 || (self.patterns.search() + search) as u64 <= self.limits.patterns_search_max
     }
 
     /// A pattern or group has a subscriber of this shard more: all others are told. Whether they need not answer

@@ -11,10 +11,17 @@
 //! may be written backwards, has no escapes in it, and compares bytes as signed.
 
 use memchr::memmem;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Steps of a search above which its tables pay.
 const STEPS_MAX: usize = 16 * 1024;
+
+/// Items of a segment above which its tables may pay.
+pub const PLAIN_MAX: usize = 16;
+
+/// Steps for each item of a segment that making these tables takes: one for each byte, and a part of a word's.
+pub const TABLE_STEPS: usize = 256 + 256 / PLAIN_MAX;
 
 /// A compiled glob. Every byte string is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,9 +48,11 @@ enum Plan {
 /// What stands between the stars: with k stars k + 1 segments, some empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Segments {
+    /// None where all are bytes.
     items: Box<[Item]>,
     /// `items`, where they are bytes.
     bytes: Box<[u8]>,
+    /// Each once.
     classes: Box<[ByteSet]>,
     segments: Box<[Segment]>,
 }
@@ -56,13 +65,29 @@ struct Segment {
     literal: bool,
 }
 
-/// What one byte of the topic must be.
+/// What one byte of the topic must be: that byte, any, or one of a class, in four bytes of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Item {
-    Byte(u8),
-    Any,
-    /// Index into `classes`.
-    Class(u32),
+struct Item(u32);
+
+impl Item {
+    const ANY: Item = Item(256);
+
+    /// By its index in `classes`.
+    fn class(index: usize) -> Item {
+        Item(257 + index as u32)
+    }
+
+    fn is_byte(self) -> bool {
+        self.0 < 256
+    }
+
+    fn fits(self, classes: &[ByteSet], byte: u8) -> bool {
+        match self.0 {
+            wanted @ 0..256 => wanted == u32::from(byte),
+            256 => true,
+            class => classes[class as usize - 257].has(byte),
+        }
+    }
 }
 
 impl Glob {
@@ -74,8 +99,7 @@ impl Glob {
     pub fn new(source: &[u8]) -> Glob {
         assert!(u32::try_from(source.len()).is_ok(), "limits bound the length of patterns");
         let program = Segments::compile(source);
-        let prefix_len = program.items.iter().take_while(|item| matches!(item, Item::Byte(_))).count();
-        let prefix_len = prefix_len.min(program.segments[0].end as usize);
+        let prefix_len = program.literal_len();
         let prefix = &program.bytes[..prefix_len];
         let unescaped = if source.starts_with(prefix) { Box::default() } else { prefix.into() };
         let plan = match &*program.segments {
@@ -139,6 +163,27 @@ impl Glob {
         }
     }
 
+    /// Steps that a match takes at most for each byte of a topic: what is between two stars is searched, a text at one step
+    /// a byte and anything else at its length; all else of a pattern has its place. To that come as many as the pattern is
+    /// long, or [`TABLE_STEPS`] times as many where this is above [`PLAIN_MAX`].
+    #[must_use]
+    pub fn search(&self) -> usize {
+        match &self.plan {
+            Plan::Exact | Plan::Prefix => 0,
+            Plan::Segments(program) => program.search(),
+        }
+    }
+
+    /// Bytes of memory that it has on the heap.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let program = match &self.plan {
+            Plan::Exact | Plan::Prefix => 0,
+            Plan::Segments(program) => size_of::<Segments>() + program.memory(),
+        };
+        self.source.len() + self.unescaped.len() + program
+    }
+
     /// The pattern as it was written.
     #[must_use]
     pub fn source(&self) -> &[u8] {
@@ -150,6 +195,7 @@ impl Segments {
     fn compile(source: &[u8]) -> Segments {
         let mut items = Vec::with_capacity(source.len());
         let mut classes = Vec::new();
+        let mut known = HashMap::new();
         let mut ends = Vec::new();
         let mut at = 0;
         while let Some(&byte) = source.get(at) {
@@ -160,32 +206,58 @@ impl Segments {
                         ends.push(items.len());
                     }
                 }
-                b'?' => items.push(Item::Any),
+                b'?' => items.push(Item::ANY),
                 b'[' => {
                     let (set, next) = ByteSet::parse(source, at);
                     at = next;
-                    items.push(Item::Class(classes.len() as u32));
-                    classes.push(set);
+                    let class = *known.entry(set.0).or_insert(classes.len());
+                    if class == classes.len() {
+                        classes.push(set);
+                    }
+                    items.push(Item::class(class));
                 }
                 b'\\' if at < source.len() => {
-                    items.push(Item::Byte(source[at]));
+                    items.push(Item(source[at].into()));
                     at += 1;
                 }
-                _ => items.push(Item::Byte(byte)),
+                _ => items.push(Item(byte.into())),
             }
         }
         ends.push(items.len());
         let mut start = 0;
         let segment = |end| {
-            let literal = items[start..end].iter().all(|item| matches!(item, Item::Byte(_)));
+            let literal = items[start..end].iter().all(|item| item.is_byte());
             let segment = Segment { start: start as u32, end: end as u32, literal };
             start = end;
             segment
         };
-        let segments = ends.into_iter().map(segment).collect();
-        let byte = |item: &Item| if let Item::Byte(byte) = item { *byte } else { 0 };
-        let bytes = items.iter().map(byte).collect();
+        let segments: Box<[Segment]> = ends.into_iter().map(segment).collect();
+        let bytes = items.iter().map(|item| if item.is_byte() { item.0 as u8 } else { 0 }).collect();
+        if segments.iter().all(|segment| segment.literal) {
+            items = Vec::new();
+        }
         Segments { items: items.into(), bytes, classes: classes.into(), segments }
+    }
+
+    /// Bytes before the first wildcard.
+    fn literal_len(&self) -> usize {
+        let first = &self.segments[0];
+        if first.literal {
+            return first.len();
+        }
+        self.items[first.range()].iter().take_while(|item| item.is_byte()).count()
+    }
+
+    fn search(&self) -> usize {
+        let inner = self.segments.get(1..self.segments.len() - 1).unwrap_or_default();
+        inner.iter().map(|segment| if segment.literal { 1 } else { segment.len() }).max().unwrap_or(0)
+    }
+
+    fn memory(&self) -> usize {
+        size_of_val(&*self.items)
+            + self.bytes.len()
+            + size_of_val(&*self.classes)
+            + size_of_val(&*self.segments)
     }
 
     fn matches(&self, topic: &[u8]) -> bool {
@@ -193,7 +265,7 @@ impl Segments {
         let Some((last, middle)) = rest.split_last() else {
             return topic.len() == first.len() && self.fits(first, topic);
         };
-        if topic.len() < self.items.len() {
+        if topic.len() < self.bytes.len() {
             return false;
         }
         let (head, rest) = topic.split_at(first.len());
@@ -216,15 +288,13 @@ impl Segments {
             if i > 0 {
                 topic.extend_from_slice(star);
             }
+            if segment.literal {
+                topic.extend_from_slice(&self.bytes[segment.range()]);
+                continue;
+            }
             for item in &self.items[segment.range()] {
-                topic.push(match *item {
-                    Item::Byte(byte) => byte,
-                    Item::Any => b'x',
-                    Item::Class(class) => {
-                        let set = self.classes[class as usize];
-                        (b'0'..=b'z').chain(0..=u8::MAX).find(|&byte| set.has(byte))?
-                    }
-                });
+                let fits = |byte: &u8| item.fits(&self.classes, *byte);
+                topic.push(std::iter::once(b'x').chain(b'0'..=b'z').chain(0..=u8::MAX).find(fits)?);
             }
         }
         Some(topic)
@@ -232,22 +302,21 @@ impl Segments {
 
     /// Whether a part of the topic, as long as the segment, fits it.
     fn fits(&self, segment: &Segment, part: &[u8]) -> bool {
+        count_steps(segment.len());
         if segment.literal {
             return self.bytes[segment.range()] == *part;
         }
-        self.items[segment.range()].iter().zip(part).all(|(item, &byte)| match *item {
-            Item::Byte(wanted) => wanted == byte,
-            Item::Any => true,
-            Item::Class(class) => self.classes[class as usize].has(byte),
-        })
+        self.items[segment.range()].iter().zip(part).all(|(item, &byte)| item.fits(&self.classes, byte))
     }
 
     /// The leftmost place where the segment fits.
     fn find(&self, segment: &Segment, within: &[u8]) -> Option<usize> {
         if segment.literal {
-            return memmem::find(within, &self.bytes[segment.range()]);
+            let found = memmem::find(within, &self.bytes[segment.range()]);
+            count_steps(found.map_or(within.len(), |at| at + segment.len()));
+            return found;
         }
-        if within.len() * segment.len() > STEPS_MAX {
+        if segment.len() > PLAIN_MAX && within.len() * segment.len() > STEPS_MAX {
             return self.find_bitwise(segment, within);
         }
         within.windows(segment.len()).position(|part| self.fits(segment, part))
@@ -260,20 +329,19 @@ impl Segments {
         let words = segment.len().div_ceil(64);
         let last = 1 << ((segment.len() - 1) % 64);
         let mut fitting = vec![0_u64; 256 * words];
+        count_steps(256 * (words + segment.len()));
         for (i, item) in self.items[segment.range()].iter().enumerate() {
             let mut fits = |byte: u8| fitting[usize::from(byte) * words + i / 64] |= 1 << (i % 64);
-            match *item {
-                Item::Byte(byte) => fits(byte),
-                Item::Any => (0..=u8::MAX).for_each(fits),
-                Item::Class(class) => {
-                    let set = self.classes[class as usize];
-                    (0..=u8::MAX).filter(|&byte| set.has(byte)).for_each(fits);
-                }
+            if item.is_byte() {
+                fits(item.0 as u8);
+            } else {
+                (0..=u8::MAX).filter(|&byte| item.fits(&self.classes, byte)).for_each(fits);
             }
         }
         let mut state = vec![0_u64; words];
         for (at, &byte) in within.iter().enumerate() {
             let mut carry = 1;
+            count_steps(words);
             let fitting = &fitting[usize::from(byte) * words..][..words];
             for (state, fitting) in state.iter_mut().zip(fitting) {
                 let next = *state >> 63;
@@ -286,6 +354,18 @@ impl Segments {
         }
         None
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// For tests that hold the work against its bound.
+#[inline]
+fn count_steps(_steps: usize) {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + _steps);
 }
 
 impl Segment {

@@ -19,6 +19,15 @@ impl Matcher {
         filter.map_or_else(|| Matcher::Glob(Glob::new(source)), Matcher::Filter)
     }
 
+    /// Bytes of memory that it has on the heap.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        match self {
+            Matcher::Glob(glob) => glob.memory(),
+            Matcher::Filter(filter) => filter.source().len(),
+        }
+    }
+
     /// What every topic that matches begins with.
     #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
@@ -26,6 +35,16 @@ impl Matcher {
             Matcher::Glob(glob) => glob.literal_prefix(),
             Matcher::Filter(filter) => filter.literal_prefix(),
         }
+    }
+}
+
+/// Bytes of a kept pattern without its marks: of a group's its name and filter.
+#[must_use]
+pub fn pattern_len(source: &[u8]) -> usize {
+    match (group_of(source), source.strip_prefix(FILTER_MARK)) {
+        (Some((group, filter)), _) => group.len() + filter.len(),
+        (None, Some(filter)) => filter.len(),
+        (None, None) => source.len(),
     }
 }
 
@@ -62,6 +81,7 @@ mod tests {
         assert_eq!(matcher.literal_prefix(), b"a/");
         assert_eq!(group_of(&group_pattern(b"g", b"/a")), Some((&b"g"[..], &b"/a"[..])));
         assert_eq!(group_of(&filter_pattern(b"a/+")), None);
+        assert_eq!([&source[..], &filter_pattern(b"a/+"), b"a/+"].map(pattern_len), [4, 3, 3]);
     }
 
     #[test]

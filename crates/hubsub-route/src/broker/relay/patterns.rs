@@ -9,7 +9,7 @@ use crate::relay::limits::PATTERNS_MAX;
 use crate::relay::message::PATTERNS;
 use crate::relay::patterns::PatternChange;
 use crate::{Answer, Sink};
-use hubsub_types::names::group_of;
+use hubsub_types::names::{group_of, pattern_len};
 use hubsub_types::{NodeId, ShardId};
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl Broker {
             NodeMessage::PatternsEntry { count, pattern } => {
                 if let Some((_, announced, came)) = &mut peer.coming
                     && came.len() < *announced as usize
-                    && pattern.len() as u64 <= bytes_max
+                    && pattern_len(&pattern) as u64 <= bytes_max
                 {
                     came.push((pattern, count));
                 }
@@ -116,7 +116,8 @@ impl Broker {
                 }
             }
             NodeMessage::Pattern { version, count, pattern } => {
-                if peer.version.is_none_or(|held| version <= held) || pattern.len() as u64 > bytes_max {
+                if peer.version.is_none_or(|held| version <= held) || pattern_len(&pattern) as u64 > bytes_max
+                {
                     return;
                 }
                 peer.version = Some(version);

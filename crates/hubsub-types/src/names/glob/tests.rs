@@ -61,11 +61,19 @@ proptest! {
     }
 
     #[test]
+    fn no_match_takes_more_steps_than_its_pattern_says(
+        pattern in "([ab?]|\\[ab\\]|\\*){1,40}(a|\\?){0,200}\\*?", topic in "[ab]{1,600}"
+    ) {
+        within_bound(pattern.as_bytes(), topic.as_bytes())?;
+    }
+
+    #[test]
     fn a_long_search_finds_what_a_short_one_finds(
         segment in "[ab?]{1,3}(\\[[ab]\\]|a|\\?){0,150}", topic in "[ab]{0,400}"
     ) {
         let program = Segments::compile(segment.as_bytes());
         let only = &program.segments[0];
+        prop_assume!(!only.literal);
         let place = topic.as_bytes().windows(only.len()).position(|part| program.fits(only, part));
         prop_assert_eq!(program.find_bitwise(only, topic.as_bytes()), place);
     }
@@ -145,4 +153,47 @@ fn pattern_bombs_are_answered() {
     }
     let one_long_segment = format!("*{}b*", "a?".repeat(500));
     assert!(!Glob::new(one_long_segment.as_bytes()).matches(&topic));
+}
+
+#[test]
+fn a_compiled_glob_is_at_most_some_times_as_long_as_its_text() {
+    let sets: String = (b'a'..=b'p')
+        .flat_map(|a| (b'A'..=b'P').map(move |b| format!("[{}{}]", a as char, b as char)))
+        .collect();
+    for (text, times) in [
+        ("x".repeat(1024), 1),
+        (format!("{}*", "x".repeat(1023)), 1),
+        (format!("*{}*", "x".repeat(1022)), 3),
+        ("?".repeat(1024), 7),
+        ("?*".repeat(512), 10),
+        ("[a]".repeat(341), 3),
+        (sets, 11),
+    ] {
+        let memory = Glob::new(text.as_bytes()).memory();
+        assert!(memory <= times * 1024 + 200, "{memory}: {}", &text[..8]);
+    }
+}
+
+fn within_bound(pattern: &[u8], topic: &[u8]) -> Result<(), TestCaseError> {
+    let glob = Glob::new(pattern);
+    STEPS.set(0);
+    let _ = glob.matches(topic);
+    let own = if glob.search() > PLAIN_MAX { TABLE_STEPS } else { 1 };
+    let bound = glob.search() * topic.len() + own * pattern.len();
+    prop_assert!(STEPS.get() <= bound, "{} > {bound}", STEPS.get());
+    Ok(())
+}
+
+#[test]
+fn the_worst_patterns_take_no_more_steps_than_they_say() {
+    let topic = [b'a'; 65_535];
+    let long = format!("*{}b*", "?".repeat(1000));
+    for pattern in ["*b*", "*ab*", "*a?b*", "a*a*a*a*b", "*?*?*?*?b", long.as_str(), &"*a?".repeat(300)] {
+        within_bound(pattern.as_bytes(), &topic).unwrap();
+    }
+    for (pattern, search) in
+        [("a*", 0), ("a", 0), ("a*b", 0), ("??*b?", 0), ("*a*", 1), ("*abc*d*", 1), ("*a?c*d*", 3)]
+    {
+        assert_eq!(Glob::new(pattern.as_bytes()).search(), search, "{pattern}");
+    }
 }

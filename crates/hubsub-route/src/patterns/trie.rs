@@ -1,0 +1,283 @@
+//! MQTT filters by their levels, so that a topic meets only those that it may match: a node for each beginning of a
+//! filter, `+` as a child of its own, and at each node the filters that end there and those that go on with `#`.
+//!
+//! A look-up visits each node at most once, and of these at most one for each way to read the topic's levels as text or
+//! `+`. So its steps are bounded by the nodes, which `patterns_bytes_max` bounds.
+
+use crate::idset::IdSet;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use hubsub_types::names::Filter;
+
+/// Stands for no node.
+const NONE: u32 = u32::MAX;
+
+const ROOT: u32 = 0;
+
+/// Memory of a node beside its text: itself, its place among its parent's children, and a list that is not empty.
+const NODE_BYTES: usize = size_of::<Node>() + 48;
+
+#[derive(Debug)]
+struct Node {
+    parent: u32,
+    /// The text of its last level; none of `+`, and of the root.
+    level: Box<[u8]>,
+    /// The child for any one level.
+    plus: u32,
+    /// Children, `plus` among them.
+    children: u32,
+    /// Filters that end here.
+    ends: IdSet,
+    /// Filters that go on with `#` here.
+    below: IdSet,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FilterTrie {
+    /// The root is always there.
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    /// Children of all nodes by parent and text.
+    by_level: HashTable<u32>,
+    hasher: RandomState,
+    bytes: usize,
+}
+
+impl Default for FilterTrie {
+    fn default() -> FilterTrie {
+        FilterTrie {
+            nodes: vec![Node::new(NONE, b"")],
+            free: Vec::new(),
+            by_level: HashTable::new(),
+            hasher: RandomState::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl FilterTrie {
+    /// Adds a filter under a number.
+    pub fn insert(&mut self, filter: &Filter, id: u32) {
+        let mut at = ROOT;
+        for level in filter.levels() {
+            at = match level {
+                b"#" => {
+                    self.nodes[at as usize].below.insert(id);
+                    return;
+                }
+                b"+" if self.nodes[at as usize].plus != NONE => self.nodes[at as usize].plus,
+                b"+" => {
+                    let child = self.add(at, b"");
+                    self.nodes[at as usize].plus = child;
+                    child
+                }
+                level => self.child(at, level).unwrap_or_else(|| {
+                    let child = self.add(at, level);
+                    let hash = hash(&self.hasher, at, level);
+                    let (hasher, nodes) = (&self.hasher, &self.nodes);
+                    self.by_level.insert_unique(hash, child, |&id| {
+                        let node: &Node = &nodes[id as usize];
+                        self::hash(hasher, node.parent, &node.level)
+                    });
+                    child
+                }),
+            };
+        }
+        self.nodes[at as usize].ends.insert(id);
+    }
+
+    /// Takes out a filter that was added under this number.
+    pub fn remove(&mut self, filter: &Filter, id: u32) {
+        let mut at = ROOT;
+        let mut levels = filter.levels().peekable();
+        while let Some(level) = levels.next_if(|level| *level != b"#") {
+            let child =
+                if level == b"+" { Some(self.nodes[at as usize].plus) } else { self.child(at, level) };
+            at = child.filter(|&child| child != NONE).expect("each level of an added filter has its node");
+        }
+        let node = &mut self.nodes[at as usize];
+        let held = if levels.next().is_some() { &mut node.below } else { &mut node.ends };
+        held.remove(id);
+        self.forget_empty(at);
+    }
+
+    /// Adds the numbers of all filters that match a topic, in no order; where `wild_first` is not so, none that begins
+    /// with a wildcard. How many nodes were visited.
+    pub fn matching(&self, topic: &[u8], wild_first: bool, found: &mut Vec<u32>) -> usize {
+        // Nodes to visit, and where in the topic the level behind them begins; one past its end: there is none.
+        let mut open: Vec<(u32, usize)> = vec![(ROOT, 0)];
+        let mut visited = 0;
+        while let Some((at, from)) = open.pop() {
+            visited += 1;
+            let node = &self.nodes[at as usize];
+            let takes_wild = wild_first || at != ROOT;
+            if takes_wild {
+                found.extend_from_slice(node.below.as_slice());
+            }
+            let Some(rest) = topic.get(from..) else {
+                found.extend_from_slice(node.ends.as_slice());
+                continue;
+            };
+            if node.children == 0 {
+                continue;
+            }
+            let level = &rest[..rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())];
+            let behind = from + level.len() + 1;
+            if node.plus != NONE && takes_wild {
+                open.push((node.plus, behind));
+            }
+            if let Some(child) = self.child(at, level) {
+                open.push((child, behind));
+            }
+        }
+        visited
+    }
+
+    /// Whether there is no filter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let root = &self.nodes[ROOT as usize];
+        root.children == 0 && root.ends.is_empty() && root.below.is_empty()
+    }
+
+    /// Memory of its nodes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn child(&self, parent: u32, level: &[u8]) -> Option<u32> {
+        let is_it = |&id: &u32| {
+            let node = &self.nodes[id as usize];
+            node.parent == parent && *node.level == *level
+        };
+        self.by_level.find(hash(&self.hasher, parent, level), is_it).copied()
+    }
+
+    fn add(&mut self, parent: u32, level: &[u8]) -> u32 {
+        self.bytes += NODE_BYTES + level.len();
+        self.nodes[parent as usize].children += 1;
+        let node = Node::new(parent, level);
+        match self.free.pop() {
+            Some(id) => {
+                self.nodes[id as usize] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Forgets a node that nothing is at or below, and those above it that are so then.
+    fn forget_empty(&mut self, mut at: u32) {
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            if node.children > 0 || !node.ends.is_empty() || !node.below.is_empty() {
+                return;
+            }
+            let (parent, level) = (node.parent, std::mem::take(&mut node.level));
+            if self.nodes[parent as usize].plus == at {
+                self.nodes[parent as usize].plus = NONE;
+            } else {
+                let found = self.by_level.find_entry(hash(&self.hasher, parent, &level), |&id| id == at);
+                found.expect("a node that is not `+` is found by its text").remove();
+            }
+            self.nodes[parent as usize].children -= 1;
+            self.bytes -= NODE_BYTES + level.len();
+            self.free.push(at);
+            at = parent;
+        }
+    }
+}
+
+impl Node {
+    fn new(parent: u32, level: &[u8]) -> Node {
+        Node { parent, level: level.into(), plus: NONE, children: 0, ends: IdSet::Empty, below: IdSet::Empty }
+    }
+}
+
+fn hash(hasher: &RandomState, parent: u32, level: &[u8]) -> u64 {
+    hasher.hash_one((parent, level))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_taken_out_leaves_nothing() {
+        let mut trie = FilterTrie::default();
+        let filters = ["a/b/c", "a/+/c", "a/#", "#", "+", "a", "/", "+/+/#"]
+            .map(|f| Filter::new(f.as_bytes()).unwrap());
+        for (filter, id) in filters.iter().zip(0..) {
+            trie.insert(filter, id);
+        }
+        let bytes = trie.bytes();
+        trie.insert(&filters[0], 99);
+        assert_eq!(trie.bytes(), bytes, "of its nodes there are all");
+        trie.remove(&filters[0], 99);
+        for (filter, id) in filters.iter().zip(0..) {
+            assert!(!trie.is_empty());
+            trie.remove(filter, id);
+        }
+        assert!(trie.is_empty() && trie.by_level.is_empty());
+        assert_eq!((trie.bytes(), trie.nodes.len() - trie.free.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_topic_meets_only_the_filters_on_its_way() {
+        let mut trie = FilterTrie::default();
+        for id in 0..10_000 {
+            trie.insert(&Filter::new(format!("devices/{id}/+/state").as_bytes()).unwrap(), id);
+        }
+        let mut found = Vec::new();
+        assert_eq!(trie.matching(b"devices/7/x/state", true, &mut found), 5);
+        assert_eq!(found, [7]);
+        let long = [b"devices/".as_slice(), &b"/x".repeat(30_000)].concat();
+        assert!(trie.matching(&long, true, &mut found) < 5);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_finds_what_a_scan_of_all_filters_finds(
+            ops in proptest::collection::vec((any::<bool>(), "\\$?((a|b|\\+|)/){0,4}(a|b|\\+|#|)"), 1..60),
+            topics in proptest::collection::vec("\\$?(a|b|/){0,8}", 1..10),
+        ) {
+            let mut trie = FilterTrie::default();
+            let mut model: Vec<(u32, Filter)> = Vec::new();
+            for ((adds, text), id) in ops.into_iter().zip(0..) {
+                let Ok(filter) = Filter::new(text.as_bytes()) else { continue };
+                match model.iter().position(|(_, held)| *held == filter) {
+                    Some(at) if !adds => {
+                        let (id, filter) = model.remove(at);
+                        trie.remove(&filter, id);
+                    }
+                    // Filters of several groups may be the same.
+                    _ => {
+                        trie.insert(&filter, id);
+                        model.push((id, filter));
+                    }
+                }
+                for topic in &topics {
+                    let topic = topic.as_bytes();
+                    let mut found = Vec::new();
+                    trie.matching(topic, !topic.starts_with(b"$"), &mut found);
+                    found.sort_unstable();
+                    let scan: Vec<u32> =
+                        model.iter().filter(|(_, held)| held.matches(topic)).map(|(id, _)| *id).collect();
+                    prop_assert_eq!(found, scan, "{:?}", topic);
+                }
+            }
+            for (id, filter) in model {
+                trie.remove(&filter, id);
+            }
+            prop_assert!(trie.is_empty() && trie.bytes() == 0);
+        }
+    }
+}
