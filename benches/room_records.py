@@ -103,7 +103,15 @@ class Plane:
         self.counted = () if before else nodes
         self.told.set()
 
-    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None: ...
+    async def grants(
+        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+    ) -> None: ...
+
+    def confirmed_s(self, mandate: int) -> float:
+        return time.monotonic()
+
+    def alone_s(self) -> float | None:
+        return None
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         now = time.monotonic()

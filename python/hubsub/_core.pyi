@@ -423,6 +423,7 @@ class Core:
         ticket: int,
         mandate: int,
         until_us: int,
+        confirmed_us: int,
         tables: Sequence[tuple[str, int, Sequence[tuple[int, int]]]],
         census: int,
     ) -> None:
@@ -432,6 +433,8 @@ class Core:
             mandate: Number of the election, from 1; those of an earlier one change nothing.
             until_us: End of the controller's lease at the coordinator; nothing is granted from then on. A time that has
                 passed ends the mandate.
+            confirmed_us: A time at or after which the coordinator had this mandate. It runs for one lead from the last
+                such time, or from the last at which a majority of the census heeded it without a break since then.
             tables: Node, incarnation, and the `(hub, term)` pairs that it may be granted.
             census: Revision that grants name.
 
@@ -446,12 +449,13 @@ class Core:
         """What a controller decides by, at one moment a few ms ago at most.
 
         Returns:
-            A dict of `now_us` (that moment), `mandate` (0: none), `census` and `census_us` (the revision that grants
-            name, and since when), `until_us` (end of this process's own lead), `heeds` (the mandate that it heeds, 0
-            for none), and `peers`: of each process that was heard, this one too, a dict of `node`, `incarnation`,
-            `heard_us`, `heeds_us` and `heeds_until_us` (since and until when it is known to heed this mandate, or
-            None), `lead_until_us` (end of the last lead granted to it under this mandate, or None), `gave_up` (pairs of
-            hub and term), `suspects` (names).
+            A dict of `now_us` (that moment), `mandate` (0: none), `confirmed_us` (when that was confirmed last),
+            `alone_us` (when a majority had no controller last; None: this process has one), `census` and
+            `census_us` (the revision that grants name, and since when), `until_us` (end of this process's own
+            lead), `heeds` (the mandate that it heeds, 0 for none), and `peers`: of each process that was heard,
+            this one too, a dict of `node`, `incarnation`, `heard_us`, `heeds_us` and `heeds_until_us` (since and
+            until when it is known to heed this mandate, or None), `lead_until_us` (end of the last lead granted to
+            it under this mandate, or None), `gave_up` (pairs of hub and term), `suspects` (names).
         """
 
     def route_classes(self, rows: Sequence[tuple[Mapping[str, Any], int, int, str]]) -> None:

@@ -89,19 +89,19 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
         plane.routes([Route(hub=1, room_class="chat", index=0, term=3, leader=ME, members=("a",))])
         plane.census(1, ("a",), ())
         until_s = time.monotonic() + 3_600
-        await plane.grants(1, until_s, {ME: frozenset({(1, 3)})}, 1)
+        await plane.grants(1, until_s, time.monotonic(), {ME: frozenset({(1, 3)})}, 1)
         await face.until(lambda: plane.peers(1)[ME].lead_until_s is not None)
         mine = plane.peers(1)[ME]
         assert not mine.is_dead and mine.heeds_s is not None and mine.heard_s is not None
         assert mine.lead_until_s is not None and mine.lead_until_s <= time.monotonic() + 1.001
         assert plane.peers(2)[ME].lead_until_s is None, "of another mandate nothing is known"
-        await plane.grants(1, time.monotonic(), {}, 1)
+        await plane.grants(1, time.monotonic(), 0.0, {}, 1)
         await face.until(lambda: plane.peers(1).get(ME) is None or plane.peers(1)[ME].heeds_s is None)
         await plane.close()
     finally:
         await node.stop()
     async with asyncio.timeout(60):
-        await plane.grants(2, time.monotonic() + 3_600, {}, 1)
+        await plane.grants(2, time.monotonic() + 3_600, 0.0, {}, 1)
 
 
 async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:

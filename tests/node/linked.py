@@ -206,7 +206,8 @@ async def serve(options: dict[str, Any]) -> None:
 
     async def tables(mandate: int, for_s: float, rows: list[Any], census: int) -> None:
         may = {(name, number): {(hub, term) for hub, term in pairs} for name, number, pairs in rows}
-        await node.lead_tables(mandate, time.monotonic() + for_s, may, census)
+        now_s = time.monotonic()
+        await node.lead_tables(mandate, now_s + for_s, now_s, may, census)
         say("tables", answer=leads())
 
     async def resign(mandate: int) -> None:

@@ -4,13 +4,18 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing is granted behind the deadline of the controller's own lease at the coordinator.
+//! 1. Nothing is granted behind the deadline of the controller's own lease at the coordinator, and no lead ends later
+//!    than one lead after a time at which the mandate was *confirmed*: a majority of the census heeded it, by round
+//!    trip, or the coordinator still had it. So who is elected beside a controller that is cut off, or stands still,
+//!    waits for nothing but one lead from its election and from when a majority heeds it.
 //! 2. What is granted was claimed, and stands in the table of that very process.
 //! 3. A snapshot gives the version of the tables that apply and `lead_until_us` of one moment: no grant lies between.
 //! 4. A peer heeds this mandate, without a break, from `heeds_us` to `heeds_until_us`: the first is when its number
 //!    was first heard here, the second when a ping left here that it answered with the same number.
+//! 5. A mandate that was not confirmed for one lead does not run, and no majority brings it back, since another may
+//!    have had that one meanwhile: only the coordinator does.
 
-use crate::{Beat, Grant, HubTerm, Process, Question, SUSPECTS_MAX, Timing};
+use crate::{Beat, Census, Grant, HubTerm, Process, Question, SUSPECTS_MAX, Timing};
 use hubsub_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,6 +52,10 @@ pub struct Snapshot {
     pub mandate: u64,
     /// Of the tables that apply. Later ones that were given are under way.
     pub tables: u64,
+    /// When that mandate was confirmed last: see the module.
+    pub confirmed_us: u64,
+    /// The latest time at which a majority of the census had no controller, by round trip; none: this process has one.
+    pub alone_us: Option<u64>,
     /// Revision of the census that grants name, and since when all name that one or a later one.
     pub census: u64,
     /// See `census`.
@@ -60,6 +69,8 @@ struct Mandate {
     number: u64,
     /// Deadline of the controller's lease at the coordinator.
     until_us: u64,
+    /// When it was confirmed last, without a break of one lead since the coordinator did.
+    confirmed_us: u64,
 }
 
 /// See the module.
@@ -69,6 +80,8 @@ pub struct Grantor {
     mandate: Option<Mandate>,
     census: u64,
     census_us: u64,
+    /// Whose majority confirms.
+    counted: Census,
     tables: Tables,
     tables_version: u64,
     peers: BTreeMap<Process, Peer>,
@@ -85,6 +98,7 @@ impl Grantor {
             mandate: None,
             census: 0,
             census_us: 0,
+            counted: Census::default(),
             tables: Tables::new(),
             tables_version: 0,
             peers: BTreeMap::new(),
@@ -94,13 +108,17 @@ impl Grantor {
 
     // -- What the control plane says --
 
-    /// This node is the controller, or still is: its lease at the coordinator runs until then. Under a new mandate
-    /// nothing was granted and nothing may be.
-    pub fn mandate(&mut self, number: u64, until_us: u64, now: u64) {
+    /// This node is the controller, or still is: its lease at the coordinator runs until then, and the coordinator
+    /// had the mandate at `confirmed_us` or later. Under a new mandate nothing was granted and nothing may be.
+    pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
+        let confirmed_us = confirmed_us.min(now);
         match &mut self.mandate {
-            Some(mandate) if mandate.number == number => mandate.until_us = mandate.until_us.max(until_us),
+            Some(mandate) if mandate.number == number => {
+                mandate.until_us = mandate.until_us.max(until_us);
+                mandate.confirmed_us = mandate.confirmed_us.max(confirmed_us);
+            }
             _ => {
-                self.mandate = Some(Mandate { number, until_us });
+                self.mandate = Some(Mandate { number, until_us, confirmed_us });
                 (self.tables, self.tables_version) = (Tables::new(), 0);
                 self.census_us = now;
                 for peer in self.peers.values_mut() {
@@ -119,6 +137,13 @@ impl Grantor {
     pub fn tables(&mut self, mandate: u64, version: u64, tables: Tables) {
         if self.mandate.is_some_and(|held| held.number == mandate) && version > self.tables_version {
             (self.tables, self.tables_version) = (tables, version);
+        }
+    }
+
+    /// The census as this node's watch gave it.
+    pub fn counts(&mut self, census: Census) {
+        if census.revision >= self.counted.revision {
+            self.counted = census;
         }
     }
 
@@ -150,14 +175,35 @@ impl Grantor {
     /// The mandate that this node may act by now; 0: none.
     #[must_use]
     pub fn running(&self, now: u64) -> u64 {
-        self.mandate.filter(|mandate| now < mandate.until_us).map_or(0, |mandate| mandate.number)
+        self.mandate.filter(|mandate| now < self.end_of(mandate)).map_or(0, |mandate| mandate.number)
+    }
+
+    /// When the mandate, and every lead of it that is granted now, is over if nothing confirms it.
+    fn end_of(&self, mandate: &Mandate) -> u64 {
+        mandate.until_us.min(mandate.confirmed_us + self.timing.lead_us)
+    }
+
+    /// Sees whether a majority confirms the mandate, which runs.
+    fn confirm(&mut self, now: u64) {
+        if self.running(now) == 0 {
+            return;
+        }
+        let until_us = |node: NodeId| {
+            let latest = Process { node, incarnation: u64::MAX };
+            let (process, peer) = self.peers.range(..=latest).next_back()?;
+            (process.node == node && peer.heeds_us.is_some()).then_some(peer.heeds_until_us)
+        };
+        let confirmed_us = self.counted.reached(until_us);
+        if let (Some(mandate), Some(confirmed_us)) = (&mut self.mandate, confirmed_us) {
+            mandate.confirmed_us = mandate.confirmed_us.max(confirmed_us);
+        }
     }
 
     /// When a mandate that runs is over.
     #[must_use]
     pub(crate) fn ends_at(&self, mandate: u64) -> u64 {
         let held = self.mandate.filter(|held| held.number == mandate);
-        held.map_or(u64::MAX, |held| held.until_us)
+        held.map_or(u64::MAX, |held| self.end_of(&held))
     }
 
     /// A process said what it heeds.
@@ -179,6 +225,7 @@ impl Grantor {
         let peer = self.peers.entry(process).or_default();
         if peer.heeds_us.is_some() {
             peer.heeds_until_us = stamp_us.min(now).max(peer.heeds_until_us);
+            self.confirm(now);
         }
     }
 
@@ -195,10 +242,13 @@ impl Grantor {
             peer.suspects = suspects.to_vec();
         }
         let table = self.tables.get(&process).filter(|_| mandate != 0)?;
-        peer.lead_until_us = peer.lead_until_us.max(Some(now + self.timing.lead_us));
+        // The asker counts it from its question, which was before now.
+        let confirmed_us = self.mandate.map_or(0, |mandate| mandate.confirmed_us);
+        let lead_us = (confirmed_us + self.timing.lead_us).saturating_sub(now);
+        peer.lead_until_us = peer.lead_until_us.max(Some(now + lead_us));
         Some(Grant {
             stamp_us: question.stamp_us,
-            lead_us: self.timing.lead_us,
+            lead_us,
             mandate,
             census: self.census,
             granted: question.claim.iter().copied().filter(|pair| table.contains(pair)).collect(),
@@ -217,6 +267,8 @@ impl Grantor {
             now_us: now,
             mandate: self.mandate.map_or(0, |mandate| mandate.number),
             tables: self.tables_version,
+            confirmed_us: self.mandate.map_or(0, |mandate| mandate.confirmed_us),
+            alone_us: None,
             census: self.census,
             census_us: self.census_us,
             peers: self.peers.clone(),

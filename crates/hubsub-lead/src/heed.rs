@@ -1,5 +1,5 @@
 //! Which controller a node heeds: the greatest mandate it hears, until it has not heard it for `silence_us`, its link
-//! has ended, or its own mandate is over.
+//! has ended, or the mandate is over, this node's own or one whose holder says so.
 //!
 //! Invariant: one number stands for one unbroken time of heeding. Under it the node never says that it has none.
 

@@ -7,8 +7,11 @@
 //!
 //! 1. A hub is led only in a term that the watch gave, and that the last granted claim covered.
 //! 2. The deadline is a time before a question was sent plus the lead's length: to the controller's node, or to a
-//!    majority of the census that heeds no controller. It is raised by the latter only while it has not passed, and
-//!    only with a census that is not older than any that a grant named.
+//!    majority of the census that heeds no controller. It is raised by the latter only with a census that is not older
+//!    than any that a grant named, and where it has passed (a process or machine stood still) only by nodes that are
+//!    known to have heeded none *without a break* since before it passed: their numbers of heeding are those that they
+//!    said then. Among them nobody can have been elected meanwhile who replaces anybody: that takes a majority that
+//!    heeds at the end of the lead.
 //! 3. It is not raised while a shard may still lead what was given up: so what was not granted any more ends with the
 //!    lead that covered it, at the latest.
 //! 4. The controller hears that a hub was given up when the shard has said so, never before.
@@ -25,6 +28,18 @@ struct Asked {
     stamp_us: u64,
 }
 
+/// What a process said of having no controller.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    of: Process,
+    /// Number of the heeding that it was after.
+    heed: u64,
+    /// When it was first heard to say so under this number.
+    from_us: u64,
+    /// When it was pinged to which it said so last.
+    until_us: u64,
+}
+
 /// See the module. All times are this node's monotonic µs.
 #[derive(Debug)]
 pub struct Holder {
@@ -34,8 +49,8 @@ pub struct Holder {
     census: Option<Census>,
     /// Greatest revision of a census that a grant named.
     census_named: u64,
-    /// For each node, when it was pinged to which it answered last that it heeds no controller.
-    alone_us: BTreeMap<NodeId, u64>,
+    /// For each node, what its answers to pings say of its being without a controller.
+    alone: BTreeMap<NodeId, Alone>,
     suspects: BTreeSet<NodeId>,
 
     /// What the watch says that this process leads.
@@ -70,7 +85,7 @@ impl Holder {
             heed: Heed::default(),
             census: None,
             census_named: 0,
-            alone_us: BTreeMap::new(),
+            alone: BTreeMap::new(),
             suspects: BTreeSet::new(),
             routes: BTreeMap::new(),
             covers: BTreeMap::new(),
@@ -146,15 +161,45 @@ impl Holder {
         }
     }
 
+    /// A process said which mandate it acts by, 0 for none.
+    pub fn heard(&mut self, from: Process, mandate: u64, now: u64) {
+        if mandate != 0 {
+            self.hear(from, mandate, now);
+        } else {
+            self.heed.lose(from);
+        }
+    }
+
     /// A link has ended, or this process's own mandate: nothing more is heard of it now.
     pub fn lose(&mut self, process: Process) {
         self.heed.lose(process);
     }
 
-    /// A node answered a ping, sent at `stamp_us`, that it heeds no controller and is none.
-    pub fn alone(&mut self, node: NodeId, stamp_us: u64, now: u64) {
-        let latest = self.alone_us.entry(node).or_default();
-        *latest = stamp_us.min(now).max(*latest);
+    /// A node answered a ping, sent at `stamp_us`.
+    pub fn answered(&mut self, of: Process, stamp_us: u64, beat: Beat, now: u64) {
+        if !beat.is_alone() {
+            return;
+        }
+        let stamp_us = stamp_us.min(now);
+        match self.alone.get_mut(&of.node).filter(|known| known.of == of && known.heed == beat.heed) {
+            Some(known) => known.until_us = known.until_us.max(stamp_us),
+            None => {
+                let alone = Alone { of, heed: beat.heed, from_us: now, until_us: stamp_us };
+                self.alone.insert(of.node, alone);
+            }
+        }
+    }
+
+    /// The latest time at which a majority had no controller, this process among them.
+    pub fn majority_alone_us(&self, now: u64) -> Option<u64> {
+        self.census
+            .as_ref()
+            .filter(|_| self.heed.heeded().is_none())?
+            .reached(|node| self.alone_until(node, now))
+    }
+
+    fn alone_until(&self, node: NodeId, now: u64) -> Option<u64> {
+        if node == self.me.node { Some(now) } else { self.alone.get(&node).map(|alone| alone.until_us) }
     }
 
     /// A node is suspected, or no more.
@@ -262,15 +307,26 @@ impl Holder {
 
     /// Among a majority that heeds no controller nobody can have been elected who replaces anybody.
     fn prolong(&mut self, now: u64, actions: &mut VecDeque<Action>) {
+        self.note_own(now);
         let Some(census) = self.census.as_ref().filter(|census| census.revision >= self.census_named) else {
             return;
         };
-        let alone = |node| if node == self.me.node { Some(now) } else { self.alone_us.get(&node).copied() };
-        if let Some(since_us) = census.reached(alone)
-            && self.gate.may_lead(now)
-        {
+        let ended_us = self.gate.until_us();
+        let is_over = !self.gate.may_lead(now);
+        let alone = |node: NodeId| {
+            let until_us = self.alone_until(node, now)?;
+            let has_been = || self.alone.get(&node).is_some_and(|alone| alone.from_us < ended_us);
+            (!is_over || has_been()).then_some(until_us)
+        };
+        if let Some(since_us) = census.reached(alone) {
             self.raise(since_us + self.timing.lead_us, now, actions);
         }
+    }
+
+    /// This process has no controller: since when counts as of others.
+    fn note_own(&mut self, now: u64) {
+        let beat = self.heed.beat(0);
+        self.answered(self.me, now, beat, now);
     }
 
     fn raise(&mut self, until_us: u64, now: u64, actions: &mut VecDeque<Action>) {

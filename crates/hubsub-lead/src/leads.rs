@@ -60,6 +60,7 @@ impl Leads {
     /// The record of the census, after each change of it.
     pub fn census(&mut self, census: Census, now: u64) {
         self.grantor.census(census.revision, now);
+        self.grantor.counts(census.clone());
         self.holder.census(census);
     }
 
@@ -69,9 +70,10 @@ impl Leads {
         self.grantor.census(revision, now);
     }
 
-    /// This node is the controller, or still is, until a deadline of its lease at the coordinator.
-    pub fn mandate(&mut self, number: u64, until_us: u64, now: u64) {
-        self.grantor.mandate(number, until_us, now);
+    /// This node is the controller, or still is, until a deadline of its lease at the coordinator, which had the
+    /// mandate at `confirmed_us` or later.
+    pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
+        self.grantor.mandate(number, until_us, confirmed_us, now);
         self.tend(now);
     }
 
@@ -106,7 +108,7 @@ impl Leads {
     /// What a decision is made from.
     pub fn snapshot(&mut self, now: u64) -> Snapshot {
         self.tend(now);
-        self.grantor.snapshot(now)
+        Snapshot { alone_us: self.holder.majority_alone_us(now), ..self.grantor.snapshot(now) }
     }
 
     // -- From shards --
@@ -127,9 +129,7 @@ impl Leads {
     /// A pong came; `stamp_us` is its ping's.
     pub fn pong(&mut self, from: Process, stamp_us: u64, beat: Beat, now: u64) {
         self.grantor.answer(from, stamp_us, beat, now);
-        if beat.is_alone() {
-            self.holder.alone(from.node, stamp_us, now);
-        }
+        self.holder.answered(from, stamp_us, beat, now);
         self.hear(from, beat, now);
     }
 
@@ -182,10 +182,8 @@ impl Leads {
     // -- Below --
 
     fn hear(&mut self, from: Process, beat: Beat, now: u64) {
-        if beat.mandate != 0 {
-            self.holder.hear(from, beat.mandate, now);
-            self.say(now);
-        }
+        self.holder.heard(from, beat.mandate, now);
+        self.say(now);
     }
 
     /// A controller hears itself, as long as its mandate runs.

@@ -238,7 +238,7 @@ fn a_controller_that_is_silent_is_heeded_no_more_and_each_heeding_has_a_number()
 /// A controller by `MANDATE` until `NOW + 2 leads`, with `A` in the table of `OTHER`.
 fn controlling() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
-    leads.mandate(MANDATE, NOW + 2 * LEAD, NOW);
+    leads.mandate(MANDATE, NOW + 2 * LEAD, NOW, NOW);
     leads.tables(MANDATE, 1, [(OTHER, BTreeSet::from([A])), (ME, BTreeSet::from([B]))].into());
     all(&mut leads);
     leads
@@ -264,12 +264,12 @@ fn what_is_claimed_and_in_the_table_of_that_process_is_granted_while_the_mandate
     assert_eq!(ask(&mut leads, restarted, &[A], NOW + 3), None, "it has no table");
     let snapshot = leads.snapshot(NOW + 4);
     assert_eq!((snapshot.tables, snapshot.mandate), (1, MANDATE));
-    assert_eq!(snapshot.peers[&OTHER].lead_until_us, Some(NOW + 2 + LEAD));
+    assert_eq!(snapshot.peers[&OTHER].lead_until_us, Some(NOW + LEAD), "from when it was confirmed");
     assert_eq!(snapshot.peers[&restarted].lead_until_us, None);
     assert_eq!(ask(&mut leads, OTHER, &[A], NOW + 2 * LEAD), None, "the mandate is over");
-    leads.mandate(MANDATE, NOW + 4 * LEAD, NOW + 2 * LEAD);
+    leads.mandate(MANDATE, NOW + 4 * LEAD, NOW + 2 * LEAD, NOW + 2 * LEAD);
     assert_eq!(ask(&mut leads, OTHER, &[A], NOW + 2 * LEAD), Some(vec![A]), "its lease was held after all");
-    leads.mandate(MANDATE + 1, NOW + 9 * LEAD, NOW + 5 * LEAD);
+    leads.mandate(MANDATE + 1, NOW + 9 * LEAD, NOW + 5 * LEAD, NOW + 5 * LEAD);
     leads.tables(MANDATE, 7, [(OTHER, BTreeSet::from([A]))].into());
     assert_eq!(ask(&mut leads, OTHER, &[A], NOW + 5 * LEAD), None, "tables of another mandate");
     assert_eq!(leads.snapshot(NOW + 5 * LEAD).peers[&OTHER].lead_until_us, None);
@@ -281,8 +281,9 @@ fn a_controller_grants_itself_without_a_link() {
     leads.routes(&[route(B)], NOW + 1);
     leads.poll(NOW + 1);
     assert_eq!(all(&mut leads), [Action::Began(B.0, B.1), Action::Opened]);
-    assert!(leads.leads(B, NOW + LEAD));
-    // Its mandate ends, and it says so at that moment.
+    assert!(leads.leads(B, NOW + LEAD - 1) && !leads.leads(B, NOW + LEAD));
+    leads.mandate(MANDATE, NOW + 2 * LEAD, NOW + LEAD - 1, NOW + LEAD - 1);
+    // Its lease ends, and it says so at that moment.
     assert!(leads.wake_at() <= NOW + 2 * LEAD);
     leads.poll(NOW + 2 * LEAD);
     assert!(all(&mut leads).contains(&Action::Say(Beat { mandate: 0, heeds: 0, heed: 1 })));
@@ -307,7 +308,7 @@ fn what_a_peer_heeds_is_known_from_when_it_said_so_until_when_it_was_asked() {
     assert_eq!(heeding(&mut leads), None);
     leads.ping(OTHER, Beat { heed: 6, ..beat }, NOW + 60);
     assert_eq!(heeding(&mut leads), Some((NOW + 60, 0)));
-    leads.mandate(MANDATE + 1, NOW + 9 * LEAD, NOW + 70);
+    leads.mandate(MANDATE + 1, NOW + 9 * LEAD, NOW + 70, NOW + 70);
     assert_eq!(heeding(&mut leads), None, "nobody has heeded the next mandate yet");
 }
 
@@ -331,7 +332,7 @@ fn what_a_process_gave_up_and_whom_it_suspects_is_what_it_said_last() {
 /// A controller that granted `OTHER` a lead under mandate 1.
 fn granting() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
-    leads.mandate(1, u64::MAX, NOW);
+    leads.mandate(1, u64::MAX, NOW, NOW);
     leads.tables(1, 1, BTreeMap::from([(OTHER, BTreeSet::from([A]))]));
     leads.ask(OTHER, &Question { stamp_us: 5, claim: vec![A], ..Question::default() }, NOW);
     leads
@@ -346,7 +347,7 @@ fn who_is_registered_no_more_is_known_as_long_as_a_lead_of_this_mandate_may_run(
         assert!(!leads.forget_left(OTHER), "nodes may have prolonged it among themselves");
         assert_eq!(leads.snapshot(now).peers[&OTHER].lead_until_us, Some(NOW + LEAD));
     }
-    leads.mandate(2, u64::MAX, NOW + LEAD);
+    leads.mandate(2, u64::MAX, NOW + LEAD, NOW + LEAD);
     assert!(leads.forget_left(OTHER), "a new mandate waits for all leads of before");
     assert!(!leads.snapshot(NOW + LEAD).peers.contains_key(&OTHER));
     let mut leads = granting();
@@ -392,4 +393,58 @@ fn a_change_is_told_once_and_times_that_go_on_are_none() {
     assert!(leads.take_changed(), "it heeds nobody");
     leads.ping(OTHER, Beat::default(), NOW + 7);
     assert!(!leads.take_changed());
+}
+
+#[test]
+fn a_mandate_runs_for_one_lead_from_when_a_majority_or_the_coordinator_confirmed_it() {
+    let mut leads = controlling();
+    let until_us = NOW + 90 * LEAD;
+    leads.mandate(MANDATE, until_us, NOW, NOW);
+    leads.census(
+        Census { revision: 1, nodes: vec![ME.node, OTHER.node, CONTROLLER.node], before: vec![] },
+        NOW,
+    );
+    let heeding = Beat { mandate: 0, heeds: MANDATE, heed: 3 };
+    // A majority heeds it: it was asked for that half a lead ago.
+    leads.pong(OTHER, NOW + LEAD / 2, heeding, NOW + LEAD - 1);
+    assert_eq!(leads.snapshot(NOW + LEAD - 1).confirmed_us, NOW + LEAD / 2);
+    assert_eq!(ask(&mut leads, OTHER, &[A], NOW + LEAD), Some(vec![A]));
+    assert_eq!(leads.snapshot(NOW + LEAD).peers[&OTHER].lead_until_us, Some(NOW + LEAD / 2 + LEAD));
+    // One lead after that it runs no more, and says so. A majority may have had another one since.
+    let ends_us = NOW + LEAD / 2 + LEAD;
+    assert!(leads.wake_at() <= ends_us);
+    leads.poll(ends_us);
+    assert!(all(&mut leads).contains(&Action::Say(Beat { mandate: 0, heeds: 0, heed: 1 })));
+    for peer in [OTHER, CONTROLLER] {
+        leads.pong(peer, ends_us, heeding, ends_us + 1);
+    }
+    assert_eq!(ask(&mut leads, OTHER, &[A], ends_us + 2), None, "a majority does not bring it back");
+    leads.mandate(MANDATE, until_us, ends_us + 3, ends_us + 4);
+    assert_eq!(ask(&mut leads, OTHER, &[A], ends_us + 5), Some(vec![A]), "the coordinator does");
+    assert_eq!(leads.snapshot(ends_us + 5).peers[&OTHER].lead_until_us, Some(ends_us + 3 + LEAD));
+}
+
+/// After a stall: the lead of `ME` ended, and a majority of three has had no controller.
+#[test]
+fn a_lead_that_has_ended_comes_back_from_who_had_no_controller_without_a_break_since_before() {
+    for (heed, restarts, is_back) in [(4, false, true), (5, false, false), (4, true, false)] {
+        let (mut leads, _) = leading(&[A]);
+        let nodes = vec![ME.node, OTHER.node, CONTROLLER.node];
+        leads.census(Census { revision: 9, nodes, before: vec![] }, NOW);
+        leads.gone(CONTROLLER, NOW + 1);
+        leads.poll(NOW + 1);
+        let alone = |heed| Beat { mandate: 0, heeds: 0, heed };
+        leads.pong(OTHER, NOW + 2, alone(4), NOW + 3);
+        leads.poll(NOW + 3);
+        let ended_us = NOW + 2 + LEAD;
+        assert!(leads.leads(A, ended_us - 1) && !leads.leads(A, ended_us));
+        all(&mut leads);
+        leads.poll(ended_us + LEAD);
+        assert_eq!(all(&mut leads), [Action::Closed]);
+        let other = if restarts { Process { incarnation: 9, ..OTHER } } else { OTHER };
+        leads.pong(other, ended_us + LEAD, alone(heed), ended_us + LEAD + 1);
+        leads.poll(ended_us + LEAD + 1);
+        assert_eq!(leads.leads(A, ended_us + 2 * LEAD - 1), is_back, "{heed} {restarts}");
+        assert_eq!(all(&mut leads).contains(&Action::Opened), is_back);
+    }
 }

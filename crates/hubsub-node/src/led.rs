@@ -30,6 +30,8 @@ pub enum LeadMail {
         mandate: u64,
         /// When the mandate is over, in µs of the node's clock. A time that has passed ends it.
         until_us: u64,
+        /// The coordinator had it then, or later.
+        confirmed_us: u64,
         /// What each process may be granted.
         tables: Tables,
         /// Revision of the census that grants name.

@@ -364,11 +364,12 @@ impl Core {
         ticket: u64,
         mandate: u64,
         until_us: u64,
+        confirmed_us: u64,
         tables: Vec<TableRow>,
         census: u64,
     ) -> PyResult<()> {
         let node = self.started()?;
-        node.lead(leads::tables(&node.board, ticket, (mandate, until_us), tables, census)?);
+        node.lead(leads::tables(&node.board, ticket, (mandate, until_us, confirmed_us), tables, census)?);
         Ok(())
     }
 

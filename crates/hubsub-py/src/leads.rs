@@ -29,7 +29,7 @@ pub fn census(board: &Board, revision: u64, nodes: &[String], before: &[String])
 pub fn tables(
     board: &Board,
     ticket: u64,
-    (mandate, until_us): (u64, u64),
+    (mandate, until_us, confirmed_us): (u64, u64, u64),
     rows: Vec<TableRow>,
     census: u64,
 ) -> PyResult<LeadMail> {
@@ -41,7 +41,7 @@ pub fn tables(
         Ok((Process { node: id(board, &node)?, incarnation }, pairs.collect()))
     };
     let tables = rows.into_iter().map(table).collect::<PyResult<Tables>>()?;
-    Ok(LeadMail::Tables { ticket, mandate, until_us, tables, census })
+    Ok(LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census })
 }
 
 fn id(board: &Board, node: &str) -> PyResult<NodeId> {
@@ -68,6 +68,8 @@ pub fn snapshot<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyDi
     let snapshot = PyDict::new(py);
     snapshot.set_item("now_us", view.snapshot.now_us)?;
     snapshot.set_item("mandate", view.snapshot.mandate)?;
+    snapshot.set_item("confirmed_us", view.snapshot.confirmed_us)?;
+    snapshot.set_item("alone_us", view.snapshot.alone_us)?;
     snapshot.set_item("census", view.snapshot.census)?;
     snapshot.set_item("census_us", view.snapshot.census_us)?;
     snapshot.set_item("until_us", view.until_us)?;

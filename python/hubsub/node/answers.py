@@ -133,6 +133,10 @@ class LeadSnapshot(NamedTuple):
     now_s: float
     mandate: int
     """0: this node has none."""
+    confirmed_s: float
+    """When that was confirmed last, by a majority or by the coordinator."""
+    alone_s: float | None
+    """When a majority of the census had no controller last, by round trips; None: this node has one."""
     census: int
     """Revision that grants name."""
     census_s: float

@@ -99,6 +99,7 @@ class Peers(Life):
         self,
         mandate: int,
         until_s: float,
+        confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:
@@ -108,6 +109,8 @@ class Peers(Life):
             mandate: Its number, from 1; those of an earlier one change nothing.
             until_s: End of its lease at the coordinator; nothing is granted from then on. One that has passed ends the
                 mandate.
+            confirmed_s: A time at or after which the coordinator had this mandate; it runs for one lead from then, and
+                longer while a majority of the census heeds it.
             tables: By node and incarnation, hubs and terms. A process that has no table is granted nothing.
             census: Revision of the census that each grant names.
 
@@ -117,7 +120,9 @@ class Peers(Life):
         rows = [(node, number, list(pairs)) for (node, number), pairs in tables.items()]
         # Rounded down, from a beginning that is too late rather than too early: never past the lease.
         until_us = max(0, int((until_s - self._clock_began_s()) * 1e6))
-        await self._ask_in_time(self._core.lead_tables, mandate, until_us, rows, census)
+        # Likewise: never later than it was.
+        confirmed_us = max(0, int((confirmed_s - self._clock_began_s()) * 1e6))
+        await self._ask_in_time(self._core.lead_tables, mandate, until_us, confirmed_us, rows, census)
 
     async def lead_resign(self, mandate: int) -> None:
         """Ends a mandate. Returns when nothing is granted by it.
@@ -153,6 +158,8 @@ class Peers(Life):
         return LeadSnapshot(
             now_s=at(shown["now_us"]),
             mandate=shown["mandate"],
+            confirmed_s=at(shown["confirmed_us"]),
+            alone_s=known(shown["alone_us"]),
             census=shown["census"],
             census_s=at(shown["census_us"]),
             until_s=at(shown["until_us"]) if shown["until_us"] else None,

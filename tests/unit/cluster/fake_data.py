@@ -38,6 +38,8 @@ class Snapshot(NamedTuple):
     peers: Mapping[tuple[str, int], Heard] = MappingProxyType({})
     until_s: float | None = None
     heeds: int = 0
+    confirmed_s: float = 0.0
+    alone_s: float | None = None
 
 
 class FakeData:
@@ -131,12 +133,13 @@ class FakeData:
         self,
         mandate: int,
         until_s: float,
+        confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:
         assert mandate > 0 and census >= 0
         await self.order()
-        self.tables = mandate, until_s, tables, census
+        self.tables = mandate, until_s, confirmed_s, tables, census
 
     async def lead_resign(self, mandate: int) -> None:
         await self.order()

@@ -142,6 +142,7 @@ class PlayedPlane:
         self.phase = 0
         # As the controller's.
         self.mandate: tuple[int, float, Tables] | None = None
+        self.mandate_confirmed_s = self.alone_at_s = -1.0
         self.known: dict[ProcessId, Peer] = {}
         self.phases: dict[ProcessId, tuple[int | None, int, float]] = {}
         self.round_trips: dict[ProcessId, float] = {}
@@ -209,9 +210,25 @@ class PlayedPlane:
     def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         self.counted = revision, CensusRecord(nodes=nodes, before=before)
 
-    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
+    async def grants(
+        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+    ) -> None:
         await asyncio.sleep(0.001)
+        if self.mandate is None or self.mandate[0] != mandate:
+            self.mandate_confirmed_s = -1.0
         self.mandate, self.granting = (mandate, until_s, tables), census
+        self.mandate_confirmed_s = max(self.mandate_confirmed_s, confirmed_s)
+
+    def confirmed_s(self, mandate: int) -> float:
+        return self.mandate_confirmed_s if self.mandate is not None and self.mandate[0] == mandate else 0.0
+
+    def alone_s(self) -> float | None:
+        return self.alone_at_s if self.heeded is None and self.alone_at_s > 0 else None
+
+    def runs(self) -> bool:
+        """Whether its mandate runs: its lease does, and it was confirmed not a lead ago."""
+        ends_s = self.mandate_confirmed_s + TIMING.lead_s
+        return self.mandate is not None and self.cluster.now < min(self.mandate[1], ends_s)
 
     def is_cut_off(self) -> bool:
         return self.cluster.now >= self.lead_until_s and self.heeded is None
@@ -255,8 +272,10 @@ class PlayedPlane:
         """What heartbeats, and asking for leads, do in the time between two of them."""
         now, before = self.cluster.now, {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}
         linked = [p for p in self.cluster.planes.values() if self.cluster.are_linked(self, p)]
-        mandates = [(p.mandate[0], p.me) for p in linked if p.mandate is not None and now < p.mandate[1]]
-        # A mandate is heeded until it was not heard for as long as its holder may count on who heeds it.
+        mandates = [(p.mandate[0], p.me) for p in linked if p.mandate is not None and p.runs()]
+        # A mandate is heeded until its holder says that it is over, or was not heard for as long as it may count on it.
+        if self.heeded is not None and self.heeded[1] in {p.me for p in linked if not p.runs()}:
+            self.heeds_heard_s = -1.0
         heeded = self.heeded if now - self.heeds_heard_s <= TIMING.silence_s else None
         if mandates and max(mandates) >= (heeded or (0, self.me)):
             heeded, self.heeds_heard_s = max(mandates), now
@@ -277,9 +296,19 @@ class PlayedPlane:
             is_reached = process[0] not in self.cluster.cut_of(self.me[0])
             if process in self.cluster.ended and is_reached and not peer.is_dead:
                 self.known[process] = replace(peer, dead_s=now)
+        self._confirm(now, linked)
         self._lead(now, linked)
         if is_news or before != {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}:
             self.face.changed()
+
+    def _confirm(self, now: float, linked: "list[PlayedPlane]") -> None:
+        _, counted = self.counted or (-1, CensusRecord(nodes=()))
+        heeded = {p.me[0]: None if p.heeded is None else p.heeded[0] for p in linked}
+        number = self.mandate[0] if self.mandate is not None and self.runs() else -1
+        if keeps_lead(counted, {name for name, it in heeded.items() if it == number}):
+            self.mandate_confirmed_s = now
+        if self.heeded is None and keeps_lead(counted, {name for name, it in heeded.items() if it is None}):
+            self.alone_at_s = now
 
     def _lead(self, now: float, linked: "list[PlayedPlane]") -> None:
         self.gave_up |= {term for term in self.covers if self._is_past(term)}
@@ -292,7 +321,7 @@ class PlayedPlane:
                 self.lead_until_s = now + TIMING.lead_s
             return
         controller = next((plane for plane in linked if plane.me == self.heeded[1]), None)
-        if controller is None or controller.mandate is None or now >= controller.mandate[1]:
+        if controller is None or controller.mandate is None or not controller.runs():
             return
         table = controller.mandate[2].get(self.me)
         if table is None:
@@ -302,7 +331,7 @@ class PlayedPlane:
         }
         granted = frozenset(claim - self.gave_up) & table
         self.gave_up |= self.covers - granted
-        self.covers, self.lead_until_s = granted, now + TIMING.lead_s
+        self.covers, self.lead_until_s = granted, controller.mandate_confirmed_s + TIMING.lead_s
         self.lead_census = controller.granting
         peer = controller.known.get(self.me, Peer())
         controller.known[self.me] = replace(peer, lead_until_s=self.lead_until_s)

@@ -139,9 +139,9 @@ def test_tables_end_when_the_lease_does_and_a_past_one_resigns() -> None:
         core, _ = plane(data)
         now = asyncio.get_running_loop().time()
         tables = {ME: frozenset({(2, 1), (1, 4)}), OTHER: frozenset[tuple[int, int]]()}
-        await core.grants(3, now + 2.0, tables, 9)
-        assert data.tables == (3, now + 2.0, tables, 9)
-        await core.grants(3, now, {}, 9)
+        await core.grants(3, now + 2.0, now - 0.1, tables, 9)
+        assert data.tables == (3, now + 2.0, now - 0.1, tables, 9)
+        await core.grants(3, now, now, {}, 9)
         assert data.tables is None
 
     play(test)
@@ -152,8 +152,8 @@ def test_tables_that_cannot_be_taken_now_are_given_again() -> None:
         data = FakeData()
         core, _ = plane(data)
         data.refusals = [TooBusyError(), TimedOutError()]
-        await core.grants(3, asyncio.get_running_loop().time() + 2.0, {}, -1)
-        assert data.tables is not None and data.tables[3] == 0
+        await core.grants(3, asyncio.get_running_loop().time() + 2.0, 0.0, {}, -1)
+        assert data.tables is not None and data.tables[4] == 0
 
     play(test)
 
@@ -164,14 +164,14 @@ def test_a_data_plane_that_has_ended_or_does_not_answer_holds_up_no_end_of_a_man
         core, _ = plane(data)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + 2.0
-        await core.grants(3, until_s, {ME: frozenset({(1, 4)})}, 1)
+        await core.grants(3, until_s, loop.time(), {ME: frozenset({(1, 4)})}, 1)
         data.refusal = TimedOutError()
-        await core.grants(3, loop.time(), {}, 1)
+        await core.grants(3, loop.time(), 0.0, {}, 1)
         assert until_s <= loop.time() < until_s + 1, "until then it may have granted"
         at_s = loop.time()
         data.refusal = StoppingError()
-        await core.grants(4, at_s + 2.0, {}, 1)
-        await core.grants(4, at_s, {}, 1)
+        await core.grants(4, at_s + 2.0, at_s, {}, 1)
+        await core.grants(4, at_s, at_s, {}, 1)
         assert loop.time() == at_s
 
     play(test)

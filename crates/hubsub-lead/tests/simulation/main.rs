@@ -61,7 +61,7 @@ fn happen(world: &mut World) {
     let all: Vec<NodeId> = world.nodes.keys().copied().collect();
     let one = world.random.pick(&all).expect("there are nodes");
     let other = world.random.pick(&all).expect("there are nodes");
-    match world.random.below(13) {
+    match world.random.below(15) {
         0 | 1 if world.alive().len() > 3 => world.kill(one),
         2 | 3 => {
             let (side, rest) = (some(world), some(world));
@@ -86,6 +86,16 @@ fn happen(world: &mut World) {
         10 => world.weather = if world.random.percent(50) { FOUL } else { FAIR },
         11 => _ = world.bad.insert((one, other), DEAF),
         12 => _ = world.bad.insert((one, other), SLOW),
+        13 | 14 => {
+            // The coordinator is away, and a machine stands still.
+            world.away = all.into_iter().collect();
+            let before_us = world.random.below(3 * SECOND);
+            world.run(before_us);
+            for node in some(world) {
+                let for_us = world.random.below(3 * SECOND);
+                world.stop(node, for_us);
+            }
+        }
         _ => {}
     }
 }
@@ -101,6 +111,7 @@ fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_
     let seeds = std::env::var("HUBSUB_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let mut replaced = 0;
     let mut prolonged = 0;
+    let (mut regained, mut deposed) = (0, 0);
     for seed in 0..seeds {
         with_seed(seed, 5, |world| {
             settle(world);
@@ -119,9 +130,12 @@ fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_
             settle(world);
             replaced += world.store.replaced;
             prolonged += world.prolonged;
+            regained += world.regained;
+            deposed += world.deposed;
         });
     }
-    assert!(replaced > 20 * seeds && prolonged > 20 * seeds, "too little happened: {replaced}, {prolonged}");
+    assert!(replaced > 20 * seeds && prolonged > 2 * seeds, "too little happened: {replaced}, {prolonged}");
+    assert!(regained > 0 && deposed > 0, "too little happened: {regained}, {deposed}");
 }
 
 /// The census grows while it is founded: whoever of three dies then, the others lead all.
@@ -159,6 +173,87 @@ fn while_the_coordinator_is_away_leads_go_on_without_a_break() {
             world.run(60 * SECOND);
             assert_eq!((world.led(), world.closed), (led, closed));
             assert!(world.prolonged > 0);
+            settle(world);
+        });
+    }
+}
+
+/// A controller's leads depend on a majority or on the coordinator as everybody's do: its lease, which may run for longer,
+/// is not enough. And nobody waits for that.
+#[test]
+fn a_controller_that_is_cut_off_leads_nothing_after_one_lead_and_is_soon_replaced() {
+    let mut slowest = 0;
+    for seed in 0..40 {
+        with_seed(seed, 3, |world| {
+            settle(world);
+            let controller = world.controller().expect("it is settled");
+            let others: BTreeSet<NodeId> =
+                world.alive().into_iter().filter(|node| *node != controller).collect();
+            if seed % 2 == 0 {
+                world.split(&[controller].into(), &others);
+            } else {
+                world.stop(controller, 20 * SECOND);
+            }
+            let began = world.now;
+            world.run(SECOND + 20 * MS);
+            let leads = world.led().into_values().any(|node| node == controller);
+            assert!(!leads, "it leads, and a majority cannot know that");
+            while world.led().len() < HUBS as usize {
+                world.run(10 * MS);
+                assert!(world.now < began + 5 * SECOND, "{:?}", world.led());
+            }
+            slowest = slowest.max(world.now - began);
+            world.run(20 * SECOND);
+            settle(world);
+        });
+    }
+    assert!(slowest < 4 * SECOND, "{slowest}");
+}
+
+/// A machine stands still for longer than a lead.
+#[test]
+fn a_lead_that_a_stall_ended_comes_back_while_the_coordinator_is_away() {
+    for seed in 0..40 {
+        with_seed(seed, 3, |world| {
+            settle(world);
+            world.away = world.nodes.keys().copied().collect();
+            world.run(4 * SECOND);
+            let (led, replaced, regained) = (world.led(), world.store.replaced, world.regained);
+            let all = world.alive();
+            for &node in &all[..1 + seed as usize % all.len()] {
+                world.stop(node, 2 * SECOND);
+            }
+            world.run(2 * SECOND);
+            let for_us = 2 * SECOND;
+            world.run(for_us);
+            assert_eq!((world.led(), world.store.replaced), (led, replaced));
+            assert!(world.regained > regained);
+            settle(world);
+        });
+    }
+}
+
+/// It was replaced while it was cut off, and does not know it: those that have no controller now had one meanwhile.
+#[test]
+fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
+    for seed in 0..30 {
+        with_seed(seed, 3, |world| {
+            settle(world);
+            let controller = world.controller().expect("it is settled");
+            let others: Vec<NodeId> = world.alive().into_iter().filter(|node| *node != controller).collect();
+            let one = others[seed as usize % 2];
+            let rest: BTreeSet<NodeId> = world.alive().into_iter().filter(|node| *node != one).collect();
+            // Its clock goes on, or the process stands still too.
+            world.split(&[one].into(), &rest);
+            let for_us = 2 * SECOND + world.random.below(2 * SECOND);
+            if world.random.percent(50) {
+                world.stop(one, for_us);
+            }
+            world.run(for_us);
+            world.cut.clear();
+            world.away = world.nodes.keys().copied().collect();
+            world.run(10 * SECOND);
+            assert!(world.led().into_values().all(|node| node != one), "its successors go on");
             settle(world);
         });
     }

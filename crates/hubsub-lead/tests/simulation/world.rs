@@ -136,6 +136,10 @@ pub struct World {
     /// Times that a lead ended before there was another one.
     pub closed: u64,
     pub prolonged: u64,
+    /// Leads that were taken up again without a controller after they had ended.
+    pub regained: u64,
+    /// Controllers that were followed by another one before their lease was over.
+    pub deposed: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Process, u64)>>,
     events: BTreeMap<u64, Event>,
     made: u64,
@@ -157,6 +161,8 @@ impl World {
             away: BTreeSet::new(),
             closed: 0,
             prolonged: 0,
+            regained: 0,
+            deposed: 0,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             made: 0,
@@ -363,6 +369,7 @@ impl World {
         let node = &self.nodes[&to.node];
         if until_us > before_us && node.beat.heeds == 0 {
             self.prolonged += 1;
+            self.regained += u64::from(before_us <= now);
             let since = node.true_time(until_us - self.timing.lead_us);
             let was_alone = |of: &NodeId| self.nodes[of].was_alone_since(since.saturating_sub(MS));
             for counted in [&node.census.nodes, &node.census.before] {

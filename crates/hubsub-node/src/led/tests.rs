@@ -2,7 +2,7 @@
 //! controller, two shards beside it, and mail between them.
 
 use super::*;
-use hubsub_lead::{Action, Leads, Process, Timing};
+use hubsub_lead::{Action, Census, Leads, Process, Timing};
 use hubsub_types::NodeId;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -48,7 +48,9 @@ impl World {
         world.led.iter_mut().for_each(|led| assert!(led.take(LeadMail::Life(gate.clone())).is_none()));
         let routes = [ONE, TWO].map(|(hub, term)| Route { hub, term, gives_up: false });
         world.leads.routes(&routes, BEGIN);
-        world.leads.mandate(1, u64::MAX, BEGIN);
+        // Alone in its census, it confirms itself.
+        world.leads.census(Census { revision: 1, nodes: vec![ME.node], before: vec![] }, BEGIN);
+        world.leads.mandate(1, u64::MAX, BEGIN, BEGIN);
         world.tables(&[ONE, TWO]);
         world.turn();
         (1..3).for_each(|shard| world.take(shard));

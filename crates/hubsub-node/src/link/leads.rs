@@ -269,7 +269,7 @@ impl Core {
             LeadMail::GaveUp(hub, term) => self.gave_up((hub, term)),
             LeadMail::Routes(routes) => self.order(None, |leads, now| leads.machine.routes(&routes, now)),
             LeadMail::Census(census) => self.order(None, |leads, now| leads.machine.census(census, now)),
-            LeadMail::Tables { ticket, mandate, until_us, tables, census } => {
+            LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
                 self.order(Some(ticket), |leads, now| {
                     if mandate < leads.mandate {
                         return;
@@ -279,7 +279,7 @@ impl Core {
                         return leads.machine.resign(now);
                     }
                     leads.tables += 1;
-                    leads.machine.mandate(mandate, until_us, now);
+                    leads.machine.mandate(mandate, until_us, confirmed_us, now);
                     leads.machine.names_census(census, now);
                     leads.machine.tables(mandate, leads.tables, tables);
                     leads.forget_left();

@@ -150,9 +150,17 @@ impl Trio {
             let node = controller.board.id_of(NAMES[at]).unwrap();
             (Process { node, incarnation: incarnation(at) }, ephemeral(rows, at).collect())
         });
-        let until_us = controller.board.now_us() + 3_600_000_000;
+        let confirmed_us = controller.board.now_us();
+        let until_us = confirmed_us + 3_600_000_000;
         let tables = tables.collect();
-        controller.lead(LeadMail::Tables { ticket: 1, mandate: 1, until_us, tables, census: 1 });
+        controller.lead(LeadMail::Tables {
+            ticket: 1,
+            mandate: 1,
+            until_us,
+            confirmed_us,
+            tables,
+            census: 1,
+        });
     }
 
     /// Tells these nodes all rows.

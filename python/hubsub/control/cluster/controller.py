@@ -13,6 +13,11 @@ nobody hears a majority somebody is elected all the same: it changes nothing, bu
 and the census once, linearizably (`start`), and waits until its watches have given all of that, before it grants
 or asks for anything. Meanwhile its mandate is told to nobody, and nodes go on among themselves.
 
+**Beside one that is not heard.** A mandate runs for one lead from when a majority of the census was known to heed it,
+or the coordinator to have it (`Plane.grants`): its node sees to the first, a read here (`_confirm`) to the second,
+where there is no majority. So nobody waits for the lease of a controller that a majority has stopped to heed: who is in
+that majority is elected beside it, and waits, as everybody who is elected, for one lead from then on.
+
 **What is not known.** An election of unknown outcome is read, not repeated; for all else see `writes`.
 
 Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. A mandate ends with its lease, with
@@ -65,6 +70,9 @@ STOP_S: Final = 0.2
 LATE_S: Final = 0.5
 """How much later a node stands that hears no majority."""
 
+FRESH_LEADS: Final = 2
+"""So many leads long a controller that was just elected may be heeded by nobody: it has to read first what there is."""
+
 ALONE_S: Final = 3.0
 """A controller that has heard no majority for so long hands over, if the others are registered."""
 
@@ -94,6 +102,9 @@ class Mandate:
     census_s: float = 0.0
     alone_since_s: float | None = None
     """Since when it has heard no majority."""
+    confirmed_s: float = 0.0
+    """When the coordinator had the mandate last."""
+    confirming: asyncio.Task[None] | None = None
     begun: "Start | None" = None
     """What the store had when it was elected; None: it has not been read yet."""
 
@@ -140,6 +151,8 @@ class Controller:
         """Mandate number and lease of elections that are not known to have failed."""
         self._vacant_s: float | None = None
         """Since when there is no controller."""
+        self._seen = (0, 0.0)
+        """Revision of `controller`, and since when it is known."""
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
         self._back_off = BackOff(clock)
@@ -233,7 +246,9 @@ class Controller:
                 await self._coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
             return
         peers = self._plane.peers(0)
-        if held is not None and not self._is_past(held.record, peers):
+        if held is not None and self._seen[0] != held.revision:
+            self._seen = held.revision, now
+        if held is not None and not self._is_past(held.record, peers) and not self._is_deserted(now):
             self._vacant_s, self._rest_s = None, ALONE_S
             self._back_off.reset()
             return
@@ -304,6 +319,12 @@ class Controller:
         is_followed = registered is not None and registered.record.incarnation > record.incarnation
         return is_followed or (peer is not None and peer.is_dead)
 
+    def _is_deserted(self, now: float) -> bool:
+        """Whether a majority, this node in it, has no controller, though one is elected and had its time to begin."""
+        alone_s = self._plane.alone_s()
+        is_fresh = now < self._seen[1] + FRESH_LEADS * self._timing.lead_s
+        return not is_fresh and alone_s is not None and now - alone_s <= self._timing.silence_s
+
     def _heard(self, peers: Peers, now: float) -> set[str]:
         """Nodes, this one among them."""
         return {self.me[0]} | {
@@ -345,10 +366,12 @@ class Controller:
     async def _end(self, why: str) -> None:
         mandate, self._mandate = self._mandate, None
         assert mandate is not None
+        if mandate.confirming is not None:
+            mandate.confirming.cancel()
         self._told.tell(is_end=True)
         log.info("controller no more", node=self.me[0], mandate=mandate.kept.record.mandate, why=why)
         await mandate.writes.end()
-        await self._plane.grants(mandate.kept.record.mandate, self._clock(), {}, mandate.census)
+        await self._plane.grants(mandate.kept.record.mandate, self._clock(), 0.0, {}, mandate.census)
 
     async def _hand_over(self, why: str) -> None:
         mandate = self._mandate
@@ -383,9 +406,12 @@ class Controller:
     # -- a turn --
 
     async def _control(self, mandate: Mandate) -> None:
+        if not mandate.confirmed_s:
+            await self._confirm(mandate)
+        self._see_confirmed(mandate)
         if mandate.begun is None or mandate.begun.is_late(self._clock()):
             mandate.begun = await read(self._coordinator, self._follow, self._clock())
-        if not mandate.begun.is_given(self._follow):
+        if not mandate.confirmed_s or not mandate.begun.is_given(self._follow):
             return
         await mandate.writes.arrived()
         view = self.view()
@@ -403,6 +429,27 @@ class Controller:
             self._note(decision.steps)
             mandate.writes.ask(decision)
 
+    def _see_confirmed(self, mandate: Mandate) -> None:
+        """Where no majority confirms the mandate the coordinator is asked, in a task: turns go on."""
+        confirmed_s = max(mandate.confirmed_s, self._plane.confirmed_s(mandate.kept.record.mandate))
+        is_due = self._clock() >= confirmed_s + self._timing.lead_s / 3
+        if is_due and (mandate.confirming is None or mandate.confirming.done()):
+            mandate.confirming = asyncio.create_task(self._confirm_in_time(mandate))
+            mandate.confirming.add_done_callback(self._membership.task_ended)
+
+    async def _confirm_in_time(self, mandate: Mandate) -> None:
+        with suppress(CoordinatorError, TimeoutError):
+            async with asyncio.timeout(self._timing.lead_s):
+                await self._confirm(mandate)
+        self.wake()
+
+    async def _confirm(self, mandate: Mandate) -> None:
+        """Asks the coordinator whether it has the mandate still; if not, the watch will say so."""
+        asked_s = self._clock()
+        entry = await self._coordinator.get(CONTROLLER)
+        if entry is not None and entry.revision == mandate.kept.revision:
+            mandate.confirmed_s = asked_s
+
     async def _grant(self, mandate: Mandate, decision: Decision) -> None:
         """Gives the tables; until the plane has them what it had may be granted too."""
         revision = self._follow.census_revision
@@ -412,7 +459,9 @@ class Controller:
         }
         mandate.tables = both
         until_s = mandate.lease.deadline - STOP_S
-        await self._plane.grants(mandate.kept.record.mandate, until_s, decision.tables, revision)
+        await self._plane.grants(
+            mandate.kept.record.mandate, until_s, mandate.confirmed_s, decision.tables, revision
+        )
         mandate.tables = decision.tables
         if revision != mandate.census:
             mandate.census, mandate.census_s = revision, self._clock()

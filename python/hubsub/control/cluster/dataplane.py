@@ -95,6 +95,10 @@ class LeadSnapshot(Protocol):
     @property
     def mandate(self) -> int: ...
     @property
+    def confirmed_s(self) -> float: ...
+    @property
+    def alone_s(self) -> float | None: ...
+    @property
     def until_s(self) -> float | None: ...
     @property
     def heeds(self) -> int: ...
@@ -117,6 +121,7 @@ class Leads(Protocol):
         self,
         mandate: int,
         until_s: float,
+        confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:

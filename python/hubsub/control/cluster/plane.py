@@ -110,18 +110,28 @@ class Plane(Protocol):
     def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         """Whose majority lets a lead go on while there is no controller; see `census.keeps_lead`."""
 
-    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
+    async def grants(
+        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+    ) -> None:
         """What this process, the controller, may grant. Returns when nothing is granted by tables of before.
 
         Args:
             mandate: Its number, which heartbeats carry as long as it runs.
             until_s: Monotonic time; nothing is granted from then on. One that has passed ends the mandate.
+            confirmed_s: A time at or after which the coordinator had this mandate. It runs for one lead from then, and
+                longer as long as a majority of the census is known to heed it.
             tables: A process that has no table is granted nothing.
             census: Revision of the census that each grant names.
         """
 
     def is_cut_off(self) -> bool:
         """Whether this process has no lead and hears no controller. `Face.changed` is called when that changes."""
+
+    def confirmed_s(self, mandate: int) -> float:
+        """When a mandate was confirmed last, by a majority or by the coordinator: it runs for one lead from then."""
+
+    def alone_s(self) -> float | None:
+        """When a majority of the census, this process among it, had no controller last; None: this one has one."""
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         """What is known at one moment of each process that was heard, this one too; `heeds_s` of this mandate."""

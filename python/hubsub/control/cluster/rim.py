@@ -209,14 +209,16 @@ class CorePlane:
     def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         self._data.lead_census(revision, nodes, before)
 
-    async def grants(self, mandate: int, until_s: float, tables: Tables, census: int) -> None:
+    async def grants(
+        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+    ) -> None:
         while True:
             try:
                 if self._clock() >= until_s:
                     await self._data.lead_resign(mandate)
                 else:
                     self._granted_until_s = max(self._granted_until_s, until_s)
-                    await self._data.lead_tables(mandate, until_s, tables, max(0, census))
+                    await self._data.lead_tables(mandate, until_s, confirmed_s, tables, max(0, census))
                 return
             except StoppingError:
                 return  # All its shards have ended: it grants nothing.
@@ -231,6 +233,13 @@ class CorePlane:
         snapshot = self._data.lead_snapshot()
         has_lead = snapshot.until_s is not None and self._clock() < snapshot.until_s
         return not has_lead and snapshot.heeds == 0
+
+    def confirmed_s(self, mandate: int) -> float:
+        snapshot = self._data.lead_snapshot()
+        return snapshot.confirmed_s if snapshot.mandate == mandate else -inf
+
+    def alone_s(self) -> float | None:
+        return self._data.lead_snapshot().alone_s
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
         snapshot = self._data.lead_snapshot()

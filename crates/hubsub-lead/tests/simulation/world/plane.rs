@@ -37,7 +37,11 @@ impl World {
         if store.nodes[&process.node] != process {
             return;
         }
-        if store.controller.is_none_or(|(by, _)| gone.contains(&by)) {
+        // Nobody waits for the lease of a controller that a majority does not hear.
+        let alone_us = node.leads.snapshot(now).alone_us;
+        let is_deserted = alone_us.is_some_and(|alone| now <= alone + self.timing.silence_us);
+        if store.controller.is_none_or(|(by, _)| gone.contains(&by) || (by != process && is_deserted)) {
+            self.deposed += u64::from(store.controller.is_some_and(|(by, _)| !gone.contains(&by)));
             store.mandates += 1;
             store.controller = Some((process, store.mandates));
             node.mandate = Some(Mandate {
@@ -51,7 +55,7 @@ impl World {
         }
         let held = store.controller.filter(|(by, _)| *by == process);
         match held {
-            Some((_, number)) => node.leads.mandate(number, node.lease_us, now),
+            Some((_, number)) => node.leads.mandate(number, node.lease_us, now, now),
             None if node.mandate.take().is_some() => node.leads.resign(now),
             None => {}
         }
