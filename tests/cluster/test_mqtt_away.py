@@ -174,6 +174,8 @@ def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
         polite = willing("c", "polite")
         polite.send(GOODBYE)
         polite.read_all()
+        # Its id is free once its row has ended: a node that is killed before that publishes the will.
+        assert wire("c").connect("polite").body[1] == 0
         cluster.kill("c")
         came = {watch.read(PUBLISH).topic for _ in ids["a"]}
         assert came == {f"gone/{client_id}" for client_id in ids["a"]}
