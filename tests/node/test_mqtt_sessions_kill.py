@@ -3,8 +3,8 @@ each session that subscribed before it, in order, with QoS 2 once.
 
 A publisher counts what it was told is there. Subscribers follow topics and wildcards, with QoS 1 and 2, acknowledge
 late, and come and go; the node is killed while records flow, whoever is there, and started again on its directory.
-`make test` runs a fixed sample; `make soak` (HYPOTHESIS_PROFILE=soak) more kills with new seeds, which HUBSUB_KILL_SEED
-repeats.
+The stores of sessions are the log, a file and Redis. `make test` runs a fixed sample; `make soak`
+(HYPOTHESIS_PROFILE=soak) more kills with new seeds, which HUBSUB_KILL_SEED repeats.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import random
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, V311, Packet, Wire
 from clients.mqtt_sessions import acknowledge, payload, say
 from clients.raw import TIMEOUT_S
-from clients.servers import Server, until
+from clients.servers import Server, redis_server, until
 
 from node.home import Home
 from node.test_mqtt import client
@@ -201,17 +202,29 @@ class Crowd:
 
 
 @pytest.mark.parametrize(
-    ("classes", "snapshot_ms"), [([LOGGED], 1000), ([EVERYWHERE], 5)], ids=["some-have-a-log", "all-have"]
+    ("classes", "snapshot_ms", "store"),
+    [
+        ([LOGGED], 1000, "log"),
+        ([EVERYWHERE], 5, "log"),
+        ([LOGGED], 5, "disk"),
+        ([EVERYWHERE], 1000, "redis"),
+    ],
+    ids=["some-have-a-log", "all-have", "some-have-a-log-disk", "all-have-redis"],
 )
 def test_whatever_was_acknowledged_comes_over_kills_with_qos_2_once(
-    tmp_path: Path, classes: list[dict[str, Any]], snapshot_ms: int
+    tmp_path: Path,
+    classes: list[dict[str, Any]],
+    snapshot_ms: int,
+    store: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     seed, kills = seed_and_kills()
     print("HUBSUB_KILL_SEED", seed)
     dice = random.Random(seed)
     limits = {"mqtt_session_snapshot_ms": snapshot_ms, "load_sample_ms": 0}
     publisher, subscribers = Publisher(), [Subscriber(at) for at in range(len(SUBSCRIBERS))]
-    with home_of(tmp_path / "data", 2, classes=classes, limits=limits) as home:
+    where = store_of(store, request)
+    with home_of(tmp_path / "data", 2, where, classes=classes, limits=limits) as home:
         for subscriber in subscribers:
             one = subscriber.come(home.server, is_first=True)
             for filter_ in subscriber.filters:
@@ -228,6 +241,56 @@ def test_whatever_was_acknowledged_comes_over_kills_with_qos_2_once(
             subscriber.finish(one, ends)
             subscriber.check(publisher.told)
             one.close()
+
+
+FEW_ENTRIES = {"mqtt_session_queue_messages_max": 1, "mqtt_inflight_max": 5}
+"""With these a store keeps 1,046 entries of a session."""
+
+
+@pytest.mark.parametrize("store", ["log", "disk", "redis"])
+def test_each_message_of_qos_2_comes_once_however_much_follows_a_kill_before_all_are_acknowledged(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    subscriber, publisher, crowd = Subscriber(1), Publisher(), Crowd()
+    limits = {"load_sample_ms": 0, "mqtt_session_snapshot_ms": 5, **FEW_ENTRIES}
+    where = store_of(store, request)
+    with home_of(tmp_path / "data", 1, where, classes=[EVERYWHERE], limits=limits) as home:
+        one = subscriber.come(home.server, is_first=True)
+        for filter_ in subscriber.filters:
+            one.subscribe(filter_)
+        with client(home.server, "publisher", V5) as wire:
+            crowd.go(publisher.run, wire)
+            until(lambda: publisher.count() >= 1_000, "records flow")
+            subscriber.run(one, 3, 20)
+            home.restart(kills=True)
+        # From here on its window is never empty.
+        subscriber.run(subscriber.come(home.server), 1, 900)
+        assert home.server.metric("mqtt_session_unwritten_total") == 0
+        home.restart(kills=True)
+        with client(home.server, "last", V5) as last:
+            for topic in TOPICS:
+                say(last, topic, b"%d" % publisher.next, 2)
+        one = subscriber.come(home.server)
+        subscriber.finish(one, dict.fromkeys(TOPICS, publisher.next))
+        subscriber.check(publisher.told)
+        one.close()
+        crowd.end()
+
+
+def store_of(name: str, request: pytest.FixtureRequest) -> str:
+    """The `inflight_store` of that name; a server of its own, if it is one in Redis."""
+    if name != "redis":
+        return name
+    server = request.getfixturevalue("redis")
+    return f"redis://{server.host}:{server.port}/3"
+
+
+@pytest.fixture
+def redis(needs: Any) -> Iterator[Server]:
+    """A redis-server, which outlives the nodes."""
+    needs("redis-server")
+    with redis_server() as server:
+        yield server
 
 
 def flow(home: Home, publisher: Publisher, subscribers: list[Subscriber], dice: random.Random) -> None:

@@ -42,9 +42,10 @@ WAYS = [(V31, True), (V311, False), (V5, True)]
 
 
 @contextmanager
-def home_of(directory: Path, shards: int = 2, **options: Any) -> Iterator[Home]:
-    """A node for MQTT, and those after it on the same data."""
-    home = Home(directory, shards, {"mqtt": "127.0.0.1:0", "redis": "127.0.0.1:0"}, **options)
+def home_of(directory: Path, shards: int = 2, store: str = "log", **options: Any) -> Iterator[Home]:
+    """A node for MQTT, and those after it on the same data; `store`: its `inflight_store`."""
+    config = {"mqtt": "127.0.0.1:0", "redis": "127.0.0.1:0", "inflight_store": store}
+    home = Home(directory, shards, config, **options)
     home.start()
     try:
         yield home

@@ -236,7 +236,10 @@ impl Tables<'_> {
         limits: &Limits,
     ) -> Result<Result<Answer, StoreError>, redb::Error> {
         Ok(match request {
-            Request::Save { id, snapshot, through } => Ok(self.save(id, snapshot, *through)?),
+            Request::Save { id, snapshot, through, entries } => {
+                Ok(self.save(id, snapshot, *through, entries)?)
+            }
+            Request::Update { id, snapshot, last, through } => self.update(id, snapshot, *last, *through)?,
             Request::Append { id, entry } => self.append(id, entry, limits)?,
             Request::Load { id } => Ok(load(&self.heads, &self.snapshots, &self.entries, id)?),
             Request::List { after, max } => Ok(list(&self.snapshots, after.as_deref(), *max)?),
@@ -248,14 +251,42 @@ impl Tables<'_> {
         Ok(self.heads.get(id)?.map(|head| head.value()))
     }
 
-    fn save(&mut self, id: &str, snapshot: &[u8], through: u64) -> Result<Answer, redb::Error> {
-        let (last, count, bytes) = self.head(id)?.unwrap_or_default();
-        let first = last - count + 1;
-        let removed = self.remove(id, first, through.min(last))?;
-        let count = last.saturating_sub(through).min(count);
-        self.heads.insert(id, (last.max(through), count, bytes - removed))?;
+    fn save(
+        &mut self,
+        id: &str,
+        snapshot: &[u8],
+        through: u64,
+        entries: &[Vec<u8>],
+    ) -> Result<Answer, redb::Error> {
+        let (last, count, _) = self.head(id)?.unwrap_or_default();
+        self.remove(id, last - count + 1, last)?;
+        let mut bytes = 0;
+        for (number, entry) in (through + 1..).zip(entries) {
+            self.entries.insert((id, number), &entry[..])?;
+            bytes += entry.len() as u64;
+        }
+        let count = entries.len() as u64;
+        self.heads.insert(id, (through + count, count, bytes))?;
         self.snapshots.insert(id, snapshot)?;
         Ok(Answer::Saved)
+    }
+
+    fn update(
+        &mut self,
+        id: &str,
+        snapshot: &[u8],
+        expected: u64,
+        through: u64,
+    ) -> Result<Result<Answer, StoreError>, redb::Error> {
+        let Some((last, count, bytes)) = self.head(id)? else { return Ok(Err(StoreError::NoSession)) };
+        if last != expected {
+            return Ok(Err(StoreError::Gap { last }));
+        }
+        let removed = self.remove(id, last - count + 1, through.min(last))?;
+        let count = last.saturating_sub(through).min(count);
+        self.heads.insert(id, (last, count, bytes - removed))?;
+        self.snapshots.insert(id, snapshot)?;
+        Ok(Ok(Answer::Saved))
     }
 
     fn append(

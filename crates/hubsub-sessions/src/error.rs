@@ -9,6 +9,12 @@ pub enum StoreError {
     /// may save it again.
     #[error("nothing is kept of this session")]
     NoSession,
+    /// An entry of that session was refused that its owner counts: it saves all of it again.
+    #[error("the last entry of the session that is kept has number {last}")]
+    Gap {
+        /// The last one that is kept.
+        last: u64,
+    },
     /// An id without a byte.
     #[error("a session needs an id")]
     NoId,
@@ -78,6 +84,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             StoreError::NoSession => "no_session",
+            StoreError::Gap { .. } => "gap",
             StoreError::NoId => "no_id",
             StoreError::NoNumber(_) => "no_number",
             StoreError::TooLong { .. } => "too_long",

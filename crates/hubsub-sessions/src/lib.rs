@@ -29,14 +29,28 @@ pub use redis::Redis;
 /// One request. Ids are client ids, of 1 to [`ID_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The session as it is now. Begins it, if it is not there.
+    /// All of the session as it is now: the snapshot and these entries. Begins it, if it is not there; whatever was kept
+    /// of it goes.
     Save {
         /// Whose.
         id: Box<str>,
         /// At most [`SNAPSHOT_BYTES_MAX`] bytes.
         snapshot: Vec<u8>,
-        /// Entries up to this number, at most [`NUMBER_MAX`], are in the snapshot, and are not kept any more. Later ones
-        /// are numbered behind it, also if the store never gave it.
+        /// At most [`NUMBER_MAX`]: the entries are numbered after it.
+        through: u64,
+        /// Each of at most [`ENTRY_BYTES_MAX`] bytes.
+        entries: Vec<Vec<u8>>,
+    },
+    /// A snapshot of a session that is there, with all its entries: [`StoreError::NoSession`], [`StoreError::Gap`] if the
+    /// store has others than its owner believes, since one was refused.
+    Update {
+        /// Whose.
+        id: Box<str>,
+        /// At most [`SNAPSHOT_BYTES_MAX`] bytes.
+        snapshot: Vec<u8>,
+        /// The number of the last entry.
+        last: u64,
+        /// Entries up to this number are of no use with the snapshot, and are not kept any more.
         through: u64,
     },
     /// Something that happened since.
@@ -70,7 +84,7 @@ pub enum Request {
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Request::Save`].
+    /// To [`Request::Save`] and [`Request::Update`].
     Saved,
     /// To [`Request::Append`]: the number of the entry.
     Appended(u64),
@@ -136,7 +150,9 @@ impl Limits {
 /// What each store refuses alike, before it looks at what it keeps.
 fn check(request: &Request) -> Result<(), StoreError> {
     let (id, more) = match request {
-        Request::Save { id, snapshot, .. } => (id, Some(("snapshot", snapshot.len(), SNAPSHOT_BYTES_MAX))),
+        Request::Save { id, snapshot, .. } | Request::Update { id, snapshot, .. } => {
+            (id, Some(("snapshot", snapshot.len(), SNAPSHOT_BYTES_MAX)))
+        }
         Request::Append { id, entry } => (id, Some(("entry", entry.len(), ENTRY_BYTES_MAX))),
         Request::End { id, begins_with } => (id, Some(("beginning", begins_with.len(), PREFIX_BYTES_MAX))),
         Request::Load { id } => (id, None),
@@ -146,12 +162,16 @@ fn check(request: &Request) -> Result<(), StoreError> {
     if id.is_empty() {
         return Err(StoreError::NoId);
     }
-    if let &Request::Save { through, .. } = request
-        && through > NUMBER_MAX
-    {
-        return Err(StoreError::NoNumber(through));
+    let (number, entries) = match request {
+        Request::Save { through, entries, .. } => (*through, &entries[..]),
+        Request::Update { last, .. } => (*last, &[][..]),
+        _ => (0, &[][..]),
+    };
+    if number > NUMBER_MAX {
+        return Err(StoreError::NoNumber(number));
     }
-    for (what, bytes, max) in [("id", id.len(), ID_BYTES_MAX)].into_iter().chain(more) {
+    let entries = entries.iter().map(|entry| ("entry", entry.len(), ENTRY_BYTES_MAX));
+    for (what, bytes, max) in [("id", id.len(), ID_BYTES_MAX)].into_iter().chain(more).chain(entries) {
         if bytes > max {
             return Err(StoreError::TooLong { what, bytes, max });
         }

@@ -32,8 +32,17 @@ impl Memory {
     fn carry_out_one(&mut self, request: &Request) -> Result<Answer, StoreError> {
         check(request)?;
         match request {
-            Request::Save { id, snapshot, through } => {
-                let session = self.sessions.entry(id.clone()).or_default();
+            Request::Save { id, snapshot, through, entries } => {
+                let (snapshot, through) = (snapshot.clone(), *through);
+                let bytes = entries.iter().map(|entry| entry.len() as u64).sum();
+                let session =
+                    Session { snapshot, entries: entries.iter().cloned().collect(), bytes, through };
+                self.sessions.insert(id.clone(), session);
+                Ok(Answer::Saved)
+            }
+            Request::Update { id, snapshot, last, through } => {
+                let session = self.sessions.get_mut(id).ok_or(StoreError::NoSession)?;
+                session.expect_last(*last)?;
                 session.snapshot.clone_from(snapshot);
                 session.trim(*through);
                 Ok(Answer::Saved)
@@ -81,13 +90,15 @@ impl Session {
         Ok(self.through + self.entries.len() as u64)
     }
 
+    fn expect_last(&self, expected: u64) -> Result<(), StoreError> {
+        let last = self.through + self.entries.len() as u64;
+        if last == expected { Ok(()) } else { Err(StoreError::Gap { last }) }
+    }
+
     /// Lets go of entries up to a number.
     fn trim(&mut self, through: u64) {
         while self.through < through {
-            let Some(entry) = self.entries.pop_front() else {
-                self.through = through;
-                return;
-            };
+            let Some(entry) = self.entries.pop_front() else { return };
             self.bytes -= entry.len() as u64;
             self.through += 1;
         }

@@ -35,7 +35,8 @@ fn load(store: &mut Disk, id: &str) -> (Option<Vec<u8>>, Entries) {
 fn writes_until_it_is_killed() {
     let path = PathBuf::from(std::env::var_os(FILE).expect("it is started by the other test"));
     let mut store = Disk::open(&path, LIMITS).unwrap();
-    let save = |id: &str| Request::Save { id: id.into(), snapshot: id.into(), through: 0 };
+    let save =
+        |id: &str| Request::Save { id: id.into(), snapshot: id.into(), through: 0, entries: Vec::new() };
     let saved = store.carry_out(&IDS.map(save));
     assert!(saved.iter().all(Result::is_ok));
     for batch in 0.. {
@@ -104,7 +105,12 @@ fn what_was_answered_is_there_after_kill_9_and_a_batch_is_there_whole_or_not_at_
 fn a_file(directory: &Path) -> PathBuf {
     let path = directory.join("sessions.redb");
     let mut store = Disk::open(&path, LIMITS).unwrap();
-    let save = |n: u32| Request::Save { id: n.to_string().into(), snapshot: vec![7; 500], through: 0 };
+    let save = |n: u32| Request::Save {
+        id: n.to_string().into(),
+        snapshot: vec![7; 500],
+        through: 0,
+        entries: Vec::new(),
+    };
     store.carry_out(&(0..2_000).map(save).collect::<Vec<_>>());
     path
 }

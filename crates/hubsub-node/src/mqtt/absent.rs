@@ -9,6 +9,7 @@ use super::cursors::Row;
 use super::deliver::shared_filter;
 use super::durable;
 use super::endings::Endings;
+use super::kept::Entry;
 use super::lacking::Lacking;
 use super::message::{Message, Said};
 use super::pending::Item;
@@ -204,6 +205,13 @@ impl Absent {
             }
         }
         taken
+    }
+
+    /// Entries with all messages of it.
+    pub(super) fn take_all(&mut self) -> Vec<Entry> {
+        let Absent { session, queue, .. } = self;
+        let waiting = queue.iter().flat_map(|queue| &queue.messages).filter(|one| one.key > 0);
+        session.take_all(waiting.map(|one| (one.key, &*one.message, &one.grant)))
     }
 
     /// The outcome of a publish that was under way as its connection ended.

@@ -64,7 +64,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
             return None;
         }
     };
-    let kept = Box::new(Kept::found(&mut recalled));
+    let kept = Box::new(Kept::found(&mut recalled, core.rim.store.is_some()));
     let Recalled { head, mut state, cursors, sent, queue, .. } = recalled;
     let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
     state.leave(core.rim.now.wall_us / 1000);

@@ -7,13 +7,14 @@
 //! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
 //! PUBREL and PUBCOMP the entry with their event.
 
+use super::absent::Absent;
 use super::arrival::{connected, displaced, forgo_will, refused};
 use super::client::{Client, end};
 use super::cursors::Row;
 use super::deliver::Way;
 use super::endings::Ending;
 use super::entries::put_event;
-use super::kept::{Intended, Kept, Own, Parting, Prepared, Wait};
+use super::kept::{Entry, Intended, Kept, Own, Parting, Prepared, Wait};
 use super::pending::Item;
 use super::sending::Under;
 use super::session::{Sent, Session};
@@ -37,6 +38,8 @@ pub enum Written {
     Row(ConnKey, u32, Vec<Wait>),
     /// An entry of that number, likewise.
     Entry(ConnKey, u32, u64, Vec<Wait>),
+    /// A row and entries, of which there is all or nothing.
+    All(Vec<Written>),
     /// The end of a row: the client id is free then.
     End(Holder, Ending),
     /// Likewise, of one that was free already.
@@ -169,6 +172,7 @@ pub fn record(core: &mut Core, key: ConnKey) {
     core.rim.pump_mqtt(key);
     core.rim.prepare(key);
     let rim = &mut core.rim;
+    let has_store = rim.store.is_some();
     let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
         Some(client) => client.machine.client_id().into(),
         None => match rim.sessions.get_mut(key) {
@@ -179,36 +183,89 @@ pub fn record(core: &mut Core, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     kept.is_called = false;
     let visit = kept.visit;
-    if let Some((number, entry, waits)) = kept.take_entry() {
-        kept.work().under_way += 1;
-        rim.metrics.mqtt_session_entries_total.add(1);
-        store::append(core, id.clone(), entry, Written::Entry(key, visit, number, waits));
+    if kept.row_is_due && kept.needs_all(has_store) {
+        record_all(core, key, id, visit);
+    } else {
+        let entry = kept.take_entry();
+        record_entry(core, key, &id, entry, visit);
+        record_row(core, key, id, visit);
     }
-    record_row(core, key, id, visit);
     if let Some(absent) = core.rim.sessions.get_mut(key) {
         absent.session.kept.iter_mut().for_each(|kept| kept.rest());
     }
 }
 
+fn record_entry(core: &mut Core, key: ConnKey, id: &str, entry: Option<Entry>, visit: u32) {
+    let Some((number, entry, waits)) = entry else { return };
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    kept.work().under_way += 1;
+    core.rim.metrics.mqtt_session_entries_total.add(1);
+    store::append(core, id.into(), entry, Written::Entry(key, visit, number, waits));
+}
+
 /// Records how a session is now, if that is due.
 fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
+    let Some((row, then)) = take_row(core, key, visit) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let (is_over, Own { epoch, born, last_entry, through, .. }) = (kept.parts(), kept.head);
+    let owner = Owner { is_over, ..core.owner(epoch, born) };
+    store::save(core, id, row, (owner, last_entry, through), then);
+}
+
+/// The row of a session, and who waits for it, if that is due.
+fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
+    let kept = kept_of(&mut core.rim, key)?;
     if !std::mem::take(&mut kept.row_is_due) {
-        return;
+        return None;
     }
     let places = core.broker.cursors.hubs.places(key.index);
     let places: Vec<(HubId, u64)> = places.map(|(hub, next, _)| (hub, next - 1)).collect();
-    let Some(row) = core.rim.row_of(key, &places) else { return };
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let row = core.rim.row_of(key, &places)?;
+    let kept = kept_of(&mut core.rim, key)?;
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
-    let (through, is_over, Own { epoch, born, .. }) = (kept.through(), kept.parts(), kept.head);
     kept.work().under_way += 1;
     core.rim.metrics.mqtt_session_rows_total.add(1);
-    let owner = Owner { is_over, ..core.owner(epoch, born) };
-    store::save(core, id, row, (owner, through), Written::Row(key, visit, waits));
+    Some((row, Written::Row(key, visit, waits)))
+}
+
+/// Records how a session is now, with all messages that are of use: whatever was recorded of them before is of none then. In a
+/// store that is one request, so that no row names messages that no entry has.
+fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
+    let entries = core.rim.all_entries(key);
+    if core.rim.store.is_none() {
+        for entry in entries {
+            record_entry(core, key, &id, Some(entry), visit);
+        }
+        return record_row(core, key, id, visit);
+    }
+    let Some((row, then)) = take_row(core, key, visit) else { return };
+    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let through = kept.head.last_entry - entries.len() as u64;
+    kept.work().under_way += entries.len() as u32;
+    core.rim.metrics.mqtt_session_entries_total.add(entries.len() as u64);
+    // The answer to CONNECT, which waits for the row, comes before what goes on with the entries.
+    let (mut all, mut kept) = (vec![then], Vec::new());
+    for (number, entry, waits) in entries {
+        kept.push(entry);
+        all.push(Written::Entry(key, visit, number, waits));
+    }
+    store::save_all(core, id, row, (through, kept), Written::All(all));
 }
 
 impl Rim {
+    /// Entries with all messages of a session that are recorded, and with what happened in this turn.
+    fn all_entries(&mut self, key: ConnKey) -> Vec<Entry> {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+        match client {
+            Some(Client { session, pending, .. }) => {
+                let Some(session) = session.as_deref_mut() else { return Vec::new() };
+                let waiting = pending.iter().filter(|item| item.key > 0);
+                session.take_all(waiting.map(|item| (item.key, &*item.message, &item.grant)))
+            }
+            None => self.sessions.get_mut(key).map_or_else(Vec::new, Absent::take_all),
+        }
+    }
+
     /// The row of a session, to whose connection whatever matches up to these offsets has come.
     fn row_of(&mut self, key: ConnKey, places: &[(HubId, u64)]) -> Option<Vec<u8>> {
         let mut row = Vec::with_capacity(128);
@@ -374,9 +431,16 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
             kept.work().under_way -= 1;
             match outcome {
+                // One that was lacking before it is not made up for by this one.
+                Ok(_) if kept.has_gap => {}
                 Ok(_) => kept.safe = number,
-                Err(_) => kept.has_gap = true,
+                Err(_) => {
+                    kept.has_gap = true;
+                    // Of an absent session nobody ends a connection: a row makes up for it.
+                    moved(&mut core.rim, key);
+                }
             }
+            let Some(kept) = kept_of(&mut core.rim, key) else { return };
             let is_there = kept.visit == visit;
             for wait in waits {
                 match wait {
@@ -394,6 +458,11 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 Err(_) => {}
             }
             wrote(core, key, false);
+        }
+        Written::All(all) => {
+            for what in all {
+                written(core, what, outcome);
+            }
         }
         Written::End(holder, ending) => {
             let id = ending.id.clone();

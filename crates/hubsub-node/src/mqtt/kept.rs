@@ -30,7 +30,8 @@ pub struct Kept {
     pub(super) safe: u64,
     /// Entries since the row, and their bytes.
     pub(super) since_row: (u32, u32),
-    /// Whether entries of the store may have other numbers than here, since one could not be recorded.
+    /// Whether what is recorded may not be what is known here, since something could not be: then the next row brings
+    /// all messages with it. So it is of a session that a store may have from the process before.
     pub(super) has_gap: bool,
     /// Whether there is a row of it, or one is under way.
     pub(super) has_row: bool,
@@ -101,6 +102,9 @@ const ENTRIES_MAX: u32 = 512;
 /// Their bytes.
 const ENTRIES_BYTES_MAX: u32 = 1 << 20;
 
+/// The number of an entry, its bytes, and who waits for it.
+pub(super) type Entry = (u64, Vec<u8>, Vec<Wait>);
+
 /// What waits for a session's row.
 #[derive(Debug)]
 pub enum Wait {
@@ -142,7 +146,7 @@ impl Kept {
         let Token { at_us, run, number } = token;
         // Producers without a name are below 2^63, and not 0.
         let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
-        Kept { head: Own { born, epoch: 1, ..Own::default() }, ..Kept::default() }
+        Kept { head: Own { born, epoch: 1, ..Own::default() }, has_gap: true, ..Kept::default() }
     }
 
     /// It begins behind a session of the client id that had this epoch.
@@ -150,13 +154,13 @@ impl Kept {
         self.head.epoch = epoch + 1;
     }
 
-    /// Of one that was found, for its next holder.
-    pub fn found(recalled: &mut Recalled) -> Kept {
+    /// Of one that was found, for its next holder; `has_store`: not in a log.
+    pub fn found(recalled: &mut Recalled, has_store: bool) -> Kept {
         let (Head { born, epoch, last_entry, through, .. }, entries) =
             (recalled.head, std::mem::take(&mut recalled.entries));
         let entries = (!entries.is_empty()).then(|| Box::new(entries));
         let head = Own { born, epoch: epoch + 1, last_entry, through, before: last_entry };
-        Kept { head, entries, safe: last_entry, has_row: true, has_gap: true, ..Kept::default() }
+        Kept { head, entries, safe: last_entry, has_row: true, has_gap: has_store, ..Kept::default() }
     }
 
     /// Another connection has the session: what waits for the one before is nobody's.
@@ -205,7 +209,7 @@ impl Kept {
     }
 
     /// Takes what happened in this turn, as an entry, and who waits for it.
-    pub(super) fn take_entry(&mut self) -> Option<(u64, Vec<u8>, Vec<Wait>)> {
+    pub(super) fn take_entry(&mut self) -> Option<Entry> {
         let number = self.last_entry();
         let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
         self.head.last_entry = number;
@@ -222,17 +226,29 @@ impl Kept {
         Some((number, entry, waits))
     }
 
-    /// Entries up to this number are of no use to the store, behind a row that is written now.
-    pub(super) fn through(&mut self) -> u64 {
+    /// Whether the row that is written now is to have all messages with it: what is recorded is not known, or is mostly
+    /// of no use in a store, which lets go of entries from the first one on.
+    pub(super) fn needs_all(&self, has_store: bool) -> bool {
         let Own { last_entry, through, .. } = self.head;
-        self.since_row = (0, 0);
-        // All of them, whatever their numbers: from here on they are the same again.
-        self.has_gap &= through != last_entry;
-        match through == last_entry {
-            true => through,
-            false if self.has_gap => 0,
-            false => through.min(self.safe),
+        self.has_gap || (has_store && last_entry - through >= 2 * u64::from(ENTRIES_MAX))
+    }
+
+    /// Takes what happened in this turn, with all messages that are of use, as entries that take the place of those before;
+    /// `messages`: whether each waits, its key, which cursor counts it.
+    pub(super) fn take_all<'a>(
+        &mut self,
+        messages: impl Iterator<Item = (bool, u64, Row, &'a Message, &'a Grant)>,
+    ) -> Vec<Entry> {
+        (self.entries, self.has_gap) = (None, false);
+        let mut entries = Vec::new();
+        for (is_queued, key, row, message, grant) in messages {
+            self.put(is_queued, key, row, message, grant);
+            if self.work().parts.len() >= ENTRIES_BYTES_MAX as usize {
+                entries.extend(self.take_entry());
+            }
         }
+        entries.extend(self.take_entry());
+        entries
     }
 
     /// The head of a row, where messages with these keys and later ones are of use: those that are under way, those that
@@ -246,6 +262,7 @@ impl Kept {
             }
             entries.front()
         });
+        self.since_row = (0, 0);
         self.head.through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
         let Own { born, epoch, last_entry, through, before } = self.head;
         Head { born, epoch, last_key, last_entry, through, before, queued_from }

@@ -7,7 +7,7 @@ use super::absent::{Absent, queue_limits};
 use super::client::{Client, publish_will};
 use super::cursors::{Cursors, Row};
 use super::durable;
-use super::kept::Kept;
+use super::kept::{Entry, Kept};
 use super::message::{Message, Said};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
@@ -110,6 +110,20 @@ impl Session {
             kept.put(false, key, sent.row, &sent.message, &sent.grant);
             sent.is_recorded = true;
         }
+    }
+
+    /// Entries with all messages of it that are recorded: those under way, and those that wait.
+    pub(super) fn take_all<'a>(
+        &mut self,
+        waiting: impl Iterator<Item = (u64, &'a Message, &'a Grant)>,
+    ) -> Vec<Entry> {
+        let Some(mut kept) = self.kept.take() else { return Vec::new() };
+        let sent = self.sent.iter().flat_map(|sent| sent.iter()).filter(|(_, sent)| sent.is_recorded);
+        let sent = sent.map(|(&key, sent)| (false, key, sent.row, &*sent.message, &sent.grant));
+        let waiting = waiting.map(|(key, message, grant)| (true, key, Row::None, message, grant));
+        let entries = kept.take_all(sent.chain(waiting));
+        self.kept = Some(kept);
+        entries
     }
 
     /// It is not any more; whether a cursor counts it.

@@ -16,6 +16,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 const SAVE: &str = include_str!("save.lua");
+const UPDATE: &str = include_str!("update.lua");
 const APPEND: &str = include_str!("append.lua");
 const LOAD: &str = include_str!("load.lua");
 const LIST: &str = include_str!("list.lua");
@@ -135,9 +136,14 @@ impl Redis {
             command.arg(script).arg(3).arg(&ids).arg(session).arg(entries);
         };
         match request {
-            Request::Save { id, snapshot, through } => {
+            Request::Save { id, snapshot, through, entries } => {
                 eval(SAVE, id);
                 command.arg(&**id).arg(&snapshot[..]).arg(*through);
+                entries.iter().for_each(|entry| _ = command.arg(&entry[..]));
+            }
+            Request::Update { id, snapshot, last, through } => {
+                eval(UPDATE, id);
+                command.arg(&snapshot[..]).arg(*last).arg(*through);
             }
             Request::Append { id, entry } => {
                 eval(APPEND, id);
@@ -161,6 +167,12 @@ impl Redis {
         let answer = match (request, value) {
             (_, Value::ServerError(e)) => return Err(StoreError::Failed(self.told(&e))),
             (Request::Save { .. }, _) => Some(Answer::Saved),
+            (Request::Update { .. }, Value::Array(numbers)) => match numbers[..] {
+                [] => return Err(StoreError::NoSession),
+                [Value::Int(last)] => return Err(StoreError::Gap { last: last as u64 }),
+                _ => None,
+            },
+            (Request::Update { .. }, _) => Some(Answer::Saved),
             (Request::End { .. }, _) => Some(Answer::Ended),
             (Request::Append { .. }, Value::Array(numbers)) => match numbers[..] {
                 [] => return Err(StoreError::NoSession),

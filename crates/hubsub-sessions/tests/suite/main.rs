@@ -25,6 +25,7 @@ macro_rules! rules {
             $keeper, rules:
             entries_come_back_in_order_behind_their_snapshot,
             a_snapshot_takes_the_place_of_the_entries_that_are_in_it,
+            a_snapshot_is_refused_where_an_entry_is_lacking_and_all_of_it_is_not,
             numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it,
             nothing_is_kept_of_nobody,
             an_end_leaves_nothing_and_a_new_session_begins_at_one,

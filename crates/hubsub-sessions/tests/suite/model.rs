@@ -1,6 +1,6 @@
 //! Any sequence of requests gets the same answers of each store as of [`Memory`], wherever it is closed and opened again.
 
-use crate::support::{Keeper, append, end_of, list, load, save};
+use crate::support::{Keeper, append, end_of, list, load, save_with, update};
 use hubsub_sessions::{Limits, Memory, Request, SessionStore};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -19,7 +19,14 @@ enum Step {
 fn request() -> impl Strategy<Value = Request> {
     let id = || prop::sample::select(&IDS[..]);
     prop_oneof![
-        3 => (id(), "[a-z]{0,4}", 0..12u64).prop_map(|(id, snapshot, through)| save(id, &snapshot, through)),
+        2 => (id(), "[a-z]{0,4}", 0..6u64, prop::collection::vec("[a-z]{0,4}", 0..4)).prop_map(
+            |(id, snapshot, through, entries)| {
+                let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+                save_with(id, &snapshot, through, &entries)
+            }
+        ),
+        3 => (id(), "[a-z]{0,4}", 0..8u64, 0..12u64)
+            .prop_map(|(id, snapshot, last, through)| update(id, &snapshot, last, through)),
         6 => (id(), "[a-z]{0,4}").prop_map(|(id, entry)| append(id, &entry)),
         2 => id().prop_map(load),
         1 => (prop::option::of(id()), 0..4usize).prop_map(|(after, max)| list(after, max)),

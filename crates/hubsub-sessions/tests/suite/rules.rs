@@ -1,6 +1,8 @@
 //! What holds for each store, kept or not: each rule is a function of a [`Keeper`].
 
-use crate::support::{Keeper, LIMITS, append, end, end_of, list, load, loaded, nobody, one, save};
+use crate::support::{
+    Keeper, LIMITS, append, end, end_of, list, load, loaded, nobody, one, save, save_with, update,
+};
 use hubsub_sessions::{Answer, ID_BYTES_MAX, Limits, NUMBER_MAX, PAGE_BYTES, Request, StoreError};
 
 pub fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
@@ -18,13 +20,29 @@ pub fn entries_come_back_in_order_behind_their_snapshot(keeper: &dyn Keeper) {
 pub fn a_snapshot_takes_the_place_of_the_entries_that_are_in_it(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     store.carry_out(&[save("a", "s", 0), append("a", "x"), append("a", "y"), append("a", "z")]);
-    assert_eq!(one(&mut *store, save("a", "t", 2)), Ok(Answer::Saved));
+    assert_eq!(one(&mut *store, update("a", "t", 3, 2)), Ok(Answer::Saved));
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(3, "z")])));
-    assert_eq!(one(&mut *store, save("a", "u", 1)), Ok(Answer::Saved), "an older one trims nothing");
+    assert_eq!(one(&mut *store, update("a", "u", 3, 1)), Ok(Answer::Saved), "an older one trims nothing");
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("u", &[(3, "z")])));
-    assert_eq!(one(&mut *store, save("a", "v", 3)), Ok(Answer::Saved));
+    assert_eq!(one(&mut *store, update("a", "v", 3, 3)), Ok(Answer::Saved));
     assert_eq!(one(&mut *store, append("a", "w")), Ok(Answer::Appended(4)), "no number twice");
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("v", &[(4, "w")])));
+}
+
+pub fn a_snapshot_is_refused_where_an_entry_is_lacking_and_all_of_it_is_not(keeper: &dyn Keeper) {
+    let mut store = keeper.open(Limits { entries_max: 2, ..LIMITS });
+    assert_eq!(one(&mut *store, update("a", "s", 0, 0)), Err(StoreError::NoSession));
+    store.carry_out(&[save("a", "s", 0), append("a", "x"), append("a", "y")]);
+    assert!(matches!(one(&mut *store, append("a", "refused")), Err(StoreError::Full { .. })));
+    for last in [1, 3] {
+        assert_eq!(one(&mut *store, update("a", "t", last, 1)), Err(StoreError::Gap { last: 2 }));
+    }
+    assert_eq!(one(&mut *store, load("a")), Ok(loaded("s", &[(1, "x"), (2, "y")])), "nothing has changed");
+    assert_eq!(one(&mut *store, save_with("a", "t", 3, &["y", "z"])), Ok(Answer::Saved));
+    assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(4, "y"), (5, "z")])));
+    assert_eq!(one(&mut *store, update("a", "u", 5, 4)), Ok(Answer::Saved));
+    assert_eq!(one(&mut *store, append("a", "w")), Ok(Answer::Appended(6)));
+    assert_eq!(one(&mut *store, load("a")), Ok(loaded("u", &[(5, "z"), (6, "w")])));
 }
 
 pub fn numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gave_it(keeper: &dyn Keeper) {
@@ -33,6 +51,7 @@ pub fn numbers_go_on_behind_what_a_snapshot_holds_also_where_the_store_never_gav
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("s", &[(11, "x")])));
     store.carry_out(&[save("a", "t", 20)]);
     assert_eq!(one(&mut *store, append("a", "y")), Ok(Answer::Appended(21)));
+    assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(21, "y")])));
 }
 
 pub fn nothing_is_kept_of_nobody(keeper: &dyn Keeper) {
@@ -91,7 +110,8 @@ pub fn a_page_ends_with_the_snapshot_that_fills_it(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let snapshot = vec![7; PAGE_BYTES / 2];
     for id in ["a", "b", "c"] {
-        let request = Request::Save { id: id.into(), snapshot: snapshot.clone(), through: 0 };
+        let request =
+            Request::Save { id: id.into(), snapshot: snapshot.clone(), through: 0, entries: Vec::new() };
         assert_eq!(one(&mut *store, request), Ok(Answer::Saved));
     }
     let Ok(Answer::Listed(page)) = one(&mut *store, list(None, 10)) else { panic!() };
@@ -136,7 +156,7 @@ pub fn what_is_too_long_is_refused_and_changes_nothing(keeper: &dyn Keeper) {
     assert_eq!(one(&mut *store, append("a", "a")), Ok(Answer::Appended(3)));
     let full = Err(StoreError::Full { entries: 3, bytes: 10 });
     assert_eq!(one(&mut *store, append("a", "")), full, "entries");
-    store.carry_out(&[save("a", "t", 2)]);
+    store.carry_out(&[update("a", "t", 3, 2)]);
     assert_eq!(one(&mut *store, append("a", "123456789")), Ok(Answer::Appended(4)), "there is room again");
     assert_eq!(one(&mut *store, load("a")), Ok(loaded("t", &[(3, "a"), (4, "123456789")])));
 }
@@ -145,10 +165,10 @@ pub fn large_and_empty_entries_come_back_whole(keeper: &dyn Keeper) {
     let mut store = keeper.open(LIMITS);
     let large: Vec<u8> = (0..9 << 20).map(|n: u32| (n % 251) as u8).collect();
     let requests = [
-        Request::Save { id: "a".into(), snapshot: large.clone(), through: 0 },
+        Request::Save { id: "a".into(), snapshot: large.clone(), through: 0, entries: Vec::new() },
         Request::Append { id: "a".into(), entry: large.clone() },
         Request::Append { id: "a".into(), entry: Vec::new() },
-        Request::Save { id: "b".into(), snapshot: Vec::new(), through: 0 },
+        Request::Save { id: "b".into(), snapshot: Vec::new(), through: 0, entries: Vec::new() },
     ];
     assert!(store.carry_out(&requests).iter().all(Result::is_ok));
     let wanted = Answer::Loaded { snapshot: Some(large.clone()), entries: vec![(1, large), (2, Vec::new())] };

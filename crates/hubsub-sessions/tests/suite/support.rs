@@ -118,8 +118,18 @@ impl Keeper for InRedis {
     }
 }
 
+/// Without entries.
 pub fn save(id: &str, snapshot: &str, through: u64) -> Request {
-    Request::Save { id: id.into(), snapshot: snapshot.into(), through }
+    save_with(id, snapshot, through, &[])
+}
+
+pub fn save_with(id: &str, snapshot: &str, through: u64, entries: &[&str]) -> Request {
+    let entries = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+    Request::Save { id: id.into(), snapshot: snapshot.into(), through, entries }
+}
+
+pub fn update(id: &str, snapshot: &str, last: u64, through: u64) -> Request {
+    Request::Update { id: id.into(), snapshot: snapshot.into(), last, through }
 }
 
 pub fn append(id: &str, entry: &str) -> Request {

@@ -4,6 +4,8 @@
 //! Invariant: each request has one answer, which comes as mail to the shard that asked; those of requests that were taken
 //! in their order.
 
+#[cfg(test)]
+mod seeds;
 mod thread;
 
 pub use thread::{StoreState, StoreStatus, StoreThread};
@@ -180,16 +182,32 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
 /// Snapshots that are read at once.
 const PAGE: usize = 1_000;
 
-/// Keeps a session as it is now, as its holder, behind entries of which those up to a number are of no use.
+/// Keeps a session as it is now with all its entries, in a store: all of it, or nothing.
+pub(super) fn save_all(
+    core: &mut Core,
+    id: Box<str>,
+    row: Vec<u8>,
+    entries: (u64, Vec<Vec<u8>>),
+    then: Written,
+) {
+    let (through, entries) = entries;
+    core.ask_store(Request::Save { id, snapshot: row, through, entries }, Asked::Session(then));
+}
+
+/// Keeps a session as it is now, as its holder, after all its entries: the number of the last, and up to which they are of no
+/// use.
 pub(super) fn save(
     core: &mut Core,
     id: Box<str>,
     row: Vec<u8>,
-    (owner, through): (Owner, u64),
+    (owner, last, through): (Owner, u64, u64),
     then: Written,
 ) {
     match core.rim.store {
-        Some(_) => _ = core.ask_store(Request::Save { id, snapshot: row, through }, Asked::Session(then)),
+        Some(_) => {
+            let request = Request::Update { id, snapshot: row, last, through };
+            core.ask_store(request, Asked::Session(then));
+        }
         None => {
             let headers = Some(owner.headers());
             core.say_with(&room_of(&id), &row, headers, Asked::Session(then));
@@ -240,7 +258,14 @@ pub fn stored(core: &mut Core, stored: Stored) {
     }
     if let Some(Asked::Session(what)) = asked {
         // Which error it was, the thread has told.
-        durable::written(core, what, answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut));
+        let outcome = match (answer, &what) {
+            // The store lacks one before it: this one is of no use, and what waits for it must not go on.
+            (Ok(Answer::Appended(number)), Written::Entry(_, _, wanted, _)) if number != *wanted => {
+                Err(ErrorCode::TimedOut)
+            }
+            (answer, _) => answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut),
+        };
+        durable::written(core, what, outcome);
     }
 }
 

@@ -41,7 +41,10 @@ impl Asks {
     /// Its memory, for the limit.
     fn weight(&self) -> usize {
         let bytes = match &self.request {
-            Request::Save { id, snapshot, .. } => id.len() + snapshot.len(),
+            Request::Save { id, snapshot, entries, .. } => {
+                id.len() + snapshot.len() + entries.iter().map(Vec::len).sum::<usize>()
+            }
+            Request::Update { id, snapshot, .. } => id.len() + snapshot.len(),
             Request::Append { id, entry } => id.len() + entry.len(),
             Request::End { id, begins_with } => id.len() + begins_with.len(),
             Request::Load { id } => id.len(),
@@ -321,7 +324,7 @@ mod tests {
     }
 
     fn save(id: &str) -> Request {
-        Request::Save { id: id.into(), snapshot: vec![1; 100], through: 0 }
+        Request::Save { id: id.into(), snapshot: vec![1; 100], through: 0, entries: Vec::new() }
     }
 
     fn append(id: &str) -> Request {

@@ -1,0 +1,325 @@
+//! A session over a store, as a machine under seeds: a client, the log that it reads, the requests that wait for the store,
+//! and a process that ends between any two steps. The oracle is the client: each record once, none lost.
+
+use super::super::cursors::Row;
+use super::super::entries::put_event;
+use super::super::kept::Kept;
+use super::super::message::Said;
+use super::super::recalled::{recall, tests::opened};
+use super::super::session::{Sent, Session};
+use hubsub_route::LogPlace;
+use hubsub_route::claims::Token;
+use hubsub_sessions::{Answer, Limits, Memory, Request, SessionStore};
+use hubsub_types::{HubId, Position, Qos};
+use hubsub_wire::mqtt::{Event, Grant, PacketId, SessionState, Version};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+const HUB: HubId = HubId(5);
+const WINDOW: usize = 4;
+const RECORDS: u64 = 400;
+/// So few that a session which does not let go of what is of no use is refused before long.
+const LIMITS: Limits = Limits { entries_max: 60, bytes_max: 1 << 20 };
+
+/// Numbers of a seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// What the process waits for.
+enum Asked {
+    Entry(u64, Vec<PacketId>),
+    Row { is_connect: bool },
+    All(u64, Vec<PacketId>, bool),
+}
+
+/// What the client is sent.
+enum Packet {
+    Publish(PacketId, u64),
+    Pubrel(PacketId),
+}
+
+struct Process {
+    session: Session,
+    state: SessionState<u64>,
+    events: u64,
+    last_id: u16,
+    is_connected: bool,
+    row_is_due: Option<bool>,
+    waiting: Vec<PacketId>,
+    prepared: VecDeque<(u64, PacketId, u64)>,
+    asked: VecDeque<(Request, Asked)>,
+}
+
+#[derive(Default)]
+struct Client {
+    got: BTreeMap<u64, u32>,
+    received: HashSet<PacketId>,
+    mail: VecDeque<Packet>,
+}
+
+fn said(offset: u64) -> Said<'static> {
+    let (qos, place) = (Qos::ExactlyOnce, LogPlace { hub: HUB, offset });
+    Said {
+        topic: "t",
+        payload: b"",
+        headers: &[],
+        timestamp_us: 0,
+        position: Position::default(),
+        place,
+        qos,
+        retain: false,
+    }
+}
+
+fn grant() -> Grant {
+    Grant { qos: Qos::ExactlyOnce, ids: Vec::new(), retain: false }
+}
+
+impl Process {
+    fn event(&mut self, event: Event<u64>) {
+        self.events += 1;
+        put_event(self.events, &event, &mut self.kept().work().parts);
+        self.state.apply(self.events, event);
+    }
+
+    fn kept(&mut self) -> &mut Kept {
+        self.session.kept.as_mut().expect("it is recorded")
+    }
+
+    /// The next record gets its id, and waits for its entry.
+    fn prepare(&mut self, log_end: u64) {
+        let cursors = self.session.cursors.as_mut().expect("it stands in the hub");
+        let (_, offset) = cursors.offsets().next().expect("it stands in the hub");
+        if !self.is_connected || offset > log_end || self.state.unacknowledged().count() >= WINDOW {
+            return;
+        }
+        if !cursors.take(Row::Hub, &said(offset), true) {
+            return;
+        }
+        let key = self.session.next_key();
+        let message = Rc::new(said(offset).keep());
+        self.kept().put(false, key, Row::Hub, &message, &grant());
+        self.last_id += 1;
+        let id = PacketId::new(self.last_id).expect("few are given");
+        self.event(Event::Sent { id, qos: Qos::ExactlyOnce, key });
+        self.session.send(key, Sent { message, grant: grant(), row: Row::Hub, is_recorded: true });
+        let after = self.kept().last_entry();
+        self.prepared.push_back((after, id, offset));
+    }
+
+    /// What [`durable::record`](super::super::durable::record) does at the end of a turn.
+    fn record(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let Some(is_connect) = self.row_is_due.take() else {
+            if let Some((number, entry, _)) = self.kept().take_entry() {
+                self.asked
+                    .push_back((Request::Append { id: "c".into(), entry }, Asked::Entry(number, waiting)));
+            }
+            let is_due = self.kept().row_is_due;
+            self.row_is_due = is_due.then_some(false);
+            return;
+        };
+        if self.kept().needs_all(true) {
+            let entries: Vec<Vec<u8>> =
+                self.session.take_all(std::iter::empty()).into_iter().map(|(_, entry, _)| entry).collect();
+            let last = self.kept().head.last_entry;
+            let (snapshot, through) = (self.row(), last - entries.len() as u64);
+            let request = Request::Save { id: "c".into(), snapshot, through, entries };
+            return self.asked.push_back((request, Asked::All(last, waiting, is_connect)));
+        }
+        if let Some((number, entry, _)) = self.kept().take_entry() {
+            self.asked.push_back((Request::Append { id: "c".into(), entry }, Asked::Entry(number, waiting)));
+        }
+        let snapshot = self.row();
+        let head = self.kept().head;
+        let request =
+            Request::Update { id: "c".into(), snapshot, last: head.last_entry, through: head.through };
+        self.asked.push_back((request, Asked::Row { is_connect }));
+    }
+
+    fn row(&mut self) -> Vec<u8> {
+        let (last, from) = (self.session.last_key(), self.session.first_sent().unwrap_or(u64::MAX));
+        self.kept().row_is_due = false;
+        let head = self.kept().head(last, from, last + 1);
+        let mut row = Vec::new();
+        head.write(self.session.cursors.as_deref(), &mut row);
+        self.state.encode(&mut row);
+        row
+    }
+
+    fn leave(&mut self) {
+        self.is_connected = false;
+        self.prepared.clear();
+        self.waiting.clear();
+        self.kept().leaves();
+        self.row_is_due = Some(false);
+    }
+
+    /// The answer of the store, and what goes on with it.
+    fn answered(&mut self, asked: Asked, is_ok: bool, client: &mut Client) {
+        let (number, waits, is_connect) = match asked {
+            Asked::Entry(number, waits) => (Some(number), waits, false),
+            Asked::Row { is_connect } => (None, Vec::new(), is_connect),
+            Asked::All(number, waits, is_connect) => (Some(number), waits, is_connect),
+        };
+        if !is_ok {
+            self.kept().has_gap = true;
+            return self.leave();
+        }
+        if is_connect && !self.is_connected {
+            self.is_connected = true;
+            client.mail.clear();
+            for (id, _, key, is_received) in self.state.unacknowledged() {
+                match (is_received, self.session.sent(*key)) {
+                    (true, _) => client.mail.push_back(Packet::Pubrel(id)),
+                    (false, Some(sent)) => {
+                        client.mail.push_back(Packet::Publish(id, sent.message.said().place.offset));
+                    }
+                    (false, None) => panic!("the window names a message that is not there"),
+                }
+            }
+        } else {
+            waits
+                .into_iter()
+                .filter(|_| self.is_connected)
+                .for_each(|id| client.mail.push_back(Packet::Pubrel(id)));
+        }
+        if let Some(number) = number.filter(|_| !self.kept().has_gap) {
+            self.kept().safe = number;
+        }
+        let safe = self.kept().safe;
+        while let Some((_, id, offset)) = self.prepared.pop_front_if(|(after, ..)| *after <= safe) {
+            client.mail.push_back(Packet::Publish(id, offset));
+        }
+    }
+
+    /// The client reads a packet, and the process its answer.
+    fn read(&mut self, client: &mut Client) {
+        match client.mail.pop_front() {
+            Some(Packet::Publish(id, offset)) => {
+                if client.received.insert(id) {
+                    *client.got.entry(offset).or_default() += 1;
+                }
+                self.event(Event::Received(id));
+                self.waiting.push(id);
+            }
+            Some(Packet::Pubrel(id)) => {
+                client.received.remove(&id);
+                let ended =
+                    self.state.unacknowledged().find(|(own, ..)| *own == id).map(|(_, _, key, _)| *key);
+                if let Some(key) = ended {
+                    self.event(Event::Ended(id));
+                    self.session.ended(key);
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// The next process, from what the store has.
+fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
+    let loaded = store.carry_out(&[Request::Load { id: "c".into() }]).remove(0);
+    let (session, state) = match loaded {
+        Ok(Answer::Loaded { snapshot: Some(row), entries }) => {
+            let entries: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
+            let mut recalled = recall(&row, &entries).expect("nothing is damaged");
+            let kept = Kept::found(&mut recalled, true);
+            let mut session = Session::new(Some(Box::new(kept)), recalled.head.last_key);
+            for (key, row, message, grant) in recalled.sent {
+                session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
+            }
+            session.cursors = recalled.cursors;
+            (session, recalled.state)
+        }
+        _ => {
+            let kept = Kept::new(Token { at_us: 1, run: 1, number: 1 });
+            let mut session = Session::new(Some(Box::new(kept)), 0);
+            session.cursors.get_or_insert_default().follow(&[(HUB, 0)]);
+            (session, opened(Version::V5).machine.state())
+        }
+    };
+    Process {
+        session,
+        state,
+        events,
+        last_id,
+        is_connected: false,
+        row_is_due: None,
+        waiting: Vec::new(),
+        prepared: VecDeque::new(),
+        asked: VecDeque::new(),
+    }
+}
+
+/// Any steps in any order; then all goes well until the client has all. How often the store refused an entry.
+fn run(seed: u64, refuses: bool) -> u64 {
+    let (mut dice, mut client, mut refused) = (Dice(seed), Client::default(), 0);
+    let mut store = Memory::new(LIMITS);
+    let mut process = begin(&mut store, 0, 0);
+    let mut log_end = 0;
+    for step in 0..200_000 {
+        let ends = step > 20_000;
+        match dice.below(100) {
+            0 if !ends && dice.below(4) == 0 => {
+                // kill -9: of what waits for the store as much is carried out as was.
+                client.mail.clear();
+                process = begin(&mut store, process.events, process.last_id);
+            }
+            1 if !ends && process.is_connected => process.leave(),
+            2..10 if !process.is_connected && process.row_is_due.is_none() => {
+                let has_asked = |(_, asked): &(_, Asked)| {
+                    matches!(asked, Asked::Row { is_connect: true } | Asked::All(.., true))
+                };
+                if !process.asked.iter().any(has_asked) {
+                    process.row_is_due = Some(true);
+                }
+            }
+            10..12 => _ = process.row_is_due.get_or_insert(false),
+            12..30 => log_end = RECORDS.min(log_end + 1),
+            30..50 => process.prepare(log_end),
+            50..65 => process.record(),
+            65..85 => {
+                let Some((request, asked)) = process.asked.pop_front() else { continue };
+                let is_refused = refuses && !ends && dice.below(40) == 0;
+                let answer = (!is_refused).then(|| store.carry_out(&[request]).remove(0));
+                let is_ok = match (&answer, &asked) {
+                    (Some(Ok(Answer::Appended(number))), Asked::Entry(wanted, _)) => number == wanted,
+                    (answer, _) => matches!(answer, Some(Ok(_))),
+                };
+                refused += u64::from(!is_ok);
+                process.answered(asked, is_ok, &mut client);
+            }
+            _ if process.is_connected => process.read(&mut client),
+            _ => {}
+        }
+        if ends && log_end == RECORDS && client.got.len() as u64 == RECORDS && client.received.is_empty() {
+            break;
+        }
+    }
+    let wrong: Vec<_> = client.got.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(wrong.is_empty(), "seed {seed}: more than once: {wrong:?}");
+    assert_eq!(client.got.len() as u64, RECORDS, "seed {seed}: all");
+    refused
+}
+
+#[test]
+fn each_record_comes_once_wherever_the_process_ends() {
+    for seed in 0..60 {
+        assert_eq!(run(seed, false), 0, "seed {seed}: nobody is refused for what is of no use");
+    }
+}
+
+#[test]
+fn each_record_comes_once_wherever_the_store_refuses() {
+    let refused: u64 = (0..60).map(|seed| run(seed, true)).sum();
+    assert!(refused > 100, "{refused}");
+}
