@@ -1,8 +1,8 @@
 //! Storage on a directory of this machine. Opening it takes the directory's
 //! lock, which its end gives back: two nodes cannot share one. It may also be opened
-//! to look at it only: then nothing in it is changed, not even made.
+//! to look at it only: then nothing in it is changed, not even made. Each error names the file that it is of.
 
-use crate::error::unopened;
+use crate::error::{of_file, unopened};
 use crate::storage::{Storage, StorageFile};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -85,54 +85,55 @@ fn take(lock: &File) -> io::Result<()> {
 }
 
 impl Storage for Disk {
-    type File = File;
+    type File = DiskFile;
 
-    fn create(&self, path: &str) -> io::Result<File> {
+    fn create(&self, path: &str) -> io::Result<DiskFile> {
         self.may_write()?;
-        let path = self.path(path);
-        let open = || OpenOptions::new().create_new(true).read(true).write(true).open(&path);
-        match open() {
+        let full = self.path(path);
+        let open = || OpenOptions::new().create_new(true).read(true).write(true).open(&full);
+        let file = match open() {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                fs::create_dir_all(path.parent().expect("a file's path has a directory"))?;
-                open()
+                fs::create_dir_all(full.parent().unwrap_or(&self.root)).and_then(|()| open())
             }
             file => file,
-        }
-        .map_err(unopened)
+        };
+        opened(path, file)
     }
 
-    fn open(&self, path: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(!self.is_read_only).open(self.path(path)).map_err(unopened)
+    fn open(&self, path: &str) -> io::Result<DiskFile> {
+        let file = OpenOptions::new().read(true).write(!self.is_read_only).open(self.path(path));
+        opened(path, file)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.may_write()?;
-        fs::rename(self.path(from), self.path(to))
+        fs::rename(self.path(from), self.path(to)).map_err(|e| of_file(from, e))
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
         self.may_write()?;
-        fs::remove_file(self.path(path))
+        fs::remove_file(self.path(path)).map_err(|e| of_file(path, e))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.names(directory, fs::FileType::is_file)
+        self.names(directory, fs::FileType::is_file).map_err(|e| of_file(directory, e))
     }
 
     fn list_directories(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.names(directory, fs::FileType::is_dir)
+        self.names(directory, fs::FileType::is_dir).map_err(|e| of_file(directory, e))
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        let named = |e| of_file(directory, e);
         let mut path = self.path(directory);
         // A directory that was just made has a name in the one above it, up to the root.
         while path != self.root && path.starts_with(&self.root) {
-            File::open(&path).map_err(unopened)?.sync_all()?;
+            File::open(&path).map_err(|e| unopened(named(e)))?.sync_all().map_err(named)?;
             if !path.pop() {
                 break;
             }
         }
-        self.directory.sync_all()
+        self.directory.sync_all().map_err(named)
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -141,57 +142,75 @@ impl Storage for Disk {
     }
 }
 
-impl StorageFile for File {
+/// An open file of a [`Disk`].
+pub struct DiskFile {
+    file: File,
+    /// In the directory.
+    path: Box<str>,
+}
+
+fn opened(path: &str, file: io::Result<File>) -> io::Result<DiskFile> {
+    let file = file.map_err(|e| unopened(of_file(path, e)))?;
+    Ok(DiskFile { file, path: path.into() })
+}
+
+impl DiskFile {
+    fn named<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|e| of_file(&self.path, e))
+    }
+}
+
+impl StorageFile for DiskFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        FileExt::write_at(self, bytes, at)
+        self.named(self.file.write_at(bytes, at))
     }
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
-        FileExt::read_at(self, bytes, at)
+        self.named(self.file.read_at(bytes, at))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        self.named(self.file.sync_data())
     }
 
     #[cfg(target_os = "linux")]
     fn begin_sync(&self, from: u64, to: u64) {
         // Linux begins to write what is dirty there, and lets go only of what is not.
-        if let Some(len) = std::num::NonZeroU64::new(to - from) {
-            let _ = rustix::fs::fadvise(self, from, Some(len), rustix::fs::Advice::DontNeed);
+        if let Some(len) = std::num::NonZeroU64::new(to.saturating_sub(from)) {
+            let _ = rustix::fs::fadvise(&self.file, from, Some(len), rustix::fs::Advice::DontNeed);
         }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        File::set_len(self, len)
+        self.named(self.file.set_len(len))
     }
 
     #[cfg(target_os = "linux")]
     fn allocate(&self, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::{Errno, retry_on_intr};
-        match retry_on_intr(|| fallocate(self, FallocateFlags::empty(), 0, len)) {
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), 0, len)) {
             // The file system or the kernel has no word for it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(len),
-            done => Ok(done?),
+            done => self.named(done.map_err(io::Error::from)),
         }
     }
 
     #[cfg(target_os = "linux")]
     fn read_cached_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
-        match preadv2(self, &mut [io::IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
+        match preadv2(&self.file, &mut [io::IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
             Ok(read) => Ok(read),
             // It is not in memory, or the file system cannot tell.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => Ok(0),
-            Err(e) => Err(e.into()),
+            Err(e) => self.named(Err(e.into())),
         }
     }
 
     fn advise(&self, at: u64, len: u64) {
         #[cfg(target_os = "linux")]
         if let Some(len) = std::num::NonZeroU64::new(len) {
-            let _ = rustix::fs::fadvise(self, at, Some(len), rustix::fs::Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&self.file, at, Some(len), rustix::fs::Advice::WillNeed);
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (at, len);
@@ -200,25 +219,25 @@ impl StorageFile for File {
     #[cfg(target_os = "linux")]
     fn expect_pieces(&self) {
         // Linux reads nothing ahead of what it takes to be read at random, and the pieces asked for whole.
-        let _ = rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::Random);
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
     }
 
     #[cfg(target_os = "linux")]
     fn forget(&self, at: u64, len: u64) {
         if let Some(len) = std::num::NonZeroU64::new(len) {
-            let _ = rustix::fs::fadvise(self, at, Some(len), rustix::fs::Advice::DontNeed);
+            let _ = rustix::fs::fadvise(&self.file, at, Some(len), rustix::fs::Advice::DontNeed);
         }
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        self.named(self.file.metadata().map(|data| data.len()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LogOptions, open};
+    use crate::{LogError, LogOptions, open};
     use std::sync::Arc;
 
     #[test]
@@ -229,14 +248,40 @@ mod tests {
         let looks = Disk::inspect(root).unwrap();
         assert!(looks.create("a").is_err() && looks.list("").unwrap().is_empty());
         let owner = Disk::lock(root).unwrap();
-        FileExt::write_all_at(&owner.create("a").unwrap(), b"a", 0).unwrap();
+        owner.create("a").unwrap().write_all_at(b"a", 0).unwrap();
         assert_eq!(Disk::inspect(root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
         drop(owner);
         let looks = Disk::inspect(root).unwrap();
         assert!(looks.unlink("a").is_err() && looks.rename("a", "b").is_err());
-        assert!(FileExt::write_all_at(&looks.open("a").unwrap(), b"b", 0).is_err());
+        assert!(looks.open("a").unwrap().write_all_at(b"b", 0).is_err());
         assert_eq!(crate::storage::read(&looks, "a").unwrap(), b"a");
         assert_eq!(Disk::lock(root).err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    fn an_error_names_the_file_that_it_is_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = Disk::lock(directory.path()).unwrap();
+        owner.create("hubs/1/a").unwrap().write_all_at(b"a", 0).unwrap();
+        let told = |e: io::Error| LogError::storage("cannot do it", e).to_string();
+        let begins = |e: io::Error, path: &str| {
+            let told = told(e);
+            assert!(told.starts_with(&format!("cannot do it: {path}: ")), "{told}");
+        };
+        begins(owner.open("hubs/1/b").err().unwrap(), "hubs/1/b");
+        begins(owner.create("hubs/1/a").err().unwrap(), "hubs/1/a");
+        begins(owner.create("hubs/1/a/under").err().unwrap(), "hubs/1/a/under");
+        begins(owner.rename("hubs/2", "x").unwrap_err(), "hubs/2");
+        begins(owner.unlink("hubs/1/b").unwrap_err(), "hubs/1/b");
+        begins(owner.list("hubs/1/a").unwrap_err(), "hubs/1/a");
+        begins(owner.sync_directory("gone").unwrap_err(), "gone");
+        drop(owner);
+        let file = Disk::inspect(directory.path()).unwrap().open("hubs/1/a").unwrap();
+        begins(file.write_all_at(b"b", 0).unwrap_err(), "hubs/1/a");
+        begins(file.set_len(9).unwrap_err(), "hubs/1/a");
+        begins(file.allocate(9).unwrap_err(), "hubs/1/a");
+        let kind = Disk::inspect(directory.path()).unwrap().open("none").err().map(|e| e.kind());
+        assert_eq!(kind, Some(ErrorKind::NotFound));
     }
 
     #[test]

@@ -119,6 +119,19 @@ fn of_another(here: Option<&str>, asked: Option<&str>) -> String {
     }
 }
 
+/// What the system said of a file, and which one it is.
+#[derive(Debug, Error)]
+#[error("{path}: {source}")]
+struct OfFile {
+    path: String,
+    source: io::Error,
+}
+
+/// Names the file that an error is of. Its kind stays.
+pub(crate) fn of_file(path: &str, source: io::Error) -> io::Error {
+    io::Error::new(source.kind(), OfFile { path: path.to_owned(), source })
+}
+
 /// What the system said to an attempt to open a file, as the source of a storage's error. No byte was lost by it.
 #[derive(Debug, Error)]
 #[error("{0}")]

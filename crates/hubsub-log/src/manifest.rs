@@ -287,7 +287,7 @@ fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Optio
     }
     let bytes = match storage::read(storage, path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|e| LogError::io(format!("cannot read {path}"), e))?,
+        bytes => bytes.map_err(|e| LogError::io("cannot read a file", e))?,
     };
     let damaged = |why: &str| LogError::Damaged { path: path.to_owned(), at: 0, why: why.to_owned() };
     let text = std::str::from_utf8(&bytes).map_err(|_| damaged("it is not text"))?;

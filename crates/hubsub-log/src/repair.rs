@@ -332,7 +332,7 @@ impl Plan {
 /// Gives a file the ending that says what it is, beside others of that name.
 fn set_aside(storage: &impl Storage, path: &str) -> Result<(), LogError> {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let cannot = |e| LogError::io(format!("cannot put {path} aside"), e);
+    let cannot = |e| LogError::io("cannot put a file aside", e);
     let names = storage.list(directory).map_err(cannot)?;
     if !names.iter().any(|n| n == name) {
         return Ok(());

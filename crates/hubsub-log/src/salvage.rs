@@ -138,7 +138,7 @@ pub fn read_piece(
             Ok(())
         })?,
         Source::Part(path, range) => {
-            let file = storage.open(path).map_err(|e| LogError::io(format!("cannot open {path}"), e))?;
+            let file = storage.open(path).map_err(|e| LogError::io("cannot open a segment", e))?;
             let (mut window, mut at) = (Window::default(), range.start);
             while at < range.end {
                 let Ok((record, len)) = window.record(&file, at, range.end)? else { break };
@@ -166,7 +166,7 @@ impl Salvage {
         listed: SegmentEntry,
         offsets: &Range<u64>,
     ) -> Result<(), LogError> {
-        let cannot = |e| LogError::io(format!("cannot read {path}"), e);
+        let cannot = |e| LogError::io("cannot read a segment", e);
         let file = storage.open(&path).map_err(cannot)?;
         match segment::check_head(&file, identity, hub, listed.name(), offsets.end) {
             Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) => return Err(e),

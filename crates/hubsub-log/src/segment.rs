@@ -101,7 +101,7 @@ pub fn check_head(
     let path = path(hub, name, Part::Segment);
     let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
     let mut head = [0; HEAD_BYTES as usize];
-    let n = file.read_full_at(&mut head, 0).map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+    let n = file.read_full_at(&mut head, 0).map_err(|e| LogError::io("cannot read a segment", e))?;
     let crc_at = head.len() - 4;
     if n < head.len() || head[..8] != *MAGIC || u32_at(&head, crc_at) != crc32c::crc32c(&head[..crc_at]) {
         return Err(damaged("its head cannot be read"));
@@ -164,9 +164,8 @@ pub fn scan_some(
     while !range.is_empty() {
         let n = wanted.min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
         buffer.resize(n, 0);
-        let n = file
-            .read_full_at(buffer, range.start)
-            .map_err(|e| LogError::io(format!("cannot read {}", path()), e))?;
+        let n =
+            file.read_full_at(buffer, range.start).map_err(|e| LogError::io("cannot read a segment", e))?;
         if n < buffer.len() {
             return damaged(range.start + n as u64, "it was cut");
         }

@@ -80,7 +80,7 @@ impl Shown<'_> {
                     continue;
                 }
             };
-            let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+            let len = file.len().map_err(|e| LogError::io("cannot read a file", e))?;
             let range = segment::HEAD_BYTES..listed.1.min(len);
             let (name, end) = (listed.name(), entry.end_of(i));
             let read = segment::check_head(&file, identity, entry.hub, name, end)

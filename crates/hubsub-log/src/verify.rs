@@ -228,9 +228,9 @@ pub(crate) fn check_segment(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(damaged(0, "it is missing".to_owned()));
         }
-        file => file.map_err(|e| LogError::io(format!("cannot open {path}"), e))?,
+        file => file.map_err(|e| LogError::io("cannot open a file", e))?,
     };
-    let len = file.len().map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+    let len = file.len().map_err(|e| LogError::io("cannot read a file", e))?;
     if name.generation > 0 && entry.keep == Keep::Log {
         return Err(damaged(0, "it was compacted, and the hub keeps all".to_owned()));
     }

@@ -181,7 +181,7 @@ impl<S: Storage> Chain<S> {
     }
 
     fn file(&self, name: Name, part: Part) -> Result<Arc<S::File>, LogError> {
-        let cannot = |e| LogError::io(format!("cannot open {}", segment::path(self.hub, name, part)), e);
+        let cannot = |e| LogError::io("cannot open a segment", e);
         self.files.get(self.hub, name, part).map_err(cannot)
     }
 

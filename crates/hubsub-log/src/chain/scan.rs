@@ -295,7 +295,7 @@ impl<S: Storage> Chain<S> {
         let path = segment::path(self.hub, name, Part::Segment);
         let file = self.files.storage().open(&path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => self.damaged(name, 0, "it is missing"),
-            _ => LogError::io(format!("cannot open {path}"), e),
+            _ => LogError::io("cannot open a segment", e),
         })?;
         file.expect_pieces();
         let mut at = self.position_before(name, offset)?;

@@ -43,7 +43,7 @@ pub fn replay(
                 why.get_or_insert_with(|| format!("{} is missing", path(number)));
                 continue;
             }
-            Err(e) => return Err(LogError::io(format!("cannot read {}", path(number)), e)),
+            Err(e) => return Err(LogError::io("cannot read a journal", e)),
         };
         match check_head(&bytes, number, identity) {
             Ok(()) => {}
@@ -102,8 +102,7 @@ pub(crate) fn records(
 ) -> Result<(), LogError> {
     let mut least = 1;
     for path in files {
-        let bytes =
-            storage::read(storage, path).map_err(|e| LogError::io(format!("cannot read {path}"), e))?;
+        let bytes = storage::read(storage, path).map_err(|e| LogError::io("cannot read a journal", e))?;
         if let Err(e @ LogError::NewerFormat { .. }) = check_head(&bytes, 0, identity) {
             return Err(e);
         }

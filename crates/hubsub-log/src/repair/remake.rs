@@ -81,7 +81,7 @@ fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) ->
     firsts.sort_unstable();
     for (i, &first) in firsts.iter().enumerate() {
         let path = segment::path(entry.hub, Name::written(first), Part::Segment);
-        let cannot = |e| LogError::io(format!("cannot read {path}"), e);
+        let cannot = |e| LogError::io("cannot read a file", e);
         let file = storage.open(&path).map_err(cannot)?;
         let len = file.len().map_err(cannot)?;
         let (mut next, mut end) = (first, segment::HEAD_BYTES);

@@ -220,7 +220,7 @@ impl<S: Storage> Ready<S> {
 /// Those of the storage.
 fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     let directory = segment::directory(hub);
-    let cannot = |e| LogError::io(format!("cannot look into {directory}"), e);
+    let cannot = |e| LogError::io("cannot look into a directory", e);
     let first = Name::written(1).file(Part::Segment);
     for name in storage.list(&directory).map_err(cannot)?.iter().filter(|name| name.contains(".segment")) {
         let file = storage.open(&join(&directory, name)).map_err(cannot)?;
