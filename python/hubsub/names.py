@@ -14,6 +14,11 @@ _ESCAPED = re.compile(rb"%[0-9A-Fa-f]{2}")
 _ESCAPED_TEXT = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
+OWN_BYTES_MAX = 64
+"""What a name of the node's own has at most beside the client's name that it holds, as in the core
+(`hubsub_types::names::OWN_BYTES_MAX`)."""
+
+
 def text_of(name: bytes) -> str:
     """A name as text.
 

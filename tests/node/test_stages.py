@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -66,7 +67,7 @@ class Api:
         return int(room["position"].partition("-")[2]) if status == 200 else 0
 
     def payloads(self, room: str) -> list[str]:
-        status, page = self.ask("GET", f"/v1/rooms/{room.replace(':', '%3A')}/history?count=10000")
+        status, page = self.ask("GET", f"/v1/rooms/{quote(room, safe='')}/history?count=10000")
         assert status == 200, page
         return [record["payload"] for record in page["records"]]
 
@@ -239,6 +240,17 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "nothing": (b"", "bad_rows", "no whole Arrow IPC stream"),
     "a stream that ends early": (arrow([("chat:a", "x")])[:-8], "bad_rows", "no whole Arrow IPC stream"),
 }
+
+
+def test_rows_of_the_longest_names_are_published_and_read(api: Api) -> None:
+    longest = "chat:".ljust(65_535, "x")
+    of_it = "$stats/room/" + longest
+    assert api.stage("a", arrow([(longest, "said"), (of_it, "told")]))[0] == 200
+    assert api.commit(0, "a") == (200, {"published": 2, "duplicate": False})
+    assert (api.payloads(longest), api.payloads(of_it)) == (["said"], ["told"])
+    for topic in (longest + "x", "$stats/room/".ljust(65_535 + 64 + 1, "x")):
+        assert api.stage("b", arrow([(topic, "x")]))[1]["code"] == "topic_length"
+        assert api.ask("GET", f"/v1/rooms/{quote(topic, safe='')}")[1]["code"] == "topic_length"
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -3,7 +3,7 @@
 use hubsub_log::arrow::rows::{Row, RowChunk, RowError, RowReader as Reader, rows};
 use hubsub_node::mail::Item;
 use hubsub_route::{GAPLESS, Producer};
-use hubsub_types::names::is_reserved;
+use hubsub_types::names::{is_reserved, topic_fits};
 use hubsub_types::{ClassTable, ErrorCode, ProducerId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -71,7 +71,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, RowError>) -> PyResult<T> {
 /// What would be refused for good when the row is published.
 fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<(), ErrorCode> {
     const NAME_MAX: usize = u16::MAX as usize;
-    if row.topic.is_empty() || row.topic.len() as u64 > topic_bytes_max {
+    if row.topic.is_empty() || !topic_fits(row.topic, topic_bytes_max) {
         return Err(ErrorCode::TopicLength);
     }
     if is_reserved(row.topic) && !is_statistic(row.topic) {

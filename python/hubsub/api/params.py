@@ -11,8 +11,9 @@ from starlette.requests import Request
 
 from hubsub.api.routes import POSITION
 from hubsub.api.state import State
-from hubsub.errors import BadRequestError, BodyTooLargeError
-from hubsub.names import bytes_of
+from hubsub.config import RESERVED
+from hubsub.errors import BadRequestError, BodyTooLargeError, TopicLengthError
+from hubsub.names import OWN_BYTES_MAX, bytes_of
 
 T = TypeVar("T")
 
@@ -22,6 +23,16 @@ _POSITION = re.compile(POSITION)
 def path_name(request: Request, key: str) -> bytes:
     """A percent-encoded name of the path, as its bytes."""
     return unquote_to_bytes(request.path_params[key])
+
+
+def check_length(room: bytes, most: int) -> None:
+    """Raises `TopicLengthError` where a name is too long for a room's, or empty.
+
+    Args:
+        most: Bytes of a client's name; one of the node's own has more to it than the one that it holds.
+    """
+    if not 0 < len(room) <= (most + OWN_BYTES_MAX if room.startswith(RESERVED.encode()) else most):
+        raise TopicLengthError(value=len(room), hint=f"1 to {most} bytes")
 
 
 def path_id(request: Request, key: str) -> int:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.params import flag, name, number, path_name, position
+from hubsub.api.params import check_length, flag, name, number, path_name, position
 from hubsub.api.schema import (
     BusyRoom,
     BusyRooms,
@@ -19,7 +19,7 @@ from hubsub.api.schema import (
 )
 from hubsub.api.state import State
 from hubsub.config import RESERVED
-from hubsub.errors import BadRequestError, NoSuchRoomError, TopicLengthError
+from hubsub.errors import BadRequestError, NoSuchRoomError
 from hubsub.names import text_of
 from hubsub.node import HistoryRow
 
@@ -171,6 +171,5 @@ def room_name(state: State, request: Request) -> bytes:
         TopicLengthError: it cannot be one.
     """
     room = path_name(request, "room")
-    if not 0 < len(room) <= state.limits["topic_bytes_max"]:
-        raise TopicLengthError(value=len(room), hint=f"1 to {state.limits['topic_bytes_max']} bytes")
+    check_length(room, state.limits["topic_bytes_max"])
     return room

@@ -18,7 +18,7 @@ use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::names::{Filter, OWN_BYTES_MAX, is_reserved};
+use hubsub_types::names::{Filter, topic_fits};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,11 +147,9 @@ impl Broker {
         self.rooms.row_totals().is_away(hub)
     }
 
-    /// Whether a topic is not too long: one of the node's own has more to it than the client's name that it holds.
+    /// Whether a topic is not too long.
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
-        let most = self.limits.topic_bytes_max;
-        topic.len() as u64 <= most
-            || (topic.len() as u64 <= most + OWN_BYTES_MAX as u64 && is_reserved(topic))
+        topic_fits(topic, self.limits.topic_bytes_max)
     }
 
     /// Whether a row may become this, and whether it is newer already.

@@ -14,7 +14,7 @@ pub use device::DeviceTemplate;
 pub use filter::Filter;
 pub use glob::{Glob, PLAIN_MAX, TABLE_STEPS};
 pub use pattern::{FILTER_MARK, filter_pattern, group_of, group_pattern, pattern_len};
-pub use tag::{OWN_BYTES_MAX, has_reserved_tag, hash_tag, is_reserved, pattern_prefix_min};
+pub use tag::{OWN_BYTES_MAX, has_reserved_tag, hash_tag, is_reserved, pattern_prefix_min, topic_fits};
 pub use template::Template;
 
 use std::borrow::Cow;

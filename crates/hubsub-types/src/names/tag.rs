@@ -4,6 +4,14 @@
 /// `$system/session/ID` or `$stats/room/ROOM/occupancy`.
 pub const OWN_BYTES_MAX: usize = 64;
 
+/// Whether a topic is no longer than topics may be: one of the node's own has more to it than the client's name that it
+/// holds.
+#[must_use]
+pub fn topic_fits(topic: &[u8], topic_bytes_max: u64) -> bool {
+    let len = topic.len() as u64;
+    len <= topic_bytes_max || (len <= topic_bytes_max + OWN_BYTES_MAX as u64 && is_reserved(topic))
+}
+
 /// What stands between the first `{` and the next `}`, unless it is nothing.
 #[must_use]
 pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {
@@ -43,6 +51,16 @@ fn begins_reserved(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_the_nodes_own_may_be_longer_than_the_one_in_it() {
+        for (begin, most) in
+            [(&b""[..], 100), (b"a$", 100), (b"$", 100 + OWN_BYTES_MAX), (b"\0", 100 + OWN_BYTES_MAX)]
+        {
+            let fits = |len: usize| topic_fits(&[begin, &vec![b'x'; len - begin.len()]].concat(), 100);
+            assert!(fits(most - 1) && fits(most) && !fits(most + 1), "{begin:?}");
+        }
+    }
 
     #[test]
     fn the_tag_is_what_the_first_pair_of_braces_holds() {

@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 from hubsub.api.console.board import Board
 from hubsub.api.console.tail import follow
 from hubsub.api.console.watch import Ask, Watch
-from hubsub.api.params import name
+from hubsub.api.params import check_length, name
 from hubsub.api.state import State
-from hubsub.errors import StoppingError, TopicLengthError
+from hubsub.errors import StoppingError
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -30,8 +30,8 @@ async def events(state: State, request: Request) -> Response:
     if state.stopping:
         raise StoppingError()
     room = name(request, "room")
-    if room is not None and not 0 < len(room) <= state.limits["topic_bytes_max"]:
-        raise TopicLengthError(value=len(room), hint=f"1 to {state.limits['topic_bytes_max']} bytes")
+    if room is not None:
+        check_length(room, state.limits["topic_bytes_max"])
     ask: Ask = request.app.called
     if state.console is None:
         state.console = Watch(state, ask, lambda: time.time_ns() // 1_000_000)
