@@ -32,6 +32,9 @@ use std::rc::Rc;
 /// output limit, and the next entry is as soon as this one is safe.
 const PREPARED_MAX: usize = 256;
 
+/// Rows of a session that fail one after another: each doubles the time to the next one, so many times at most.
+const FAILURES_MAX: u8 = 6;
+
 /// Who waits for what was written.
 pub enum Written {
     /// A session's row, for those of the connection of that number.
@@ -105,12 +108,14 @@ pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
     true
 }
 
-/// A session has gone on in a log: that is recorded before long.
+/// A session has gone on in a log, or could not be recorded: its row is written before long, later each time that fails.
 pub(super) fn moved(rim: &mut Rim, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     kept.has_moved = true;
+    let failures = kept.failures.min(FAILURES_MAX);
     if !std::mem::replace(&mut kept.is_timed, true) {
-        rim.timers.set(rim.now.mono_ms + rim.limits.mqtt_session_snapshot_ms, Timer::Snapshot(key));
+        let delay_ms = rim.limits.mqtt_session_snapshot_ms.saturating_mul(1 << failures);
+        rim.timers.set(rim.now.mono_ms + delay_ms, Timer::Snapshot(key));
     }
 }
 
@@ -411,12 +416,19 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     if outcome.is_err() {
         core.rim.metrics.mqtt_session_unwritten_total.add(1);
     }
+    let has_store = core.rim.store.is_some();
     match what {
         Written::Row(key, visit, waits) => {
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
             kept.work().under_way -= 1;
-            kept.has_gap |= outcome.is_err();
-            if kept.visit == visit {
+            kept.failures = if outcome.is_err() { kept.failures.saturating_add(1) } else { 0 };
+            let is_there = kept.visit == visit;
+            if !matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
+                // A store refuses a row where it lacks an entry. In a log the row before and all entries stay.
+                kept.has_gap |= has_store;
+                moved(&mut core.rim, key);
+            }
+            if is_there {
                 for wait in waits {
                     match wait {
                         // The row is a later holder's by now.
@@ -431,8 +443,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
             kept.work().under_way -= 1;
             match outcome {
-                // One that was lacking before it is not made up for by this one.
-                Ok(_) if kept.has_gap => {}
+                // So are those before it: where one was refused, the connection ends that it was of.
                 Ok(_) => kept.safe = number,
                 Err(_) => {
                     kept.has_gap = true;
@@ -452,7 +463,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             match outcome {
                 Ok(_) => core.rim.pump_mqtt(key),
                 // What waits for it is in the session's row when its connection has ended.
-                Err(_) if core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
+                Err(_) if is_there && core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
                     end(core, key, Fault::of(Reason::ImplementationSpecific));
                 }
                 Err(_) => {}

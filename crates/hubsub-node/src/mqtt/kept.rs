@@ -39,6 +39,11 @@ pub struct Kept {
     pub(super) has_moved: bool,
     /// Whether it will be looked whether it has.
     pub(super) is_timed: bool,
+    /// Rows that failed since the last one that did not.
+    pub(super) failures: u8,
+    /// Bytes of entries since the first one was let go of, and those that were written with the last row that brought
+    /// all messages.
+    pub(super) bytes: (u32, u32),
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     pub(super) visit: u32,
 }
@@ -101,6 +106,9 @@ const ENTRIES_MAX: u32 = 512;
 
 /// Their bytes.
 const ENTRIES_BYTES_MAX: u32 = 1 << 20;
+
+/// Bytes of entries in a store, of which the first one is of use for long, after which a row brings all messages anew.
+const STORED_BYTES_MAX: u32 = 32 << 20;
 
 /// The number of an entry, its bytes, and who waits for it.
 pub(super) type Entry = (u64, Vec<u8>, Vec<Wait>);
@@ -221,7 +229,9 @@ impl Kept {
             self.entries.get_or_insert_default().push_back((number, key));
         }
         let (entries, bytes) = self.since_row;
-        self.since_row = (entries + 1, bytes.saturating_add(u32::try_from(entry.len()).unwrap_or(u32::MAX)));
+        let len = u32::try_from(entry.len()).unwrap_or(u32::MAX);
+        self.since_row = (entries + 1, bytes.saturating_add(len));
+        self.bytes.0 = self.bytes.0.saturating_add(len);
         self.row_is_due |= self.since_row.0 >= ENTRIES_MAX || self.since_row.1 >= ENTRIES_BYTES_MAX;
         Some((number, entry, waits))
     }
@@ -230,7 +240,11 @@ impl Kept {
     /// of no use in a store, which lets go of entries from the first one on.
     pub(super) fn needs_all(&self, has_store: bool) -> bool {
         let Own { last_entry, through, .. } = self.head;
-        self.has_gap || (has_store && last_entry - through >= 2 * u64::from(ENTRIES_MAX))
+        let (bytes, live) = self.bytes;
+        let is_many =
+            last_entry.saturating_sub(through) >= 2 * u64::from(ENTRIES_MAX) || bytes >= STORED_BYTES_MAX;
+        // So that no byte of a message is written more than twice for it.
+        self.has_gap || (has_store && is_many && bytes >= live)
     }
 
     /// Takes what happened in this turn, with all messages that are of use, as entries that take the place of those before;
@@ -239,8 +253,11 @@ impl Kept {
         &mut self,
         messages: impl Iterator<Item = (bool, u64, Row, &'a Message, &'a Grant)>,
     ) -> Vec<Entry> {
-        (self.entries, self.has_gap) = (None, false);
+        (self.entries, self.has_gap, self.bytes) = (None, false, (0, 0));
         let mut entries = Vec::new();
+        if self.work().parts.len() >= ENTRIES_BYTES_MAX as usize {
+            entries.extend(self.take_entry());
+        }
         for (is_queued, key, row, message, grant) in messages {
             self.put(is_queued, key, row, message, grant);
             if self.work().parts.len() >= ENTRIES_BYTES_MAX as usize {
@@ -248,6 +265,7 @@ impl Kept {
             }
         }
         entries.extend(self.take_entry());
+        self.bytes = (0, self.bytes.0);
         entries
     }
 
@@ -262,8 +280,11 @@ impl Kept {
             }
             entries.front()
         });
-        self.since_row = (0, 0);
-        self.head.through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
+        let through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
+        if through > self.head.through {
+            self.bytes.0 = self.since_row.1;
+        }
+        (self.since_row, self.head.through) = ((0, 0), through);
         let Own { born, epoch, last_entry, through, before } = self.head;
         Head { born, epoch, last_key, last_entry, through, before, queued_from }
     }

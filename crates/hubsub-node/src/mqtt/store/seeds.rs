@@ -53,6 +53,7 @@ struct Process {
     last_id: u16,
     is_connected: bool,
     row_is_due: Option<bool>,
+    has_moved: bool,
     waiting: Vec<PacketId>,
     prepared: VecDeque<(u64, PacketId, u64)>,
     asked: VecDeque<(Request, Asked)>,
@@ -147,7 +148,7 @@ impl Process {
 
     fn row(&mut self) -> Vec<u8> {
         let (last, from) = (self.session.last_key(), self.session.first_sent().unwrap_or(u64::MAX));
-        self.kept().row_is_due = false;
+        (self.kept().row_is_due, self.has_moved) = (false, false);
         let head = self.kept().head(last, from, last + 1);
         let mut row = Vec::new();
         head.write(self.session.cursors.as_deref(), &mut row);
@@ -172,7 +173,12 @@ impl Process {
         };
         if !is_ok {
             self.kept().has_gap = true;
-            return self.leave();
+            self.has_moved = true;
+            // Only who waits for it hears of a row that was refused.
+            if number.is_some() || is_connect {
+                self.leave();
+            }
+            return;
         }
         if is_connect && !self.is_connected {
             self.is_connected = true;
@@ -192,7 +198,7 @@ impl Process {
                 .filter(|_| self.is_connected)
                 .for_each(|id| client.mail.push_back(Packet::Pubrel(id)));
         }
-        if let Some(number) = number.filter(|_| !self.kept().has_gap) {
+        if let Some(number) = number {
             self.kept().safe = number;
         }
         let safe = self.kept().safe;
@@ -218,6 +224,7 @@ impl Process {
                 if let Some(key) = ended {
                     self.event(Event::Ended(id));
                     self.session.ended(key);
+                    self.has_moved = true;
                 }
             }
             None => {}
@@ -254,6 +261,7 @@ fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
         last_id,
         is_connected: false,
         row_is_due: None,
+        has_moved: false,
         waiting: Vec::new(),
         prepared: VecDeque::new(),
         asked: VecDeque::new(),
@@ -268,13 +276,15 @@ fn run(seed: u64, refuses: bool) -> u64 {
     let mut log_end = 0;
     for step in 0..200_000 {
         let ends = step > 20_000;
+        // Behind half of it connections stay, and of what they do nothing is refused but rows that nobody waits for.
+        let stays = step > 10_000;
         match dice.below(100) {
-            0 if !ends && dice.below(4) == 0 => {
+            0 if !stays && dice.below(4) == 0 => {
                 // kill -9: of what waits for the store as much is carried out as was.
                 client.mail.clear();
                 process = begin(&mut store, process.events, process.last_id);
             }
-            1 if !ends && process.is_connected => process.leave(),
+            1 if !stays && process.is_connected => process.leave(),
             2..10 if !process.is_connected && process.row_is_due.is_none() => {
                 let has_asked = |(_, asked): &(_, Asked)| {
                     matches!(asked, Asked::Row { is_connect: true } | Asked::All(.., true))
@@ -283,13 +293,14 @@ fn run(seed: u64, refuses: bool) -> u64 {
                     process.row_is_due = Some(true);
                 }
             }
-            10..12 => _ = process.row_is_due.get_or_insert(false),
-            12..30 => log_end = RECORDS.min(log_end + 1),
-            30..50 => process.prepare(log_end),
+            10..12 if process.has_moved => _ = process.row_is_due.get_or_insert(false),
+            12..14 => log_end = RECORDS.min(log_end + 1),
+            14..50 => process.prepare(log_end),
             50..65 => process.record(),
             65..85 => {
                 let Some((request, asked)) = process.asked.pop_front() else { continue };
-                let is_refused = refuses && !ends && dice.below(40) == 0;
+                let may_be = !stays || matches!(asked, Asked::Row { is_connect: false });
+                let is_refused = refuses && !ends && may_be && dice.below(if stays { 2 } else { 40 }) == 0;
                 let answer = (!is_refused).then(|| store.carry_out(&[request]).remove(0));
                 let is_ok = match (&answer, &asked) {
                     (Some(Ok(Answer::Appended(number))), Asked::Entry(wanted, _)) => number == wanted,
