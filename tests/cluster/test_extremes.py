@@ -1,0 +1,146 @@
+"""Three nodes with data directories outlive whatever clients may say, however long its names and numbers are.
+
+A fixed sample of seeds; `EXTREMES_S` goes on for so many seconds with further ones, from `EXTREMES_SEED` on. A seed
+gives what each connection says; how the connections meet is not given by it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+from clients.raw import TIMEOUT_S
+from command_line import hubsub
+from extremes.talks import Batch, Talk, talks
+
+from cluster.cluster import NAMES, Cluster
+
+SAMPLE = 4
+"""Seeds."""
+TALKS = 40
+"""Of a seed."""
+AT_ONCE = 8
+
+GOES_ON_S = float(os.environ.get("EXTREMES_S", 0))
+
+LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
+
+
+class Speaker:
+    """A connection that sends a batch and reads at the same time, so that neither side waits for the other."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, TIMEOUT_S)
+        self.socket.setblocking(False)
+        self.poll = selectors.DefaultSelector()
+        self.poll.register(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def close(self) -> None:
+        self.poll.close()
+        self.socket.close()
+
+    def say(self, batch: Batch) -> bool:
+        """False: the node has closed.
+
+        Raises:
+            AssertionError: there was no answer in time.
+        """
+        left, seen, is_answered = memoryview(batch.data), b"", False
+        self.poll.modify(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        deadline = time.monotonic() + TIMEOUT_S
+        while left or not is_answered:
+            assert time.monotonic() < deadline, (
+                f"no answer to {batch.data[:300]!r}… of {len(batch.data)} bytes"
+            )
+            for _, events in self.poll.select(1):
+                try:
+                    if events & selectors.EVENT_WRITE:
+                        left = left[self.socket.send(left) :]
+                    if events & selectors.EVENT_READ:
+                        data = self.socket.recv(1 << 16)
+                        if not data:
+                            return False
+                        seen = seen[-len(batch.until) :] + data
+                        is_answered = is_answered or (bool(batch.until) and batch.until in seen)
+                except BlockingIOError:
+                    continue
+                except (ConnectionResetError, BrokenPipeError):
+                    return False
+            if not left:
+                self.poll.modify(self.socket, selectors.EVENT_READ)
+        return True
+
+
+def addresses(cluster: Cluster, talk: Talk) -> tuple[str, int]:
+    """Where a talk goes to."""
+    host, port = cluster.nodes[NAMES[talk.node]].ready[talk.listener].rsplit(":", 1)
+    return host, int(port)
+
+
+def hold(cluster: Cluster, talk: Talk) -> None:
+    """Says a talk, as far as the node lets it."""
+    speaker = Speaker(addresses(cluster, talk))
+    try:
+        for batch in talk.batches:
+            if not speaker.say(batch):
+                return
+    finally:
+        speaker.close()
+
+
+def is_whole(cluster: Cluster) -> None:
+    """All processes run, none has panicked, and a record of each class goes from each node to each other one."""
+    for name in NAMES:
+        node = cluster.nodes[name]
+        assert node.process.poll() is None, f"{name} has ended"
+        assert "panicked" not in node.log
+    for room in ("chat:whole", "log:whole", "busy:whole", "whole"):
+        for name in NAMES:
+            with cluster.connect(name) as subscriber, cluster.connect(NAMES[0]) as publisher:
+                assert subscriber.call("SUBSCRIBE", room).kind == ">"
+                reached = publisher.ask("PUBLISH", room, f"to {name}")
+                assert isinstance(reached, int) and reached >= 1, reached
+                assert subscriber.read().plain() == [b"message", room.encode(), f"to {name}".encode()]
+
+
+def seeds() -> Iterator[int]:
+    """The sample, and what the environment asks for."""
+    yield from range(SAMPLE)
+    first = int(os.environ.get("EXTREMES_SEED", SAMPLE))
+    end = time.monotonic() + GOES_ON_S
+    for seed in count(first):
+        if time.monotonic() > end:
+            return
+        yield seed
+
+
+@pytest.mark.timeout(300 + GOES_ON_S)
+def test_nothing_that_clients_say_ends_a_node(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    config = LISTENERS | {"log_level": "info"}
+    with Cluster(tmp_path, config=config) as cluster, ThreadPoolExecutor(AT_ONCE) as threads:
+        for seed in seeds():
+            held = threads.map(lambda talk: hold(cluster, talk), talks(seed, len(NAMES), TALKS))
+            try:
+                list(held)
+                is_whole(cluster)
+            except BaseException as error:
+                error.add_note(f"in the seed {seed}")
+                raise
+        for name in NAMES:
+            cluster.kill(name)
+        list(threads.map(cluster.start, NAMES))
+        cluster.settled()
+        is_whole(cluster)
+        for name in NAMES:
+            assert cluster.stop(name) == 0
+    for name in NAMES:
+        verified = hubsub("log", "verify", str(tmp_path / name))
+        assert verified.returncode == 0, verified.stdout + verified.stderr
