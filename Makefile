@@ -46,6 +46,7 @@ fix: build ## what check complains of, as far as a tool can mend it
 	$(BIN)/ruff format --quiet python tests scripts examples benches
 	$(BIN)/hubsub config reference > docs/reference/config.md
 	$(BIN)/hubsub pipeline options > docs/reference/spark.md
+	$(BIN)/python scripts/panics.py > docs/reference/panics.md
 
 bench: build ## the benchmark against redis-server; results under benches/results
 	@bash scripts/need.sh redis-server

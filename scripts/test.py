@@ -46,6 +46,7 @@ CHECKS: dict[str, list[str]] = {
     "imports": [f"{BIN}/lint-imports", "--no-logo"],
     "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
     "typos": [f"{BIN}/typos"],
+    "panics": [sys.executable, "scripts/panics.py", "--check"],
 }
 CARGO, PYTEST = "cargo test", "pytest"
 TESTS: dict[str, list[str]] = {
