@@ -85,6 +85,7 @@ REACHED = {
     "transaction_commands_max": "test_one_command_too_many_in_a_transaction_aborts_it",
     "transaction_bytes_max": "test_a_transaction_of_too_many_bytes_is_aborted",
     "history_reply_records_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
+    "listing_turn_names_max": "a_page_of_as_many_rooms_as_a_turn_passes_is_answered_in_it_and_one_more_is_not",
     "history_reply_bytes_max": "test_a_history_reply_is_bounded_by_records_and_bytes",
     "history_shard_bytes_max": "test_history_of_a_shard_is_bounded_oldest_first",
     "producer_window_records": "test_a_restart_knows_as_much_as_the_node_before",

@@ -1,7 +1,7 @@
 //! Broker and rim together: what commands and mail act on.
 
-use crate::access::Action;
 use crate::conn::{Conn, Flags};
+use crate::listings::Listing;
 use crate::log::{OpenedHub, Wanted};
 use crate::mail::{ClientFilter, ClientInfo, Listed, Mail, Part, Question};
 use crate::rim::{Rim, TURN_BYTES, Timer};
@@ -9,8 +9,7 @@ use crate::transport::Transport;
 use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
-use hubsub_types::names::Glob;
-use hubsub_types::{ConnKey, ErrorCode, HubId, PrincipalId};
+use hubsub_types::{ConnKey, ErrorCode};
 use std::sync::Arc;
 
 /// See the module.
@@ -133,6 +132,7 @@ impl Core {
             || !self.rim.drained.is_empty()
             || !self.rim.polled.is_empty()
             || !self.rim.answered.is_empty()
+            || !self.rim.listings.is_empty()
             || self.rim.own.has_work()
             || self.broker.occupancy.has_changed()
             || self.rim.links.has_work()
@@ -222,6 +222,7 @@ impl Core {
             (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
             (&metrics.mqtt_sessions_lacking, self.rim.sessions.lacking() as u64),
             (&metrics.mqtt_session_ends_pending, self.rim.sessions.endings_pending() as u64),
+            (&metrics.listings, self.rim.listings.len() as u64),
             (&metrics.retained_unread, self.rim.unread.len() as u64),
             (&metrics.rooms, broker.rooms.len() as u64),
             (&metrics.rooms_logged, self.rooms_logged()),
@@ -285,8 +286,9 @@ impl Core {
             Question::Members(room) => crate::presence::asked(self, room, ask),
             Question::Rooms(glob, after, limit) => {
                 let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
-                self.list(wanted, ask)
+                self.list(Listing::rooms(wanted), ask)
             }
+            Question::Topics(namespace, glob) => self.list(Listing::topics(*namespace, glob.as_deref()), ask),
             _ => Some(self.part_at_once(question)),
         }
     }
@@ -300,16 +302,6 @@ impl Core {
                     id.map_or(0, |id| self.broker.topics.get(id).subs.len() as u64)
                 };
                 Part::Counts(topics.iter().map(count).collect())
-            }
-            Question::Topics(namespace, glob) => {
-                let glob = glob.as_deref().map(Glob::new);
-                let topics = self.broker.topics.subscribed().filter(|t| t.namespace == *namespace);
-                // Nobody is to know of those that only the node subscribes to.
-                let principal = PrincipalId::default();
-                let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
-                let topics = topics.filter(|t| may_see(&t.name));
-                let topics = topics.filter(|t| glob.as_ref().is_none_or(|g| g.matches(&t.name)));
-                Part::Topics(topics.map(|t| t.name.clone()).collect())
             }
             Question::Clients(filter) => {
                 let conns = self.rim.conns.iter().filter(|(key, conn)| self.is_meant(filter, *key, conn));
@@ -350,6 +342,7 @@ impl Core {
             }
             Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(self, id))),
             Question::Rooms(..)
+            | Question::Topics(..)
             | Question::DeleteRoom(_)
             | Question::History(_)
             | Question::Row(_)
@@ -363,19 +356,6 @@ impl Core {
                 let rooms = self.broker.busiest.busiest(*limit).into_iter();
                 Part::Busiest(rooms.map(|(room, busy)| (room, rates(busy))).collect())
             }
-        }
-    }
-
-    /// A page of rooms; none when the log's part of it is still to come.
-    fn list(&self, wanted: Wanted, ask: Ask) -> Option<Part> {
-        let glob = wanted.glob.as_deref().map(Glob::new);
-        let matches = |name: &[u8]| glob.as_ref().is_none_or(|g| g.matches(name));
-        let page = self.broker.rooms.page(wanted.after.as_deref(), wanted.limit, matches);
-        let here: Vec<RoomInfo> = page.into_iter().filter_map(|room| self.room_info(room)).collect();
-        let hubs: Vec<(HubId, u64)> = self.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
-        match &self.rim.log {
-            Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
-            _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
         }
     }
 
@@ -396,7 +376,7 @@ impl Core {
         self.rim.log.as_ref().map_or(0, |log| log.count_rooms(self.hub_logs().map(|hub| hub.id)))
     }
 
-    fn hub_logs(&self) -> impl Iterator<Item = &HubLog> {
+    pub(crate) fn hub_logs(&self) -> impl Iterator<Item = &HubLog> {
         self.broker.rooms.hubs.iter().filter_map(|hub| hub.log.as_ref())
     }
 

@@ -22,6 +22,7 @@ mod inbox;
 pub mod led;
 pub mod link;
 mod listener;
+mod listings;
 pub mod log;
 #[cfg(test)]
 mod lone;

@@ -112,6 +112,12 @@ metrics! {
     consumers_full_total;
     /// Records that went to the dead letters of a group.
     consumers_buried_total;
+    /// Listings that wait for their next turn.
+    listings;
+    /// Rooms and topics that listings went past.
+    listing_names_total;
+    /// Turns in which listings went past any.
+    listing_turns_total;
     /// Connections whose reading was paused to hold back their publishes.
     pauses_total;
     /// Publishes refused by a limit.

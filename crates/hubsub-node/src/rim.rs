@@ -12,6 +12,7 @@ use crate::inbox::Mailer;
 use crate::led::Led;
 use crate::link::{Board, Links};
 use crate::listener::Door;
+use crate::listings::Listings;
 use crate::log::LogEnd;
 use crate::metrics::ShardMetrics;
 use crate::mqtt::{LongMessages, Readings, Sessions, StoreEnd};
@@ -145,6 +146,8 @@ pub struct Rim {
     pub expects_more: bool,
     /// Questions whose answers are still coming.
     pub gatherings: Gatherings,
+    /// Listings that it works off.
+    pub listings: Listings,
     /// MQTT's client ids that belong to this shard.
     pub claims: Claims,
     /// The number of the last claim for one of them.
@@ -255,6 +258,7 @@ impl Rim {
             classes_seen: 0,
             expects_more: false,
             gatherings: Gatherings::default(),
+            listings: Listings::default(),
             claims: Claims::default(),
             claimed: 0,
             sessions: Sessions::default(),

@@ -123,6 +123,7 @@ impl Shard {
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
             self.core.take_own();
+            self.core.list_on();
             self.send_travellers();
             self.core.settle_credit();
             self.clock.split(false);

@@ -371,12 +371,14 @@ impl Topics {
         was
     }
 
-    /// Every topic with subscribers on this shard.
-    pub fn subscribed(&self) -> impl Iterator<Item = &Topic> {
-        self.slots.iter().flatten().filter(|t| !t.subs.is_empty())
+    /// Topics with subscribers on this shard, among so many places of the table from one on; how many of these there were.
+    pub fn subscribed_from(&self, place: usize, places_max: usize) -> (usize, impl Iterator<Item = &Topic>) {
+        let places = self.slots.get(place..).unwrap_or_default();
+        let places = &places[..places_max.min(places.len())];
+        (places.len(), places.iter().flatten().filter(|topic| !topic.subs.is_empty()))
     }
 
-    /// Likewise, with their handles.
+    /// Every topic with subscribers on this shard, and its handle.
     pub fn subscriptions(&self) -> impl Iterator<Item = (TopicId, &Topic)> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
         topics.filter(|(_, topic)| !topic.subs.is_empty())

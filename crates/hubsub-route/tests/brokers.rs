@@ -220,7 +220,7 @@ proptest! {
         for broker in &net.brokers {
             prop_assert_eq!(broker.rooms.len(), 0);
             prop_assert_eq!(broker.patterns.len(), 0);
-            prop_assert_eq!(broker.topics.subscribed().count(), 0);
+            prop_assert_eq!(broker.topics.subscriptions().count(), 0);
             prop_assert!(broker.cursors.is_empty());
         }
     }

@@ -169,6 +169,8 @@ limits! {
     transaction_bytes_max = 64 * MIB;
     /// Records of one HISTORY reply.
     history_reply_records_max = 10_000;
+    /// Rooms and topics that a turn of a shard goes past for listings, all together.
+    listing_turn_names_max = 256;
     /// Payload bytes of one HISTORY reply; more are fetched with AFTER.
     history_reply_bytes_max = 8 * MIB;
     /// Memory of all history rings of one shard.

@@ -328,6 +328,12 @@ LIMITS: tuple[Limit, ...] = (
     Limit("transaction_bytes_max", 64 * MIB, "Bytes that the commands of one MULTI may hold.", 1_024),
     Limit("history_reply_records_max", 10_000, "Records of one HISTORY reply.", 1),
     Limit(
+        "listing_turn_names_max",
+        256,
+        "Rooms and topics that a turn of a shard goes past for listings, all together.",
+        1,
+    ),
+    Limit(
         "history_reply_bytes_max",
         8 * MIB,
         "Payload bytes of one HISTORY reply; more are fetched with AFTER.",

@@ -1,9 +1,14 @@
 //! What rooms tell of themselves, one by one and page by page.
+//!
+//! Who wants a page gets it by and by: a pattern may pass a million rooms and match none, and the shard has others to
+//! serve. Each turn goes past a bounded number of rooms, in the order of their names, from where the last one came to.
+//! A room that comes or goes meanwhile is in the page or not, as it was when the walk passed its name.
 
-use super::{RoomHandle, Rooms, seconds};
+use super::{RoomHandle, Rooms, name_at, seconds};
 use crate::Now;
 use crate::counts::Counts;
 use hubsub_types::class::ClassIndex;
+use hubsub_types::names::Glob;
 use hubsub_types::{Position, Seq, ShardId};
 use std::sync::Arc;
 
@@ -34,6 +39,35 @@ pub struct RoomInfo {
     pub idle_s: u32,
 }
 
+/// A page of rooms that is being filled: see the module.
+pub struct Page {
+    /// It goes on here, or behind it.
+    from: Vec<u8>,
+    is_behind: bool,
+    glob: Option<Glob>,
+    limit: usize,
+    /// Those so far, in the order of their names.
+    pub found: Vec<RoomInfo>,
+    /// Whether that is all.
+    pub is_whole: bool,
+}
+
+impl Page {
+    /// Rooms behind a name that match a pattern, so many at most.
+    #[must_use]
+    pub fn new(glob: Option<&[u8]>, after: Option<&[u8]>, limit: usize) -> Page {
+        let glob = glob.map(Glob::new);
+        let prefix = glob.as_ref().map_or(&[][..], Glob::literal_prefix);
+        let after = after.filter(|&after| after >= prefix);
+        let (from, is_behind) = (after.unwrap_or(prefix).to_vec(), after.is_some());
+        Page { from, is_behind, glob, limit, found: Vec::new(), is_whole: false }
+    }
+
+    fn prefix(&self) -> &[u8] {
+        self.glob.as_ref().map_or(&[], Glob::literal_prefix)
+    }
+}
+
 impl Rooms {
     /// What a room tells of itself.
     #[must_use]
@@ -55,30 +89,31 @@ impl Rooms {
         })
     }
 
-    /// Up to `limit` rooms in order of name, behind `after`, that `matches` wants.
-    #[must_use]
-    pub fn page(
-        &self,
-        after: Option<&[u8]>,
-        limit: usize,
-        matches: impl Fn(&[u8]) -> bool,
-    ) -> Vec<RoomHandle> {
-        let mut rooms: Vec<(&[u8], RoomHandle)> = Vec::new();
-        for (index, (generation, room)) in (0u32..).zip(&self.slots) {
-            let Some(room) = room else { continue };
-            let handle = RoomHandle { index, generation: *generation };
-            if self.hubs.get(room.hub).is_relayed {
-                continue;
-            }
-            if after.is_none_or(|after| *room.name > *after) && matches(&room.name) && !self.is_gone(handle) {
-                rooms.push((&room.name, handle));
+    /// Goes on with a page, past so many rooms at most; past how many it went.
+    pub fn fill(&self, page: &mut Page, rooms_max: usize, shard: ShardId, now: Now) -> usize {
+        let (slots, mut passed, mut last) = (&self.slots, 0, None);
+        let name_of = |index: u32| name_at(slots, index);
+        let mut places = self.ordered.from(&page.from, page.is_behind, name_of);
+        page.is_whole = page.limit == 0;
+        while !page.is_whole && passed < rooms_max {
+            let Some(index) = places.next().filter(|&index| name_of(index).starts_with(page.prefix())) else {
+                page.is_whole = true;
+                break;
+            };
+            passed += 1;
+            last = Some(index);
+            let (generation, room) = (slots[index as usize].0, self.at(index));
+            let handle = RoomHandle { index, generation };
+            let is_wanted = page.glob.as_ref().is_none_or(|glob| glob.matches(&room.name));
+            if is_wanted && !self.hubs.get(room.hub).is_relayed && !self.is_gone(handle) {
+                page.found.extend(self.info(handle, shard, now));
+                page.is_whole = page.found.len() >= page.limit;
             }
         }
-        if rooms.len() > limit && limit > 0 {
-            rooms.select_nth_unstable_by(limit - 1, |a, b| a.0.cmp(b.0));
+        drop(places);
+        if let Some(last) = last {
+            (page.from, page.is_behind) = (name_of(last).to_vec(), true);
         }
-        rooms.truncate(limit);
-        rooms.sort_unstable_by(|a, b| a.0.cmp(b.0));
-        rooms.into_iter().map(|(_, handle)| handle).collect()
+        passed
     }
 }

@@ -8,10 +8,11 @@ mod hub;
 mod interest;
 mod listing;
 mod logged;
+mod ordered;
 mod past;
 mod relayed;
 
-pub use listing::RoomInfo;
+pub use listing::{Page, RoomInfo};
 pub use relayed::TopicKey;
 
 pub use past::{HistoryPart, HistoryQuery};
@@ -27,6 +28,7 @@ use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
+use ordered::Ordered;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -132,6 +134,9 @@ impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
     }
 }
 
+/// A place for a room, and how many rooms it has had.
+type Slot = (u32, Option<Room>);
+
 /// What a log knows of a room: its last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recalled {
@@ -146,9 +151,11 @@ pub struct Rooms {
     pub(crate) classes: Arc<ClassTable>,
     shards: u16,
     hasher: RandomState,
-    slots: Vec<(u32, Option<Room>)>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     names: HashTable<u32>,
+    /// The same rooms in the order of their names.
+    ordered: Ordered,
     /// By place the change of the table of rooms that put a room here, where there is one.
     revisions: HashMap<u32, u64, RandomState>,
     /// The node's incarnation << 32 and up: the next epoch.
@@ -200,6 +207,7 @@ impl Rooms {
             slots: Vec::new(),
             free: Vec::new(),
             names: HashTable::new(),
+            ordered: Ordered::default(),
             revisions: HashMap::default(),
             epochs,
             retained,
@@ -382,10 +390,8 @@ impl Rooms {
             None => self.slots.push((0, Some(room))),
         }
         let (hasher, slots) = (&self.hasher, &self.slots);
-        self.names.insert_unique(hasher.hash_one(name), index, |&i| {
-            let room = slots[i as usize].1.as_ref().expect("names lists live rooms only");
-            hasher.hash_one(&*room.name)
-        });
+        self.names.insert_unique(hasher.hash_one(name), index, |&i| hasher.hash_one(name_at(slots, i)));
+        self.ordered.insert(index, name, |i| name_at(slots, i));
         if revision > 0 {
             self.revisions.insert(index, revision);
         }
@@ -467,6 +473,8 @@ impl Rooms {
     }
 
     fn forget(&mut self, handle: RoomHandle) {
+        let slots = &self.slots;
+        self.ordered.remove(name_at(slots, handle.index), |i| name_at(slots, i));
         let (generation, room) = &mut self.slots[handle.index as usize];
         let room = room.take().expect("the caller holds a live handle");
         *generation = generation.wrapping_add(1);
@@ -487,6 +495,10 @@ impl Rooms {
     fn at(&self, index: u32) -> &Room {
         self.slots[index as usize].1.as_ref().expect("names and live handles lead to live rooms")
     }
+}
+
+fn name_at(slots: &[Slot], index: u32) -> &[u8] {
+    &slots[index as usize].1.as_ref().expect("names and their order list live rooms only").name
 }
 
 fn seconds(now: Now) -> u32 {

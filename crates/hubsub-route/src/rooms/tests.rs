@@ -147,11 +147,76 @@ fn pages_are_in_order_of_name() {
     for name in ["d", "a", "c", "b", "e"] {
         rooms.open(name.as_bytes(), Now::default(), |_| None).unwrap();
     }
-    let names = |handles: Vec<RoomHandle>| -> Vec<Vec<u8>> {
-        handles.iter().map(|&h| rooms.get(h).unwrap().name.to_vec()).collect()
-    };
-    assert_eq!(names(rooms.page(None, 2, |_| true)), [b"a", b"b"]);
-    assert_eq!(names(rooms.page(Some(b"b"), 2, |_| true)), [b"c", b"d"]);
-    assert_eq!(names(rooms.page(Some(b"d"), 9, |n| n != b"a")), [b"e"]);
-    assert!(rooms.page(None, 0, |_| true).is_empty());
+    let page = |glob: Option<&[u8]>, after: Option<&[u8]>, limit| listed(&rooms, glob, after, limit, 1).0;
+    assert_eq!(page(None, None, 2), ["a", "b"]);
+    assert_eq!(page(None, Some(b"b"), 2), ["c", "d"]);
+    assert_eq!(page(Some(b"[^a]"), Some(b"d"), 9), ["e"]);
+    assert!(page(None, None, 0).is_empty());
+    assert!(page(None, Some(b"e"), 9).is_empty());
+}
+
+#[test]
+fn a_page_passes_no_room_that_is_before_it_or_behind_its_prefix() {
+    let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
+    for n in 0..2_000 {
+        let (name, other) = (format!("room:{n:04}"), format!("s:{n:04}"));
+        rooms.open(name.as_bytes(), Now::default(), |_| None).unwrap();
+        rooms.open(other.as_bytes(), Now::default(), |_| None).unwrap();
+    }
+    assert_eq!(listed(&rooms, None, None, 1, 8), (vec!["room:0000".to_owned()], vec![1]));
+    assert_eq!(listed(&rooms, None, Some(b"room:1998"), 2, 8).1, [2]);
+    assert_eq!(listed(&rooms, Some(b"s:*"), None, 1, 8).1, [1]);
+    assert_eq!(listed(&rooms, Some(b"room:199*"), None, 100, 8).1, [8, 2]);
+    assert_eq!(listed(&rooms, Some(b"room:*"), Some(b"s:0001"), 100, 8).1, [0]);
+    assert_eq!(listed(&rooms, Some(b"room:*"), Some(b"a"), 1, 8).1, [1]);
+}
+
+#[test]
+fn a_pattern_that_matches_little_passes_so_many_rooms_a_turn_and_no_more() {
+    let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
+    for n in 0..1_000 {
+        rooms.open(format!("room:{n:04}").as_bytes(), Now::default(), |_| None).unwrap();
+    }
+    for budget in [1, 7, 999, 1_000, 1_001] {
+        let (found, passed) = listed(&rooms, Some(b"*:0999"), None, 9, budget);
+        assert_eq!(found, ["room:0999"]);
+        assert_eq!(passed.iter().sum::<usize>(), 1_000);
+        assert!(passed.iter().all(|&passed| passed <= budget), "{passed:?}");
+    }
+}
+
+#[test]
+fn rooms_may_come_and_go_while_a_page_is_filled() {
+    let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
+    let make = |rooms: &mut Rooms, name: &[u8]| rooms.open(name, Now::default(), |_| None).unwrap();
+    for name in [b"b", b"c", b"d", b"e"] {
+        make(&mut rooms, name);
+    }
+    let mut page = Page::new(None, None, 9);
+    rooms.fill(&mut page, 2, ShardId(0), Now::default());
+    assert!(!page.is_whole);
+    rooms.delete(b"c").unwrap();
+    rooms.delete(b"d").unwrap();
+    make(&mut rooms, b"a");
+    make(&mut rooms, b"da");
+    rooms.fill(&mut page, 9, ShardId(0), Now::default());
+    assert!(page.is_whole);
+    let names: Vec<&[u8]> = page.found.iter().map(|room| &*room.name).collect();
+    assert_eq!(names, [&b"b"[..], b"c", b"da", b"e"]);
+}
+
+/// A page, and past how many rooms each turn went.
+fn listed(
+    rooms: &Rooms,
+    glob: Option<&[u8]>,
+    after: Option<&[u8]>,
+    limit: usize,
+    rooms_max: usize,
+) -> (Vec<String>, Vec<usize>) {
+    let (mut page, mut passed) = (Page::new(glob, after, limit), Vec::new());
+    while !page.is_whole {
+        passed.push(rooms.fill(&mut page, rooms_max, ShardId(0), Now::default()));
+    }
+    let names = page.found.iter().map(|room| String::from_utf8_lossy(&room.name).into_owned());
+    (names.collect(), passed)
 }

@@ -1,0 +1,279 @@
+//! Listings that a shard works off beside what else it does: pages of its rooms (`GET /v1/rooms`, and all that reads it:
+//! the console, `hubsub rooms`, the node itself), and the topics with subscribers (`PUBSUB CHANNELS`).
+//!
+//! A shard has one thread, so what it looks at for a listing keeps publishers waiting. A turn therefore goes past
+//! `listing_turn_names_max` rooms and topics for all listings together, and goes on in the next one where it came to. Rooms are
+//! passed in the order of their names, so a page begins at its cursor, or at what its pattern begins with
+//! ([`hubsub_route::rooms::Page`]); topics in the order of their places. A short listing is answered in the turn in which
+//! it is asked for. Of those that wait [`AT_ONCE`] take turns, so that a long one keeps a short one from nothing, and what
+//! they have found is bounded.
+//!
+//! Invariant: no turn passes more than the limit.
+
+use crate::access::Action;
+use crate::core::Core;
+use crate::log::Wanted;
+use crate::mail::{Listed, Mail, Part};
+use hubsub_route::rooms::Page;
+use hubsub_route::{Ask, Namespace};
+use hubsub_types::names::Glob;
+use hubsub_types::{HubId, PrincipalId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Listings that take turns; others wait for one of them to end.
+const AT_ONCE: usize = 8;
+
+/// See the module.
+#[derive(Default)]
+pub struct Listings {
+    waiting: VecDeque<(Listing, Ask)>,
+    /// Rooms and topics that this turn has passed.
+    passed: usize,
+}
+
+/// What a listing has come to.
+pub enum Listing {
+    /// Rooms, and what their hubs' logs are asked for behind it.
+    Rooms(Wanted, Page),
+    /// Topics with subscribers.
+    Topics {
+        /// Of this namespace.
+        namespace: Namespace,
+        /// That match this.
+        glob: Option<Glob>,
+        /// The place of the next one.
+        place: usize,
+        /// Those so far.
+        found: Vec<Arc<[u8]>>,
+    },
+}
+
+impl Listing {
+    /// Of rooms.
+    #[must_use]
+    pub fn rooms(wanted: Wanted) -> Listing {
+        let page = Page::new(wanted.glob.as_deref(), wanted.after.as_deref(), wanted.limit);
+        Listing::Rooms(wanted, page)
+    }
+
+    /// Of topics.
+    #[must_use]
+    pub fn topics(namespace: Namespace, glob: Option<&[u8]>) -> Listing {
+        Listing::Topics { namespace, glob: glob.map(Glob::new), place: 0, found: Vec::new() }
+    }
+}
+
+impl Listings {
+    /// Those that are not answered yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether all are answered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Core {
+    /// Begins a listing; the answer, if this turn has it. Else it is sent when it is there.
+    pub fn list(&mut self, mut listing: Listing, ask: Ask) -> Option<Part> {
+        if self.rim.listings.is_empty() && self.passes(&mut listing) {
+            return self.listed(listing, ask);
+        }
+        self.rim.listings.waiting.push_back((listing, ask));
+        None
+    }
+
+    /// Goes on with listings that wait, as far as this turn may.
+    pub fn list_on(&mut self) {
+        while self.listing_places() > 0
+            && let Some((mut listing, ask)) = self.rim.listings.waiting.pop_front()
+        {
+            if !self.passes(&mut listing) {
+                let waiting = &mut self.rim.listings.waiting;
+                waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
+            } else if let Some(part) = self.listed(listing, ask) {
+                self.rim.answer(ask, part);
+            }
+        }
+        let passed = std::mem::take(&mut self.rim.listings.passed);
+        if passed > 0 {
+            self.rim.metrics.listing_names_total.add(passed as u64);
+            self.rim.metrics.listing_turns_total.add(1);
+        }
+    }
+
+    /// What the turn may still pass.
+    fn listing_places(&self) -> usize {
+        (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.listings.passed)
+    }
+
+    /// Goes on with one; whether that was all.
+    fn passes(&mut self, listing: &mut Listing) -> bool {
+        let places = self.listing_places();
+        let (passed, is_whole) = match listing {
+            Listing::Rooms(_, page) => {
+                (self.broker.rooms.fill(page, places, self.rim.shard, self.rim.now), page.is_whole)
+            }
+            Listing::Topics { namespace, glob, place, found } => {
+                let (passed, topics) = self.broker.topics.subscribed_from(*place, places);
+                let topics = topics.filter(|topic| topic.namespace == *namespace);
+                // Nobody is to know of those that only the node subscribes to.
+                let principal = PrincipalId::default();
+                let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
+                let topics = topics.filter(|topic| may_see(&topic.name));
+                let topics = topics.filter(|t| glob.as_ref().is_none_or(|glob| glob.matches(&t.name)));
+                found.extend(topics.map(|topic| Arc::clone(&topic.name)));
+                *place += passed;
+                (passed, passed < places)
+            }
+        };
+        self.rim.listings.passed += passed;
+        is_whole
+    }
+
+    /// What this shard answers; none when the log's part of it is still to come.
+    fn listed(&self, listing: Listing, ask: Ask) -> Option<Part> {
+        let (wanted, here) = match listing {
+            Listing::Topics { found, .. } => return Some(Part::Topics(found)),
+            Listing::Rooms(wanted, page) => (wanted, page.found),
+        };
+        let hubs: Vec<(HubId, u64)> = self.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
+        match &self.rim.log {
+            Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
+            _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
+        }
+    }
+}
+
+impl crate::rim::Rim {
+    /// Sends a shard's part of an answer to who asked.
+    fn answer(&mut self, ask: Ask, part: Part) {
+        let Ask { shard, number: gathering } = ask;
+        if shard == self.shard {
+            self.gather(gathering, part);
+        } else {
+            self.mailer.post(shard, Mail::Part { gathering, part });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Event;
+    use crate::gather::{Then, To};
+    use crate::lone::Lone;
+    use crate::mail::Question;
+    use hubsub_types::Limits;
+
+    const TURN: usize = 8;
+
+    fn lone(rooms: usize) -> Lone {
+        let limits = Limits { listing_turn_names_max: TURN as u64, ..Limits::default() };
+        let mut lone = Lone::new(limits);
+        let now = lone.core.rim.now;
+        for n in 0..rooms {
+            lone.core.broker.rooms.open(format!("room:{n:03}").as_bytes(), now, |_| None).unwrap();
+        }
+        lone
+    }
+
+    fn ask(lone: &mut Lone, ticket: u64, glob: Option<&str>, after: Option<&str>, limit: usize) {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let question = Question::Rooms(glob.map(bytes), after.map(bytes), limit);
+        lone.core.ask(To::All, question, Then::Control(ticket));
+    }
+
+    /// Ends a turn; the tickets that are answered, each with how many names it got.
+    fn end_turn(lone: &mut Lone) -> Vec<(u64, usize)> {
+        let before = lone.core.rim.metrics.listing_names_total.get();
+        lone.core.list_on();
+        let passed = lone.core.rim.metrics.listing_names_total.get() - before;
+        assert!(passed <= TURN as u64, "a turn passed {passed}");
+        let count = |part: &Part| match part {
+            Part::Rooms(Ok(rooms)) => rooms.len(),
+            part => panic!("a page is rooms: {part:?}"),
+        };
+        let answered = lone.core.rim.control.drain(64).into_iter().filter_map(|event| match event {
+            Event::Parts(ticket, parts) => Some((ticket, parts.iter().map(count).sum())),
+            _ => None,
+        });
+        answered.collect()
+    }
+
+    #[test]
+    fn a_page_is_answered_in_the_turn_in_which_it_is_asked_for_if_it_passes_few() {
+        let mut lone = lone(1_000);
+        ask(&mut lone, 1, None, None, 1);
+        ask(&mut lone, 2, Some("room:5*"), Some("room:512"), 3);
+        ask(&mut lone, 3, Some("room:999"), None, 1);
+        assert_eq!(end_turn(&mut lone), [(1, 1), (2, 3), (3, 1)]);
+        assert!(!lone.core.has_more());
+        assert_eq!(lone.core.rim.metrics.listing_names_total.get(), 5);
+    }
+
+    #[test]
+    fn a_page_of_as_many_rooms_as_a_turn_passes_is_answered_in_it_and_one_more_is_not() {
+        for (limit, turns) in [(TURN - 1, 1), (TURN, 1), (TURN + 1, 2)] {
+            let mut lone = lone(100);
+            ask(&mut lone, 1, None, None, limit);
+            let answers: Vec<_> = (0..turns).map(|_| end_turn(&mut lone)).collect();
+            assert!(answers[..turns - 1].iter().all(Vec::is_empty));
+            assert_eq!(answers[turns - 1], [(1, limit)]);
+        }
+    }
+
+    #[test]
+    fn many_listings_that_match_little_pass_no_more_a_turn_than_one_and_keep_no_short_one_waiting() {
+        let mut lone = lone(100);
+        (1..=20).for_each(|ticket| ask(&mut lone, ticket, Some("*:099"), None, 1));
+        assert!(lone.core.has_more(), "the shard does not sleep");
+        let mut answers = Vec::new();
+        for _ in 0..10 {
+            answers.extend(end_turn(&mut lone));
+        }
+        ask(&mut lone, 99, None, None, 1);
+        let mut turns = 10;
+        while lone.core.has_more() {
+            answers.extend(end_turn(&mut lone));
+            turns += 1;
+        }
+        assert!(answers.iter().all(|&(_, rooms)| rooms == 1));
+        let mut tickets: Vec<u64> = answers.iter().map(|&(ticket, _)| ticket).collect();
+        tickets.sort_unstable();
+        assert_eq!(tickets, (1..=20).chain([99]).collect::<Vec<_>>());
+        assert!(turns >= 20 * 100 / TURN);
+        assert_eq!(lone.core.rim.metrics.listing_turns_total.get(), turns as u64);
+    }
+
+    #[test]
+    fn topics_with_subscribers_are_listed_by_and_by_each_once() {
+        let mut lone = lone(0);
+        for n in 0..50 {
+            let topics = &mut lone.core.broker.topics;
+            let id = topics.intern(Namespace::Global, format!("topic:{n}").as_bytes());
+            topics.get_mut(id).subs.insert(0);
+        }
+        let question = Question::Topics(Namespace::Global, Some(b"topic:*".to_vec()));
+        lone.core.ask(To::All, question, Then::Control(1));
+        let mut turns = 0;
+        let mut topics = loop {
+            turns += 1;
+            lone.core.list_on();
+            if let Some(Event::Parts(_, mut parts)) = lone.core.rim.control.drain(64).pop()
+                && let Some(Part::Topics(topics)) = parts.pop()
+            {
+                break topics;
+            }
+        };
+        topics.sort_unstable();
+        topics.dedup();
+        assert_eq!(topics.len(), 50);
+        assert!(turns >= 50 / TURN, "{turns}");
+    }
+}
