@@ -581,7 +581,7 @@ class Coordinator:
 
     def status(self, ticket: int) -> None:
         """Answer: `node`, `cluster` (hexadecimal), `term`, `leader` or None, `members` (number to name, address and
-        whether it votes), `applied`, `log_bytes`, `store_bytes`, `failed` or None."""
+        whether it votes), `applied`, `log_bytes`, `store_bytes`, `store_bytes_max`, `failed` or None."""
 
     def stop(self) -> None:
         """Waits for its thread. What was asked and not answered is of unknown outcome. Releases the interpreter."""

@@ -96,6 +96,9 @@ def test_a_question_about_a_room_is_answered_anywhere_and_makes_none(three: Clus
             assert client.ask("HUBSUB", "HISTORY", "busy:none") == []
             counts = client.ask("PUBSUB", "NUMSUB", "busy:none", "busy:nobody")
             assert counts == [b"busy:none", 0, b"busy:nobody", 0]
+            # Where a client goes that wants the first one: to any node, so it stays.
+            address = three.addresses[name]["redis"].encode()
+            assert client.ask("HUBSUB", "LOCATE", "busy:none") == [[name.encode(), address]]
     assert three.status("a")["rooms_with_record"] == made
     for first, other in permutations(NAMES, 2):
         said, counted = f"busy:said-{first}-{other}", f"busy:counted-{first}-{other}"

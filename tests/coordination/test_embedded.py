@@ -87,6 +87,7 @@ async def test_one_node_is_a_cluster_and_finds_it_again(member: Member) -> None:
     entry = await again.get("hubs/1")
     assert entry is not None and (entry.value, entry.revision) == (b"kept", made["hubs/1"])
     assert (await again.status())["cluster"] == before["cluster"]
+    assert before["store_bytes_max"] == again.store_bytes_max, "of which rooms may have nine tenths"
 
 
 async def test_a_member_whose_address_changed_is_found_again(member: Member) -> None:

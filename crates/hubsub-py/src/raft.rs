@@ -276,6 +276,7 @@ fn status_of(py: Python<'_>, status: Status) -> PyResult<Bound<'_, PyDict>> {
     fields.set_item("applied", status.applied)?;
     fields.set_item("log_bytes", status.log_bytes)?;
     fields.set_item("store_bytes", status.store_bytes)?;
+    fields.set_item("store_bytes_max", hubsub_raft::limits::STORE_BYTES_MAX)?;
     fields.set_item("failed", status.failed)?;
     Ok(fields)
 }

@@ -1,7 +1,7 @@
 """/metrics in the Prometheus text format 0.0.4.
 
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
-`limit` names, `hub` with `class` (hubs that have a log: so many a class as there
+`limit` names, `class` (of rooms that have a record), `hub` with `class` (hubs that have a log: so many a class as there
 were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
 batch is held), `peer` (nodes of the cluster) with `state` or `lane`. Rooms and clients are never labels;
 `/v1/busiest` and `/v1/clients` have them.
@@ -15,6 +15,7 @@ from typing import Any
 from hubsub.api.cluster import best_clock
 from hubsub.api.process import cpu_s, resident_bytes
 from hubsub.api.state import State
+from hubsub.control.cluster.space import BYTES_LIMIT, CLASS_LIMIT, RoomRecords
 from hubsub.node import BUILD_PROFILE
 from hubsub.version import VERSION
 
@@ -81,6 +82,8 @@ def prometheus(state: State) -> str:
         _log(page, log)
         _queries(page, state, log)
         _stages(page, state)
+    if state.cluster is not None:
+        _room_records(page, state.cluster.room_records)
     _http(page, state)
     _process(page)
     return page.text()
@@ -116,6 +119,21 @@ def _store(page: Page, store: Mapping[str, Any]) -> None:
         else:
             page.add(f"hubsub_inflight_store_{name}", value, doc=STORE_FIGURES[name])
 
+
+def _room_records(page: Page, records: RoomRecords) -> None:
+    """Rooms that have a record in the coordinator."""
+    for name, count in sorted(records.counts.items()):
+        page.add(
+            "hubsub_room_records", count, {"class": name}, "Rooms that have a record in the coordinator."
+        )
+    page.add("hubsub_room_records_bytes", records.size, doc="Bytes of these records, of all classes.")
+    page.add("hubsub_room_records_bytes_max", records.space.bytes_max, doc="Beyond it no room gets a record.")
+    doc = "New rooms that this node refused as the controller, by the limit that did."
+    for limit in ROOM_LIMITS:
+        page.add("hubsub_room_records_refused_total", records.refused[limit], {"limit": limit}, doc)
+
+
+ROOM_LIMITS = ("rooms_max", "room_creations_per_second_max", CLASS_LIMIT, BYTES_LIMIT)
 
 LINK_STATES = ("waiting", "dialing", "up", "suspected", "refused")
 LANES = ("urgent", "live", "reads")

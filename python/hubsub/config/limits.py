@@ -289,6 +289,24 @@ LIMITS: tuple[Limit, ...] = (
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",
         1,
     ),
+    Limit(
+        "placed_rooms_class_max",
+        4_000_000,
+        'Rooms of one class that have a record in the coordinator: those of classes with `placement = "least-busy"`, '
+        "and pinned ones.",
+        1,
+        "control",
+        reload=False,
+    ),
+    Limit(
+        "room_records_bytes_max",
+        900 * MIB,
+        "Bytes of the records of rooms in the coordinator, of all classes together; beyond it no room gets a new one. "
+        "At most nine tenths of the embedded coordinator's store (1 GiB): the rest is for the cluster itself.",
+        4_096,
+        "control",
+        reload=False,
+    ),
     Limit("room_creations_per_second_max", 0, "Rooms made in a second on one shard; 0 for no limit."),
     Limit(
         "pending_per_client_max",

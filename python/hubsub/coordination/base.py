@@ -67,6 +67,9 @@ class Coordinator(ABC):
     """Why this connection can do nothing any more, for good: only the embedded one, whose files or thread are this
     process's, can fail so. `has_failed` is set then."""
 
+    store_bytes_max: int | None = None
+    """Bytes of keys and values that the store takes; None: it does not say."""
+
     def __init__(self) -> None:
         self.has_failed = asyncio.Event()
         self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()

@@ -62,6 +62,8 @@ MET_TOLD_S = 1.0
 """When a start that waits for members says so."""
 REACHED_S = 3.0
 """A start that takes longer says whether this node is reached where others are told that it is."""
+STORE_BYTES_MAX = 1 << 30
+"""Of crates/hubsub-raft/src/limits.rs."""
 TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
 
 log = structlog.get_logger("hubsub.coordination")
@@ -127,6 +129,8 @@ class EmbeddedCoordinator(Coordinator):
         core: Started.
         prefix: Directory in front of all keys: several that share a cluster differ in it, as tests do.
     """
+
+    store_bytes_max = STORE_BYTES_MAX
 
     def __init__(self, core: CoordinatorCore, prefix: str = "") -> None:
         super().__init__()

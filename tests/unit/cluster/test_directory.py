@@ -18,6 +18,7 @@ from hubsub.errors import (
     RoomCreationRateError,
     TooManyRoomsError,
     TooManyWaitingError,
+    TopicLengthError,
 )
 from unit.cluster.played import Cluster, play, until
 
@@ -85,8 +86,11 @@ def test_a_removed_class_gives_no_room_a_place_and_those_that_have_one_are_found
             await until(lambda: all(n.class_records["chat"].is_removed for n in cluster.nodes.values()))
             for name in "abc":
                 assert await located(cluster, name, b"chat:x") == there
+                assert await cluster.nodes[name].look_up(b"chat:x") == there
                 with pytest.raises(ClassRemovedError, match="removed"):
                     await located(cluster, name, b"chat:new")
+                with pytest.raises(ClassRemovedError, match="removed"):
+                    await cluster.nodes[name].look_up(b"chat:new")
             assert cluster.status()["rooms_with_record"] == 1
 
     play(test)
@@ -100,10 +104,12 @@ def test_a_question_finds_a_room_that_its_node_has_not_heard_of_and_makes_none()
             asked = {name: cluster.nodes[name] for name in "abc"}
             for name, node in asked.items():
                 assert await node.find("chat", b"chat:none", 0) is None, name
+                assert await node.look_up(b"chat:none") is None, name
             assert cluster.status()["rooms_with_record"] == 0
             there = await located(cluster, "a", b"chat:x")
             # Not a moment has passed: the others have not been told.
             assert {await node.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
+            assert [await node.look_up(b"chat:x") for node in asked.values()] == [there] * 3
             # Who wants it to be there gets it, also where a question is under way.
             found, made = await asyncio.gather(
                 asked["b"].find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
@@ -204,6 +210,7 @@ def test_rooms_that_no_node_takes_are_refused_with_the_reason() -> None:
     ("limits", "error"),
     [
         ({"rooms_max": 20}, TooManyRoomsError),
+        ({"placed_rooms_class_max": 20}, TooManyRoomsError),
         ({"room_creations_per_second_max": 20}, RoomCreationRateError),
     ],
 )
@@ -215,6 +222,51 @@ def test_creation_has_a_count_and_a_rate(limits: Mapping[str, int], error: type[
             asked = (cluster.nodes["b"].locate(topic) for topic in topics(30))
             results = await asyncio.gather(*asked, return_exceptions=True)
             assert Counter(type(result) for result in results) == {Located: 20, error: 10}
+
+    play(test)
+
+
+def test_records_of_rooms_leave_the_store_its_space_and_the_controller_goes_on() -> None:
+    async def test() -> None:
+        async with Cluster(room_records_bytes_max=4_096) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            results = [
+                await asyncio.gather(cluster.nodes["b"].locate(topic), return_exceptions=True)
+                for topic in topics(400)
+            ]
+            made = sum(isinstance(result, Located) for [result] in results)
+            assert 0 < made < 400
+            assert {type(result) for [result] in results[made:]} == {TooManyRoomsError}
+            controller = cluster.controller()
+            assert controller is not None
+            records = cluster.nodes[controller].room_records
+            assert records.size <= records.space.bytes_max == 4_096
+            assert records.refused == {"room_records_bytes_max": 400 - made}
+            assert any("room_records_bytes_max" in wrong for wrong in cluster.nodes["b"].status()["wrong"])
+            # Rooms that have a place are found, and another controller replaces who leads them.
+            await cluster.kill(controller)
+            await cluster.settle()
+            name = next(name for name in "abc" if name != controller)
+            assert {(await located(cluster, name, topic)).members[0].node for topic in topics(20)} <= (
+                set("abc") - {controller}
+            )
+            with pytest.raises(TooManyRoomsError):
+                await cluster.nodes[name].locate(b"chat:new")
+
+    play(test)
+
+
+def test_a_name_that_is_too_long_for_a_record_is_refused_and_no_other_with_it() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            names = [b"chat:" + b"x" * length for length in (4_091, 4_092)]
+            asked = (cluster.nodes["b"].locate(name) for name in [*names, b"chat:other"])
+            fits, too_long, other = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(fits, Located) and isinstance(other, Located)
+            assert isinstance(too_long, TopicLengthError)
 
     play(test)
 

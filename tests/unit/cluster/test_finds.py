@@ -37,11 +37,15 @@ class Known:
             raise NoControllerError()
         return self.hubs.get(room.decode())
 
-    async def locate(self, topic: bytes, create: bool = True) -> Located | None:
-        hub = await self.place("chat", topic, 3, create)
+    async def look_up(self, topic: bytes) -> Located | None:
+        if topic == b"removed":
+            raise ClassRemovedError()
+        hub = await self.find("chat", topic, 3)
+        if hub is None:
+            return None
         members = (Member("b", {"redis": "b:1"}), Member("c", {"mqtt": "c:1"}))
         registered = {b"mute": members[-1:], b"gone": ()}.get(topic, members)
-        return Located(topic, "chat", hub or 0, 1, registered)
+        return Located(topic, "chat", hub, 1, registered)
 
 
 def asks(data: FakeData, room: bytes, makes: bool = True) -> None:
@@ -102,10 +106,11 @@ def test_a_client_is_told_the_members_that_it_can_reach_or_the_node_that_it_aske
         data = FakeData()
         finds = Finds(data, Known(x=7, mute=7, gone=7), own)
         assert data.on_locate is not None
-        for number, room in enumerate([b"x", b"mute", b"gone", b"nowhere"]):
+        for number, room in enumerate([b"x", b"mute", b"gone", b"nowhere", b"new"]):
             data.on_locate(number, room)
-        await until(lambda: len(data.located) == 4)
-        assert data.located == {0: [("b", "b:1")], 1: own and [own], 2: None, 3: None}
+        await until(lambda: len(data.located) == 5)
+        mine = own and [own]
+        assert data.located == {0: [("b", "b:1")], 1: mine, 2: None, 3: None, 4: mine}
         await finds.close()
 
     play(test)

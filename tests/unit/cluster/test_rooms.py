@@ -77,6 +77,10 @@ def test_what_was_put_last_is_found_whatever_was_split(batches: list[dict[bytes,
             assert store.buckets.find(name) == model.get(name)
     assert dict(store.buckets.page(None, 1_000)) == model
     assert len(store.buckets) == len(model)
+    assert store.buckets.bytes == sum(len(key) + len(value) for key, (value, _) in store.entries.items())
+    for key in store.entries:
+        store.buckets.give(key, None, 0)
+    assert (store.buckets.count, store.buckets.bytes) == (0, 0)
 
 
 def rooms(count: int) -> dict[bytes, Room | None]:

@@ -25,7 +25,8 @@ from hubsub.control.cluster.commits import CONTROLLER, Commit
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.records import EPHEMERAL
-from hubsub.control.cluster.rooms import Batch, Buckets, NotKnown, Room, hash_of
+from hubsub.control.cluster.rooms import NAME_BYTES_MAX, Batch, Buckets, NotKnown, Room, hash_of
+from hubsub.control.cluster.space import RoomRecords
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
@@ -35,6 +36,8 @@ from hubsub.errors import (
     MoveError,
     NoControllerError,
     PeerError,
+    TooManyRoomsError,
+    TopicLengthError,
 )
 from hubsub.names import text_of
 
@@ -54,6 +57,9 @@ TRIES: Final = 5
 
 COMMITS_MAX: Final = 8
 """Under way at a time: they write different buckets."""
+
+REFUSED_TOLD_S: Final = 10.0
+"""How often the log is told of a limit that refuses rooms."""
 
 log = structlog.get_logger("hubsub.cluster")
 
@@ -79,6 +85,7 @@ class Assigner:
         loads: By node, as they are known; what is added to them is put back.
         rooms_per_second: How many may be made, after as many at once; 0: no limit.
         rooms_max: How many there may be.
+        records: What is known of room records, and how many of a class and of how many bytes there may be.
     """
 
     def __init__(
@@ -91,11 +98,15 @@ class Assigner:
         *,
         rooms_per_second: int,
         rooms_max: int,
+        records: RoomRecords,
         timing: Timing,
         clock: Callable[[], float],
     ) -> None:
+        self._refusals_told_s: dict[str, float] = {}
+        """By limit, when the log was told of it."""
         rate = float(rooms_per_second or 1_000_000_000)
         self._allowance = Allowance(per_second=rate, burst=rate, rooms_max=rooms_max, left=rate, at_s=clock())
+        self._records = records
         self._coordinator = coordinator
         self._follow = follow
         self._controller = controller
@@ -191,6 +202,9 @@ class Assigner:
             await self._write(buckets, {question.room: None}, revision, question.room_class)
             return asks.Moved(None)
         hub = self._hub_of(question.room_class, question.room, question.to)
+        _, limit = self._records.fitting(question.room_class, [question.room])
+        if limit is not None and _found(buckets, question.room) is None:
+            raise MoveError("there is no space for the record of another room", limit)
         refused = await self._refused({question.room: hub})
         if refused:
             raise MoveError("the node does not take the room", question.to)
@@ -254,15 +268,37 @@ class Assigner:
     async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
         buckets, revision = self._begun(room_class)
         found, new = _sought(buckets, rooms)
-        count = sum(known.count for known in self._follow.rooms.values())
-        self._allowance, given, code = self._allowance.taken(len(new), count, self._clock())
-        refused = dict.fromkeys(new[given:], code or "")
+        refused = {room: TopicLengthError.code for room in new if len(room) > NAME_BYTES_MAX}
+        new = [room for room in new if room not in refused]
+        given, codes = self._allowed(room_class, new)
+        refused |= codes
         hubs = await self._placed(room_class, new[:given])
         refused |= {room: "no_place" for room in new[:given] if room not in hubs}
         made = await self._write(
             buckets, {room: Room(hub) for room, hub in hubs.items()}, revision, room_class
         )
         return asks.Assigned(found | made, refused)
+
+    def _allowed(self, room_class: str, new: list[bytes]) -> tuple[int, dict[bytes, str]]:
+        """How many of new rooms may be made, and the codes of errors for the others."""
+        fitting, limit = self._records.fitting(room_class, new)
+        count = sum(self._records.counts.values())
+        self._allowance, given, code = self._allowance.taken(fitting, count, self._clock())
+        refused = dict.fromkeys(new[given:fitting], code or "") | dict.fromkeys(
+            new[fitting:], TooManyRoomsError.code
+        )
+        of_allowance = "rooms_max" if code == TooManyRoomsError.code else "room_creations_per_second_max"
+        for reason, count in ((limit, len(new) - fitting), (of_allowance, fitting - given)):
+            if reason is not None and count > 0:
+                self._count_refused(reason, room_class, count)
+        return given, refused
+
+    def _count_refused(self, limit: str, room_class: str, rooms: int) -> None:
+        self._records.refused[limit] += rooms
+        now = self._clock()
+        if now >= self._refusals_told_s.get(limit, -REFUSED_TOLD_S) + REFUSED_TOLD_S:
+            self._refusals_told_s[limit] = now
+            log.warning("new rooms are refused", limit=limit, room_class=room_class, rooms=rooms)
 
     async def _placed(self, room_class: str, rooms: list[bytes]) -> dict[bytes, int]:
         """Hubs that their members have confirmed."""

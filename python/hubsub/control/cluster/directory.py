@@ -16,7 +16,7 @@ from typing import Final
 
 from hubsub.control.cluster import asks
 from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.plane import Named, Plane
 from hubsub.control.cluster.records import HubRecord
 from hubsub.control.cluster.rooms import NotKnown
 from hubsub.errors import (
@@ -129,11 +129,23 @@ class Directory:
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         named = self._plane.named(topic)
-        hub = await self.place(named.room_class, named.room, named.index, create)
-        if hub is None:
-            return None
-        record = self._follow.hubs[hub].record
-        return Located(named.room, named.room_class, hub, record.term, self._members(record))
+        return self._located(named, await self.place(named.room_class, named.room, named.index, create))
+
+    async def look_up(self, topic: bytes) -> Located | None:
+        """Where the room of a topic is; None: it has no place, and gets none. The controller is asked for what is not
+        known here.
+
+        Raises:
+            ClassRemovedError: it has no place, and its class gives none any more.
+            NoControllerError: nobody answered within `WAIT_S`.
+            TooManyWaitingError: `WAITING_MAX` others wait.
+        """
+        named = self._plane.named(topic)
+        hub = await self.find(named.room_class, named.room, named.index)
+        kept = self._follow.classes.get(named.room_class)
+        if hub is None and kept is not None and kept.record.is_removed:
+            raise ClassRemovedError(value=text_of(named.room))
+        return self._located(named, hub)
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
         """The hub of a room; as `locate`.
@@ -324,6 +336,12 @@ class Directory:
         else:
             wanted.answer.set_exception(answer)
             wanted.answer.exception()  # Those who asked may have gone.
+
+    def _located(self, named: Named, hub: int | None) -> Located | None:
+        if hub is None:
+            return None
+        record = self._follow.hubs[hub].record
+        return Located(named.room, named.room_class, hub, record.term, self._members(record))
 
     def _members(self, record: HubRecord) -> tuple[Member, ...]:
         nodes = self._follow.nodes

@@ -13,10 +13,20 @@ import structlog
 
 from hubsub.control.cluster.dataplane import Routes
 from hubsub.control.cluster.directory import WAITING_MAX, Located
-from hubsub.errors import ClassRemovedError, HubClosedError, HubSubError
+from hubsub.errors import (
+    ClassRemovedError,
+    HubClosedError,
+    HubSubError,
+    RoomCreationRateError,
+    TooManyRoomsError,
+    TopicLengthError,
+)
 
 FINDING_MAX: Final = WAITING_MAX
 """As many as the directory waits for."""
+
+TOLD: Final = (ClassRemovedError, TooManyRoomsError, RoomCreationRateError, TopicLengthError)
+"""What a client is told as it is; anything else may pass, and it may ask again."""
 
 log = structlog.get_logger("hubsub.cluster")
 
@@ -24,7 +34,7 @@ log = structlog.get_logger("hubsub.cluster")
 class Finder(Protocol):
     """As `ClusterNode`."""
 
-    async def locate(self, topic: bytes, create: bool = True) -> Located | None: ...
+    async def look_up(self, topic: bytes) -> Located | None: ...
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None: ...
     async def find(self, room_class: str, room: bytes, index: int) -> int | None: ...
 
@@ -85,20 +95,20 @@ class Finds:
 
     async def _locate(self, number: int, room: bytes) -> None:
         try:
-            located = await self._finder.locate(room)
+            located = await self._finder.look_up(room)
         except HubSubError as error:
             log.debug("a room cannot be located", reason=error.message)
             self._data.route_located(number, None, _told(error))
             return
-        members = () if located is None else located.members
         # Who has no listener for Redis is of no use to who asks by it. Where no member has one they stand behind edges:
-        # from this one it is as near as from any.
+        # from this one it is as near as from any. So it is to a room that has no place, and gets none by a question.
+        members = () if located is None else located.members
         shown = [(m.node, address) for m in members if (address := m.addresses.get("redis"))]
-        if members and not shown and self._own is not None:
+        if (members or located is None) and not shown and self._own is not None:
             shown = [self._own]
         self._data.route_located(number, shown or None)
 
 
 def _told(error: HubSubError) -> str:
-    """The code that a client is told: that it may ask again, unless this is so for good."""
-    return error.code if isinstance(error, ClassRemovedError) else HubClosedError.code
+    """The code that a client is told: that it may ask again, unless there is more to say."""
+    return error.code if isinstance(error, TOLD) else HubClosedError.code

@@ -29,6 +29,7 @@ from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
 from hubsub.control.cluster.reports import Reports
 from hubsub.control.cluster.sides import Sides
+from hubsub.control.cluster.space import RoomRecords, space_of
 from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
@@ -107,6 +108,7 @@ class ClusterNode:
             clock=clock,
             moves_max=moves_max,
         )
+        self.room_records = RoomRecords(self._follow, space_of(config.limits, coordinator.store_bytes_max))
         self._assigner = Assigner(
             coordinator,
             self._follow,
@@ -115,6 +117,7 @@ class ClusterNode:
             self._loads,
             rooms_per_second=config.limits["room_creations_per_second_max"],
             rooms_max=config.limits["rooms_max"],
+            records=self.room_records,
             timing=timing,
             clock=clock,
         )
@@ -252,6 +255,10 @@ class ClusterNode:
         """Where the room of a topic is; see `Directory.locate`."""
         return await self._directory.locate(topic, create)
 
+    async def look_up(self, topic: bytes) -> Located | None:
+        """Likewise, for a question that makes no room; see `Directory.look_up`."""
+        return await self._directory.look_up(topic)
+
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
         """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
         return await self._directory.place(room_class, room, index, create)
@@ -383,6 +390,7 @@ class ClusterNode:
             kind=self._config.coordinator.partition("://")[0],
             failed=self._coordinator.failed,
             waiting=self._directory.waiting,
+            room_records=self.room_records,
             now=self._clock(),
             timing=self._timing,
         )

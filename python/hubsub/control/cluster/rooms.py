@@ -135,6 +135,8 @@ class Buckets:
         """In order."""
         self.count = 0
         """Of rooms; those of half a split count twice for a moment."""
+        self.bytes = 0
+        """Of keys and values, likewise."""
 
     def give(self, key: str, value: bytes | None, revision: int) -> Mapping[bytes, int | None]:
         """Takes what the watch gave, or what a commit has written; what is older than what is known changes nothing.
@@ -154,6 +156,7 @@ class Buckets:
                 del self._buckets[start]
                 self._starts.remove(start)
                 self.count -= old.rooms
+                self.bytes -= len(key) + len(old.value)
             return dict.fromkeys(before)
         if old is not None and revision <= old.revision:
             return {}
@@ -162,6 +165,7 @@ class Buckets:
             insort(self._starts, start)
         self._buckets[start] = _Bucket(value, revision, depth, rooms, pins)
         self.count += rooms - (0 if old is None else old.rooms)
+        self.bytes += len(value) - (-len(key) if old is None else len(old.value))
         # A room that its split takes elsewhere is still pinned: the bucket behind says where.
         gone = {name: None for name in before if name not in pins and not self._is_split(start, name)}
         return gone | {name: hub for name, hub in pins.items() if before.get(name) != hub}

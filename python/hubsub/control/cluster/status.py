@@ -13,9 +13,13 @@ from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.membership import Membership
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import EPHEMERAL, NodeRecord
+from hubsub.control.cluster.space import RoomRecords
 from hubsub.control.cluster.view import OBSERVERS_MIN, Kept, Peer, Timing
 
 MOVES_SHOWN = 32
+
+CROWDED = 0.95
+"""Of what the records of rooms may take: it is said that they do."""
 
 
 def status_of(
@@ -29,6 +33,7 @@ def status_of(
     kind: str,
     failed: str | None,
     waiting: int,
+    room_records: RoomRecords,
     now: float,
     timing: Timing,
 ) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def status_of(
         "nodes": nodes,
         "hubs": hubs,
         "classes": {name: kept.record.version for name, kept in sorted(known.classes.items())},
-        "rooms_with_record": sum(buckets.count for buckets in known.rooms.values()),
+        "rooms_with_record": sum(room_records.counts.values()),
         "rooms_waiting": waiting,
         "moves": [
             {"hub": step.hub, "why": step.why, "leader": step.after.leader, "ago_s": round(now - at_s, 3)}
@@ -86,6 +91,7 @@ def status_of(
         "wrong": [
             *([f"the coordinator of this node has failed: {failed}"] if failed else []),
             *_wrong(known, membership, nodes, peers, now, timing),
+            *_crowded(room_records),
             *(f"hub {hub} cannot be opened here: {why}" for hub, why in sorted(plane.troubles.items())),
             *warnings,
         ],
@@ -142,6 +148,15 @@ def _wrong(
         yield f"the coordinator will not serve {directory or 'its root'}: {why}"
     for why in known.unread.values():
         yield why
+
+
+def _crowded(records: RoomRecords) -> Iterator[str]:
+    used, bytes_max = records.size, records.space.bytes_max
+    if used >= CROWDED * bytes_max:
+        yield (
+            f"the records of rooms take {used} bytes, of {bytes_max} at most (room_records_bytes_max): "
+            "new rooms are refused, or soon will be"
+        )
 
 
 def _adopted(known: Follow) -> Iterator[str]:
