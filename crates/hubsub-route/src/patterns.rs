@@ -6,7 +6,7 @@
 //! | part | holds | a topic costs |
 //! |---|---|---|
 //! | [`MatchCache`] | the answers for the latest topics | one look-up by hash |
-//! | [`FilterTrie`] | MQTT filters, by level | the nodes on its way |
+//! | [`FilterTrie`] | MQTT filters, by level | the nodes on its way, and its own bytes |
 //! | globs by literal prefix | Redis's patterns | a look-up for each length of prefix, and a match with each glob of these prefixes |
 //!
 //! Invariants, held against a scan of all patterns by `the_index_finds_what_a_scan_finds`:

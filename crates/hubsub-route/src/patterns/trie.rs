@@ -2,7 +2,8 @@
 //! filter, `+` as a child of its own, and at each node the filters that end there and those that go on with `#`.
 //!
 //! A look-up visits each node at most once, and of these at most one for each way to read the topic's levels as text or
-//! `+`. So its steps are bounded by the nodes, which `patterns_bytes_max` bounds.
+//! `+`; each level of the topic is read once, for all nodes that ask for it. So its steps are bounded by the nodes, which
+//! `patterns_bytes_max` bounds, and the bytes of the topic.
 
 use crate::idset::IdSet;
 use ahash::RandomState;
@@ -72,13 +73,13 @@ impl FilterTrie {
                     self.nodes[at as usize].plus = child;
                     child
                 }
-                level => self.child(at, level).unwrap_or_else(|| {
+                level => self.child(at, level, self.hasher.hash_one(level)).unwrap_or_else(|| {
                     let child = self.add(at, level);
-                    let hash = hash(&self.hasher, at, level);
+                    let hash = self.hash_of(at, level);
                     let (hasher, nodes) = (&self.hasher, &self.nodes);
                     self.by_level.insert_unique(hash, child, |&id| {
                         let node: &Node = &nodes[id as usize];
-                        self::hash(hasher, node.parent, &node.level)
+                        hasher.hash_one((node.parent, hasher.hash_one(&*node.level)))
                     });
                     child
                 }),
@@ -93,7 +94,10 @@ impl FilterTrie {
         let mut levels = filter.levels().peekable();
         while let Some(level) = levels.next_if(|level| *level != b"#") {
             let child =
-                if level == b"+" { Some(self.nodes[at as usize].plus) } else { self.child(at, level) };
+                match level {
+                    b"+" => Some(self.nodes[at as usize].plus),
+                    level => self.child(at, level, self.hasher.hash_one(level)),
+                };
             at = child.filter(|&child| child != NONE).expect("each level of an added filter has its node");
         }
         let node = &mut self.nodes[at as usize];
@@ -103,18 +107,22 @@ impl FilterTrie {
     }
 
     /// Adds the numbers of all filters that match a topic, in no order; where `wild_first` is not so, none that begins
-    /// with a wildcard. How many nodes were visited.
-    pub fn matching(&self, topic: &[u8], wild_first: bool, found: &mut Vec<u32>) -> usize {
-        // Nodes to visit, and where in the topic the level behind them begins; one past its end: there is none.
+    /// with a wildcard. How many nodes were visited, and how many bytes of the topic were read.
+    pub fn matching(&self, topic: &[u8], wild_first: bool, found: &mut Vec<u32>) -> (usize, usize) {
+        // Levels as far as they were read: where each begins and ends, and its hash.
+        let mut levels: Vec<(usize, usize, u64)> = Vec::new();
+        // Nodes to visit, and how many levels lead to each.
         let mut open: Vec<(u32, usize)> = vec![(ROOT, 0)];
-        let mut visited = 0;
-        while let Some((at, from)) = open.pop() {
+        let (mut visited, mut read) = (0, 0);
+        while let Some((at, depth)) = open.pop() {
             visited += 1;
             let node = &self.nodes[at as usize];
             let takes_wild = wild_first || at != ROOT;
             if takes_wild {
                 found.extend_from_slice(node.below.as_slice());
             }
+            // One past the topic's end there is no level.
+            let from = depth.checked_sub(1).map_or(0, |above| levels[above].1 + 1);
             let Some(rest) = topic.get(from..) else {
                 found.extend_from_slice(node.ends.as_slice());
                 continue;
@@ -122,16 +130,20 @@ impl FilterTrie {
             if node.children == 0 {
                 continue;
             }
-            let level = &rest[..rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())];
-            let behind = from + level.len() + 1;
-            if node.plus != NONE && takes_wild {
-                open.push((node.plus, behind));
+            if levels.len() == depth {
+                let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+                read += len;
+                levels.push((from, from + len, self.hasher.hash_one(&rest[..len])));
             }
-            if let Some(child) = self.child(at, level) {
-                open.push((child, behind));
+            let (from, end, hash) = levels[depth];
+            if node.plus != NONE && takes_wild {
+                open.push((node.plus, depth + 1));
+            }
+            if let Some(child) = self.child(at, &topic[from..end], hash) {
+                open.push((child, depth + 1));
             }
         }
-        visited
+        (visited, read)
     }
 
     /// Whether there is no filter.
@@ -147,12 +159,17 @@ impl FilterTrie {
         self.bytes
     }
 
-    fn child(&self, parent: u32, level: &[u8]) -> Option<u32> {
+    /// The child for a level of that hash.
+    fn child(&self, parent: u32, level: &[u8], hash: u64) -> Option<u32> {
         let is_it = |&id: &u32| {
             let node = &self.nodes[id as usize];
             node.parent == parent && *node.level == *level
         };
-        self.by_level.find(hash(&self.hasher, parent, level), is_it).copied()
+        self.by_level.find(self.hasher.hash_one((parent, hash)), is_it).copied()
+    }
+
+    fn hash_of(&self, parent: u32, level: &[u8]) -> u64 {
+        self.hasher.hash_one((parent, self.hasher.hash_one(level)))
     }
 
     fn add(&mut self, parent: u32, level: &[u8]) -> u32 {
@@ -182,7 +199,7 @@ impl FilterTrie {
             if self.nodes[parent as usize].plus == at {
                 self.nodes[parent as usize].plus = NONE;
             } else {
-                let found = self.by_level.find_entry(hash(&self.hasher, parent, &level), |&id| id == at);
+                let found = self.by_level.find_entry(self.hash_of(parent, &level), |&id| id == at);
                 found.expect("a node that is not `+` is found by its text").remove();
             }
             self.nodes[parent as usize].children -= 1;
@@ -197,10 +214,6 @@ impl Node {
     fn new(parent: u32, level: &[u8]) -> Node {
         Node { parent, level: level.into(), plus: NONE, children: 0, ends: IdSet::Empty, below: IdSet::Empty }
     }
-}
-
-fn hash(hasher: &RandomState, parent: u32, level: &[u8]) -> u64 {
-    hasher.hash_one((parent, level))
 }
 
 #[cfg(test)]
@@ -235,10 +248,30 @@ mod tests {
             trie.insert(&Filter::new(format!("devices/{id}/+/state").as_bytes()).unwrap(), id);
         }
         let mut found = Vec::new();
-        assert_eq!(trie.matching(b"devices/7/x/state", true, &mut found), 5);
+        assert_eq!(trie.matching(b"devices/7/x/state", true, &mut found).0, 5);
         assert_eq!(found, [7]);
         let long = [b"devices/".as_slice(), &b"/x".repeat(30_000)].concat();
-        assert!(trie.matching(&long, true, &mut found) < 5);
+        assert!(trie.matching(&long, true, &mut found).0 < 5);
+    }
+
+    #[test]
+    fn a_long_level_is_read_once_however_many_ways_lead_to_it() {
+        const DEPTH: u32 = 8;
+        let mut trie = FilterTrie::default();
+        for id in 0..1 << DEPTH {
+            let level = |bit| if id >> bit & 1 == 1 { "+/" } else { "a/" };
+            let filter: String = (0..DEPTH).map(level).chain(["x/y"]).collect();
+            trie.insert(&Filter::new(filter.as_bytes()).unwrap(), id);
+        }
+        let ways = (1 << (DEPTH + 1)) - 1;
+        let mut found = Vec::new();
+        let long = ["a/".repeat(DEPTH as usize), "b".repeat(60_000)].concat();
+        let read = long.len() - DEPTH as usize;
+        assert_eq!(trie.matching(long.as_bytes(), true, &mut found), (ways, read));
+        assert!(found.is_empty());
+        let short = "a/".repeat(DEPTH as usize) + "x/y";
+        trie.matching(short.as_bytes(), true, &mut found);
+        assert_eq!(found.len(), 1 << DEPTH);
     }
 
     proptest! {
