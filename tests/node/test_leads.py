@@ -43,6 +43,13 @@ def until(node: Linked, is_it: Callable[[dict[str, Any]], object]) -> dict[str, 
         assert node.process.poll() is None
 
 
+def counted(*nodes: Linked) -> None:
+    """Meets them; a majority of them is what confirms a mandate."""
+    meet(*nodes)
+    for node in nodes:
+        node.tell("census", 1, sorted(node.name for node in nodes))
+
+
 def grant(controller: Linked, *tables: tuple[Linked, list[list[int]]], mandate: int = 1) -> dict[str, Any]:
     rows = [[node.name, node.incarnation, pairs] for node, pairs in tables]
     shown: dict[str, Any] = controller.ask("tables", mandate, LONG_S, rows, 1)
@@ -53,9 +60,7 @@ def grant(controller: Linked, *tables: tuple[Linked, list[list[int]]], mandate: 
 def three(start_linked: StartLinked) -> tuple[Linked, Linked, Linked]:
     """Of three nodes a leads a hub; c is the controller."""
     nodes = a, b, c = start_linked("a"), start_linked("b"), start_linked("c")
-    meet(*nodes)
-    for node in nodes:
-        node.tell("census", 1, ["a", "b", "c"])
+    counted(*nodes)
     a.tell("routes", [[HUB, TERM, False]])
     grant(c, (a, [PAIR]), (b, []), (c, []))
     a.lead("opened")
@@ -64,9 +69,8 @@ def three(start_linked: StartLinked) -> tuple[Linked, Linked, Linked]:
 
 def test_what_a_table_has_is_led_and_the_lead_is_renewed(start_linked: StartLinked) -> None:
     a, c = start_linked("a"), start_linked("c")
-    meet(a, c)
+    counted(a, c)
     a.tell("routes", [[HUB, TERM, False]])
-    a.tell("census", 1, ["a", "c"])
     shown = grant(c, (a, [PAIR]))
     assert (shown["mandate"], shown["census"]) == (1, 1)
     assert a.lead("heeds")["mandate"] == 1
@@ -85,7 +89,7 @@ def test_no_lead_is_granted_without_a_table_and_none_of_another_incarnation(
     start_linked: StartLinked,
 ) -> None:
     a, c = start_linked("a", incarnation=2), start_linked("c")
-    meet(a, c)
+    counted(a, c)
     a.tell("routes", [[HUB, TERM, False]])
     c.ask("tables", 1, LONG_S, [["a", 1, [PAIR]]], 1)
     until(c, lambda shown: shown["peers"].get("a", {}).get("heeds_s"))
@@ -277,6 +281,7 @@ def test_a_node_alone_is_its_own_controller_and_each_of_its_shards_confirms(
     start_linked: StartLinked,
 ) -> None:
     a = start_linked("a", shards=4)
+    a.tell("census", 1, ["a"])
     hubs = list(range(1, 9))
     a.tell("routes", [[hub, 1, False] for hub in hubs])
     a.tell("tables", 1, LONG_S, [["a", 1, [[hub, 1] for hub in hubs]]], 1)

@@ -96,7 +96,7 @@ REACHED = {
     "tcp_keepalive_ms": "test_a_silent_peer_is_probed_by_keepalive",
     "tcp_user_timeout_ms": "test_unacknowledged_bytes_bound_the_life_of_a_connection",
     "drain_ms": "test_a_stop_waits_no_longer_than_the_limit_for_who_does_not_read",
-    "control_events_max": "test_the_queue_of_events_takes_its_new_limit_over",
+    "control_events_max": "lines_are_taken_after_events_and_take_no_places_of_theirs",
     "log_tail_bytes_max": "test_memory_keeps_so_many_bytes_and_the_disk_has_the_rest",
     "log_pending_bytes_max": "test_publishers_wait_while_so_much_waits_for_the_journal",
     "log_unwritten_bytes_max": "test_the_journal_waits_while_so_much_waits_for_the_segments",

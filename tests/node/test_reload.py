@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import select
 import signal
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-from clients.raw import TIMEOUT_S, Connection
 from clients.servers import Server, until
 
-from hubsub.config import resolve, split_address
 from hubsub.config.render import toml
 
 Start = Callable[..., Server]
@@ -87,31 +83,3 @@ def test_limits_that_hold_from_the_start_say_so_and_stay(start: Start) -> None:
             client.command("PUBLISH", f"t{n}", "x")
         client.read_many(1_000)
     until(lambda: 0 < server.metric("topics") <= 100, "the routes of the old limit")
-
-
-def test_the_queue_of_events_takes_its_new_limit_over() -> None:
-    """Nobody drains the queue, so what it refused is what came less what fits."""
-    core = pytest.importorskip("hubsub._core", reason="needs hubsub-core")
-    from hubsub.node import core_config
-
-    limits = {"control_events_max": 64}
-    config = resolve({"redis": "127.0.0.1:0", "shards": 1, "limits": limits}, {}, {})
-    node = core.Core(core_config(config, incarnation=1))
-    host, port = split_address(node.start()["redis"])
-
-    def dropped_after_100_more() -> int:
-        for _ in range(100):
-            client = Connection(host, port)
-            client.send(b"*x\r\n")
-            client.read_to_end()
-            client.close()
-        return int(node.metrics()["node"]["control_events_dropped_total"])
-
-    assert dropped_after_100_more() == 100 - 64
-    node.reload(config.core_limits() | {"control_events_max": 96})
-    assert dropped_after_100_more() == 200 - 96
-    node.stop(0)
-    events: list[tuple[Any, ...]] = []
-    while not any(event[0] == "stopped" for event in events):
-        assert select.select([node.wake_fd()], [], [], TIMEOUT_S)[0], "the shard's end"
-        events += node.drain(1_000)

@@ -243,7 +243,7 @@ limits! {
     lead_silence_ms = 500;
     /// Time that a stopping node gives its clients to take their output, in ms.
     drain_ms = 5_000;
-    /// Events waiting for the control plane; further ones are counted and dropped.
+    /// Events waiting for the control plane; what clients ask of it beyond them is refused.
     control_events_max = 65_536;
 }
 

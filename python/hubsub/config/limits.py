@@ -500,7 +500,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "control_events_max",
         65_536,
-        "Events waiting for the control plane; further ones are counted and dropped.",
+        "Events waiting for the control plane; what clients ask of it beyond them is refused.",
         64,
     ),
     Limit(

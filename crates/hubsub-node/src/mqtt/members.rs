@@ -10,6 +10,7 @@ use crate::presence::{self, Wish};
 use crate::rim::Rim;
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
+use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, Epoch, ErrorCode, Position, Qos, Seq};
 
 /// What a filter that asks who is in a room begins with.
@@ -27,7 +28,9 @@ pub(super) fn watch(
         return Err(ErrorCode::TopicLength);
     }
     let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
-    if !core.rim.access.allowed(principal, Action::Subscribe, room.as_bytes()) {
+    // Of the node's own rooms nobody is a member.
+    if is_reserved(room.as_bytes()) || !core.rim.access.allowed(principal, Action::Subscribe, room.as_bytes())
+    {
         return Err(ErrorCode::NotAllowed);
     }
     // Who subscribes again is told anew.

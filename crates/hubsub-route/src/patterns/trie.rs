@@ -93,11 +93,10 @@ impl FilterTrie {
         let mut at = ROOT;
         let mut levels = filter.levels().peekable();
         while let Some(level) = levels.next_if(|level| *level != b"#") {
-            let child =
-                match level {
-                    b"+" => Some(self.nodes[at as usize].plus),
-                    level => self.child(at, level, self.hasher.hash_one(level)),
-                };
+            let child = match level {
+                b"+" => Some(self.nodes[at as usize].plus),
+                level => self.child(at, level, self.hasher.hash_one(level)),
+            };
             at = child.filter(|&child| child != NONE).expect("each level of an added filter has its node");
         }
         let node = &mut self.nodes[at as usize];
