@@ -1,58 +1,87 @@
 //! The rooms of a shard in the order of their names, so that a page of them is found without looking at the others.
 //!
-//! Blocks of places, sorted, each at most [`BLOCK`] long: a tree of two levels. A place is four bytes and the name is
-//! that of its room, so a million rooms take five to eight MiB. A room that is made costs a binary search (twenty
-//! comparisons among a million) and a move of at most 2 KiB within its block.
+//! Rows in blocks, sorted, each at most [`BLOCK`] long: a tree of two levels. A row is the place of a room and four bytes
+//! of its name, those behind what all names of its block begin with: they tell most names of a block apart, so a search
+//! looks at one or two rooms and not at twenty that are all over the memory. A million rooms take 8 to 16 MiB. A room that
+//! is made or forgotten costs two binary searches and a move of at most 4 KiB.
 //!
-//! Invariant: no block is empty; names ascend within a block and from block to block; each room is in it once.
+//! Invariant: no block is empty; names ascend within a block and from block to block, all of a block from its `low` on and
+//! those before it below that; each room is in it once.
 
-/// Places of one block, at most.
+use std::cmp::Ordering;
+
+/// Rows of one block, at most.
 const BLOCK: usize = 512;
 
 /// See the module. Whoever calls says which name a place has.
 #[derive(Default)]
 pub(super) struct Ordered {
-    blocks: Vec<Vec<u32>>,
+    blocks: Vec<Block>,
+}
+
+struct Block {
+    /// No name of it is below, and none of those before it is not.
+    low: Box<[u8]>,
+    /// All its names begin so.
+    prefix: Box<[u8]>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    key: u32,
+    place: u32,
 }
 
 impl Ordered {
     /// A room that was not in it.
     pub fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
-        // Behind all others it goes to the last block.
-        let of = self.block_of(name, &name_of).min(self.blocks.len().saturating_sub(1));
-        let Some(block) = self.blocks.get_mut(of) else {
-            return self.blocks.push(vec![place]);
+        let Some(of) = self.block_of(name) else {
+            let rows = vec![Row { key: 0, place }];
+            return self.blocks.push(Block { low: [].into(), prefix: name.into(), rows });
         };
-        let at = block.partition_point(|&other| name_of(other) < name);
-        if block.len() < BLOCK {
-            return block.insert(at, place);
+        let is_last = of + 1 == self.blocks.len();
+        let block = &mut self.blocks[of];
+        if block.rows.len() < BLOCK {
+            return block.insert(place, name, name_of);
         }
-        if at == BLOCK {
+        if is_last && block.at(name, false, &name_of) == BLOCK {
             // Names that ascend fill their blocks.
-            return self.blocks.insert(of + 1, vec![place]);
+            let rows = vec![Row { key: 0, place }];
+            return self.blocks.push(Block { low: name.into(), prefix: name.into(), rows });
         }
-        let mut upper = block.split_off(BLOCK / 2);
-        match at.checked_sub(BLOCK / 2) {
-            Some(at) => upper.insert(at, place),
-            None => block.insert(at, place),
-        }
+        let upper = block.rows.split_off(BLOCK / 2);
+        let low: Box<[u8]> = name_of(upper[0].place).into();
+        let goes_up = *name >= *low;
+        let mut upper = Block { low, prefix: [].into(), rows: upper };
+        block.fit(&name_of);
+        upper.fit(&name_of);
+        (if goes_up { &mut upper } else { block }).insert(place, name, name_of);
         self.blocks.insert(of + 1, upper);
     }
 
     /// A room that is in it, whose place still has its name.
     pub fn remove<'n>(&mut self, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
-        let of = self.block_of(name, &name_of);
-        let Some(block) = self.blocks.get_mut(of) else { return };
-        let Ok(at) = block.binary_search_by(|&other| name_of(other).cmp(name)) else { return };
-        block.remove(at);
-        let left = block.len();
+        let Some(of) = self.block_of(name) else { return };
+        let block = &mut self.blocks[of];
+        let at = block.at(name, false, &name_of);
+        if block.rows.get(at).is_none_or(|row| name_of(row.place) != name) {
+            return;
+        }
+        block.rows.remove(at);
+        let left = block.rows.len();
         if left == 0 {
             self.blocks.remove(of);
-        } else if self.blocks.get(of + 1).is_some_and(|next| left + next.len() <= BLOCK / 2) {
+            if let Some(first) = self.blocks.first_mut() {
+                first.low = [].into();
+            }
+        } else if self.blocks.get(of + 1).is_some_and(|next| left + next.rows.len() <= BLOCK / 2) {
             // Few that are left of many take the memory of few.
             let next = self.blocks.remove(of + 1);
-            self.blocks[of].extend(next);
-            self.blocks[of].shrink_to(BLOCK / 2);
+            let block = &mut self.blocks[of];
+            block.rows.extend(next.rows);
+            block.rows.shrink_to(BLOCK / 2);
+            block.fit(&name_of);
         }
     }
 
@@ -63,26 +92,80 @@ impl Ordered {
         is_behind: bool,
         name_of: impl Fn(u32) -> &'n [u8],
     ) -> impl Iterator<Item = u32> {
-        let is_before = |other: &[u8]| if is_behind { other <= name } else { other < name };
-        let of =
-            self.blocks.partition_point(|block| block.last().is_some_and(|&last| is_before(name_of(last))));
-        let (first, rest) = match self.blocks.get(of..) {
-            Some([first, rest @ ..]) => (first.as_slice(), rest),
-            _ => (&[][..], &[][..]),
-        };
-        let at = first.partition_point(|&other| is_before(name_of(other)));
-        first[at..].iter().chain(rest.iter().flatten()).copied()
+        let of = self.block_of(name).unwrap_or(0);
+        let at = self.blocks.get(of).map_or(0, |block| block.at(name, is_behind, &name_of));
+        self.blocks[of..].iter().flat_map(|block| &block.rows).skip(at).map(|row| row.place)
     }
 
-    /// The block that has a name, or would have it; behind all where it is behind all names.
-    fn block_of<'n>(&self, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) -> usize {
-        self.blocks.partition_point(|block| block.last().is_some_and(|&last| name_of(last) < name))
+    /// The block that has a name, or would have it; none where there is none.
+    fn block_of(&self, name: &[u8]) -> Option<usize> {
+        self.blocks.partition_point(|block| *block.low <= *name).checked_sub(1)
     }
 
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| size_of::<Vec<u32>>() + size_of_val(block.as_slice())).sum()
+        let of = |block: &Block| {
+            size_of::<Block>()
+                + size_of::<Row>() * block.rows.capacity()
+                + block.low.len()
+                + block.prefix.len()
+        };
+        self.blocks.iter().map(of).sum()
     }
+}
+
+impl Block {
+    /// How many of its names are before one; with `is_behind`, or are it.
+    fn at<'n>(&self, name: &[u8], is_behind: bool, name_of: impl Fn(u32) -> &'n [u8]) -> usize {
+        let Some(rest) = name.strip_prefix(&*self.prefix) else {
+            return if *name < *self.prefix { 0 } else { self.rows.len() };
+        };
+        let key = key_of(rest);
+        self.rows.partition_point(|row| match row.key.cmp(&key).then_with(|| name_of(row.place).cmp(name)) {
+            Ordering::Less => true,
+            Ordering::Equal => is_behind,
+            Ordering::Greater => false,
+        })
+    }
+
+    /// A room for which there is space.
+    fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
+        let at = self.at(name, false, &name_of);
+        if !name.starts_with(&self.prefix) {
+            let shared = shared(&self.prefix, name);
+            self.prefix = self.prefix[..shared].into();
+            self.set_keys(name_of);
+        }
+        let key = key_of(&name[self.prefix.len()..]);
+        self.rows.insert(at, Row { key, place });
+    }
+
+    /// Has the longest prefix that it may have.
+    fn fit<'n>(&mut self, name_of: impl Fn(u32) -> &'n [u8]) {
+        let [first, .., last] = &self.rows[..] else { return };
+        let (first, last) = (name_of(first.place), name_of(last.place));
+        self.prefix = first[..shared(first, last)].into();
+        self.set_keys(name_of);
+    }
+
+    fn set_keys<'n>(&mut self, name_of: impl Fn(u32) -> &'n [u8]) {
+        for row in &mut self.rows {
+            row.key = key_of(&name_of(row.place)[self.prefix.len()..]);
+        }
+    }
+}
+
+/// The first four bytes, so that names ascend as these do, where these differ.
+fn key_of(rest: &[u8]) -> u32 {
+    let mut key = [0; 4];
+    let count = rest.len().min(4);
+    key[..count].copy_from_slice(&rest[..count]);
+    u32::from_be_bytes(key)
+}
+
+/// How many bytes two names begin with alike.
+fn shared(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]
@@ -98,6 +181,17 @@ mod tests {
             .collect()
     }
 
+    /// Likewise, of many kinds: that begin alike for long, are each other's beginnings, or end with zeros.
+    fn alike(count: u32) -> Vec<Vec<u8>> {
+        let of = |n: u32| match n % 4 {
+            0 => format!("room:{n:08}").into_bytes(),
+            1 => b"x".repeat(n as usize),
+            2 => n.to_be_bytes().to_vec(),
+            _ => [b"room:00", &n.to_le_bytes()[..], &[0; 3][..n as usize % 3]].concat(),
+        };
+        (0..count).map(of).collect()
+    }
+
     fn all(ordered: &Ordered, names: &[Vec<u8>]) -> Vec<u32> {
         ordered.from(b"", false, |place| &names[place as usize]).collect()
     }
@@ -109,7 +203,7 @@ mod tests {
             from in 0usize..3_000,
             is_behind: bool,
         ) {
-            let names = names(3_000);
+            let names = alike(3_000);
             let (mut ordered, mut model) = (Ordered::default(), BTreeSet::new());
             for (place, comes) in steps {
                 let name = &names[place as usize];
@@ -124,7 +218,7 @@ mod tests {
             let wanted: Vec<u32> = wanted.map(|(_, place)| *place).collect();
             let found: Vec<u32> = ordered.from(from, is_behind, |place| &names[place as usize]).collect();
             prop_assert_eq!(found, wanted);
-            prop_assert!(ordered.blocks.iter().all(|block| (1..=BLOCK).contains(&block.len())));
+            prop_assert!(ordered.blocks.iter().all(|block| (1..=BLOCK).contains(&block.rows.len())));
         }
     }
 
@@ -133,12 +227,13 @@ mod tests {
         let mut names = names(100_000);
         let mut ordered = Ordered::default();
         (0..100_000).for_each(|place| ordered.insert(place, &names[place as usize], |p| &names[p as usize]));
-        assert!(ordered.blocks.iter().all(|block| block.len() >= BLOCK / 2));
+        assert!(ordered.blocks.iter().all(|block| block.rows.len() >= BLOCK / 2));
         names.sort_unstable();
         let mut ordered = Ordered::default();
         (0..100_000).for_each(|place| ordered.insert(place, &names[place as usize], |p| &names[p as usize]));
         assert_eq!(ordered.blocks.len(), 100_000_usize.div_ceil(BLOCK));
         assert_eq!(all(&ordered, &names), (0..100_000).collect::<Vec<_>>());
+        assert!(ordered.bytes() < 1_000_000, "{} bytes", ordered.bytes());
     }
 
     #[test]
@@ -150,7 +245,7 @@ mod tests {
             ordered.remove(&names[place as usize], |p| &names[p as usize]);
         });
         assert_eq!(all(&ordered, &names).len(), 100);
-        assert!(ordered.blocks.len() <= 2 && ordered.bytes() <= 1_024, "{}", ordered.blocks.len());
+        assert!(ordered.blocks.len() <= 2 && ordered.bytes() <= 8_192, "{}", ordered.blocks.len());
         (0..100_000).filter(|place| place % 1_000 == 0).for_each(|place| {
             ordered.remove(&names[place as usize], |p| &names[p as usize]);
         });
