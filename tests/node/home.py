@@ -52,8 +52,9 @@ class Home:
         """Ends it with SIGKILL."""
         assert self._end(signal.SIGKILL) == -signal.SIGKILL, self.log
 
-    def restart(self, kills: bool = False) -> Server:
-        """Ends it, cleanly or with SIGKILL, and starts the next one."""
+    def restart(self, kills: bool = False, **options: Any) -> Server:
+        """Ends it, cleanly or with SIGKILL, and starts the next one; `options`: those that change."""
+        self._options |= options
         self.kill() if kills else self.stop()
         return self.start()
 

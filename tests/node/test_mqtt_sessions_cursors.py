@@ -14,6 +14,7 @@ from clients.servers import Server, until
 from node.conftest import Start
 from node.test_mqtt import begin, client
 from node.test_mqtt_sessions import come, leave, nothing_more
+from node.test_mqtt_sessions_restart import home_of
 
 LOGGED: dict[str, Any] = {
     "name": "logged",
@@ -246,3 +247,36 @@ def test_who_asks_for_more_than_qos_0_stands_there_from_then_on(start: Start, da
         flood(publisher, ["log/a"], range(15, 20))
         one, _ = come(server)
         nothing_more(one)
+
+
+@pytest.mark.parametrize("classes", [[LOGGED], [EVERYWHERE]])
+def test_patterns_of_others_keep_no_session_out(
+    start: Start, data: Path, classes: list[dict[str, Any]]
+) -> None:
+    server = logged(start, data, classes=classes, limits=FEW | {"patterns_max": 2})
+    one, _ = come(server)
+    one.subscribe(("log/+", 1))
+    leave(server, one)
+    with server.connect() as stranger, client(server, "publisher", V5) as publisher:
+        for pattern in ("a*", "b*")[: 2 if classes == [EVERYWHERE] else 1]:
+            assert stranger.ask("PSUBSCRIBE", pattern)[0] == b"psubscribe"  # type: ignore[index]
+        assert stranger.call("PSUBSCRIBE", "c*").kind == "-", "there is no room for others"
+        flood(publisher, ["log/a"], range(3))
+        again, is_present = come(server)
+        assert is_present
+        assert take(again, 3) == [("log/a", number) for number in range(3)]
+        assert again.subscribe(("new/+", 1)) == [0x97], "a new one has none either"
+
+
+def test_a_session_with_more_patterns_than_a_client_may_have_goes_on(tmp_path: Path) -> None:
+    with home_of(tmp_path / "data", classes=[EVERYWHERE]) as home:
+        one, _ = come(home.server)
+        assert one.subscribe(("log/+", 1), ("x/+", 1), ("y/+", 1)) == [1, 1, 1]
+        leave(home.server, one)
+        with client(home.server, "publisher", V5) as publisher:
+            flood(publisher, ["log/a"], range(3))
+        home.restart(limits={"patterns_per_client_max": 2})
+        again, is_present = come(home.server)
+        assert is_present
+        assert take(again, 3) == [("log/a", number) for number in range(3)]
+        assert again.subscribe(("new/+", 1)) == [0x97]

@@ -63,25 +63,20 @@ pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str
     }
 }
 
+/// A client has subscribed to a wildcard from the past on, which its session cannot stand in.
+pub(super) fn rewinds(core: &mut Core, key: ConnKey) {
+    let has_log = !core.broker.logged_hubs().is_empty();
+    if has_log && let Some(session) = session(core, key) {
+        let cursors = session.cursors.get_or_insert_default();
+        cursors.is_queued = true;
+        cursors.unfollow();
+    }
+}
+
 /// A client subscribes to a wildcard. True: that waits until it is known where logs end.
-pub(super) fn asks_wildcard(
-    core: &mut Core,
-    key: ConnKey,
-    number: u32,
-    filter: &str,
-    (qos, is_past): (Qos, bool),
-) -> bool {
+pub(super) fn asks_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
     let Some(session) = session(core, key) else { return false };
     let cursors = session.cursors.as_deref_mut();
-    if is_past {
-        let has_log = !core.broker.logged_hubs().is_empty();
-        if has_log && let Some(session) = self::session(core, key) {
-            let cursors = session.cursors.get_or_insert_default();
-            cursors.is_queued = true;
-            cursors.unfollow();
-        }
-        return false;
-    }
     let stands = cursors.is_some_and(|cursors| cursors.follows || cursors.is_queued);
     if stands || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
         return false;
@@ -152,6 +147,9 @@ fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCod
             Outcome::Now(Ok(()))
         };
         if let Outcome::Now(granted) = outcome {
+            if granted.is_err() {
+                core.count_refusal(false);
+            }
             core.rim.mqtt_confirmed(key, number, granted);
         }
     }
@@ -283,7 +281,7 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
     let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
-        match core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim) {
+        match core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim) {
             Outcome::Now(Err(refused)) => core.rim.cannot_go_on(key, refused),
             Outcome::Now(Ok(())) => {}
             Outcome::Later => later += 1,

@@ -64,17 +64,23 @@ pub(super) fn attach(
     } else if let Some(group) = group {
         core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
     } else if filter.contains(['+', '#'])
+        && from.is_none()
         && let Some((number, qos)) = asks
-        && standing::asks_wildcard(core, key, number, filter, (qos, from.is_some()))
+        && standing::asks_wildcard(core, key, number, filter, qos)
     {
         Outcome::Later
     } else if filter.contains(['+', '#']) {
         let pattern = filter_pattern(topic);
         match from.map(|from| since_us(from, core.rim.now.wall_us)) {
+            None if asks.is_none() => core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim),
             None => core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim),
             Some(us) => {
                 let from = HubsFrom::Since(us);
-                core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim)
+                let held = core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim);
+                if asks.is_some() && !matches!(held, Outcome::Now(Err(_))) {
+                    standing::rewinds(core, key);
+                }
+                held
             }
         }
     } else {

@@ -256,6 +256,31 @@ impl Broker {
         pattern: &[u8],
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
+        let limits = (self.limits.patterns_per_client_max, 1);
+        self.hold_pattern(ticket, conn, pattern, limits, sink)
+    }
+
+    /// Likewise, of one that the session of this connection was subscribed to before: it was within the limits then, and
+    /// what others have added meanwhile does not keep it out. For these there is twice the room.
+    pub fn resume_pattern(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        pattern: &[u8],
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
+        self.hold_pattern(ticket, conn, pattern, (u64::MAX, 2), sink)
+    }
+
+    /// `limits`: how many patterns the client may have, and how many times the node's limits there may be.
+    fn hold_pattern(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        pattern: &[u8],
+        (client_max, times): (u64, u64),
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
         if pattern_len(pattern) as u64 > self.limits.pattern_bytes_max {
             return Outcome::Now(Err(ErrorCode::PatternLength));
         }
@@ -268,11 +293,11 @@ impl Broker {
         }
         let is_limited = self.own_client != Some(conn.index);
         let own = own.map_or(0, |own| own.len()) as u64;
-        if self.is_full(conn) || (is_limited && own >= self.limits.patterns_per_client_max) {
+        if self.is_full(conn) || (is_limited && own >= client_max) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
-        let has_room = (self.patterns.len() as u64) < self.limits.patterns_max
-            && (self.patterns.bytes() as u64) < self.limits.patterns_bytes_max
+        let has_room = (self.patterns.len() as u64) < self.limits.patterns_max.saturating_mul(times)
+            && (self.patterns.bytes() as u64) < self.limits.patterns_bytes_max.saturating_mul(times)
             && self.has_search_for(pattern);
         if held.is_none() && is_limited && !has_room {
             return Outcome::Now(Err(ErrorCode::TooManyPatterns));
