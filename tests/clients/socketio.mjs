@@ -1,9 +1,9 @@
-// socket.io's Redis adapter, unmodified: two servers, a browser's client on each, joined by Redis.
-// Prints one JSON object of what it saw; test_node_clients.py judges it.
+// socket.io's Redis adapter, unmodified: two servers, a browser's client on each, joined by Redis or a cluster of it.
+// Prints one JSON object of what it saw; test_node_clients.py and cluster/test_redis_cluster.py judge it.
 import { createServer } from "node:http";
 import { createAdapter, createShardedAdapter } from "@socket.io/redis-adapter";
-import Redis from "ioredis";
-import { createClient } from "redis";
+import Redis, { Cluster } from "ioredis";
+import { createClient, createCluster } from "redis";
 import { Server } from "socket.io";
 import { io } from "socket.io-client";
 
@@ -15,6 +15,17 @@ async function connect() {
   if (library === "ioredis") {
     const client = new Redis({ host, port: Number(port) });
     closers.push(() => client.disconnect());
+    return client;
+  }
+  if (library === "ioredis-cluster") {
+    const client = new Cluster([{ host, port: Number(port) }], { shardedSubscribers: sharded === "sharded" });
+    closers.push(() => client.disconnect());
+    await new Promise((resolve) => client.once("ready", resolve));
+    return client;
+  }
+  if (library === "node-redis-cluster") {
+    const client = await createCluster({ rootNodes: [{ url: `redis://${host}:${port}` }] }).connect();
+    closers.push(() => client.destroy());
     return client;
   }
   const client = await createClient({ socket: { host, port: Number(port) } }).connect();

@@ -89,6 +89,77 @@ def test_redis_py_s_cluster_client_reaches_rooms_wherever_they_are(doors: Cluste
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
+def test_cluster_clients_add_up_what_nodes_count_of_their_own_subscribers(
+    doors: Cluster, protocol: int
+) -> None:
+    dealt(doors)
+    topics, pattern = ("chat:counted-1", "chat:counted-2"), "irc:counted-*"
+    host, port = address(doors, "a")
+    with ExitStack() as ends:
+        client = redis.RedisCluster(host=host, port=port, protocol=protocol, decode_responses=True)
+        ends.enter_context(client)
+        shard = client.pubsub()
+        ends.callback(shard.close)
+        shard.ssubscribe(*topics)
+        for name in NAMES:
+            plain = ends.enter_context(doors.connect(name))
+            for topic in topics[: 1 + (name == "a")]:
+                assert plain.ask("SUBSCRIBE", topic) == [
+                    b"subscribe",
+                    topic.encode(),
+                    1 + (topic == topics[1]),
+                ]
+            if name != "c":
+                assert plain.ask("PSUBSCRIBE", pattern)[:2] == [b"psubscribe", pattern.encode()]
+        counted = [(topics[0], 3), (topics[1], 1), ("chat:nobody", 0)]
+        by_slot = [(topic, 1) for topic in topics]
+
+        def whole(ask: Any) -> bool:
+            flat = [item for topic, count in counted for item in (topic.encode(), count)]
+            by_slot_flat = [item for topic in topics for item in (topic.encode(), 1)]
+            return (
+                ask("PUBSUB", "NUMSUB", *topics, "chat:nobody") == flat
+                and ask("PUBSUB", "SHARDNUMSUB", *topics) == by_slot_flat
+                and ask("PUBSUB", "NUMPAT") == 1
+            )
+
+        for name in NAMES:
+            plain = ends.enter_context(doors.connect(name))
+            until(lambda plain=plain: whole(plain.ask), f"{name} knows of all")
+            of_node = ends.enter_context(Connection(*address(doors, name)))
+            assert of_node.ask("PUBSUB", "NUMSUB", *topics) == [
+                topics[0].encode(),
+                1,
+                topics[1].encode(),
+                int(name == "a"),
+            ]
+            assert of_node.ask("PUBSUB", "NUMPAT") == int(name != "c")
+            # Publishers are told of the whole room, through either listener.
+            assert of_node.ask("PUBLISH", topics[0], "x") == 3
+        assert client.pubsub_numsub(*topics, "chat:nobody", target_nodes="all") == counted
+        assert client.pubsub_shardnumsub(*topics, target_nodes="all") == by_slot
+        assert client.pubsub_numpat(target_nodes="all") == 2
+        assert set(client.pubsub_channels("chat:counted-*", target_nodes="all")) == set(topics)
+        assert set(client.pubsub_shardchannels("chat:counted-*", target_nodes="all")) == set(topics)
+
+
+@pytest.mark.parametrize("adapter", ["classic", "sharded"])
+@pytest.mark.parametrize("library", ["ioredis-cluster", "node-redis-cluster"])
+def test_socket_io_s_adapter_counts_its_servers_through_a_cluster_client(
+    doors: Cluster, needs: Callable[..., None], library: str, adapter: str
+) -> None:
+    modules(needs)
+    dealt(doors)
+    host, port = address(doors, "b")
+    script = ["node", str(SCRIPTS / "socketio.mjs"), host, str(port), library, adapter]
+    done = subprocess.run(script, capture_output=True, timeout=2 * TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    seen = json.loads(done.stdout)
+    assert (seen["servers"], seen["sockets"], seen["acked"], seen["wrong"]) == (2, 2, [2], False)
+    assert (seen["serverSide"], seen["socketsInRoom"]) == (["b heard a"], [True])
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
 def test_ioredis_s_cluster_client_does_too(doors: Cluster, needs: Callable[..., None], protocol: int) -> None:
     modules(needs)
     dealt(doors)

@@ -19,6 +19,7 @@
 //!   takes at most `patterns_search_max` × (`topic_bytes_max` + 16 × `pattern_bytes_max`) steps among globs, and one for each
 //!   of the bytes that `patterns_bytes_max` bounds: only a glob that searches more than 16 makes tables, at 272 steps for
 //!   each byte of it ([`Glob::search`](hubsub_types::names::Glob::search));
+//! - `here` is the number of patterns with subscribers on shards of this node; of the others, only other nodes have some;
 //! - `bytes` is the sum of what the patterns and the nodes of the trie weigh; what a client may add ends at
 //!   `patterns_bytes_max`.
 
@@ -62,6 +63,8 @@ pub struct Patterns {
     cache: MatchCache,
     /// Steps that globs take at most to search a byte of a topic, all together.
     search: usize,
+    /// How many have subscribers on shards of this node.
+    here: usize,
     /// Memory of `slots`, and what they have in the tables, but for the nodes of the trie.
     bytes: usize,
 }
@@ -82,6 +85,7 @@ impl Patterns {
             lengths: BTreeMap::new(),
             cache: MatchCache::new(cache_topics_max),
             search: 0,
+            here: 0,
             bytes: 0,
         }
     }
@@ -97,10 +101,16 @@ impl Patterns {
         self.by_source.is_empty()
     }
 
-    /// How many distinct patterns have subscribers, on all shards.
+    /// How many distinct patterns have subscribers, in the whole cluster.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_source.len()
+    }
+
+    /// Of these, how many have subscribers on this node.
+    #[must_use]
+    pub fn here(&self) -> usize {
+        self.here
     }
 
     /// Memory of all of them.
@@ -167,9 +177,19 @@ impl Patterns {
         self.slots[id as usize].as_mut().expect("ids are handed out for held patterns only")
     }
 
+    /// Counts a subscriber of a shard more, on a node of so many shards.
+    pub fn hold(&mut self, id: u32, shard: ShardId, shards: u16) {
+        let counts = &mut self.get_mut(id).counts;
+        let is_first = counts.of_shards(shards) == 0;
+        counts.add(shard, shards);
+        self.here += usize::from(is_first);
+    }
+
     /// Counts a subscriber of a shard less, and forgets a pattern that has none left.
-    pub fn release(&mut self, id: u32, shard: ShardId) {
-        self.get_mut(id).counts.remove(shard);
+    pub fn release(&mut self, id: u32, shard: ShardId, shards: u16) {
+        let counts = &mut self.get_mut(id).counts;
+        let is_last = counts.remove(shard) && counts.of_shards(shards) == 0;
+        self.here -= usize::from(is_last);
         self.forget_unheld(id);
     }
 
@@ -267,10 +287,34 @@ mod tests {
         let begin = std::time::Instant::now();
         let sources: Vec<String> = (0..100_000).map(|i| format!("*{i}")).collect();
         let ids: Vec<u32> = sources.iter().map(|source| patterns.intern(source.as_bytes())).collect();
-        ids.into_iter().rev().for_each(|id| patterns.release(id, ShardId(0)));
+        ids.into_iter().rev().for_each(|id| patterns.release(id, ShardId(0), 1));
         assert!(patterns.is_empty());
         // A search for each among all of them takes minutes.
         assert!(begin.elapsed() < std::time::Duration::from_secs(15), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn patterns_of_other_nodes_alone_are_not_counted_as_here() {
+        let (mut patterns, shards) = (Patterns::new(4), 2);
+        let (node, counts) = (Holder(shards), |patterns: &Patterns| (patterns.len(), patterns.here()));
+        patterns.set_holder(b"a*", node, 3, shards);
+        assert_eq!(counts(&patterns), (1, 0));
+        let id = patterns.intern(b"a*");
+        for shard in [ShardId(0), ShardId(1), ShardId(1)] {
+            patterns.hold(id, shard, shards);
+            assert_eq!(counts(&patterns), (1, 1));
+        }
+        patterns.set_holder(b"a*", node, 0, shards);
+        patterns.release(id, ShardId(1), shards);
+        patterns.release(id, ShardId(0), shards);
+        assert_eq!(counts(&patterns), (1, 1));
+        patterns.set_holder(b"a*", node, 1, shards);
+        patterns.release(id, ShardId(1), shards);
+        assert_eq!(counts(&patterns), (1, 0));
+        patterns.release(id, ShardId(1), shards);
+        assert_eq!(counts(&patterns), (1, 0), "there was none left to take away");
+        patterns.set_holder(b"a*", node, 0, shards);
+        assert_eq!(counts(&patterns), (0, 0));
     }
 
     fn matched(patterns: &mut Patterns, topic: &[u8]) -> Vec<Vec<u8>> {
@@ -338,7 +382,7 @@ mod tests {
         let id = patterns.intern(b"a?");
         assert_eq!(patterns.cache.len(), 3);
         assert_eq!(matched(&mut patterns, b"ax").len(), 2);
-        patterns.release(id, ShardId(0));
+        patterns.release(id, ShardId(0), 1);
         assert_eq!(patterns.cache.len(), 3);
         patterns.intern(&filter_pattern(b"c/x/#"));
         assert_eq!(patterns.cache.len(), 2);
@@ -355,8 +399,8 @@ mod tests {
         assert!((6_000..12_000).contains(&patterns.bytes()), "{}", patterns.bytes());
         let filter = patterns.intern(&filter_pattern("+/".repeat(512).as_bytes()));
         assert!(patterns.bytes() > 50_000, "{}", patterns.bytes());
-        patterns.release(filter, ShardId(0));
-        patterns.release(glob, ShardId(0));
+        patterns.release(filter, ShardId(0), 1);
+        patterns.release(glob, ShardId(0), 1);
         assert_eq!(patterns.bytes(), 0);
     }
 
@@ -379,16 +423,16 @@ mod tests {
                 };
                 if adds {
                     let id = patterns.intern(&source);
-                    patterns.get_mut(id).counts.add(ShardId(0), 1);
+                    patterns.hold(id, ShardId(0), 1);
                     *model.entry(source).or_default() += 1;
                 } else if let Some(n) = model.get_mut(&source) {
-                    patterns.release(patterns.find(&source).unwrap(), ShardId(0));
+                    patterns.release(patterns.find(&source).unwrap(), ShardId(0), 1);
                     *n -= 1;
                     if *n == 0 {
                         model.remove(&source);
                     }
                 }
-                prop_assert_eq!(patterns.len(), model.len());
+                prop_assert_eq!((patterns.len(), patterns.here()), (model.len(), model.len()));
                 prop_assert_eq!(patterns.bytes() == 0, model.is_empty());
                 let search = model.keys().map(|source| match Matcher::of_pattern(source) {
                     Matcher::Glob(glob) => glob.search(),

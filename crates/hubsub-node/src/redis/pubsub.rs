@@ -1,6 +1,6 @@
 //! PUBLISH, SUBSCRIBE and their kin, and PUBSUB, which asks about them.
 
-use super::{Args, error, quoting};
+use super::{Args, cluster, error, quoting};
 use crate::access::Action;
 use crate::core::Core;
 use crate::gather::{Then, To};
@@ -244,8 +244,10 @@ pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
     count(core, key, args, Namespace::Shard);
 }
 
+/// Who came through the plain listener hears of the whole cluster. A cluster client asks all nodes and adds up: it hears of
+/// this node's own.
 fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
-    if core.broker.has_nodes() {
+    if core.broker.has_nodes() && !cluster::is_client(core, key) {
         return count_in_cluster(core, key, args, namespace);
     }
     let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
@@ -280,10 +282,11 @@ fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Na
     core.ask_counts(namespace, &args[2..], Then::Reply(key, slot, Box::new(write)));
 }
 
-/// `PUBSUB NUMPAT`.
+/// `PUBSUB NUMPAT`: patterns of this node or of the whole cluster, as in `count`.
 pub fn numpat(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let patterns = core.broker.patterns.len() as i64;
-    core.rim.reply(key, |out, _| resp::int(out, patterns));
+    let patterns = &core.broker.patterns;
+    let count = if cluster::is_client(core, key) { patterns.here() } else { patterns.len() };
+    core.rim.reply(key, |out, _| resp::int(out, count as i64));
 }
 
 /// `PUBSUB HELP`.

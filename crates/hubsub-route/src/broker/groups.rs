@@ -49,9 +49,8 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManyGroups));
         }
         let id = self.groups.table.intern(&source);
-        let held = self.groups.table.get_mut(id);
-        held.counts.add(self.shard, self.shards);
-        let source = Arc::clone(&held.source);
+        self.groups.table.hold(id, self.shard, self.shards);
+        let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.enter(id, conn.index);
         let is_held = self.tell_added(ticket, conn, id, &source, sink);
         self.open_consumer(&source, now, sink);
@@ -75,7 +74,7 @@ impl Broker {
 
     fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
         let source = Arc::clone(&self.groups.table.get(id).source);
-        self.groups.table.release(id, self.shard);
+        self.groups.table.release(id, self.shard, self.shards);
         self.tell_dropped(&source, sink);
     }
 

@@ -272,7 +272,7 @@ impl Broker {
                 let shards = self.shards;
                 let held = self.table_of(&source);
                 let id = held.intern(&source);
-                held.get_mut(id).counts.add(from, shards);
+                held.hold(id, from, shards);
                 self.group_told(&source, now, sink);
                 let is_held = self.shard != ShardId(0)
                     || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
@@ -281,9 +281,10 @@ impl Broker {
                 }
             }
             Msg::Pattern(from, source, false, _) => {
+                let shards = self.shards;
                 let held = self.table_of(&source);
                 if let Some(id) = held.find(&source) {
-                    held.release(id, from);
+                    held.release(id, from, shards);
                 }
                 if self.shard == ShardId(0) {
                     self.pattern_changed(&source, None, sink);

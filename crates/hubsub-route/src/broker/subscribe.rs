@@ -303,9 +303,8 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManyPatterns));
         }
         let id = self.patterns.intern(pattern);
-        let held = self.patterns.get_mut(id);
-        held.counts.add(self.shard, self.shards);
-        let source = Arc::clone(&held.source);
+        self.patterns.hold(id, self.shard, self.shards);
+        let source = Arc::clone(&self.patterns.get(id).source);
         self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
         if self.tell_added(ticket, conn, id, &source, sink) {
             self.patterns.get_mut(id).subs.insert(conn.index);
@@ -435,7 +434,7 @@ impl Broker {
         let pattern = self.patterns.get_mut(id);
         pattern.subs.remove(conn);
         let source = Arc::clone(&pattern.source);
-        self.patterns.release(id, self.shard);
+        self.patterns.release(id, self.shard, self.shards);
         self.tell_dropped(&source, sink);
     }
 
