@@ -29,6 +29,22 @@ _OK = [Frame("+", b"OK")]
 _SETINFO = "CLIENT SETINFO exists since Redis 7.2"
 _NO_TOUCH = "CLIENT NO-TOUCH exists since Redis 7.2"
 
+_REPLY_FIRST = "since Redis 7.2 a reply precedes what its command pushes to the client itself"
+
+
+def _push(kind: str, *rest: str) -> Frame:
+    return Frame(">", tuple(Frame("$", text.encode()) for text in (kind, *rest)))
+
+
+def _count(number: int) -> Frame:
+    return Frame(":", str(number).encode())
+
+
+def _heard(payload: str) -> list[Frame]:
+    """What a subscriber of `self` and of `s*` gets."""
+    return [_push("message", "self", payload), _push("pmessage", "s*", "self", payload)]
+
+
 # HubSub answers as Redis 7.4 does, the oracle may be Redis 7.0: line → what HubSub answers, and why.
 DIFFERENCES: dict[str, tuple[list[Frame], str]] = {
     "a> CLIENT SETINFO LIB-NAME redis-py": (_OK, _SETINFO),
@@ -44,6 +60,12 @@ DIFFERENCES: dict[str, tuple[list[Frame], str]] = {
     ),
     "a> CLIENT SETINFO": (_error("ERR wrong number of arguments for 'client|setinfo' command"), _SETINFO),
     "a> CLIENT NO-TOUCH ON": (_OK, _NO_TOUCH),
+    "a>3 PUBLISH self me": ([_count(2), *_heard("me")], _REPLY_FIRST),
+    "a>2 SPUBLISH self me": ([_count(1), _push("smessage", "self", "me")], _REPLY_FIRST),
+    "a>4 exec": (
+        [Frame("*", (_count(2), _count(1))), *_heard("5"), _push("smessage", "self", "6")],
+        _REPLY_FIRST,
+    ),
     "a> CLIENT NO-TOUCH maybe": (_error("ERR syntax error"), _NO_TOUCH),
 }
 

@@ -78,12 +78,13 @@ impl Sink for Rim {
         }
         let variant = variant_of(c);
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-        if !output.queue.is_empty() || output.confirms > 0 || !output.gaps.is_empty() {
-            let (has_queue, confirms) = (!output.queue.is_empty(), output.confirms > 0);
+        let stays_behind = output.confirms > 0 || output.answers_first(record.topic);
+        if !output.queue.is_empty() || stays_behind || !output.gaps.is_empty() {
+            let has_queue = !output.queue.is_empty();
             if (has_queue || output.slot_bytes > 0) && self.is_full_at(conn) {
                 return Delivery::Full;
             }
-            if has_queue || confirms {
+            if has_queue || stays_behind {
                 self.enqueue(conn, via, record);
                 return Delivery::Taken;
             }

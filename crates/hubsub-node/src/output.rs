@@ -6,6 +6,7 @@
 //! only when all before it have; records stay behind a subscription's
 //! confirmation. An idle connection has no `Output`: they are pooled.
 
+use ahash::RandomState;
 use hubsub_route::Record;
 use hubsub_types::Position;
 use hubsub_wire::phoenix::Answer;
@@ -153,6 +154,9 @@ pub struct Output {
     pub long_bytes: usize,
     /// Questions to other shards whose answers have slots.
     pub questions: u32,
+    /// Publishes that may come back to this client and are not answered: their slots, and hashes of their topics. Records
+    /// of these topics stay behind the replies.
+    pub own_publishes: VecDeque<(u32, u64)>,
     /// Slot of its latest publish that waited for the log; those before it may wait still.
     pub logged_slot: Option<u32>,
     /// Whether the shard's list of sockets that have room for the queue has it.
@@ -187,6 +191,7 @@ impl Output {
         self.pieces.shrink_to(KEPT);
         self.queue.shrink_to(KEPT);
         self.slots.shrink_to(KEPT);
+        self.own_publishes.shrink_to(KEPT);
         (self.head_sent, self.first_slot, self.soft_since_ms, self.logged_slot) = (0, 0, None, None);
         (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
@@ -277,6 +282,21 @@ impl Output {
         self.confirms += u32::from(is_confirm(&pending));
         self.slots.push_back(Slot::Waiting(pending));
         self.first_slot.wrapping_add(self.slots.len() as u32 - 1)
+    }
+
+    /// The publish of the slot that is opened next may come back to this client.
+    pub fn note_own_publish(&mut self, topic: &[u8]) {
+        self.own_publishes.push_back((self.next_slot(), topic_hash(topic)));
+    }
+
+    /// Whether a publish to this topic is still to be answered: records of it wait.
+    #[inline]
+    #[must_use]
+    pub fn answers_first(&self, topic: &[u8]) -> bool {
+        !self.own_publishes.is_empty() && {
+            let hash = topic_hash(topic);
+            self.own_publishes.iter().any(|(_, of)| *of == hash)
+        }
     }
 
     /// The number that the next slot will have.
@@ -466,6 +486,11 @@ impl Gaps {
 
 /// Numbers by topic.
 type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
+
+/// Topics of one hash are held back together, which does no harm.
+fn topic_hash(topic: &[u8]) -> u64 {
+    RandomState::with_seeds(1, 2, 3, 4).hash_one(topic)
+}
 
 /// Whether records must stay behind this reply.
 #[must_use]

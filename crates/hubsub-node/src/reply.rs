@@ -132,6 +132,17 @@ impl Rim {
         output.open_slot(if is_silent { Pending::Silence } else { pending });
     }
 
+    /// Opens the slot of `ticket` for a publish that may come back to its client: records of its topic stay behind the
+    /// reply, others do not.
+    pub fn wait_for_own(&mut self, key: ConnKey, topic: &[u8]) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.flags.any(Flags::REPLY_OFF.or(Flags::REPLY_SKIP)) {
+            let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+            output.note_own_publish(topic);
+        }
+        self.wait(key, Pending::Publish);
+    }
+
     /// Opens a slot for the answer to a question to other shards.
     pub fn open_slot(&mut self, key: ConnKey) -> u32 {
         let Asker::Client { slot, .. } = self.ticket(key).asker else { unreachable!("a client's ticket") };
@@ -282,13 +293,19 @@ impl Rim {
 #[inline]
 pub(crate) fn emit(conn: &mut Conn, arena: &mut Vec<u8>, start: usize, output_bytes: &mut usize) -> bool {
     let Some(output) = &mut conn.output else { return false };
+    let is_silent = arena.len() == start;
     if !output.queue.is_empty() {
-        *output_bytes += arena.len() - start;
-        output.enqueue_reply(&arena[start..]);
-        arena.truncate(start);
+        if !is_silent {
+            *output_bytes += arena.len() - start;
+            output.enqueue_reply(&arena[start..]);
+            arena.truncate(start);
+        }
         return false;
     }
-    output.push_range(REPLIES, start as u32, arena.len() as u32);
+    // A write of nothing would look like a socket that is closed.
+    if !is_silent {
+        output.push_range(REPLIES, start as u32, arena.len() as u32);
+    }
     let is_news = !conn.flags.any(Flags::DIRTY);
     conn.flags.set(Flags::DIRTY, true);
     is_news
@@ -308,6 +325,9 @@ impl Output {
             }
             Some(Slot::Long { .. }) => self.confirms -= 1,
             _ => {}
+        }
+        if self.own_publishes.front().is_some_and(|(slot, _)| *slot == self.first_slot) {
+            self.own_publishes.pop_front();
         }
         self.first_slot = self.first_slot.wrapping_add(1);
     }

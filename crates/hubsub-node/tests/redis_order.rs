@@ -136,6 +136,80 @@ fn a_transaction_that_publishes_to_its_own_client_gets_its_array_first() {
 }
 
 #[test]
+fn a_publisher_that_hears_itself_gets_each_reply_before_its_record() {
+    on_shards(|node| {
+        let mut client = node.connect3();
+        let topics: Vec<String> = (0..8).flat_map(|i| [format!("slow:{i}"), format!("fast:{i}")]).collect();
+        for topic in &topics {
+            client.call(&["SUBSCRIBE", topic]);
+            client.call(&["SSUBSCRIBE", topic]);
+        }
+        client.call(&["PSUBSCRIBE", "slow:*"]);
+        client.call(&["PSUBSCRIBE", "*:1"]);
+        let publishes: Vec<(&str, &str)> =
+            topics.iter().flat_map(|topic| [("PUBLISH", &**topic), ("SPUBLISH", topic)]).collect();
+        let bytes =
+            (0..).zip(&publishes).flat_map(|(i, (command, topic))| encode(&[command, topic, &i.to_string()]));
+        client.socket.write_all(&bytes.collect::<Vec<u8>>()).unwrap();
+        let (mut replies, mut received, mut owed) = (0, 0, 0);
+        while replies < publishes.len() || received < owed {
+            match client.read() {
+                Value::Many('>', items) => {
+                    let Some(Value::Bulk(number)) = items.last() else { panic!("{items:?}") };
+                    assert!(number.parse::<usize>().unwrap() < replies, "{items:?} after {replies} replies");
+                    received += 1;
+                }
+                reply => {
+                    replies += 1;
+                    owed += reply.int();
+                }
+            }
+        }
+        assert_eq!(owed, 16 + 8 + 2 + 16, "topics, patterns, shard channels");
+    });
+}
+
+#[test]
+fn a_publish_that_is_not_to_be_answered_leaves_the_connection_open() {
+    on_shards(|node| {
+        let (mut subscriber, mut client) = (node.connect3(), node.connect3());
+        for i in 0..8 {
+            for topic in [format!("slow:{i}"), format!("fast:{i}")] {
+                // One that hears itself, too.
+                if i % 2 == 0 {
+                    client.call(&["SUBSCRIBE", &topic]);
+                }
+                subscriber.call(&["SUBSCRIBE", &topic]);
+                client.send_all(&[&["CLIENT", "REPLY", "SKIP"], &["PUBLISH", &topic, "x"]]);
+                let record = Value::Many('>', vec![bulk("message"), bulk(&topic), bulk("x")]);
+                assert_eq!(subscriber.read(), record);
+                if i % 2 == 0 {
+                    assert_eq!(client.read(), record);
+                }
+                assert_eq!(client.call(&["PING"]), simple("PONG"));
+            }
+        }
+    });
+}
+
+#[test]
+fn records_of_other_topics_pass_a_publish_that_waits() {
+    for shards in [1, 2] {
+        let late = Class { commit_delay_ms: 600_000, ..class("late:*") };
+        let node = TestNode::start(shards, vec![late], Limits::default());
+        let (mut client, mut other) = (node.connect3(), node.connect());
+        for topic in ["late:1", "a", "b"] {
+            client.call(&["SUBSCRIBE", topic]);
+        }
+        client.send(&["PUBLISH", "late:1", "x"]);
+        for topic in ["a", "b", "a"] {
+            assert_eq!(other.call(&["PUBLISH", topic, "y"]), number(1));
+            assert_eq!(client.read(), Value::Many('>', vec![bulk("message"), bulk(topic), bulk("y")]));
+        }
+    }
+}
+
+#[test]
 fn silenced_publishes_that_are_late_stay_silent_and_keep_the_order() {
     on_shards(|node| {
         let mut client = node.connect();

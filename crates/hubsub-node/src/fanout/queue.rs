@@ -13,7 +13,7 @@ use hubsub_wire::resp::{self};
 
 impl Rim {
     /// Adds a record behind what already waits, for a connection whose socket
-    /// is full or whose confirmation is not written.
+    /// is full or whose confirmation or reply is not written.
     pub(super) fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
         let Some(variant) = self.conns.at(conn).map(variant_of) else { return };
         let frame = self.shared_frame(variant, via, record);
@@ -31,7 +31,7 @@ impl Rim {
             held.extend_from_slice(&frame);
             return;
         }
-        if output.confirms > 0 {
+        if output.confirms > 0 || output.answers_first(record.topic) {
             // What gave way before it is told before it, unless that stands in the queue.
             if !output.gaps.is_empty() && output.first_droppable().is_none() {
                 self.output_bytes +=

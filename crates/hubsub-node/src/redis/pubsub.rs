@@ -1,12 +1,12 @@
 //! PUBLISH, SUBSCRIBE and their kin, and PUBSUB, which asks about them.
 
-use super::{Args, cluster, error, quoting};
+use super::{Args, cluster, error, is_subscribed, quoting};
 use crate::access::Action;
 use crate::core::Core;
 use crate::gather::{Then, To};
 use crate::mail::{Part, Question};
 use crate::output::Pending;
-use hubsub_route::{Asker, Draft, Namespace, Outcome, Publisher, Start, Wish};
+use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Sink, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
@@ -27,6 +27,10 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
         return error(core, key, refused.resp());
     }
     let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let comes_back = may_come_back(core, key);
+    if comes_back {
+        core.rim.wait_for_own(key, topic);
+    }
     let publisher = Publisher::Conn(key.index);
     let draft = Draft {
         namespace,
@@ -39,15 +43,22 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
         retain: false,
     };
     match core.broker.publish(ticket, draft, now, &mut core.rim) {
-        Outcome::Now(Ok(published)) => {
-            core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))
-        }
-        Outcome::Now(Err(refused)) => {
-            core.count_refusal(true);
-            error(core, key, refused.resp());
+        Outcome::Now(outcome) => {
+            if outcome.is_err() {
+                core.count_refusal(true);
+            }
+            if comes_back {
+                return core.rim.answer(ticket.asker, Answer::Published(outcome));
+            }
+            match outcome {
+                Ok(published) => core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64)),
+                Err(refused) => error(core, key, refused.resp()),
+            }
         }
         Outcome::Later => {
-            core.rim.wait(key, Pending::Publish);
+            if !comes_back {
+                core.rim.wait(key, Pending::Publish);
+            }
             if core.broker.is_logged(namespace, topic)
                 && let Asker::Client { slot, .. } = ticket.asker
             {
@@ -55,6 +66,13 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
             }
         }
     }
+}
+
+/// Whether a client may be a receiver of what it publishes: as in Redis since 7.2, it gets the reply first. Within EXEC all
+/// records wait for the end of the array anyway, and in RESP2 who subscribes cannot publish.
+fn may_come_back(core: &Core, key: ConnKey) -> bool {
+    let is_resp3 = core.rim.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
+    is_resp3 && is_subscribed(core, key) && !core.rim.holds(key)
 }
 
 /// `SUBSCRIBE topic [topic …]`: a confirmation each.
