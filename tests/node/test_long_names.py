@@ -14,7 +14,7 @@ from command_line import hubsub
 
 from node.conftest import Start
 from node.test_mqtt import begin, client
-from node.test_mqtt_retained import DURABLE, keep
+from node.test_mqtt_retained import DURABLE, NO_LOCAL, keep, kept, served
 from node.test_mqtt_sessions import come, leave
 from node.test_mqtt_sessions_restart import home_of
 
@@ -84,3 +84,50 @@ def test_sessions_of_client_ids_of_every_length_outlive_the_process(
         assert packet.rest.endswith(b"meanwhile")
         acknowledge(again, packet)
         again.close()
+
+
+PUBLISHER_BYTES_MAX = 256
+HEARD = [{"name": "heard", "match": ["heard/#"], "history": {"messages": 100}}]
+
+
+def publisher(name: str) -> str:
+    """What a record says of a publisher, but for the hash that stands for what is longer."""
+    return name if len(name) <= PUBLISHER_BYTES_MAX else name[: PUBLISHER_BYTES_MAX - 17] + "~"
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_records_name_their_publisher_in_at_most_256_bytes(start: Start, data: Path, with_data: bool) -> None:
+    config = {"data": str(data)} if with_data else {}
+    logged = {"durability": "durable", "history": {"bytes": "64MiB"}}
+    classes = [HEARD[0] | logged] if with_data else HEARD
+    server = begin(start, 2, config=config, classes=classes)
+    lengths = (PUBLISHER_BYTES_MAX - 1, PUBLISHER_BYTES_MAX, PUBLISHER_BYTES_MAX + 1, BYTES_MAX)
+    for length in lengths:
+        with client(server, "x" * length, V5) as one:
+            one.publish("heard/t", b"m", qos=1, number=7)
+            assert one.read(PUBACK).id == 7
+        with server.connect() as redis:
+            named = redis.call("CLIENT", "SETNAME", "x" * length)
+            assert (named.kind == "+") == (length <= PUBLISHER_BYTES_MAX)
+    with server.connect() as redis:
+        said = [row[3].decode() for row in redis.ask("HUBSUB", "HISTORY", "heard/t")]
+    assert [len(name) for name in said] == [min(length, PUBLISHER_BYTES_MAX) for length in lengths]
+    for name, length in zip(said, lengths, strict=True):
+        assert name.startswith(publisher("x" * length))
+    assert len(set(said)) == len(lengths)
+
+
+@pytest.mark.parametrize("length", [PUBLISHER_BYTES_MAX - 1, PUBLISHER_BYTES_MAX, BYTES_MAX - 1])
+def test_no_local_tells_clients_apart_whose_long_ids_begin_alike(start: Start, length: int) -> None:
+    server = served(start, classes=HEARD)
+    alike = "x" * length
+    for room in ("heard/kept", "plain/kept"):
+        with client(server, alike + "a", V5) as one, client(server, alike + "b", V5) as other:
+            for each in (one, other):
+                each.subscribe((room, NO_LOCAL))
+            for each, hears, payload in ((one, other, b"of one"), (other, one, b"of the other")):
+                assert keep(each, room, payload) < 0x80
+                assert hears.read(PUBLISH).body.endswith(payload)
+            # What is kept, too: it is the other's.
+            assert kept(other, (room, NO_LOCAL)) == []
+            assert [row.payload for row in kept(one, (room, NO_LOCAL))] == [b"of the other"]

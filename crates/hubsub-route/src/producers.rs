@@ -227,6 +227,5 @@ pub fn log_bytes_of(room: usize, record: &Record) -> u64 {
     const NAME_MAX: usize = u16::MAX as usize;
     let headers = record.headers.iter().flat_map(|headers| headers.iter());
     let headers = headers.map(|(key, value)| 6 + key.len().min(NAME_MAX) + value.len()).sum();
-    let publisher = record.publisher.len().min(NAME_MAX);
-    log_bytes(room, record.topic().len(), publisher, headers, record.payload().len())
+    log_bytes(room, record.topic().len(), record.publisher.len(), headers, record.payload().len())
 }

@@ -1,6 +1,7 @@
 //! A record: what a publish becomes, and what subscribers get.
 
 use crate::producers::Producer;
+use crate::publisher::{PUBLISHER_BYTES_MAX, publisher_name};
 use hubsub_types::{HubId, OnSlow, Position, Qos};
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub struct Record {
     pub place: LogPlace,
     /// Given by the hub, in µs since 1970; never falls within a hub.
     pub timestamp_us: u64,
-    /// Who published it; empty where nobody will ask.
+    /// Who published it, see [`publisher_name`]; empty where nobody will ask.
     pub publisher: Box<str>,
     /// Beside the payload.
     pub headers: Headers,
@@ -88,7 +89,11 @@ impl Record {
             position: Position::default(),
             place: LogPlace::default(),
             timestamp_us: 0,
-            publisher,
+            publisher: if publisher.len() > PUBLISHER_BYTES_MAX {
+                publisher_name(&publisher).into()
+            } else {
+                publisher
+            },
             headers,
             qos: Qos::ExactlyOnce,
             retain: false,

@@ -172,7 +172,6 @@ impl LogEnd {
     /// A record for a hub's log.
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
         let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
-        let publisher = record.publisher.as_bytes();
         let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
         self.push(&record::Record {
             hub,
@@ -189,7 +188,7 @@ impl LogEnd {
             timestamp_us: record.timestamp_us,
             room,
             topic: record.topic(),
-            publisher: &publisher[..publisher.len().min(usize::from(u16::MAX))],
+            publisher: record.publisher.as_bytes(),
             headers: &encode_headers(headers),
             payload: record.payload(),
         });

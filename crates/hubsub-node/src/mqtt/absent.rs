@@ -19,7 +19,7 @@ use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::claims::Holder;
-use hubsub_route::{Delivery, RecordView, Via};
+use hubsub_route::{Delivery, RecordView, Via, is_publisher};
 use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{ConnKey, OnSlow, Qos};
 use hubsub_wire::mqtt::{Grant, Match, SessionState};
@@ -275,7 +275,7 @@ impl Rim {
                 return Delivery::Taken;
             }
         }
-        let is_own = !record.publisher.is_empty() && record.publisher == &*absent.id;
+        let is_own = is_publisher(record.publisher, &absent.id);
         let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
         let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
         let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {

@@ -10,7 +10,7 @@ use super::plain::Plain;
 use crate::conn::Conn;
 use crate::output::Output;
 use crate::rim::Rim;
-use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
+use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via, is_publisher};
 use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{OnGap, OnSlow, Position, Qos};
 use hubsub_wire::mqtt::{Grant, Match, Version};
@@ -53,7 +53,7 @@ impl Client {
                 return Some(Grant { qos: grant.qos.min(record.qos), ..grant });
             }
         };
-        let is_own = !record.publisher.is_empty() && record.publisher == self.machine.client_id();
+        let is_own = is_publisher(record.publisher, self.machine.client_id());
         let grant = self.machine.grant(by, record.topic, is_own)?;
         Some(Grant { qos: grant.qos.min(record.qos), ..grant })
     }

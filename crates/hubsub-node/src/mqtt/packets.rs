@@ -11,7 +11,7 @@ use super::subscribing::{subscribe, unsubscribe};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
-use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket};
+use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{
     DecodeLimits, Decoded, Decoder, Event, Incoming, Packet, Reason, Step, read_headers,
@@ -162,7 +162,8 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
         return published(core, key, number, Err(refused));
     }
     let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
-    let own_name = client.machine.has_no_local().then(|| client.machine.client_id().to_owned());
+    let own_name =
+        client.machine.has_no_local().then(|| publisher_name(client.machine.client_id()).into_owned());
     let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
     let whole = whole.map(|whole| (whole, client.machine.client_id().into()));
     let headers = (!properties.is_empty()).then(|| read_headers(properties));

@@ -19,7 +19,9 @@ use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashSet;
-use hubsub_route::{Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket};
+use hubsub_route::{
+    Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket, is_publisher,
+};
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
 use std::collections::{BTreeSet, VecDeque};
@@ -427,7 +429,7 @@ impl Rim {
         let now_us = self.now.wall_us;
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
         let Some(client) = &conn.mqtt else { return };
-        let is_own = !row.publisher.is_empty() && *row.publisher == *client.machine.client_id();
+        let is_own = is_publisher(&row.publisher, client.machine.client_id());
         let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
         let Some(kept) = Kept::of(row).filter(|_| !is_over(row, now_us)) else { return };
         let Ok(topic) = topic_name(kept.topic) else {

@@ -4,6 +4,7 @@
 use super::Broker;
 use super::publish::{Body, Draft, Publisher, own};
 use crate::hubs::{Pending, Waits};
+use crate::publisher::publisher_name;
 use crate::record::{LogPlace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
@@ -171,6 +172,7 @@ impl Broker {
                     let Draft { topic, payload, ref headers, publisher, qos, retain, .. } = draft;
                     let headers = headers.as_deref().unwrap_or_default();
                     let publisher = if let Publisher::Told(name) = publisher { name } else { "" };
+                    let publisher = &*publisher_name(publisher);
                     let record = RecordView {
                         namespace,
                         topic,

@@ -7,6 +7,7 @@ use super::publish::Body;
 use crate::counts::{Holder, HolderSet};
 use crate::groups::{ABSENT_TRIES, Give, TRIES_MAX, hash};
 use crate::patterns::Patterns;
+use crate::publisher::publisher_name;
 use crate::record::{Namespace, Record};
 use crate::relay::{Leader, NodeMessage};
 use crate::ring::NOWHERE;
@@ -329,8 +330,8 @@ fn key_of(key: &ShareKey, body: &Body<'_>, sink: &impl Sink) -> u64 {
         (ShareKey::Topic, Body::Draft(draft)) => hash(draft.topic),
         (ShareKey::Topic, Body::Record(record)) => hash(record.topic()),
         (ShareKey::Publisher, Body::Draft(draft)) => match draft.publisher {
-            Publisher::Name(name) | Publisher::Told(name) => hash(name.as_bytes()),
-            Publisher::Conn(conn) => hash(sink.publisher(conn).as_bytes()),
+            Publisher::Name(name) | Publisher::Told(name) => hash(publisher_name(name).as_bytes()),
+            Publisher::Conn(conn) => hash(publisher_name(&sink.publisher(conn)).as_bytes()),
         },
         (ShareKey::Publisher, Body::Record(record)) => hash(record.publisher.as_bytes()),
         (ShareKey::Header(name), Body::Draft(draft)) => header(draft.headers.as_deref(), name),

@@ -12,7 +12,7 @@ use hubsub_wire::resp;
 
 /// Longest name of a connection, and of a library and its version, in bytes: records of classes with history carry the
 /// first, and CLIENT LIST shows all of them. Redis has no limit.
-pub const NAME_BYTES_MAX: usize = 256;
+pub const NAME_BYTES_MAX: usize = hubsub_route::PUBLISHER_BYTES_MAX;
 
 /// The error of a name with blanks.
 const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
