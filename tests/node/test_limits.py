@@ -399,6 +399,40 @@ def test_a_client_that_reads_no_replies_is_not_read(start: Start) -> None:
         sender.join()
 
 
+def test_a_list_that_is_longer_than_what_may_be_unread_is_refused(start: Start) -> None:
+    error = "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages"
+    names = [f"{number:0>50}" for number in range(73)]
+    # The list of 72: `*72`, and of each name its length and itself.
+    server = start(2, limits={"reply_bytes_max": 5 + 72 * 57})
+    with server.connect() as subscriber, server.connect() as client:
+        for name in names[:72]:
+            subscriber.ask("SUBSCRIBE", name)
+        assert sorted(client.ask("PUBSUB", "CHANNELS")) == [name.encode() for name in names[:72]]
+        subscriber.ask("SUBSCRIBE", names[72])
+        refused(client.call("PUBSUB", "CHANNELS"), error)
+        assert len(client.ask("PUBSUB", "CHANNELS", "*1")) == 8
+        # Counts are a row of name and number: 61 bytes each.
+        asked = ["x" * 50] * 67
+        assert client.ask("PUBSUB", "NUMSUB", *asked) == [b"x" * 50, 0] * 67
+        refused(client.call("PUBSUB", "NUMSUB", *asked, "x" * 50), error)
+        assert server.metric("listings_refused_total") >= 2
+        # About as much as 16 clients.
+        more = [server.connect() for _ in range(16)]
+        refused(client.call("CLIENT", "LIST"), error)
+        assert b"cmd=client|list" in client.ask("CLIENT", "LIST", "ID", client.ask("CLIENT", "ID"))
+        for other in more:
+            other.close()
+
+
+def test_so_many_channels_may_be_asked_about_at_once(start: Start) -> None:
+    server = start(2)
+    with server.connect() as client:
+        most = ["x"] * 65_536
+        assert client.ask("PUBSUB", "NUMSUB", *most) == [b"x", 0] * 65_536
+        for command in ("NUMSUB", "SHARDNUMSUB"):
+            refused(client.call("PUBSUB", command, *most, "x"), "ERR too many channels, at most 65536")
+
+
 # --- transactions
 
 

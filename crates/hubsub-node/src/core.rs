@@ -288,7 +288,9 @@ impl Core {
                 let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
                 self.list(Listing::rooms(wanted), ask)
             }
-            Question::Topics(namespace, glob) => self.list(Listing::topics(*namespace, glob.as_deref()), ask),
+            Question::Topics(namespace, glob, bytes_max) => {
+                self.list(Listing::topics(*namespace, glob.as_deref(), *bytes_max), ask)
+            }
             _ => Some(self.part_at_once(question)),
         }
     }
@@ -303,9 +305,10 @@ impl Core {
                 };
                 Part::Counts(topics.iter().map(count).collect())
             }
-            Question::Clients(filter) => {
+            Question::Clients(filter, bytes_max) => {
                 let conns = self.rim.conns.iter().filter(|(key, conn)| self.is_meant(filter, *key, conn));
-                Part::Clients(conns.map(|(key, conn)| self.client_info(key, conn)).collect())
+                let infos = conns.map(|(key, conn)| self.client_info(key, conn));
+                at_most(infos, *bytes_max, ClientInfo::line_bytes).map_or(Part::TooLong, Part::Clients)
             }
             Question::KillClients(filter, reason) => {
                 let conns = self.rim.conns.iter().filter(|(key, conn)| self.is_meant(filter, *key, conn));
@@ -480,4 +483,17 @@ impl Core {
 
 fn address(address: Option<std::net::SocketAddr>) -> String {
     address.map_or_else(|| "?:0".to_owned(), |a| a.to_string())
+}
+
+/// All of these, if their bytes are at most so many together.
+fn at_most<T>(all: impl Iterator<Item = T>, bytes_max: u64, bytes: impl Fn(&T) -> u64) -> Option<Vec<T>> {
+    let (mut some, mut sum) = (Vec::new(), 0);
+    for one in all {
+        sum += bytes(&one);
+        if sum > bytes_max {
+            return None;
+        }
+        some.push(one);
+    }
+    Some(some)
 }

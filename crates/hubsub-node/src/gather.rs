@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::mail::{Call, Item, Mail, Part, Question, Request};
 use crate::mqtt::Ending;
 use crate::output::Pending;
+use crate::redis::LISTING_TOO_LONG;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -24,6 +25,8 @@ pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
 pub enum Then {
     /// It is the reply in a slot of a connection.
     Reply(ConnKey, u32, Write),
+    /// Likewise, of a question that weighs as much as many ([`LISTING`]).
+    Listing(ConnKey, u32, Write),
     /// It is records for a slot of a connection.
     Records(ConnKey, u32),
     /// It goes to the control plane.
@@ -35,6 +38,10 @@ pub enum Then {
     /// It is the row of a session that has ended.
     Ending(Box<Ending>),
 }
+
+/// How many questions one is as much as whose answer may be as long as a client's unread replies may be: no further one is
+/// asked for the client before it is answered.
+const LISTING: u32 = 32;
 
 /// Who is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,6 +226,11 @@ fn needs(question: &Question) -> Option<(Action, &[u8])> {
 }
 
 impl Rim {
+    /// The slot for the reply to a listing, and what is to be done with it.
+    pub fn then_list(&mut self, key: ConnKey, write: Write) -> Then {
+        Then::Listing(key, self.open_question(key, LISTING), write)
+    }
+
     /// A part of an answer that another shard sent.
     pub fn gather(&mut self, gathering: u32, part: Part) {
         let Some(open) = self.gatherings.open.get_mut(&gathering) else { return };
@@ -240,17 +252,30 @@ impl Rim {
     }
 
     fn finish(&mut self, mut parts: Vec<Part>, then: Then) {
+        let weight = if let Then::Listing(..) = then { LISTING } else { 1 };
         match then {
-            Then::Reply(conn, slot, write) => {
-                self.close_question(conn);
+            Then::Reply(conn, slot, write) | Then::Listing(conn, slot, write) => {
+                self.close_question(conn, weight);
+                let bytes_max = self.limits.reply_bytes_max as usize;
+                let mut is_refused = parts.iter().any(|part| matches!(part, Part::TooLong));
                 self.resolve(conn, slot, |out, proto, pending| {
-                    if !matches!(pending, Pending::Silence) {
+                    if matches!(pending, Pending::Silence) {
+                        return;
+                    }
+                    let start = out.len();
+                    if !is_refused {
                         write(out, proto, parts);
+                        is_refused = weight == LISTING && out.len() - start > bytes_max;
+                    }
+                    if is_refused {
+                        out.truncate(start);
+                        resp::error(out, LISTING_TOO_LONG);
                     }
                 });
+                self.metrics.listings_refused_total.add(u64::from(is_refused));
             }
             Then::Records(conn, slot) => {
-                self.close_question(conn);
+                self.close_question(conn, 1);
                 match parts.pop() {
                     Some(Part::History(HistoryPart { recovered: true, records, .. })) => {
                         self.resolve_records(conn, slot, records);

@@ -46,6 +46,8 @@ pub enum Listing {
         place: usize,
         /// Those so far.
         found: Vec<Arc<[u8]>>,
+        /// Bytes that others may have; none: there were too many.
+        bytes_left: Option<u64>,
     },
 }
 
@@ -57,10 +59,11 @@ impl Listing {
         Listing::Rooms(wanted, page)
     }
 
-    /// Of topics.
+    /// Of topics, as long as their names have at most so many bytes.
     #[must_use]
-    pub fn topics(namespace: Namespace, glob: Option<&[u8]>) -> Listing {
-        Listing::Topics { namespace, glob: glob.map(Glob::new), place: 0, found: Vec::new() }
+    pub fn topics(namespace: Namespace, glob: Option<&[u8]>, bytes_max: u64) -> Listing {
+        let (glob, bytes_left) = (glob.map(Glob::new), Some(bytes_max));
+        Listing::Topics { namespace, glob, place: 0, found: Vec::new(), bytes_left }
     }
 }
 
@@ -119,7 +122,7 @@ impl Core {
             Listing::Rooms(_, page) => {
                 (self.broker.rooms.fill(page, places, self.rim.shard, self.rim.now), page.is_whole)
             }
-            Listing::Topics { namespace, glob, place, found } => {
+            Listing::Topics { namespace, glob, place, found, bytes_left } => {
                 let (passed, topics) = self.broker.topics.subscribed_from(*place, places);
                 let topics = topics.filter(|topic| topic.namespace == *namespace);
                 // Nobody is to know of those that only the node subscribes to.
@@ -127,9 +130,16 @@ impl Core {
                 let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
                 let topics = topics.filter(|topic| may_see(&topic.name));
                 let topics = topics.filter(|t| glob.as_ref().is_none_or(|glob| glob.matches(&t.name)));
-                found.extend(topics.map(|topic| Arc::clone(&topic.name)));
+                for topic in topics {
+                    *bytes_left = bytes_left.and_then(|left| left.checked_sub(topic.name.len() as u64));
+                    if bytes_left.is_none() {
+                        *found = Vec::new();
+                        break;
+                    }
+                    found.push(Arc::clone(&topic.name));
+                }
                 *place += passed;
-                (passed, passed < places)
+                (passed, passed < places || bytes_left.is_none())
             }
         };
         self.rim.listings.passed += passed;
@@ -139,6 +149,7 @@ impl Core {
     /// What this shard answers; none when the log's part of it is still to come.
     fn listed(&self, listing: Listing, ask: Ask) -> Option<Part> {
         let (wanted, here) = match listing {
+            Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
             Listing::Topics { found, .. } => return Some(Part::Topics(found)),
             Listing::Rooms(wanted, page) => (wanted, page.found),
         };
@@ -259,7 +270,7 @@ mod tests {
             let id = topics.intern(Namespace::Global, format!("topic:{n}").as_bytes());
             topics.get_mut(id).subs.insert(0);
         }
-        let question = Question::Topics(Namespace::Global, Some(b"topic:*".to_vec()));
+        let question = Question::Topics(Namespace::Global, Some(b"topic:*".to_vec()), 1_000);
         lone.core.ask(To::All, question, Then::Control(1));
         let mut turns = 0;
         let mut topics = loop {

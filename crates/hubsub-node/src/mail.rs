@@ -111,11 +111,11 @@ impl Mail {
 #[derive(Debug)]
 pub enum Question {
     /// Subscribers of each topic.
-    TopicCounts(Namespace, Vec<Vec<u8>>),
-    /// Topics with subscribers that match a glob; all without one.
-    Topics(Namespace, Option<Vec<u8>>),
-    /// Client connections.
-    Clients(ClientFilter),
+    TopicCounts(Namespace, Arc<Vec<Vec<u8>>>),
+    /// Topics with subscribers that match a glob, all without one; as long as a list of them has at most so many bytes.
+    Topics(Namespace, Option<Vec<u8>>, u64),
+    /// Client connections; likewise.
+    Clients(ClientFilter, u64),
     /// Close client connections.
     KillClients(ClientFilter, String),
     /// Rooms in order of name: matching a glob, behind a name, so many.
@@ -206,6 +206,8 @@ pub enum Part {
     Members(Arc<Shown>),
     /// To `Occupancy`.
     Occupancy(Counts),
+    /// To `Topics` and `Clients`: there are too many.
+    TooLong,
     /// To any: who asks may not.
     Refused(ErrorCode),
 }
@@ -243,6 +245,16 @@ pub struct ColdRoom {
     pub shard: ShardId,
     /// Of its last record.
     pub position: Position,
+}
+
+impl ClientInfo {
+    /// About as many bytes as a line of CLIENT LIST has.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        const REST: usize = 256;
+        let texts = [&self.addr, &self.laddr, &self.name, &self.lib_name, &self.lib_ver];
+        (REST + texts.iter().map(|text| text.len()).sum::<usize>()) as u64
+    }
 }
 
 /// A client connection as CLIENT LIST and the API show it.

@@ -70,6 +70,8 @@ metrics! {
     accept_errors_total;
     /// Commands executed.
     commands_total;
+    /// Lists of clients and topics that Redis's commands asked for, and that were longer than reply_bytes_max.
+    listings_refused_total;
     /// Records published by clients of this shard.
     published_total;
     /// Records put into connections' output.

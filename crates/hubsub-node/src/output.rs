@@ -152,7 +152,7 @@ pub struct Output {
     pub slot_bytes: usize,
     /// Weight of the records in long slots, which a subscriber's limit does not count.
     pub long_bytes: usize,
-    /// Questions to other shards whose answers have slots.
+    /// Questions to other shards whose answers have slots; one that is answered by a list counts as several.
     pub questions: u32,
     /// Publishes that may come back to this client and are not answered: their slots, and hashes of their topics. Records
     /// of these topics stay behind the replies.

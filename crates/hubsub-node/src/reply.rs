@@ -145,10 +145,15 @@ impl Rim {
 
     /// Opens a slot for the answer to a question to other shards.
     pub fn open_slot(&mut self, key: ConnKey) -> u32 {
+        self.open_question(key, 1)
+    }
+
+    /// Likewise, of one that is as much as several.
+    pub fn open_question(&mut self, key: ConnKey, weight: u32) -> u32 {
         let Asker::Client { slot, .. } = self.ticket(key).asker else { unreachable!("a client's ticket") };
         self.wait(key, Pending::Parts);
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
-            output.questions += 1;
+            output.questions += weight;
         }
         slot
     }
@@ -162,9 +167,9 @@ impl Rim {
     }
 
     /// A question has its answer.
-    pub fn close_question(&mut self, key: ConnKey) {
+    pub fn close_question(&mut self, key: ConnKey, weight: u32) {
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
-            output.questions -= 1;
+            output.questions -= weight;
         }
     }
 

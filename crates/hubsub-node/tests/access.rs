@@ -19,7 +19,7 @@ fn calls() -> Vec<Call> {
     let room = || b"t".to_vec();
     let query = HistoryQuery { room: room(), count: 1, after: None, topic: None };
     vec![
-        Call::All(Question::Clients(ClientFilter::default())),
+        Call::All(Question::Clients(ClientFilter::default(), u64::MAX)),
         Call::All(Question::KillClients(ClientFilter::default(), "test".to_owned())),
         Call::All(Question::Rooms(None, None, 10)),
         Call::All(Question::Busiest(10)),

@@ -4,7 +4,7 @@
 mod support;
 
 use hubsub_types::{Class, Limits, OnSlow};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use support::{PATIENCE, TestNode, Value, bulk, class, encode, number, simple};
@@ -162,6 +162,61 @@ fn a_short_command_is_not_answered_with_gigabytes() {
     {
         let reply = client.call(&[start, &[&long]].concat());
         assert!(matches!(reply, Value::Line('-', _)), "{start:?}");
+    }
+}
+
+#[test]
+fn lists_that_nobody_reads_are_made_one_by_one_and_come_whole() {
+    const TOPICS: usize = 1_000;
+    for shards in [1, 2] {
+        let limits = Limits { reply_bytes_max: 256 * 1024, ..Limits::default() };
+        let node = node(shards, limits);
+        let topics: Vec<String> = (0..TOPICS).map(|i| format!("{i:0>60}")).collect();
+        let mut subscriber = node.connect();
+        for topic in &topics {
+            subscriber.send(&["SUBSCRIBE", topic]);
+        }
+        subscriber.read_many(TOPICS);
+        let list_bytes = TOPICS * 67 + 100;
+        let numsub: Vec<&str> = ["PUBSUB", "NUMSUB"].into_iter().chain(topics.iter().map(|t| &**t)).collect();
+        for command in [&["PUBSUB", "CHANNELS"][..], &numsub, &["CLIENT", "LIST"]] {
+            let mut client = node.connect_narrow();
+            let count = if command.len() > 2 { 20 } else { 200 };
+            let mut sender = client.socket.try_clone().unwrap();
+            let bytes: Vec<u8> = (0..count).flat_map(|_| encode(command)).collect();
+            let sends = std::thread::spawn(move || sender.write_all(&bytes).unwrap());
+            let most = |node: &TestNode| node.clients().iter().map(|c| c.pending_bytes).max().unwrap();
+            let mut seen = 0;
+            for _ in 0..50 {
+                seen = seen.max(most(&node));
+            }
+            assert!(seen as usize <= 256 * 1024 + 2 * list_bytes, "{seen} after {command:?}");
+            for _ in 0..count {
+                match client.read() {
+                    Value::Many('*', items) => assert!(items.len() >= TOPICS),
+                    list => assert!(list.text().contains("cmd=client|list")),
+                }
+            }
+            sends.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn lists_in_a_transaction_are_few() {
+    let node = node(2, Limits::default());
+    for (count, is_answered) in [(4, true), (100, false)] {
+        let mut client = node.connect();
+        client.call(&["MULTI"]);
+        (0..count).for_each(|_| _ = client.call(&["PUBSUB", "CHANNELS"]));
+        client.send(&["EXEC"]);
+        if is_answered {
+            assert_eq!(client.read(), Value::Many('*', vec![Value::Many('*', Vec::new()); count]));
+        } else {
+            let mut came = Vec::new();
+            client.socket.read_to_end(&mut came).unwrap();
+            assert!(came.len() < 64, "{came:?} came before the end");
+        }
     }
 }
 

@@ -182,7 +182,7 @@ fn answer<'py>(
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
-            Part::Counts(_) | Part::Counted(..) | Part::Topics(_) | Part::Located(_) => {}
+            Part::Counts(_) | Part::Counted(..) | Part::Topics(_) | Part::TooLong | Part::Located(_) => {}
         }
     }
     let value = match wanted {

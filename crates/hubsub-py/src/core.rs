@@ -186,7 +186,7 @@ impl Core {
         client_ids.sort_unstable();
         let filter =
             ClientFilter { ids: client.into_iter().collect(), client_ids, ..ClientFilter::default() };
-        self.request(ticket, Wanted::Clients(sort, limit), Call::All(Question::Clients(filter)))
+        self.request(ticket, Wanted::Clients(sort, limit), Call::All(Question::Clients(filter, u64::MAX)))
     }
 
     fn client_kill(&self, ticket: u64, client: u64, reason: String) -> PyResult<()> {

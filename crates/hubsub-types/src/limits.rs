@@ -161,7 +161,8 @@ limits! {
     output_soft_ms = 60_000;
     /// Output of all clients of one shard: past it every subscriber with output is over its limit.
     output_shard_bytes_max = 1024 * MIB;
-    /// Unread replies of one client: past it its socket is not read.
+    /// Unread replies of one client: past it its socket is not read. A list of clients or topics that alone is longer is
+    /// refused.
     reply_bytes_max = 64 * MIB;
     /// Commands that one MULTI may queue.
     transaction_commands_max = 1_048_576;

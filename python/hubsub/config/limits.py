@@ -340,7 +340,11 @@ LIMITS: tuple[Limit, ...] = (
         1_024,
     ),
     Limit(
-        "reply_bytes_max", 64 * MIB, "Unread replies of one client: past it its socket is not read.", 1_024
+        "reply_bytes_max",
+        64 * MIB,
+        "Unread replies of one client: past it its socket is not read. A list of clients or topics that alone is "
+        "longer is refused.",
+        1_024,
     ),
     Limit("transaction_commands_max", 1_048_576, "Commands that one MULTI may queue.", 1),
     Limit("transaction_bytes_max", 64 * MIB, "Bytes that the commands of one MULTI may hold.", 1_024),

@@ -32,6 +32,13 @@ use table::{COMMANDS, Command, Lookup};
 type Args<'a> = &'a [&'a [u8]];
 
 const SYNTAX: &str = "ERR syntax error";
+/// A list that is longer than what a client may leave unread.
+pub const LISTING_TOO_LONG: &str =
+    "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages";
+
+/// Topics or clients that one command may ask about: each is answered.
+const ASKED_MAX: usize = 65_536;
+
 const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
 
 /// Executes one command of a connection.

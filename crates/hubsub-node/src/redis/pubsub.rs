@@ -1,6 +1,6 @@
 //! PUBLISH, SUBSCRIBE and their kin, and PUBSUB, which asks about them.
 
-use super::{Args, cluster, error, is_subscribed, quoting};
+use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
 use crate::access::Action;
 use crate::core::Core;
 use crate::gather::{Then, To};
@@ -48,7 +48,7 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
                 core.count_refusal(true);
             }
             if comes_back {
-                return core.rim.answer(ticket.asker, Answer::Published(outcome));
+                return Sink::answer(&mut core.rim, ticket.asker, Answer::Published(outcome));
             }
             match outcome {
                 Ok(published) => core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64)),
@@ -241,15 +241,18 @@ fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.get(2).is_some_and(|glob| glob.len() as u64 > core.rim.limits.pattern_bytes_max) {
         return error(core, key, ErrorCode::PatternLength.resp());
     }
-    let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()));
-    ask(core, key, question, |out, _, parts| {
+    let bytes_max = core.rim.limits.reply_bytes_max;
+    let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()), bytes_max);
+    let write = |out: &mut Vec<u8>, _: resp::Proto, parts: Vec<Part>| {
         let of = |part| if let Part::Topics(topics) = part { topics } else { Vec::new() };
         let mut topics: Vec<Arc<[u8]>> = parts.into_iter().flat_map(of).collect();
         topics.sort_unstable();
         topics.dedup();
         resp::array_header(out, topics.len());
         topics.iter().for_each(|topic| resp::bulk(out, topic));
-    });
+    };
+    let then = core.rim.then_list(key, Box::new(write));
+    core.ask(To::All, question, then);
 }
 
 /// `PUBSUB NUMSUB [topic …]`.
@@ -265,11 +268,15 @@ pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
 /// Who came through the plain listener hears of the whole cluster. A cluster client asks all nodes and adds up: it hears of
 /// this node's own.
 fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    if args.len() - 2 > ASKED_MAX {
+        return error(core, key, format!("ERR too many channels, at most {ASKED_MAX}"));
+    }
     if core.broker.has_nodes() && !cluster::is_client(core, key) {
         return count_in_cluster(core, key, args, namespace);
     }
-    let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
-    ask(core, key, Question::TopicCounts(namespace, topics.clone()), move |out, _, parts| {
+    let topics = Arc::new(args[2..].iter().map(|t| t.to_vec()).collect::<Vec<_>>());
+    let question = Question::TopicCounts(namespace, Arc::clone(&topics));
+    let then = then_count(core, key, args, move |out, _, parts| {
         resp::array_header(out, 2 * topics.len());
         for (i, topic) in topics.iter().enumerate() {
             let count = |part: &Part| if let Part::Counts(counts) = part { counts[i] } else { 0 };
@@ -277,11 +284,26 @@ fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
             resp::int(out, parts.iter().map(count).sum::<u64>() as i64);
         }
     });
+    core.ask(To::All, question, then);
+}
+
+/// What is done with counts: those of much that is asked about are a list.
+fn then_count(
+    core: &mut Core,
+    key: ConnKey,
+    args: Args<'_>,
+    write: impl FnOnce(&mut Vec<u8>, resp::Proto, Vec<Part>) + 'static,
+) -> Then {
+    const FEW_BYTES: usize = 4_096;
+    let bytes: usize = args[2..].iter().map(|topic| topic.len() + size_of::<Vec<u8>>()).sum();
+    if bytes > FEW_BYTES {
+        return core.rim.then_list(key, Box::new(write));
+    }
+    Then::Reply(key, core.rim.open_slot(key), Box::new(write))
 }
 
 fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
-    let slot = core.rim.open_slot(key);
     let write = move |out: &mut Vec<u8>, _: resp::Proto, parts: Vec<Part>| {
         let mut counts = vec![0; topics.len()];
         for part in parts {
@@ -297,7 +319,8 @@ fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Na
             resp::int(out, count as i64);
         }
     };
-    core.ask_counts(namespace, &args[2..], Then::Reply(key, slot, Box::new(write)));
+    let then = then_count(core, key, args, write);
+    core.ask_counts(namespace, &args[2..], then);
 }
 
 /// `PUBSUB NUMPAT`: patterns of this node or of the whole cluster, as in `count`.
@@ -324,17 +347,6 @@ const HELP: &[&str] = &[
     "SHARDNUMSUB [<shardchannel> ...]",
     "    Return the number of subscribers of each shard channel.",
 ];
-
-/// Asks all shards and answers with what they say.
-pub fn ask(
-    core: &mut Core,
-    key: ConnKey,
-    question: Question,
-    write: impl FnOnce(&mut Vec<u8>, resp::Proto, Vec<Part>) + 'static,
-) {
-    let slot = core.rim.open_slot(key);
-    core.ask(To::All, question, Then::Reply(key, slot, Box::new(write)));
-}
 
 #[cfg(test)]
 mod tests {

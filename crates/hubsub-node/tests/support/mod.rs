@@ -153,7 +153,7 @@ impl TestNode {
 
     /// What the control plane sees of the clients.
     pub fn clients(&self) -> Vec<ClientInfo> {
-        let call = Call::All(Question::Clients(ClientFilter::default()));
+        let call = Call::All(Question::Clients(ClientFilter::default(), u64::MAX));
         let Event::Parts(_, parts) = self.request(PrincipalId::default(), call) else {
             panic!("a question is answered by parts");
         };

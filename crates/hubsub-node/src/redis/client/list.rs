@@ -1,9 +1,9 @@
 //! CLIENT LIST and CLIENT INFO: a line a connection, in Redis's form.
 
 use crate::core::Core;
-use crate::gather::{Then, To};
+use crate::gather::To;
 use crate::mail::{ClientFilter, ClientInfo, Part, Question};
-use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
+use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use std::collections::HashMap;
@@ -33,8 +33,9 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
         resp::verbatim(out, proto, text.as_bytes());
     };
-    let slot = core.rim.open_slot(key);
-    core.ask(To::All, Question::Clients(filter), Then::Reply(key, slot, Box::new(write)));
+    let bytes_max = core.rim.limits.reply_bytes_max;
+    let then = core.rim.then_list(key, Box::new(write));
+    core.ask(To::All, Question::Clients(filter, bytes_max), then);
 }
 
 /// Redis's type of a client by its name. Nobody is a master or a replica.
@@ -54,9 +55,6 @@ pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
     quoting("ERR Unknown client type '", name, "'")
 }
 
-/// Ids that one command may ask for: each is answered with a line.
-const IDS_MAX: usize = 65_536;
-
 fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
     match options {
         [] => Ok(ClientFilter::default()),
@@ -64,8 +62,8 @@ fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
             let kind = kind(name).ok_or_else(|| unknown_kind(name))?;
             Ok(ClientFilter { kind: Some(kind.to_owned()), ..ClientFilter::default() })
         }
-        [option, ids @ ..] if is(option, "id") && ids.len() > IDS_MAX => {
-            Err(format!("ERR too many ids, at most {IDS_MAX}").into())
+        [option, ids @ ..] if is(option, "id") && ids.len() > ASKED_MAX => {
+            Err(format!("ERR too many ids, at most {ASKED_MAX}").into())
         }
         [option, ids @ ..] if is(option, "id") && !ids.is_empty() => {
             // A negative id is one that nobody has, as is 0.
