@@ -82,6 +82,8 @@ REACHED = {
     "output_soft_ms": "test_above_the_soft_limit_for_its_time_is_as_slow_as_the_hard_one",
     "output_shard_bytes_max": "test_output_of_all_clients_of_a_shard_is_bounded",
     "reply_bytes_max": "test_a_client_that_reads_no_replies_is_not_read",
+    "reply_shard_bytes_max": "test_who_leaves_most_replies_unread_is_closed_and_nobody_else",
+    "input_shard_bytes_max": "test_who_has_most_unfinished_input_is_closed_and_nobody_else",
     "transaction_commands_max": "test_one_command_too_many_in_a_transaction_aborts_it",
     "transaction_bytes_max": "test_a_transaction_of_too_many_bytes_is_aborted",
     "history_reply_records_max": "test_a_history_reply_is_bounded_by_records_and_bytes",

@@ -72,6 +72,8 @@ pub struct Input {
     pub bytes: Vec<u8>,
     /// How far they are decoded.
     pub decoder: Decoder,
+    /// How many of them the shard's sum has.
+    pub counted: usize,
 }
 
 /// What only some clients set.

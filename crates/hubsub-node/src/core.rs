@@ -141,6 +141,7 @@ impl Core {
     /// Removes connections that were marked to be closed and may go; sockets of those that were told why, see
     /// [`crate::parting`].
     pub fn reap(&mut self) -> Vec<Transport> {
+        self.rim.close_debtors();
         let (mut waiting, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(key) = self.rim.closing.pop() {
             let Some(conn) = self.rim.conns.get(key) else { continue };
@@ -159,7 +160,9 @@ impl Core {
             let mut conn = left.expect("it was there a moment ago");
             if let Some(output) = &conn.output {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
+                self.rim.reply_bytes -= output.counted_replies;
             }
+            self.rim.input_bytes -= conn.input.as_ref().map_or(0, |input| input.counted);
             let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
                 || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
                 || conn.io.is_http())
@@ -258,6 +261,8 @@ impl Core {
             (&metrics.consumers_missed_total, broker.consumers_missed),
             (&metrics.consumers_full_total, broker.consumers_full),
             (&metrics.output_bytes, self.rim.output_bytes as u64),
+            (&metrics.reply_bytes, self.rim.reply_bytes as u64),
+            (&metrics.input_bytes, self.rim.input_bytes as u64),
             (&metrics.pool_bytes, self.rim.pool_bytes() as u64),
             (&metrics.mailbox_bytes, self.rim.mailer.own().bytes() as u64),
         ];

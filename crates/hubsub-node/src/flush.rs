@@ -109,10 +109,13 @@ impl Rim {
                         output.head_sent = skip;
                     }
                 }
-                range => output.enqueue_reply(&piece_bytes(&range, arenas)[skip..]),
+                Piece::Range { arena, .. } => {
+                    output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], arena == REPLIES);
+                }
             }
         }
         self.output_bytes += output.queue_bytes - queued;
+        output.count_replies(&mut self.reply_bytes);
         let (has_queue, has_gaps) = (!output.queue.is_empty(), !output.gaps.is_empty());
         let waits = self.lagging || !output.slots.is_empty() || has_pending;
         if failed {
@@ -153,6 +156,7 @@ impl Rim {
                     self.metrics.count_written(sent, is_mqtt);
                     self.output_bytes -= sent;
                     output.advance(sent);
+                    output.count_replies(&mut self.reply_bytes);
                     if output.queue_bytes <= self.limits.output_soft_bytes as usize {
                         output.soft_since_ms = None;
                     }

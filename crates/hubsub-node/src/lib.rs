@@ -12,6 +12,7 @@ mod conn;
 mod consumers;
 pub mod control;
 mod core;
+mod debtors;
 pub mod descriptors;
 mod early;
 mod fanout;

@@ -132,6 +132,14 @@ metrics! {
     history_expired_total;
     /// Output waiting for clients, in bytes.
     output_bytes;
+    /// Replies among that.
+    reply_bytes;
+    /// Input of clients that is no whole command yet or must wait, in bytes.
+    input_bytes;
+    /// Clients closed because the shard's unread replies were above their limit and these had most.
+    reply_debtors_closed_total;
+    /// Likewise, of unfinished input.
+    input_debtors_closed_total;
     /// Idle buffers kept for reuse, in bytes.
     pool_bytes;
     /// Mail waiting for this shard, in bytes.

@@ -57,13 +57,15 @@ pub struct Frame {
     pub tag: Option<Tag>,
     /// Whether it is a record whose room's class closes who is too slow for it.
     pub closes: bool,
+    /// Whether it is a reply: not what the client subscribed to.
+    pub is_reply: bool,
 }
 
 impl Frame {
     /// Of what is no record, or of records that no policy looks at any more.
     #[must_use]
     pub fn plain(bytes: Bytes) -> Frame {
-        Frame { bytes, tag: None, closes: false }
+        Frame { bytes, tag: None, closes: false, is_reply: false }
     }
 }
 
@@ -137,6 +139,10 @@ pub struct Output {
     pub head_sent: usize,
     /// Bytes of the queue that are not written.
     pub queue_bytes: usize,
+    /// Those of them that are replies.
+    queue_reply_bytes: usize,
+    /// Unread replies as the shard's sum has them.
+    pub counted_replies: usize,
     /// Frames of the queue that close who is too slow for them.
     pub closers: usize,
     /// Replies behind one that is not known.
@@ -187,6 +193,7 @@ impl Output {
     /// Prepares it for the pool, and gives large memory back.
     pub fn recycle(&mut self) {
         const KEPT: usize = 64;
+        debug_assert!(self.counted_replies == 0);
         debug_assert!(self.is_idle() && self.pending_bytes() == 0 && self.confirms + self.questions == 0);
         self.pieces.shrink_to(KEPT);
         self.queue.shrink_to(KEPT);
@@ -244,17 +251,28 @@ impl Output {
         self.queue.push_back(frame);
     }
 
-    /// Adds reply bytes to the queue, to its last frame if that is one of replies.
-    pub fn enqueue_reply(&mut self, reply: &[u8]) {
+    /// Adds bytes to the queue that no policy looks at, to its last frame if that is of their kind: replies, or what a
+    /// socket left of a turn's records.
+    pub fn enqueue_plain(&mut self, added: &[u8], is_reply: bool) {
         const FRAME: usize = 16 * 1024;
-        self.queue_bytes += reply.len();
-        if let Some(Frame { bytes: Bytes::Own(bytes), tag: None, .. }) = self.queue.back_mut()
-            && bytes.len() + reply.len() <= FRAME
+        self.queue_bytes += added.len();
+        self.queue_reply_bytes += if is_reply { added.len() } else { 0 };
+        if let Some(Frame { bytes: Bytes::Own(bytes), tag: None, is_reply: last, .. }) = self.queue.back_mut()
+            && *last == is_reply
+            && bytes.len() + added.len() <= FRAME
         {
-            bytes.extend_from_slice(reply);
+            bytes.extend_from_slice(added);
             return;
         }
-        self.queue.push_back(Frame::plain(Bytes::Own(reply.to_vec())));
+        self.queue.push_back(Frame { is_reply, ..Frame::plain(Bytes::Own(added.to_vec())) });
+    }
+
+    /// Brings a shard's sum of unread replies up to date with this client's: in the queue, and all that waits for its
+    /// place among them.
+    pub fn count_replies(&mut self, sum: &mut usize) {
+        let bytes = self.queue_reply_bytes + self.slot_bytes + self.long_bytes;
+        *sum = *sum + bytes - self.counted_replies;
+        self.counted_replies = bytes;
     }
 
     /// `sent` more bytes of the queue are written. What has given way at its
@@ -263,6 +281,7 @@ impl Output {
         self.queue_bytes -= sent;
         while let Some(head) = self.queue.front() {
             let left = head.bytes.as_slice().len() - self.head_sent;
+            self.queue_reply_bytes -= if head.is_reply { sent.min(left) } else { 0 };
             if sent < left {
                 self.head_sent += sent;
                 return;

@@ -91,12 +91,13 @@ impl Rim {
             } else {
                 output.push_ready(bytes)
             }
+            output.count_replies(&mut self.reply_bytes);
             return;
         }
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
         write(arena, conn.proto);
-        if emit(conn, arena, start, &mut self.output_bytes) {
+        if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
             self.dirty.push(key);
         }
     }
@@ -199,6 +200,7 @@ impl Rim {
         output.confirms -= 1;
         output.slot_bytes -= held.len();
         self.output_bytes -= held.len();
+        output.count_replies(&mut self.reply_bytes);
         if !held.is_empty() {
             self.push(key, |out, _| out.extend_from_slice(&held));
         }
@@ -222,7 +224,7 @@ impl Rim {
             let arena = &mut self.arenas[usize::from(REPLIES)];
             let start = arena.len();
             write(arena, conn.proto, pending);
-            if emit(conn, arena, start, &mut self.output_bytes) {
+            if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
                 self.dirty.push(key);
             }
         } else {
@@ -258,6 +260,7 @@ impl Rim {
             let Some(conn) = self.conns.get_mut(key) else { return };
             let proto = conn.proto;
             let Some(output) = &mut conn.output else { return };
+            output.count_replies(&mut self.reply_bytes);
             let waits = output.queue_bytes + output.turn_bytes;
             let start = self.arenas[usize::from(REPLIES)].len();
             match output.slots.front_mut() {
@@ -286,7 +289,7 @@ impl Rim {
                 }
             }
             let arena = &mut self.arenas[usize::from(REPLIES)];
-            if emit(conn, arena, start, &mut self.output_bytes) {
+            if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
                 self.dirty.push(key);
             }
         }
@@ -296,13 +299,19 @@ impl Rim {
 /// What stands in the arena of replies from `start` on goes into a connection's
 /// output; whether the connection is to be listed as dirty.
 #[inline]
-pub(crate) fn emit(conn: &mut Conn, arena: &mut Vec<u8>, start: usize, output_bytes: &mut usize) -> bool {
+pub(crate) fn emit(
+    conn: &mut Conn,
+    arena: &mut Vec<u8>,
+    start: usize,
+    (output_bytes, reply_bytes): (&mut usize, &mut usize),
+) -> bool {
     let Some(output) = &mut conn.output else { return false };
     let is_silent = arena.len() == start;
     if !output.queue.is_empty() {
         if !is_silent {
             *output_bytes += arena.len() - start;
-            output.enqueue_reply(&arena[start..]);
+            output.enqueue_plain(&arena[start..], true);
+            output.count_replies(reply_bytes);
             arena.truncate(start);
         }
         return false;

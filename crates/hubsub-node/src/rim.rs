@@ -226,6 +226,10 @@ pub struct Rim {
     pub(crate) pool: Vec<Box<Output>>,
     /// Output of all connections that their sockets did not take.
     pub(crate) output_bytes: usize,
+    /// Replies among that, which count against `reply_shard_bytes_max` alone.
+    pub(crate) reply_bytes: usize,
+    /// What clients sent that is no whole command yet, or must wait.
+    pub(crate) input_bytes: usize,
     /// When each kind of limited log line may come again, in s.
     pub(crate) quiet_until_s: [u32; ONCE],
 }
@@ -296,6 +300,8 @@ impl Rim {
             drained: Vec::new(),
             pool: Vec::new(),
             output_bytes: 0,
+            reply_bytes: 0,
+            input_bytes: 0,
             quiet_until_s: [0; ONCE],
         }
     }

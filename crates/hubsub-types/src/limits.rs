@@ -159,11 +159,15 @@ limits! {
     output_soft_bytes = 8 * MIB;
     /// How long output may stay above `output_soft_bytes`, in ms.
     output_soft_ms = 60_000;
-    /// Output of all clients of one shard: past it every subscriber with output is over its limit.
+    /// Records that wait for all clients of one shard: past it every subscriber with output is over its limit.
     output_shard_bytes_max = 1024 * MIB;
     /// Unread replies of one client: past it its socket is not read. A list of clients or topics that alone is longer is
     /// refused.
     reply_bytes_max = 64 * MIB;
+    /// Unread replies of all clients of one shard: past it those with most are closed.
+    reply_shard_bytes_max = 1024 * MIB;
+    /// Unfinished or paused input of all clients of one shard: past it those with most are closed.
+    input_shard_bytes_max = 1024 * MIB;
     /// Commands that one MULTI may queue.
     transaction_commands_max = 1_048_576;
     /// Bytes that the commands of one MULTI may hold.

@@ -46,11 +46,13 @@ def relations(
 ) -> None:
     """What must hold between values. A limit that nobody set follows a larger one that was lowered."""
     for small, large in (
+        ("frame_bytes_max", "input_shard_bytes_max"),
         ("inline_bytes_max", "frame_bytes_max"),
         ("topic_bytes_max", "frame_bytes_max"),
         ("pattern_bytes_max", "frame_bytes_max"),
         ("output_bytes_max", "output_shard_bytes_max"),
         ("output_soft_bytes", "output_bytes_max"),
+        ("reply_bytes_max", "reply_shard_bytes_max"),
     ):
         if limits[small] <= limits[large]:
             continue

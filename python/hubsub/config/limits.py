@@ -336,7 +336,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "output_shard_bytes_max",
         1024 * MIB,
-        "Output of all clients of one shard: past it every subscriber with output is over its limit.",
+        "Records that wait for all clients of one shard: past it every subscriber with output is over its limit.",
         1_024,
     ),
     Limit(
@@ -344,6 +344,19 @@ LIMITS: tuple[Limit, ...] = (
         64 * MIB,
         "Unread replies of one client: past it its socket is not read. A list of clients or topics that alone is "
         "longer is refused.",
+        1_024,
+    ),
+    Limit(
+        "reply_shard_bytes_max",
+        1024 * MIB,
+        "Unread replies of all clients of one shard: past it those with most are closed, and nobody else is.",
+        1_024,
+    ),
+    Limit(
+        "input_shard_bytes_max",
+        1024 * MIB,
+        "What all clients of one shard sent that is no whole command yet, or waits since they are held back: past it "
+        "those with most are closed.",
         1_024,
     ),
     Limit("transaction_commands_max", 1_048_576, "Commands that one MULTI may queue.", 1),

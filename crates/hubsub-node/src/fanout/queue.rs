@@ -49,7 +49,7 @@ impl Rim {
         }
         self.output_bytes += frame.len();
         let closes = record.on_slow == OnSlow::Disconnect;
-        output.enqueue(Frame { bytes: Bytes::Shared(frame), tag, closes });
+        output.enqueue(Frame { bytes: Bytes::Shared(frame), tag, closes, is_reply: false });
         let soft = self.limits.output_soft_bytes as usize;
         if soft > 0 && output.queue_bytes > soft && output.soft_since_ms.is_none() {
             output.soft_since_ms = Some(self.now.mono_ms);
@@ -64,7 +64,7 @@ impl Rim {
         let since = output.soft_since_ms;
         pending >= limits.output_bytes_max as usize
             || since.is_some_and(|ms| self.now.mono_ms >= ms + limits.output_soft_ms)
-            || (pending > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
+            || (pending > 0 && self.record_bytes() >= limits.output_shard_bytes_max as usize)
     }
 
     pub(crate) fn lose(&mut self, conn: u32, records: u64) {

@@ -264,7 +264,7 @@ impl Rim {
         if arena.len() > start {
             self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-            if crate::reply::emit(conn, arena, start, &mut self.output_bytes) {
+            if crate::reply::emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
                 self.dirty.push(key);
             }
         }

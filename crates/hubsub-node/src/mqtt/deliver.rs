@@ -163,7 +163,7 @@ impl Rim {
         let waiting = waiting_bytes(c);
         waiting >= limits.output_bytes_max as usize
             || soft_since_ms.is_some_and(|ms| self.now.mono_ms >= ms + limits.output_soft_ms)
-            || (waiting > 0 && self.output_bytes >= limits.output_shard_bytes_max as usize)
+            || (waiting > 0 && self.record_bytes() >= limits.output_shard_bytes_max as usize)
     }
 
     /// Adds a record behind those that wait.

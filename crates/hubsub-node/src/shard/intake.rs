@@ -87,12 +87,13 @@ impl Shard {
                 let mut decoder = std::mem::take(&mut self.decoder);
                 let used = self.execute(key, bytes, &mut decoder);
                 if used < bytes.len() {
-                    self.keep(key, Input { bytes: bytes[used..].to_vec(), decoder });
+                    self.keep(key, Input { bytes: bytes[used..].to_vec(), decoder, counted: 0 });
                 } else {
                     self.decoder = decoder;
                 }
             }
             Some(mut input) => {
+                self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
                 input.bytes.extend_from_slice(bytes);
                 self.execute_kept(key, *input);
             }
@@ -114,8 +115,10 @@ impl Shard {
         }
     }
 
-    fn keep(&mut self, key: ConnKey, input: Input) {
+    fn keep(&mut self, key: ConnKey, mut input: Input) {
         if let Some(conn) = self.core.rim.conns.get_mut(key) {
+            input.counted = input.bytes.len();
+            self.core.rim.input_bytes += input.counted;
             conn.input = Some(Box::new(input));
         }
     }
@@ -263,7 +266,8 @@ impl Shard {
             }
             let conn = self.core.rim.conns.get_mut(key).expect("looked up above");
             conn.flags.set(Flags::PAUSED, false);
-            if let Some(input) = conn.input.take() {
+            if let Some(mut input) = conn.input.take() {
+                self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
                 self.execute_kept(key, *input);
             } else if conn.phoenix.is_some() {
                 // A message may wait with nothing behind it.

@@ -1,0 +1,93 @@
+//! Sums over the clients of a shard, and who is closed when one is above its limit: whoever has most of it, until the rest
+//! is within. So nobody pays for what others leave unread or unfinished.
+//!
+//! Invariant: a sum is what its connections count, `Output::counted_replies` and `Input::counted`.
+
+use crate::conn::{Conn, Flags};
+use crate::control::Level;
+use crate::rim::Rim;
+use hubsub_types::ConnKey;
+
+impl Rim {
+    /// Records that wait for subscribers.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.output_bytes.saturating_sub(self.reply_bytes)
+    }
+
+    /// Closes whoever has most of a sum that is above its limit.
+    pub(crate) fn close_debtors(&mut self) {
+        let (replies_max, input_max) = (self.limits.reply_shard_bytes_max, self.limits.input_shard_bytes_max);
+        if self.reply_bytes as u64 > replies_max {
+            let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
+            let closed =
+                self.close_largest(self.reply_bytes - replies_max as usize, "unread replies", unread);
+            self.metrics.reply_debtors_closed_total.add(closed);
+        }
+        if self.input_bytes as u64 > input_max {
+            let unfinished = |conn: &Conn| conn.input.as_ref().map_or(0, |input| input.counted);
+            let closed =
+                self.close_largest(self.input_bytes - input_max as usize, "unfinished input", unfinished);
+            self.metrics.input_debtors_closed_total.add(closed);
+        }
+    }
+
+    /// Closes the largest debtors until `over` bytes are free; how many.
+    fn close_largest(&mut self, over: usize, reason: &str, debt: impl Fn(&Conn) -> usize) -> u64 {
+        let debtors =
+            self.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
+        let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
+        // What those have that are closed already is free as soon as they are.
+        debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
+        let (mut freed, mut closed) = (0, 0);
+        for (is_closed, bytes, key) in debtors {
+            if freed >= over {
+                break;
+            }
+            freed += bytes;
+            if !is_closed {
+                let fields = vec![("reason", reason.to_owned()), ("bytes", bytes.to_string())];
+                self.log_conn(Level::Warning, "largest debtor closed", key, fields);
+                self.close_now(key);
+                closed += 1;
+            }
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lone::Lone;
+    use crate::output::Pending;
+    use hubsub_types::Limits;
+
+    /// Replies behind one that is not known yet.
+    fn owe(lone: &mut Lone, key: ConnKey, bytes: usize) {
+        lone.core.rim.reply(key, |out, _| out.extend(std::iter::repeat_n(b'.', bytes)));
+    }
+
+    #[test]
+    fn unread_replies_at_the_limit_close_nobody_and_a_byte_more_closes_who_has_most() {
+        let mut lone = Lone::new(Limits { reply_shard_bytes_max: 1_000, ..Limits::default() });
+        let clients = [600, 399].map(|bytes| {
+            let (key, peer) = lone.connect();
+            lone.core.rim.wait(key, Pending::Publish);
+            owe(&mut lone, key, bytes);
+            (key, peer)
+        });
+        let [large, small] = [clients[0].0, clients[1].0];
+        for (more, left) in [(0, 2), (1, 2), (1, 1)] {
+            owe(&mut lone, small, more);
+            lone.core.reap();
+            assert_eq!(lone.core.rim.conns.len(), left);
+        }
+        assert!(lone.core.rim.conns.get(large).is_none());
+        assert_eq!((lone.core.rim.reply_bytes, lone.core.rim.record_bytes()), (401, 0));
+        assert_eq!(lone.core.rim.metrics.reply_debtors_closed_total.get(), 1);
+        lone.core.rim.resolve(small, 0, |out, _, _| out.push(b'.'));
+        lone.core.flush();
+        assert_eq!((lone.core.rim.reply_bytes, lone.core.rim.output_bytes), (0, 0), "it took them");
+    }
+}

@@ -1,0 +1,111 @@
+"""Sums over the clients of a shard: whoever has most of one that is too large is closed, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from clients.raw import Connection, encode
+from clients.servers import Server, until
+
+Start = Callable[..., Server]
+
+CLASSES = [
+    {"name": "past", "match": ["past"], "history": {"messages": 100}},
+    {"name": "live", "match": ["live"], "on_slow": "disconnect"},
+]
+RECORDS = 96
+RECORD = b"." * 64 * 1024
+"""6 MiB of them together: more than a kernel takes for a peer that does not read."""
+
+
+def owe(server: Server, stack: ExitStack, count: int) -> list[Connection]:
+    """As many clients that ask for all of a history and read nothing."""
+    with server.connect() as publisher:
+        for _ in range(RECORDS):
+            publisher.ask("PUBLISH", "past", RECORD)
+    debtors = [stack.enter_context(server.connect(3, 4096)) for _ in range(count)]
+    for debtor in debtors:
+        debtor.command("HUBSUB", "HISTORY", "past")
+    return debtors
+
+
+def subscribe(server: Server, stack: ExitStack) -> tuple[Connection, int]:
+    """A subscriber that reads late, and its id."""
+    subscriber = stack.enter_context(server.connect(3, 4096))
+    number = subscriber.ask("CLIENT", "ID")
+    subscriber.ask("SUBSCRIBE", "live")
+    assert isinstance(number, int)
+    return subscriber, number
+
+
+def waiting(server: Server, number: int) -> int:
+    """Bytes that wait for a client."""
+    with server.connect() as asker:
+        (line,) = bytes(asker.ask("CLIENT", "LIST", "ID", number)).decode().splitlines()  # type: ignore[arg-type]
+    return int(dict(field.split("=", 1) for field in line.split(" ") if "=" in field)["omem"])
+
+
+def publish_until_some_wait(server: Server, number: int) -> int:
+    """Publishes until the subscriber has records that its socket did not take, and some more; how many."""
+    sent = 0
+    with server.connect() as publisher:
+        enough = False
+        while not enough:
+            enough = waiting(server, number) > 0
+            publisher.send(
+                b"".join(encode("PUBLISH", "live", b"%d " % n + b"." * 1000) for n in range(sent, sent + 200))
+            )
+            publisher.read_many(200)
+            sent += 200
+    return sent
+
+
+def test_a_subscriber_with_a_byte_waiting_loses_nothing_beside_16_that_read_no_replies(start: Start) -> None:
+    limits = {"output_bytes_max": "4MiB", "output_soft_bytes": 0, "output_shard_bytes_max": "4MiB"}
+    server = start(1, limits=limits, classes=CLASSES)
+    with ExitStack() as stack:
+        subscriber, number = subscribe(server, stack)
+        owe(server, stack, 16)
+        until(lambda: server.metric("reply_bytes") > 4 << 20, "replies alone are above the sum of output")
+        sent = publish_until_some_wait(server, number)
+        for n in range(sent):
+            assert subscriber.read().plain()[2].startswith(b"%d " % n)  # type: ignore[index]
+        assert server.metric("slow_closed_total") == server.metric("reply_debtors_closed_total") == 0
+
+
+def test_who_leaves_most_replies_unread_is_closed_and_nobody_else(start: Start) -> None:
+    server = start(1, limits={"reply_shard_bytes_max": "4MiB"}, classes=CLASSES)
+    with ExitStack() as stack:
+        subscriber, number = subscribe(server, stack)
+        debtors = owe(server, stack, 16)
+        until(lambda: server.metric("reply_debtors_closed_total") == 16, "each alone has more")
+        server.log_line("largest debtor closed", "unread replies")
+        for debtor in debtors:
+            debtor.close()
+        sent = publish_until_some_wait(server, number)
+        for n in range(sent):
+            assert subscriber.read().plain()[2].startswith(b"%d " % n)  # type: ignore[index]
+        until(lambda: server.metric("reply_bytes") == 0)
+        assert server.metric("slow_closed_total") == 0
+
+
+def test_who_has_most_unfinished_input_is_closed_and_nobody_else(start: Start) -> None:
+    server = start(1, limits={"input_shard_bytes_max": 10_000})
+    command = encode("ECHO", b"x" * 7_000)
+    with server.connect() as large, server.connect() as small, server.connect() as other:
+        large.send(command[:6_000])
+        small.send(command[:3_999])
+        until(lambda: server.metric("input_bytes") == 9_999)
+        small.send(command[3_999:4_000])
+        until(lambda: server.metric("input_bytes") == 10_000)
+        assert other.ask("PING") == b"PONG"
+        assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
+        small.send(command[4_000:4_001])
+        assert not large.read_to_end()
+        until(lambda: server.metric("input_bytes") == 4_001)
+        assert server.metric("input_debtors_closed_total") == 1
+        small.send(command[4_001:])
+        assert small.read().value == b"x" * 7_000
+        assert other.ask("PING") == b"PONG"
+    server.log_line("largest debtor closed", "unfinished input")
