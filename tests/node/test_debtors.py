@@ -109,3 +109,29 @@ def test_who_has_most_unfinished_input_is_closed_and_nobody_else(start: Start) -
         assert small.read().value == b"x" * 7_000
         assert other.ask("PING") == b"PONG"
     server.log_line("largest debtor closed", "unfinished input")
+
+
+def test_commands_that_multi_queues_are_unfinished_input_until_they_are_executed_or_dropped(
+    start: Start,
+) -> None:
+    server = start(1, limits={"input_shard_bytes_max": 10_000})
+    with server.connect() as large, server.connect() as small:
+        for end in ("EXEC", "DISCARD", "RESET"):
+            large.ask("MULTI")
+            large.ask("ECHO", "x" * 5_000)
+            until(lambda: server.metric("input_bytes") == 5_000 + 4 + 2 * 16)
+            large.ask(end)
+            until(lambda: server.metric("input_bytes") == 0, end)
+        large.ask("MULTI")
+        assert large.call("NO_SUCH_COMMAND").kind == "-"
+        assert large.call("EXEC").kind == "-"
+        for connection, size in ((large, 6_000), (small, 4_000 - 72)):
+            connection.ask("MULTI")
+            connection.ask("ECHO", "x" * size)
+        until(lambda: server.metric("input_bytes") == 10_000)
+        assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
+        small.ask("PUBLISH", "t", "x")
+        assert not large.read_to_end()
+        assert small.ask("EXEC") == [b"x" * (4_000 - 72), 0]
+        until(lambda: server.metric("input_bytes") == 0)
+        assert server.metric("input_debtors_closed_total") == 1

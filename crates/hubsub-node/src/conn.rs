@@ -264,6 +264,13 @@ impl Conn {
         }
     }
 
+    /// Of its input, what the shard's sum has: bytes that no whole command covers, and commands between MULTI and EXEC.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        let transaction = self.extra.as_ref().and_then(|extra| extra.transaction.as_ref());
+        self.input.as_ref().map_or(0, |input| input.counted) + transaction.map_or(0, |open| open.bytes)
+    }
+
     /// Who it is as a publisher: its name, or its id.
     #[must_use]
     pub fn publisher(&self) -> Box<str> {

@@ -162,7 +162,7 @@ impl Core {
                 self.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
                 self.rim.reply_bytes -= output.counted_replies;
             }
-            self.rim.input_bytes -= conn.input.as_ref().map_or(0, |input| input.counted);
+            self.rim.input_bytes -= conn.unfinished_bytes();
             let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
                 || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
                 || conn.io.is_http())

@@ -1,7 +1,7 @@
 //! Sums over the clients of a shard, and who is closed when one is above its limit: whoever has most of it, until the rest
 //! is within. So nobody pays for what others leave unread or unfinished.
 //!
-//! Invariant: a sum is what its connections count, `Output::counted_replies` and `Input::counted`.
+//! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
 use crate::conn::{Conn, Flags};
 use crate::control::Level;
@@ -25,9 +25,8 @@ impl Rim {
             self.metrics.reply_debtors_closed_total.add(closed);
         }
         if self.input_bytes as u64 > input_max {
-            let unfinished = |conn: &Conn| conn.input.as_ref().map_or(0, |input| input.counted);
-            let closed =
-                self.close_largest(self.input_bytes - input_max as usize, "unfinished input", unfinished);
+            let over = self.input_bytes - input_max as usize;
+            let closed = self.close_largest(over, "unfinished input", Conn::unfinished_bytes);
             self.metrics.input_debtors_closed_total.add(closed);
         }
     }

@@ -228,7 +228,7 @@ pub struct Rim {
     pub(crate) output_bytes: usize,
     /// Replies among that, which count against `reply_shard_bytes_max` alone.
     pub(crate) reply_bytes: usize,
-    /// What clients sent that is no whole command yet, or must wait.
+    /// What clients sent that is no whole command yet, or must wait, and commands between MULTI and EXEC.
     pub(crate) input_bytes: usize,
     /// When each kind of limited log line may come again, in s.
     pub(crate) quiet_until_s: [u32; ONCE],

@@ -166,7 +166,7 @@ limits! {
     reply_bytes_max = 64 * MIB;
     /// Unread replies of all clients of one shard: past it those with most are closed.
     reply_shard_bytes_max = 1024 * MIB;
-    /// Unfinished or paused input of all clients of one shard: past it those with most are closed.
+    /// Unfinished or paused input of all clients of one shard, MULTI's commands included: past it those with most are closed.
     input_shard_bytes_max = 1024 * MIB;
     /// Commands that one MULTI may queue.
     transaction_commands_max = 1_048_576;

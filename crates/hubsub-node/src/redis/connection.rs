@@ -74,8 +74,8 @@ pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
     }
     if let Some(extra) = &mut conn.extra {
         extra.name = Box::default();
-        extra.transaction = None;
     }
+    super::transaction::take(core, key);
     core.rim.reply(key, |out, _| resp::simple(out, "RESET"));
 }
 

@@ -24,7 +24,9 @@ fn is_open(core: &mut Core, key: ConnKey) -> bool {
 /// be kept.
 pub fn spoil(core: &mut Core, key: ConnKey) {
     if let Some(transaction) = open(core, key) {
-        *transaction = Transaction { is_broken: true, ..Transaction::default() };
+        let broken = Transaction { is_broken: true, ..Transaction::default() };
+        let bytes = std::mem::replace(transaction, broken).bytes;
+        core.rim.input_bytes -= bytes;
     }
 }
 
@@ -49,6 +51,7 @@ pub fn queue(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
         transaction.bytes += bytes;
         transaction.commands.push(args.iter().map(|&arg| arg.into()).collect());
+        core.rim.input_bytes += bytes;
     }
     core.rim.reply(key, |out, _| resp::simple(out, "QUEUED"));
 }
@@ -130,5 +133,7 @@ fn end_if_unread(core: &mut Core, key: ConnKey) {
 
 /// Ends a transaction without executing it.
 pub fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
-    core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.take()
+    let transaction = core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.take()?;
+    core.rim.input_bytes -= transaction.bytes;
+    Some(transaction)
 }
