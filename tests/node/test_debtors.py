@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from clients.mqtt import CONNACK, PINGRESP, Wire, packet, text
 from clients.raw import Connection, encode
 from clients.servers import Server, until
 
@@ -135,3 +136,18 @@ def test_commands_that_multi_queues_are_unfinished_input_until_they_are_executed
         assert small.ask("EXEC") == [b"x" * (4_000 - 72), 0]
         until(lambda: server.metric("input_bytes") == 0)
         assert server.metric("input_debtors_closed_total") == 1
+
+
+def test_who_goes_to_the_shard_of_its_session_takes_its_unfinished_input_along(start: Start) -> None:
+    server = start(3, config={"mqtt": "127.0.0.1:0"})
+    assert server.node is not None
+    part = b"\x30\x7f\x00\x01t"
+    said = packet(0x10, text("MQTT") + b"\x04\x00\x00\x00" + text("one")) + b"\xc0\x00" + part
+    for _ in range(30):
+        with Wire(server.node.mqtt) as one:
+            one.send(said)
+            assert [one.read().kind for _ in range(2)] == [CONNACK, PINGRESP]
+    with Wire(server.node.mqtt) as one:
+        one.send(said)
+        assert [one.read().kind for _ in range(2)] == [CONNACK, PINGRESP]
+        until(lambda: server.metric("input_bytes") == len(part), "what the last one has, and nothing else")

@@ -118,6 +118,7 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
             continue;
         };
         core.broker.disconnected(key, core.rim.now, &mut core.rim);
+        core.rim.input_bytes -= conn.unfinished_bytes();
         let Conn { io, id, principal, door, created_s, meter, input, mqtt, .. } = conn;
         let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
         core.rim.mqtt_clients -= 1;
