@@ -267,6 +267,7 @@ impl<T: Transport> Inner<T> {
         let mut reason = format!("none has come to this node at {}", self.options.peer.address);
         let mut hint = None;
         while Instant::now() < deadline {
+            let known = self.raft.metrics().borrow_watched().current_leader;
             let leader = hint.take().or_else(|| self.leader());
             let reply = match leader {
                 None => Reply::NotLeader(None),
@@ -276,7 +277,7 @@ impl<T: Transport> Inner<T> {
                     // A leader that stands still, or is cut off, does not answer: its successor is asked.
                     let reply = tokio::select! {
                         reply = self.send(id, &peer, &ask, left) => reply,
-                        () = self.followed(id) => Err(CallError::Unanswered("another node leads now".into())),
+                        () = self.followed(id, known) => Err(CallError::Unanswered("another node leads now".into())),
                     };
                     match reply {
                         Ok(reply) => reply,
@@ -312,11 +313,13 @@ impl<T: Transport> Inner<T> {
         Ok(reply)
     }
 
-    /// Until this node knows another leader than that one.
-    async fn followed(&self, leader: NodeId) {
+    /// Until this node knows another leader than that one, and than the one that it knew when it asked: it may have been
+    /// told of a leader before it heard it.
+    async fn followed(&self, leader: NodeId, known: Option<NodeId>) {
         let mut metrics = self.raft.metrics();
         loop {
-            if metrics.borrow_watched().current_leader.is_some_and(|now| now != leader) {
+            let now = metrics.borrow_watched().current_leader;
+            if now.is_some_and(|now| now != leader) && now != known {
                 return;
             }
             if metrics.changed().await.is_err() {
