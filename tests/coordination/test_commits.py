@@ -37,6 +37,17 @@ async def test_an_answered_commit_is_seen_through_every_other_member(opened: Ope
             assert await other.get("hubs/17") == Entry("hubs/17", value, made["hubs/17"])
 
 
+async def test_a_revision_is_held_until_the_key_is_written_or_deleted(opened: Opener) -> None:
+    one, other = await opened(member=0), await opened(member=1)
+    assert not await one.holds("controller", 0) and not await one.holds("controller", 7)
+    first = (await one.commit({}, [Put("controller", b"a")]))["controller"]
+    assert await one.holds("controller", first) and await other.holds("controller", first)
+    second = (await other.commit({"controller": first}, [Put("controller", b"a")]))["controller"]
+    assert not await one.holds("controller", first) and await one.holds("controller", second)
+    await other.commit({}, [Delete("controller")])
+    assert not await one.holds("controller", second) and not await one.holds("controller", 0)
+
+
 @only_members
 async def test_a_member_that_lags_answers_with_what_was_committed_meanwhile(
     store: Store, opened: Opener

@@ -80,6 +80,11 @@ class Coordinator(ABC):
         check_key(key)
         return await self._get(key)
 
+    async def holds(self, key: str, revision: int) -> bool:
+        """Whether a key has that revision at some time after this is called: a majority of the store says so."""
+        entry = await self.get(key)
+        return entry is not None and entry.revision == revision
+
     async def page(self, directory: str, after: str = "", limit: int = PAGE_MAX) -> Page:
         """Entries directly in a directory; pages are not of one moment.
 

@@ -83,6 +83,19 @@ class ZooKeeperCoordinator(Coordinator):
         _, found = await self._session.ask(_sync(self._root), _get(self._path(key)))
         return _entry(key, found)
 
+    async def holds(self, key: str, revision: int) -> bool:
+        """As of any coordinator. `sync` asks no majority (ZOOKEEPER-1675), so a server that leads no more and has not
+        heard it may answer a read; a transaction is put to the vote, also one that only checks."""
+        if revision == 0:
+            return False
+        try:
+            await self.commit({key: revision}, [])
+        except ExpectationError:
+            return False
+        except CoordinatorUnknownError as error:
+            raise CoordinatorUnreachableError(str(error)) from error
+        return True
+
     async def _page(self, directory: str, after: str, limit: int) -> Page:
         path = self._node(directory)
         _, listed = await self._session.ask(_sync(path), lambda zk: zk.get_children_async(path))

@@ -446,8 +446,7 @@ class Controller:
     async def _confirm(self, mandate: Mandate) -> None:
         """Asks the coordinator whether it has the mandate still; if not, the watch will say so."""
         asked_s = self._clock()
-        entry = await self._coordinator.get(CONTROLLER)
-        if entry is not None and entry.revision == mandate.kept.revision:
+        if await self._coordinator.holds(CONTROLLER, mandate.kept.revision):
             mandate.confirmed_s = asked_s
 
     async def _grant(self, mandate: Mandate, decision: Decision) -> None:
