@@ -67,7 +67,7 @@ class Api:
         return int(room["position"].partition("-")[2]) if status == 200 else 0
 
     def payloads(self, room: str) -> list[str]:
-        status, page = self.ask("GET", f"/v1/rooms/{quote(room, safe='')}/history?count=10000")
+        status, page = self.ask("GET", f"/v1/rooms/{room.replace(':', '%3A')}/history?count=10000")
         assert status == 200, page
         return [record["payload"] for record in page["records"]]
 
@@ -247,7 +247,8 @@ def test_rows_of_the_longest_names_are_published_and_read(api: Api) -> None:
     of_it = "$stats/room/" + longest
     assert api.stage("a", arrow([(longest, "said"), (of_it, "told")]))[0] == 200
     assert api.commit(0, "a") == (200, {"published": 2, "duplicate": False})
-    assert (api.payloads(longest), api.payloads(of_it)) == (["said"], ["told"])
+    assert api.payloads(longest) == ["said"]
+    assert api.payloads(quote(of_it, safe="")) == ["told"]
     for topic in (longest + "x", "$stats/room/".ljust(65_535 + 64 + 1, "x")):
         assert api.stage("b", arrow([(topic, "x")]))[1]["code"] == "topic_length"
         assert api.ask("GET", f"/v1/rooms/{quote(topic, safe='')}")[1]["code"] == "topic_length"
