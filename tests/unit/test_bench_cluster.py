@@ -187,7 +187,8 @@ def test_a_room_that_stays_silent_is_counted_and_does_not_stop_the_row(
     silent = run.reports[1]
     assert silent["seen"] == {"silent": silent["room"]} and silent["room"].startswith("room:")
     assert silent["heard"].keys() <= {"message of 2"} and silent["ended"] is None, "of the life before"
-    assert silent["answers"]["0 receivers"] >= 1 and silent["sent"] >= silent["answers"]["0 receivers"]
+    # What is being sent may be answered before it is counted.
+    assert 1 <= silent["answers"]["0 receivers"] <= silent["sent"] + 1
     assert 0 <= silent["last_answer_s"] <= 10, "seconds from the kill on"
 
 
