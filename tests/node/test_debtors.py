@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from clients.mqtt import CONNACK, PINGRESP, Wire, packet, text
+from clients.mqtt import CONNACK, PINGRESP, V5, Wire, packet, text
 from clients.raw import Connection, encode
 from clients.servers import Server, until
 
@@ -151,3 +151,20 @@ def test_who_goes_to_the_shard_of_its_session_takes_its_unfinished_input_along(s
         one.send(said)
         assert [one.read().kind for _ in range(2)] == [CONNACK, PINGRESP]
         until(lambda: server.metric("input_bytes") == len(part), "what the last one has, and nothing else")
+
+
+def test_records_that_an_mqtt_client_leaves_unread_are_no_replies(start: Start) -> None:
+    server = start(1, config={"mqtt": "127.0.0.1:0"})
+    assert server.node is not None
+    with Wire(server.node.mqtt, receive_bytes=4096) as slow, server.connect() as publisher:
+        slow.connect("slow", V5)
+        # Its number makes each packet one of this client alone.
+        assert slow.subscribe(("live", 0), properties=b"\x0b\x01") == [0]
+
+        def waits() -> bool:
+            for _ in range(100):
+                publisher.ask("PUBLISH", "live", b"." * 1_000)
+            return server.metric("output_bytes") > 0
+
+        until(waits, "its socket takes no more")
+        assert server.metric("reply_bytes") == 0

@@ -1,5 +1,5 @@
-//! Sums over the clients of a shard, and who is closed when one is above its limit: whoever has most of it, until the rest
-//! is within. So nobody pays for what others leave unread or unfinished.
+//! What all clients of a shard leave unread, and what they leave unfinished: two sums, each with a limit. Past a limit the
+//! clients with the most are closed, so nobody else pays for it.
 //!
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
@@ -8,6 +8,10 @@ use crate::control::Level;
 use crate::rim::Rim;
 use hubsub_types::ConnKey;
 
+/// A part of a limit: so much below it a sum is when clients were closed for it. Each time looks at all connections, so
+/// that it does not come back with the next byte.
+const MARGIN: usize = 16;
+
 impl Rim {
     /// Records that wait for subscribers.
     #[inline]
@@ -15,17 +19,18 @@ impl Rim {
         self.output_bytes.saturating_sub(self.reply_bytes)
     }
 
-    /// Closes whoever has most of a sum that is above its limit.
+    /// Where unread replies or unfinished input are above their limit, closes the clients with the most.
     pub(crate) fn close_debtors(&mut self) {
-        let (replies_max, input_max) = (self.limits.reply_shard_bytes_max, self.limits.input_shard_bytes_max);
-        if self.reply_bytes as u64 > replies_max {
+        let limits = (self.limits.reply_shard_bytes_max, self.limits.input_shard_bytes_max);
+        let (replies_max, input_max) = (limits.0 as usize, limits.1 as usize);
+        if self.reply_bytes > replies_max {
             let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
-            let closed =
-                self.close_largest(self.reply_bytes - replies_max as usize, "unread replies", unread);
+            let over = self.reply_bytes - replies_max + replies_max / MARGIN;
+            let closed = self.close_largest(over, "unread replies", unread);
             self.metrics.reply_debtors_closed_total.add(closed);
         }
-        if self.input_bytes as u64 > input_max {
-            let over = self.input_bytes - input_max as usize;
+        if self.input_bytes > input_max {
+            let over = self.input_bytes - input_max + input_max / MARGIN;
             let closed = self.close_largest(over, "unfinished input", Conn::unfinished_bytes);
             self.metrics.input_debtors_closed_total.add(closed);
         }

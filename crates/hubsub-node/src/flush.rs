@@ -110,7 +110,9 @@ impl Rim {
                     }
                 }
                 Piece::Range { arena, .. } => {
-                    output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], arena == REPLIES);
+                    // What one MQTT client is sent stands among its answers, which are short.
+                    let is_reply = arena == REPLIES && !is_mqtt;
+                    output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], is_reply);
                 }
             }
         }
