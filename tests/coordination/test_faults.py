@@ -14,6 +14,7 @@ from coordination.stores import Members, Store
 from coordination.waiting import becomes, patiently
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
+    CoordinatorError,
     CoordinatorUnknownError,
     CoordinatorUnreachableError,
 )
@@ -61,7 +62,7 @@ async def test_who_cannot_be_reached_wrote_nothing_and_says_so_in_time(
 ) -> None:
     coordinator, line = behind
     other = await opened()
-    await coordinator.commit({}, [Put("hubs/1", b"before")])
+    made = await coordinator.commit({}, [Put("hubs/1", b"before")])
     line.cut()
     with contextlib.suppress(CoordinatorUnreachableError):
         await coordinator.get("hubs/1")
@@ -70,6 +71,8 @@ async def test_who_cannot_be_reached_wrote_nothing_and_says_so_in_time(
         await coordinator.commit({}, [Put("hubs/1", b"after")])
     with pytest.raises(CoordinatorUnreachableError):
         await coordinator.page("hubs")
+    with pytest.raises(CoordinatorError):
+        await coordinator.holds("hubs/1", made["hubs/1"])
     assert time.monotonic() - start < 15
     await line.mend()
     await patiently(coordinator, Put("hubs/2", b""))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.mqtt import CONNACK, PUBLISH, V5, V311
+from clients.mqtt import CONNACK, PUBACK, PUBLISH, V5, V311
 from clients.mqtt_sessions import acknowledge, expiry, payload, say
 from clients.servers import Server, free_port, redis_server, until
 from command_line import hubsub
@@ -21,6 +21,7 @@ from node.conftest import Start
 from node.home import Home
 from node.test_mqtt import begin, client, wire
 from node.test_mqtt_sessions import come, leave, nothing_more
+from node.test_mqtt_sessions_cursors import EVERYWHERE
 
 Config = dict[str, Any]
 
@@ -219,6 +220,28 @@ def test_an_end_that_the_server_was_not_there_for_follows_when_it_is(start: Star
         os.kill(redis.pid, signal.SIGCONT)
         until(lambda: len(keys.ask("KEYS", "*:session:*")) == 1, "it is ended again")  # type: ignore[arg-type]
         assert come(server, "stays")[1]
+
+
+def test_a_snapshot_that_the_server_was_not_there_for_stops_no_delivery(
+    data: Path, start: Start, redis: Server
+) -> None:
+    config = {"data": str(data), "inflight_store": url(redis)}
+    limits = {"inflight_store_timeout_ms": 50, "mqtt_session_snapshot_ms": 100}
+    with ExitStack() as stack:
+        server = begin(start, config=config, limits=limits, classes=[EVERYWHERE])
+        publisher = stack.enter_context(client(server, "publisher"))
+        one, _ = come(server, "one")
+        assert one.subscribe(("log/a", 2)) == [2]
+        publisher.publish("log/a", b"first", 1, 1)
+        message = one.read(PUBLISH)
+        os.kill(redis.pid, signal.SIGSTOP)
+        stack.callback(os.kill, redis.pid, signal.SIGCONT)
+        one.answer(PUBACK, message.id)
+        until(lambda: server.metric("mqtt_session_unwritten_total") > 0, "where it stands is not recorded")
+        os.kill(redis.pid, signal.SIGCONT)
+        until(lambda: figures(server)["up"] == 1, "it answers again")
+        publisher.publish("log/a", b"second", 2, 2)
+        assert (one.read(PUBLISH).qos, one.version) == (2, V5)
 
 
 def test_a_server_of_sessions_that_says_nothing_is_told_until_it_answers_again(

@@ -28,7 +28,7 @@ struct Asked {
     stamp_us: u64,
 }
 
-/// What a process said of having no controller.
+/// A process that said that it heeds no controller.
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     of: Process,

@@ -424,6 +424,23 @@ fn a_mandate_runs_for_one_lead_from_when_a_majority_or_the_coordinator_confirmed
     assert_eq!(leads.snapshot(ends_us + 5).peers[&OTHER].lead_until_us, Some(ends_us + 3 + LEAD));
 }
 
+#[test]
+fn while_the_census_changes_both_majorities_confirm_a_mandate() {
+    let mut leads = controlling();
+    leads.mandate(MANDATE, NOW + 90 * LEAD, NOW, NOW);
+    let before = vec![NodeId(21), NodeId(22), CONTROLLER.node];
+    leads.census(Census { revision: 1, nodes: vec![ME.node, OTHER.node], before }, NOW);
+    let heeding = Beat { mandate: 0, heeds: MANDATE, heed: 3 };
+    let confirmed_by = |leads: &mut Leads, peer: Process| {
+        leads.pong(peer, NOW + 10, heeding, NOW + 11);
+        leads.snapshot(NOW + 12).confirmed_us
+    };
+    assert_eq!(confirmed_by(&mut leads, OTHER), NOW, "of those before there is none");
+    assert_eq!(confirmed_by(&mut leads, CONTROLLER), NOW, "one of three");
+    let another = Process { node: NodeId(21), incarnation: 1 };
+    assert_eq!(confirmed_by(&mut leads, another), NOW + 10);
+}
+
 /// After a stall: the lead of `ME` ended, and a majority of three has had no controller.
 #[test]
 fn a_lead_that_has_ended_comes_back_from_who_had_no_controller_without_a_break_since_before() {

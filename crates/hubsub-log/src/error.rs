@@ -119,7 +119,7 @@ fn of_another(here: Option<&str>, asked: Option<&str>) -> String {
     }
 }
 
-/// What the system said of a file, and which one it is.
+/// The system's error for a file, with the file's path.
 #[derive(Debug, Error)]
 #[error("{path}: {source}")]
 struct OfFile {

@@ -13,7 +13,7 @@
 use crate::access::Action;
 use crate::core::Core;
 use crate::log::Wanted;
-use crate::mail::{Listed, Mail, Part};
+use crate::mail::{Listed, Part};
 use hubsub_route::rooms::Page;
 use hubsub_route::{Ask, Namespace};
 use hubsub_types::names::Glob;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Listings that take turns; others wait for one of them to end.
 const AT_ONCE: usize = 8;
 
-/// See the module.
+/// Listings that a shard has begun and not answered.
 #[derive(Default)]
 pub struct Listings {
     waiting: VecDeque<(Listing, Ask)>,
@@ -32,7 +32,7 @@ pub struct Listings {
     passed: usize,
 }
 
-/// What a listing has come to.
+/// A listing that is being made.
 pub enum Listing {
     /// Rooms, and what their hubs' logs are asked for behind it.
     Rooms(Wanted, Page),
@@ -59,7 +59,7 @@ impl Listing {
         Listing::Rooms(wanted, page)
     }
 
-    /// Of topics, as long as their names have at most so many bytes.
+    /// Topics with subscribers; refused when their names have more bytes than this.
     #[must_use]
     pub fn topics(namespace: Namespace, glob: Option<&[u8]>, bytes_max: u64) -> Listing {
         let (glob, bytes_left) = (glob.map(Glob::new), Some(bytes_max));
@@ -100,7 +100,7 @@ impl Core {
                 let waiting = &mut self.rim.listings.waiting;
                 waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
             } else if let Some(part) = self.listed(listing, ask) {
-                self.rim.answer(ask, part);
+                self.rim.answer_part(ask, part);
             }
         }
         let passed = std::mem::take(&mut self.rim.listings.passed);
@@ -110,7 +110,7 @@ impl Core {
         }
     }
 
-    /// What the turn may still pass.
+    /// How many names this turn may still go past.
     fn listing_places(&self) -> usize {
         (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.listings.passed)
     }
@@ -146,7 +146,7 @@ impl Core {
         is_whole
     }
 
-    /// What this shard answers; none when the log's part of it is still to come.
+    /// This shard's answer; none while the log has not answered its part.
     fn listed(&self, listing: Listing, ask: Ask) -> Option<Part> {
         let (wanted, here) = match listing {
             Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
@@ -157,18 +157,6 @@ impl Core {
         match &self.rim.log {
             Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
             _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
-        }
-    }
-}
-
-impl crate::rim::Rim {
-    /// Sends a shard's part of an answer to who asked.
-    fn answer(&mut self, ask: Ask, part: Part) {
-        let Ask { shard, number: gathering } = ask;
-        if shard == self.shard {
-            self.gather(gathering, part);
-        } else {
-            self.mailer.post(shard, Mail::Part { gathering, part });
         }
     }
 }

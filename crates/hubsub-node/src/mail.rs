@@ -112,9 +112,9 @@ impl Mail {
 pub enum Question {
     /// Subscribers of each topic.
     TopicCounts(Namespace, Arc<Vec<Vec<u8>>>),
-    /// Topics with subscribers that match a glob, all without one; as long as a list of them has at most so many bytes.
+    /// Topics with subscribers that match a glob, or all of them; refused if their names have more bytes than this.
     Topics(Namespace, Option<Vec<u8>>, u64),
-    /// Client connections; likewise.
+    /// Client connections; refused if their lines have more bytes than this.
     Clients(ClientFilter, u64),
     /// Close client connections.
     KillClients(ClientFilter, String),

@@ -92,8 +92,6 @@ class ZooKeeperCoordinator(Coordinator):
             await self.commit({key: revision}, [])
         except ExpectationError:
             return False
-        except CoordinatorUnknownError as error:
-            raise CoordinatorUnreachableError(str(error)) from error
         return True
 
     async def _page(self, directory: str, after: str, limit: int) -> Page:

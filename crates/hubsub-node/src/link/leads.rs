@@ -217,7 +217,7 @@ impl Links {
     fn send_grant(&mut self, to: Process, grant: &Grant) {
         let frame = Frame::LeadGranted {
             stamp_us: grant.stamp_us,
-            // It is made of whole ms, within an hour.
+            // Cut to whole ms, so never longer than it was granted; within an hour.
             lead_ms: (grant.lead_us / 1_000) as u32,
             mandate: grant.mandate,
             census: grant.census,

@@ -181,8 +181,8 @@ pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
     refused(core, key, Reason::ServerUnavailable);
 }
 
-/// What is recorded of a client for its will alone cannot be: it is connected without, and its will is as long as its node.
-/// Whether it is one of those.
+/// Connects a client whose will cannot be recorded all the same, if it has no session otherwise: its will is lost if this
+/// node is. Whether it is such a client.
 pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let is_meant = |client: &&mut Box<Client>| {

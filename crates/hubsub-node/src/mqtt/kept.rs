@@ -41,9 +41,10 @@ pub struct Kept {
     pub(super) is_timed: bool,
     /// Rows that failed since the last one that did not.
     pub(super) failures: u8,
-    /// Bytes of entries since the first one was let go of, and those that were written with the last row that brought
-    /// all messages.
-    pub(super) bytes: (u32, u32),
+    /// Bytes of entries since the store last let go of one.
+    pub(super) stored_bytes: u32,
+    /// Bytes of entries that the last row with all messages brought.
+    pub(super) live_bytes: u32,
     /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
     pub(super) visit: u32,
 }
@@ -231,7 +232,7 @@ impl Kept {
         let (entries, bytes) = self.since_row;
         let len = u32::try_from(entry.len()).unwrap_or(u32::MAX);
         self.since_row = (entries + 1, bytes.saturating_add(len));
-        self.bytes.0 = self.bytes.0.saturating_add(len);
+        self.stored_bytes = self.stored_bytes.saturating_add(len);
         self.row_is_due |= self.since_row.0 >= ENTRIES_MAX || self.since_row.1 >= ENTRIES_BYTES_MAX;
         Some((number, entry, waits))
     }
@@ -240,11 +241,10 @@ impl Kept {
     /// of no use in a store, which lets go of entries from the first one on.
     pub(super) fn needs_all(&self, has_store: bool) -> bool {
         let Own { last_entry, through, .. } = self.head;
-        let (bytes, live) = self.bytes;
-        let is_many =
-            last_entry.saturating_sub(through) >= 2 * u64::from(ENTRIES_MAX) || bytes >= STORED_BYTES_MAX;
+        let is_many = last_entry.saturating_sub(through) >= 2 * u64::from(ENTRIES_MAX)
+            || self.stored_bytes >= STORED_BYTES_MAX;
         // So that no byte of a message is written more than twice for it.
-        self.has_gap || (has_store && is_many && bytes >= live)
+        self.has_gap || (has_store && is_many && self.stored_bytes >= self.live_bytes)
     }
 
     /// Takes what happened in this turn, with all messages that are of use, as entries that take the place of those before;
@@ -253,7 +253,7 @@ impl Kept {
         &mut self,
         messages: impl Iterator<Item = (bool, u64, Row, &'a Message, &'a Grant)>,
     ) -> Vec<Entry> {
-        (self.entries, self.has_gap, self.bytes) = (None, false, (0, 0));
+        (self.entries, self.has_gap, self.stored_bytes) = (None, false, 0);
         let mut entries = Vec::new();
         if self.work().parts.len() >= ENTRIES_BYTES_MAX as usize {
             entries.extend(self.take_entry());
@@ -265,7 +265,7 @@ impl Kept {
             }
         }
         entries.extend(self.take_entry());
-        self.bytes = (0, self.bytes.0);
+        (self.stored_bytes, self.live_bytes) = (0, self.stored_bytes);
         entries
     }
 
@@ -282,7 +282,7 @@ impl Kept {
         });
         let through = first.map_or(self.head.last_entry, |&(number, _)| number - 1);
         if through > self.head.through {
-            self.bytes.0 = self.since_row.1;
+            self.stored_bytes = self.since_row.1;
         }
         (self.since_row, self.head.through) = ((0, 0), through);
         let Own { born, epoch, last_entry, through, before } = self.head;

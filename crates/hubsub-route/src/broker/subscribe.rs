@@ -12,6 +12,9 @@ use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 
+/// What patterns of sessions that come back may bring a shard to, in times of `patterns_max` and `patterns_bytes_max`.
+const RESUMED_TIMES: u64 = 2;
+
 /// What a connection wants to subscribe to.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
@@ -256,12 +259,11 @@ impl Broker {
         pattern: &[u8],
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
-        let limits = (self.limits.patterns_per_client_max, 1);
-        self.hold_pattern(ticket, conn, pattern, limits, sink)
+        self.hold_pattern(ticket, conn, pattern, true, sink)
     }
 
     /// Likewise, of one that the session of this connection was subscribed to before: it was within the limits then, and
-    /// what others have added meanwhile does not keep it out. For these there is twice the room.
+    /// what others have added meanwhile does not keep it out.
     pub fn resume_pattern(
         &mut self,
         ticket: Ticket,
@@ -269,16 +271,15 @@ impl Broker {
         pattern: &[u8],
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
-        self.hold_pattern(ticket, conn, pattern, (u64::MAX, 2), sink)
+        self.hold_pattern(ticket, conn, pattern, false, sink)
     }
 
-    /// `limits`: how many patterns the client may have, and how many times the node's limits there may be.
     fn hold_pattern(
         &mut self,
         ticket: Ticket,
         conn: ConnKey,
         pattern: &[u8],
-        (client_max, times): (u64, u64),
+        is_new: bool,
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
         if pattern_len(pattern) as u64 > self.limits.pattern_bytes_max {
@@ -293,9 +294,10 @@ impl Broker {
         }
         let is_limited = self.own_client != Some(conn.index);
         let own = own.map_or(0, |own| own.len()) as u64;
-        if self.is_full(conn) || (is_limited && own >= client_max) {
+        if self.is_full(conn) || (is_limited && is_new && own >= self.limits.patterns_per_client_max) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
+        let times = if is_new { 1 } else { RESUMED_TIMES };
         let has_room = (self.patterns.len() as u64) < self.limits.patterns_max.saturating_mul(times)
             && (self.patterns.bytes() as u64) < self.limits.patterns_bytes_max.saturating_mul(times)
             && self.has_search_for(pattern);

@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// Bytes for each topic that may be remembered: long ones take the place of several.
 const TOPIC_BYTES: usize = 1024;
 
-/// See the module. The two tables have the same topics.
+/// Which patterns match the latest topics. The two tables have the same topics.
 #[derive(Debug)]
 pub struct MatchCache {
     by_topic: HashMap<Rc<[u8]>, Rc<[u32]>, RandomState>,

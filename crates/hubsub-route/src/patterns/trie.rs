@@ -33,7 +33,7 @@ struct Node {
     below: IdSet,
 }
 
-/// See the module.
+/// MQTT filters by level, each under a number.
 #[derive(Debug)]
 pub struct FilterTrie {
     /// The root is always there.

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 /// Rows of one block, at most.
 const BLOCK: usize = 512;
 
-/// See the module. Whoever calls says which name a place has.
+/// Places in the order of their names. Whoever calls says which name a place has.
 #[derive(Default)]
 pub(super) struct Ordered {
     blocks: Vec<Block>,

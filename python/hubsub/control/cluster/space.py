@@ -28,7 +28,7 @@ BYTES_LIMIT: Final = "room_records_bytes_max"
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """See the module."""
+    """How much records of rooms may take."""
 
     class_rooms_max: int
     bytes_max: int

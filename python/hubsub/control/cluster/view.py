@@ -139,7 +139,7 @@ class View:
 
     controller: Kept[ControllerRecord]
     elected_s: float
-    """When the answer came that made this one the controller: whoever was it before had ended by then."""
+    """When the answer came that made this one the controller. Leads of the one before may run for one lead more."""
     nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
     hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
