@@ -100,6 +100,7 @@ REACHED = {
     "drain_ms": "test_a_stop_waits_no_longer_than_the_limit_for_who_does_not_read",
     "control_events_max": "lines_are_taken_after_events_and_take_no_places_of_theirs",
     "log_tail_bytes_max": "test_memory_keeps_so_many_bytes_and_the_disk_has_the_rest",
+    "log_tail_idle_ms": "test_records_leave_memory_when_they_were_there_for_so_long_and_the_disk_has_them",
     "log_pending_bytes_max": "test_publishers_wait_while_so_much_waits_for_the_journal",
     "log_unwritten_bytes_max": "test_the_journal_waits_while_so_much_waits_for_the_segments",
     "log_journal_bytes": "test_a_journal_file_has_its_size_and_the_next_one_follows",

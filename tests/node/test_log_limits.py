@@ -121,6 +121,25 @@ def test_memory_keeps_so_many_bytes_and_the_disk_has_the_rest(begin: Start) -> N
     assert figure(server, "hubsub_log_reads_failed_total") == 0
 
 
+def test_records_leave_memory_when_they_were_there_for_so_long_and_the_disk_has_them(begin: Start) -> None:
+    server = begin(log_tail_idle_ms=0)
+    with server.connect() as connection:
+        publish(connection, "chat:a", range(1000))
+        until(lambda: server.metric("history_records") == 1000)
+
+    server = begin(log_tail_idle_ms="2s")
+    with server.connect() as connection, server.connect() as subscriber:
+        assert subscriber.call("SUBSCRIBE", "chat:a")
+        publish(connection, "chat:a", range(1000, 2000))
+        until(lambda: server.metric("history_records") == 1000)
+        until(lambda: server.metric("history_records") == 0)
+        assert server.metric("history_bytes") == 0
+        assert numbers(connection, "chat:a") == list(range(2000))
+        publish(connection, "chat:a", range(2000, 2010))
+        assert numbers(connection, "chat:a") == list(range(2010))
+    assert figure(server, "hubsub_log_reads_failed_total") == 0
+
+
 def test_publishers_wait_while_so_much_waits_for_the_journal(begin: Start) -> None:
     patient = {"pending_per_client_max": 1_000_000}
     server = begin(**patient)

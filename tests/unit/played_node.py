@@ -13,6 +13,7 @@ from hubsub.api.console.now import COUNTED
 from hubsub.api.state import State
 from hubsub.api.table import openapi_document
 from hubsub.config import resolve
+from hubsub.control.memory import POOLS
 from hubsub.errors import RoomInUseError
 from hubsub.node import BusyRoom, Failed, HistoryRow, Published
 
@@ -42,7 +43,13 @@ def hub_row(number: int, **more: Any) -> dict[str, Any]:
 
 
 def played_log(*hubs: dict[str, Any], state: str = "open", reason: str | None = None) -> dict[str, Any]:
-    figures = {"records_total": 40, "syncs_total": 4, "sync_us_total": 3_000, "reads_waiting": 2}
+    figures = {
+        "records_total": 40,
+        "syncs_total": 4,
+        "sync_us_total": 3_000,
+        "reads_waiting": 2,
+        "pending_bytes": 0,
+    }
     syncs = [(100, 0), (1_000, 3), (None, 1)]
     return {"state": state, "reason": reason, "figures": figures, "syncs": syncs, "hubs": list(hubs)}
 
@@ -144,10 +151,16 @@ class PlayedNode:
         return self.played_store
 
     def metrics(self) -> dict[str, Any]:
-        shard = dict.fromkeys(COUNTED, 0) | {"socket_ns_total": 2_000_000_000, "connections": 1}
+        gauges = {name: 0 for names, _ in POOLS.values() for name in names}
+        shard = dict.fromkeys(COUNTED, 0) | gauges | {"socket_ns_total": 2_000_000_000, "connections": 1}
         return {
             "shards": [shard] * 2,
-            "node": {"x_total": 4, "descriptors_max": 1_024, "descriptors_reserved": 24},
+            "node": {
+                "x_total": 4,
+                "descriptors_max": 1_024,
+                "descriptors_reserved": 24,
+                "memory_used_bytes": 1_000,
+            },
         }
 
 

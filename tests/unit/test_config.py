@@ -42,7 +42,8 @@ def test_defaults_are_sound() -> None:
     defaults = config()
     assert (defaults.redis, defaults.http, defaults.mqtt) == ("127.0.0.1:3221", "127.0.0.1:3220", None)
     assert defaults.classes == () and defaults.shards >= 1 and defaults.node
-    assert all(defaults.limits[limit.name] == limit.default for limit in LIMITS)
+    large = config({"memory": "1024GiB"}).limits
+    assert all(large[limit.name] == limit.default for limit in LIMITS)
 
 
 def test_flag_beats_environment_beats_file_beats_default() -> None:
@@ -382,7 +383,8 @@ def test_toml_that_was_written_reads_back(table: dict[str, Any]) -> None:
 def test_a_reload_takes_over_what_can_change_and_names_the_rest() -> None:
     limits = {"rooms_max": 5, "mailbox_bytes_max": "1MiB"}
     old = config({"log_level": "info", "shards": 1})
-    new = config({"log_level": "debug", "shards": 2, "limits": limits, "class": [{"name": "a"}]})
+    file = {"log_level": "debug", "shards": 2, "limits": limits, "class": [{"name": "a"}]}
+    new = resolve(file, {}, {}, shards=old.shards)
     reload = reloaded(old, new)
     assert reload.limits == {"rooms_max": 5}
     assert reload.next_start == ["shards", "limits.mailbox_bytes_max", "class"]

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// As in the Python extension, so that a profile here holds there.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: hubsub_node::memory::Allocator = hubsub_node::memory::Allocator;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();

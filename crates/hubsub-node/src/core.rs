@@ -264,6 +264,10 @@ impl Core {
             (&metrics.reply_bytes, self.rim.reply_bytes as u64),
             (&metrics.input_bytes, self.rim.input_bytes as u64),
             (&metrics.pool_bytes, self.rim.pool_bytes() as u64),
+            (&metrics.waiting_bytes, crate::shared::waiting_bytes() as u64),
+            (&metrics.connections_bytes, (self.rim.conns.bytes() + broker.clients_bytes()) as u64),
+            (&metrics.rooms_bytes, broker.rooms.table_bytes() as u64),
+            (&metrics.topics_bytes, broker.topics.table_bytes() as u64),
             (&metrics.mailbox_bytes, self.rim.mailer.own().bytes() as u64),
         ];
         gauges.iter().for_each(|(gauge, value)| gauge.set(*value));

@@ -19,6 +19,7 @@ use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::{Pending, Tag};
 use crate::rim::{Rim, TURN_BYTES};
+use crate::shared::Shared;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
@@ -27,7 +28,6 @@ use hubsub_route::{
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use hubsub_wire::resp;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Frames from this size on are shared one by one instead of through an arena.
@@ -97,7 +97,7 @@ impl Sink for Rim {
             output.push_range(variant as u8, start, end);
             (end - start) as usize
         } else if let Some(frame) = encoded.frame(place) {
-            output.push_frame(Rc::clone(frame));
+            output.push_frame(frame.clone());
             frame.len()
         } else {
             let arena = &mut self.arenas[variant];
@@ -105,10 +105,10 @@ impl Sink for Rim {
             encode(arena, variant, via, record);
             let bytes = arena.len() - start;
             if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
-                let frame: Rc<[u8]> = arena[start..].into();
+                let frame = Shared::from(&arena[start..]);
                 arena.truncate(start);
                 self.frame_bytes += bytes;
-                output.push_frame(Rc::clone(&frame));
+                output.push_frame(frame.clone());
                 encoded.set_frame(place, frame);
             } else {
                 let range = (start as u32, (start + bytes) as u32);

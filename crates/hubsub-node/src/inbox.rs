@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// Letters for which a list that is empty keeps place.
+const KEPT: usize = 4096;
+
 /// What a shard receives into; its only state that other threads touch.
 pub struct Inbox {
     queue: Mutex<Vec<Mail>>,
@@ -45,6 +48,12 @@ impl Inbox {
     pub fn take(&self, into: &mut Vec<Mail>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.queue.lock().expect("nothing panics under this lock"), into);
+    }
+
+    /// Gives the memory back that a burst of mail took, and likewise that of `taken`, which `take` filled.
+    pub fn give_back(&self, taken: &mut Vec<Mail>) {
+        taken.shrink_to(KEPT);
+        self.queue.lock().expect("nothing panics under this lock").shrink_to(KEPT);
     }
 
     /// Mail of this weight was handled.
@@ -123,6 +132,11 @@ impl Mailer {
     #[must_use]
     pub fn all_empty(&self) -> bool {
         self.inboxes.iter().all(|inbox| inbox.bytes() == 0)
+    }
+
+    /// Gives the memory back that a burst of mail took.
+    pub fn give_back(&mut self) {
+        self.batches.iter_mut().for_each(|batch| batch.shrink_to(KEPT));
     }
 
     /// Sends the turn's batches.

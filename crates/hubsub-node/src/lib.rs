@@ -28,6 +28,7 @@ pub mod log;
 #[cfg(test)]
 mod lone;
 pub mod mail;
+pub mod memory;
 mod meter;
 pub mod metrics;
 mod mqtt;
@@ -45,6 +46,7 @@ mod rim;
 pub mod routes;
 mod routing;
 mod shard;
+mod shared;
 mod slab;
 mod sniff;
 mod soft;

@@ -142,6 +142,14 @@ metrics! {
     input_debtors_closed_total;
     /// Idle buffers kept for reuse, in bytes.
     pool_bytes;
+    /// Memory of what waits for clients, in bytes: what several wait for counts once, and each has a place in its queue.
+    waiting_bytes;
+    /// Memory of connections, in bytes, without what they send and wait for.
+    connections_bytes;
+    /// Memory of the table of rooms here, in bytes, without what they remember.
+    rooms_bytes;
+    /// Memory of the table of topics and routes here, in bytes.
+    topics_bytes;
     /// Mail waiting for this shard, in bytes.
     mailbox_bytes;
     /// Rooms in memory whose hub is here.

@@ -6,6 +6,7 @@
 //! only when all before it have; records stay behind a subscription's
 //! confirmation. An idle connection has no `Output`: they are pooled.
 
+use crate::shared::{Counted, Shared};
 use ahash::RandomState;
 use hubsub_route::Record;
 use hubsub_types::Position;
@@ -27,15 +28,15 @@ pub enum Piece {
         end: u32,
     },
     /// A large frame, shared by all who get it.
-    Frame(Rc<[u8]>),
+    Frame(Shared),
 }
 
 /// Bytes in the queue.
 pub enum Bytes {
     /// Shared by all who get them.
-    Shared(Rc<[u8]>),
+    Shared(Shared),
     /// This connection's own.
-    Own(Vec<u8>),
+    Own(Counted),
 }
 
 impl Bytes {
@@ -236,7 +237,7 @@ impl Output {
     }
 
     /// Adds a large frame.
-    pub fn push_frame(&mut self, frame: Rc<[u8]>) {
+    pub fn push_frame(&mut self, frame: Shared) {
         self.turn_bytes += frame.len();
         self.pieces.push(Piece::Frame(frame));
     }
@@ -264,7 +265,7 @@ impl Output {
             bytes.extend_from_slice(added);
             return;
         }
-        self.queue.push_back(Frame { is_reply, ..Frame::plain(Bytes::Own(added.to_vec())) });
+        self.queue.push_back(Frame { is_reply, ..Frame::plain(Bytes::Own(Counted::new(added))) });
     }
 
     /// Brings a shard's sum of unread replies up to date with this client's: in the queue, and all that waits for its
@@ -384,7 +385,7 @@ impl Output {
 
     /// Empties a frame that may be dropped, which keeps the places of the others; its bytes.
     fn give_way(&mut self, place: usize, tells: bool) -> usize {
-        let empty = Frame::plain(Bytes::Own(Vec::new()));
+        let empty = Frame::plain(Bytes::Own(Counted::default()));
         let frame = std::mem::replace(&mut self.queue[place], empty);
         self.empty += 1;
         self.forget_latest(frame.tag.as_ref(), self.popped.wrapping_add(place as u64));
@@ -412,7 +413,7 @@ impl Output {
         }
         self.queue.retain(|frame| !frame.bytes.as_slice().is_empty());
         if self.queue.is_empty() {
-            self.queue.push_back(Frame::plain(Bytes::Own(Vec::new())));
+            self.queue.push_back(Frame::plain(Bytes::Own(Counted::default())));
         }
         (self.popped, self.oldest, self.empty) = (0, 0, 0);
         if let Some(latest) = &mut self.latest {
@@ -442,18 +443,16 @@ impl Output {
         let mut told = Vec::new();
         self.gaps.take().iter().for_each(|gap| write(&mut told, gap));
         let bytes = told.len();
-        let frame = Frame::plain(Bytes::Own(told));
+        let frame = |told: Vec<u8>| Frame::plain(Bytes::Own(Counted::from(told)));
         match self.first_droppable() {
             None if self.confirms > 0 => {
-                if let Bytes::Own(told) = frame.bytes {
-                    self.push_confirmed(told);
-                }
+                self.push_confirmed(told);
                 return bytes;
             }
-            None => self.queue.push_back(frame),
+            None => self.queue.push_back(frame(told)),
             Some(place) => {
                 // Frames before it get lower numbers; they have none that counts.
-                self.queue.insert(place, frame);
+                self.queue.insert(place, frame(told));
                 self.popped = self.popped.wrapping_sub(1);
             }
         }

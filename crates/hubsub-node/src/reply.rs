@@ -5,10 +5,10 @@ use crate::conn::{Conn, Flags};
 use crate::fanout::FRAME_SHARED;
 use crate::output::{Bytes, Frame, Output, Pending, Slot, is_confirm};
 use crate::rim::{REPLIES, Rim};
+use crate::shared::Shared;
 use hubsub_route::{Asker, Record, Ticket};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Output of one connection below which a long reply goes on.
@@ -47,7 +47,7 @@ impl Rim {
     }
 
     /// As `push`, of bytes that many get: long ones are shared.
-    pub fn push_shared(&mut self, key: ConnKey, frame: &Rc<[u8]>) {
+    pub fn push_shared(&mut self, key: ConnKey, frame: &Shared) {
         let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW)) else {
             return;
         };
@@ -58,9 +58,9 @@ impl Rim {
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         if !output.queue.is_empty() {
             self.output_bytes += frame.len();
-            return output.enqueue(Frame::plain(Bytes::Shared(Rc::clone(frame))));
+            return output.enqueue(Frame::plain(Bytes::Shared(frame.clone())));
         }
-        output.push_frame(Rc::clone(frame));
+        output.push_frame(frame.clone());
         if !conn.flags.any(Flags::DIRTY) {
             conn.flags.set(Flags::DIRTY, true);
             self.dirty.push(key);

@@ -13,6 +13,7 @@ use crate::core::{Core, FADE_S};
 use crate::link;
 use crate::listener::{DOORS, Listener};
 use crate::mail::Mail;
+use crate::memory::{self, Peak};
 use crate::mqtt::Traveller;
 use crate::parting::Parting;
 use crate::rim::{Rim, TURN_BYTES, Timer};
@@ -71,6 +72,8 @@ pub struct Shard {
     parting: Parting,
     /// Waits between a publish, its log and the next one.
     spin: Spin,
+    /// When memory is to be given back.
+    peak: Peak,
     /// Since it was told to stop.
     stopping: Option<Stopping>,
 }
@@ -97,6 +100,7 @@ impl Shard {
             clock: Clock::default(),
             parting: Parting::default(),
             spin: Spin::default(),
+            peak: Peak::default(),
             stopping: None,
         }
     }
@@ -393,6 +397,8 @@ impl Shard {
         let now = rim.now;
         rim.timers.set(now.mono_ms + 1000, Timer::Housekeeping);
         rim.trim_pool();
+        rim.mailer.give_back();
+        rim.mailer.own().give_back(&mut self.mail);
         rim.presence.forget_lists();
         self.parting.drain(now.mono_ms, &mut self.scratch);
         // A drifting or stepped wall clock is followed, never backwards within a hub.
@@ -415,6 +421,9 @@ impl Shard {
             self.core.broker.busiest.fade();
         }
         self.core.set_gauges();
+        if self.peak.is_over(memory::used_bytes(), self.core.rim.second()) {
+            memory::give_back();
+        }
     }
 
     fn end_turn(&mut self) {

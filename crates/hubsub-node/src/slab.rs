@@ -83,6 +83,13 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Memory of the table, in bytes.
+    pub fn bytes(&self) -> usize {
+        // Of one that was emptied a moment ago, as if it had no record.
+        let open = self.len.div_ceil(PAGE) * size_of::<[Slot<T>; PAGE]>();
+        open + self.pages.len() * size_of::<[u32; PAGE]>() + self.free.capacity() * size_of::<u32>()
+    }
+
     /// Puts a record in the lowest place that was freed last, or a new one.
     pub fn insert(&mut self, value: T) -> ConnKey {
         let key = self.reserve();

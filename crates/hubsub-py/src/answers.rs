@@ -413,6 +413,7 @@ pub fn metrics<'py>(
     node.set_item("connections", info.connections.load(std::sync::atomic::Ordering::Relaxed))?;
     node.set_item("descriptors_max", info.descriptors.max)?;
     node.set_item("descriptors_reserved", info.descriptors.reserved)?;
+    node.set_item("memory_used_bytes", hubsub_node::memory::used_bytes())?;
     node.set_item("control_events_dropped_total", events_dropped)?;
     node.set_item("placed_rooms_left_out_total", rooms_left_out)?;
     let all = PyDict::new(py);

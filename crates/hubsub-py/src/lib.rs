@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: hubsub_node::memory::Allocator = hubsub_node::memory::Allocator;
 
 /// HubSub's data plane.
 #[pymodule(name = "_core")]

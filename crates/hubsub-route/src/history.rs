@@ -117,9 +117,19 @@ impl Ledger {
         self.records -= 1;
     }
 
+    /// The entry that arrived first.
+    #[must_use]
+    pub fn first(&self) -> Option<&Entry> {
+        self.entries.front()
+    }
+
     /// The entry that arrived first, taken off.
     pub fn oldest(&mut self) -> Option<Entry> {
-        self.entries.pop_front()
+        let entry = self.entries.pop_front();
+        if self.entries.capacity() > 1024 && self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+        entry
     }
 
     /// Removes entries of dropped records once they are more than half.

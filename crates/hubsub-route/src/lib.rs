@@ -54,6 +54,7 @@ pub mod relay;
 pub mod ring;
 pub mod rooms;
 pub mod rows;
+pub mod sparse;
 pub mod topics;
 pub mod topk;
 pub mod traffic;

@@ -8,6 +8,7 @@ use crate::places::{Place, UNPLACED};
 use crate::record::Namespace;
 use crate::ring::NOWHERE;
 use crate::rooms::RoomHandle;
+use crate::sparse::is_sparse;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet, HashTable};
 use hubsub_types::class::ClassIndex;
@@ -66,8 +67,10 @@ pub struct Topics {
     hasher: RandomState,
     slots: Vec<Option<Topic>>,
     free: Vec<TopicId>,
-    /// How often one of `free` became another topic's.
+    /// How often a place that had been a topic's became another one's.
     reused: u32,
+    /// So many places there were, before the last ones were given back.
+    high: usize,
     names: HashTable<TopicId>,
     /// Topics that had no subscriber when they were put here.
     routes: Routes,
@@ -106,6 +109,9 @@ impl Routes {
 /// Routes of rows that a shard remembers, if it remembers so many: those that are written again in a moment.
 const ROWS_MAX: usize = 256;
 
+/// What a name takes: it is counted by whom it is shared with, and most are short.
+const NAME_BYTES: usize = 40;
+
 /// Bytes of names for each route that may be remembered: long ones take the place of several.
 const ROUTE_BYTES: usize = 256;
 
@@ -120,6 +126,7 @@ impl Topics {
             slots: Vec::new(),
             free: Vec::new(),
             reused: 0,
+            high: 0,
             names: HashTable::new(),
             routes: Routes::new(routes_max.max(1)),
             rows: Routes::new(routes_max.clamp(1, ROWS_MAX)),
@@ -324,17 +331,15 @@ impl Topics {
             subs: IdSet::Empty,
         };
         let freed = self.free.pop();
-        self.reused = self.reused.wrapping_add(u32::from(freed.is_some()));
+        let is_reused = freed.is_some() || self.slots.len() < self.high;
+        self.reused = self.reused.wrapping_add(u32::from(is_reused));
         let id = freed.unwrap_or(self.slots.len() as TopicId);
         match self.slots.get_mut(id as usize) {
             Some(slot) => *slot = Some(topic),
             None => self.slots.push(Some(topic)),
         }
         let (hasher, slots) = (&self.hasher, &self.slots);
-        self.names.insert_unique(hash, id, |&id| {
-            let topic = slots[id as usize].as_ref().expect("names lists live topics only");
-            hash_of(hasher, topic.namespace, &topic.name)
-        });
+        self.names.insert_unique(hash, id, |&id| hash_at(hasher, slots, id));
         self.set_revision(id, revision);
         self.push_route(id);
         id
@@ -390,6 +395,45 @@ impl Topics {
         self.names.len()
     }
 
+    /// Memory of the table, in bytes, near enough for a gauge: the sets of those who subscribe are not in it.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.slots.len() * size_of::<Option<Topic>>()
+            + (self.free.len() + self.routes.queue.len() + self.revisions.capacity() * 4)
+                * size_of::<TopicId>()
+            + self.names.allocation_size()
+            + self.names.len() * NAME_BYTES
+    }
+
+    /// Gives memory back where few topics with subscribers are left of many: routes are found again.
+    pub fn give_back(&mut self) {
+        let (topics, routes) = (self.names.len(), self.routes.queue.len() + self.rows.queue.len());
+        let places = self.slots.len();
+        if places <= 2 * self.routes.max || !is_sparse(topics.saturating_sub(routes), places) {
+            return;
+        }
+        for marks in [0, IS_ROW] {
+            let max = std::mem::replace(&mut self.routes_of(marks).max, 0);
+            self.forget_oldest_route(marks);
+            self.routes_of(marks).max = max;
+        }
+        while let Some(None) = self.slots.last() {
+            self.slots.pop();
+        }
+        if self.slots.len() < places {
+            // What is put there again is another topic.
+            self.high = self.high.max(places);
+            let places = self.slots.len();
+            self.free.retain(|id| (*id as usize) < places);
+            self.slots.shrink_to_fit();
+            self.free.shrink_to_fit();
+        }
+        let (hasher, slots) = (&self.hasher, &self.slots);
+        self.names.shrink_to(2 * self.names.len(), |&id| hash_at(hasher, slots, id));
+        self.revisions.shrink_to(2 * self.revisions.len());
+        self.routes.queue.shrink_to(self.routes.queue.len());
+    }
+
     /// Whether none is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -439,6 +483,11 @@ impl Topics {
     }
 }
 
+fn hash_at(hasher: &RandomState, slots: &[Option<Topic>], id: TopicId) -> u64 {
+    let topic = slots[id as usize].as_ref().expect("names lists live topics only");
+    hash_of(hasher, topic.namespace, &topic.name)
+}
+
 fn hash_of(hasher: &RandomState, namespace: Namespace, name: &[u8]) -> u64 {
     hasher.hash_one(name) ^ namespace as u64
 }
@@ -468,6 +517,29 @@ mod tests {
         assert!(topics.unsubscribe(kept, 7));
         (0..20).for_each(|i| _ = topics.intern(Namespace::Global, format!("u{i}").as_bytes()));
         assert_eq!(topics.find(Namespace::Global, b"kept"), None);
+    }
+
+    #[test]
+    fn few_topics_that_are_left_of_many_give_memory_back_and_what_is_put_there_counts_as_another() {
+        let mut topics = table(10);
+        let name = |n: usize| format!("t{n}").into_bytes();
+        let ids: Vec<TopicId> = (0..20_000)
+            .map(|n| {
+                let id = topics.intern(Namespace::Global, &name(n));
+                topics.get_mut(id).subs.insert(7);
+                id
+            })
+            .collect();
+        let full = topics.table_bytes();
+        ids[2_000..].iter().for_each(|&id| assert!(topics.unsubscribe(id, 7)));
+        let reused = topics.reused();
+        topics.give_back();
+        assert_eq!((topics.len(), topics.slots.len()), (2_000, 2_000), "routes go, too");
+        assert!(topics.table_bytes() < full / 4, "{} of {full}", topics.table_bytes());
+        assert_eq!(topics.find(Namespace::Global, &name(1_999)), Some(ids[1_999]));
+        assert_eq!(topics.find(Namespace::Global, &name(2_000)), None);
+        assert_eq!(topics.intern(Namespace::Global, b"other"), 2_000);
+        assert_eq!(topics.reused(), reused + 1);
     }
 
     #[test]

@@ -4,7 +4,8 @@ mod support;
 
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{
-    Ask, Broker, Found, HubSeed, Hubs, LogRead, Namespace, Outcome, Record, Settings, Start, Then, Want, Wish,
+    Ask, Broker, Found, HubSeed, Hubs, LogRead, Namespace, Now, Outcome, Record, Settings, Start, Then, Want,
+    Wish,
 };
 use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, ShardId};
 use proptest::prelude::*;
@@ -126,11 +127,16 @@ enum Op {
     Step(u16, u16),
     /// Rooms leave memory, if they may.
     Sweep(u16),
+    /// Much later: all that is in the log does.
+    Age(u16),
     Delete(usize),
     History(usize),
 }
 
 const SHARDS: u16 = 2;
+
+/// When every tail is idle.
+const LATER: Now = Now { mono_ms: NOW.mono_ms, wall_us: NOW.wall_us + 3_600_000_000 };
 
 fn op() -> impl Strategy<Value = Op> {
     let (shard, topic) = (0..SHARDS, 0..TOPICS.len());
@@ -140,7 +146,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (shard.clone(), 1usize..4).prop_map(|(s, n)| Op::Find(s, n)),
         2 => shard.clone().prop_map(Op::AnswerLog),
         3 => (shard.clone(), shard.clone()).prop_map(|(a, b)| Op::Step(a, b)),
-        2 => shard.prop_map(Op::Sweep),
+        2 => shard.clone().prop_map(Op::Sweep),
+        1 => shard.prop_map(Op::Age),
         1 => topic.clone().prop_map(Op::Delete),
         2 => topic.prop_map(Op::History),
     ]
@@ -184,6 +191,7 @@ proptest! {
                 Op::AnswerLog(shard) => _ = net.answer_log(shard),
                 Op::Step(from, to) => _ = net.step(from, to),
                 Op::Sweep(shard) => net.act(shard, |b, w| b.sweep(NOW, w)),
+                Op::Age(shard) => net.act(shard, |b, w| b.sweep(LATER, w)),
                 Op::Delete(topic) => {
                     let room = if topic == 2 { "a" } else { TOPICS[topic] }.as_bytes();
                     let shard = net.brokers[0].topics.shard_of_room(room);
@@ -233,6 +241,11 @@ proptest! {
         if tail == 1 {
             prop_assert!(net.brokers.iter().all(|broker| broker.rooms.is_empty()));
         }
+        for shard in [0, 0, 1, 1] {
+            net.act(shard, |b, w| b.sweep(LATER, w));
+        }
+        prop_assert!(net.brokers.iter().all(|broker| broker.rooms.is_empty()));
+        prop_assert!(net.brokers.iter().all(|broker| broker.rooms.history_size() == (0, 0)));
     }
 }
 

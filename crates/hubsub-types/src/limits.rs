@@ -182,6 +182,8 @@ limits! {
     history_shard_bytes_max = 1024 * MIB;
     /// Memory for the latest records of one hub with a log; older ones are read from the disk.
     log_tail_bytes_max = 64 * MIB;
+    /// Time after which a record of a hub with a log leaves memory, in ms; 0: it stays while there is room.
+    log_tail_idle_ms = 300_000;
     /// Bytes that wait for the journal; past it publishers into rooms with a log are not read.
     log_pending_bytes_max = 64 * MIB;
     /// Bytes that are safe in the journal and not in segments yet; past it the journal waits.

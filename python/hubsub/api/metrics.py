@@ -1,8 +1,8 @@
 """/metrics in the Prometheus text format 0.0.4.
 
 Label sets are bounded: `shard`, `route` with `status` (the table of routes),
-`limit` names, `class` (of rooms that have a record), `hub` with `class` (hubs that have a log: so many a class as there
-were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
+`limit` and `pool` names, `class` (of rooms that have a record), `hub` with `class` (hubs that have a log: so many a
+class as there were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
 batch is held), `peer` (nodes of the cluster) with `state` or `lane`. Rooms and clients are never labels;
 `/v1/busiest` and `/v1/clients` have them.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hubsub.api.cluster import best_clock
-from hubsub.api.process import cpu_s, resident_bytes
 from hubsub.api.state import State
 from hubsub.control.cluster.space import BYTES_LIMIT, CLASS_LIMIT, RoomRecords
+from hubsub.control.process import cpu_s, resident_bytes
 from hubsub.node import BUILD_PROFILE
 from hubsub.version import VERSION
 
@@ -86,6 +86,7 @@ def prometheus(state: State) -> str:
         _room_records(page, state.cluster.room_records)
     _http(page, state)
     _process(page)
+    _memory(page, state)
     return page.text()
 
 
@@ -282,6 +283,13 @@ def _process(page: Page) -> None:
         page.add("process_resident_memory_bytes", resident)
         page.add("process_open_fds", sum(1 for _ in Path("/proc/self/fd").iterdir()))
     page.add("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _memory(page: Page, state: State) -> None:
+    """What the resident size is made of."""
+    page.add("hubsub_memory_allowed_bytes", state.config.memory, doc="The setting `memory`.")
+    for pool, size in state.memory.pools().items():
+        page.add("hubsub_memory_bytes", size, {"pool": pool}, "The resident size, by what it is used for.")
 
 
 def _escape(text: str) -> str:

@@ -15,6 +15,7 @@ from hubsub.control.batches import Batches
 from hubsub.control.cluster.classes import configured
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.idempotency import Window
+from hubsub.control.memory import Memory
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
 from hubsub.coordination.embedded import own_host
@@ -42,6 +43,7 @@ class State:
         self.cluster: ClusterNode | None = None
         """This node's place in the cluster; None: it is alone."""
         self.window = Window(lambda: self.limits, time.monotonic)
+        self.memory = Memory(node, lambda: self.config.memory)
         self.queries = Queries(lambda: self.limits, time.monotonic)
         self.archived = Archived(node, lambda: self.all_classes, lambda: self.log)
         self.staging = Staging(node, lambda: self.limits, lambda: self.others)

@@ -180,6 +180,7 @@ class _Process:
             **ready_fields(ready),
         )
         self._say_descriptors()
+        self._state.memory.begin()
         limits = self._state.limit
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
@@ -191,6 +192,7 @@ class _Process:
                 else []
             ),
             loop.create_task(self._state.batches.retry()),
+            loop.create_task(self._state.memory.report()),
             loop.create_task(self._resume_led()),
             loop.create_task(self._feed_watchdog()),
         )
@@ -265,7 +267,7 @@ class _Process:
         from hubsub.errors import ConfigError, HubSubError
 
         try:
-            reload = reloaded(self._config, load(self._path, self._flags))
+            reload = reloaded(self._config, load(self._path, self._flags, shards=self._config.shards))
         except ConfigError as error:
             self._log.error(
                 "reload refused, the old configuration stays", problems=[str(p) for p in error.problems]

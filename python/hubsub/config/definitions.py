@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from ipaddress import ip_network
 
+from hubsub.config import memory
 from hubsub.config.kinds import (
     FLAG,
     SECRET,
@@ -159,6 +160,15 @@ KEYS: tuple[Key, ...] = (
         None,
         "Directory of what the node keeps: its log, and positions across restarts. Default: it keeps nothing.",
         "DIR",
+    ),
+    Key(
+        "memory",
+        Kind("size such as 4GiB, or percentage such as 50%", memory.parse),
+        memory.DEFAULT,
+        "Memory of the whole node, or its share of what the machine or the control group has. Of it each pool takes a "
+        "share: limits of `[limits]` that say so and that nobody set.",
+        "SIZE",
+        reload=True,
     ),
     Key(
         "shards",

@@ -382,6 +382,12 @@ LIMITS: tuple[Limit, ...] = (
         reload=False,
     ),
     Limit(
+        "log_tail_idle_ms",
+        300_000,
+        "A record of a hub with a log leaves memory after so long, and is read from the disk; 0: it stays while there "
+        "is room for it.",
+    ),
+    Limit(
         "log_pending_bytes_max",
         64 * MIB,
         "Bytes that wait for the journal; past it publishers into rooms with a log are not read.",

@@ -64,6 +64,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     data: str | None
+    memory: int
     shards: int
     role: tuple[str, ...]
     zone: str

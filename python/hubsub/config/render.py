@@ -9,6 +9,7 @@ import msgspec
 from hubsub.config.definitions import CLASS_KEYS, KEYS, Key
 from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
 from hubsub.config.limits import LIMITS
+from hubsub.config.memory import SHARES
 from hubsub.config.model import Config, RoomClass
 
 
@@ -140,7 +141,7 @@ def reference() -> str:
                 (
                     f"`{limit.name}`",
                     limit.kind.name,
-                    _default(limit.default),
+                    _default(limit.default) + _share(limit.name),
                     limit.doc + ("" if limit.reload else " *At start.*"),
                 )
                 for limit in LIMITS
@@ -169,6 +170,14 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _default(value: object) -> str:
     return "" if value is None or value == () else f"`{_value(value)}`"
+
+
+def _share(limit: str) -> str:
+    """What a limit of a pool is at most, where nobody set it."""
+    if limit not in SHARES:
+        return ""
+    percent, is_parted = SHARES[limit]
+    return f"; at most {percent} % of `memory`" + (", parted among shards" if is_parted else "")
 
 
 def _is_table(value: object) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hubsub.config import checks
+from hubsub.config import checks, memory
 from hubsub.config.classes import room_classes_of
 from hubsub.config.definitions import KEYS, SHARDS_MAX
 from hubsub.config.kinds import cpus
@@ -27,6 +27,7 @@ def load(
     path: str | Path | None = None,
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
+    shards: int | None = None,
 ) -> Config:
     """Reads and resolves the configuration.
 
@@ -35,6 +36,8 @@ def load(
         flags: Values by key that beat all others; None counts as not given. `limits` may be a
             list of `NAME=VALUE`.
         environ: Environment; default: the process's.
+        shards: That part the memory; default: as many as the configuration says. A node that runs has those that it
+            began with.
 
     Raises:
         ConfigError: with every problem found.
@@ -43,7 +46,7 @@ def load(
     path = path or environ.get("HUBSUB_CONFIG") or None
     file = read_file(path) if path else {}
     try:
-        return resolve(file, flags or {}, environ)
+        return resolve(file, flags or {}, environ, shards)
     except ConfigError as error:
         raise ConfigError(error.problems, path) from None
 
@@ -59,8 +62,13 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ConfigError([Problem("config", str(path), f"is not TOML ({error})")]) from None
 
 
-def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
-    """Raw values of each source as one resolved configuration."""
+def resolve(
+    file: Mapping[str, Any],
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    shards: int | None = None,
+) -> Config:
+    """Raw values of each source as one resolved configuration; `shards` as in `load`."""
     problems: list[Problem] = []
     sources: dict[str, Source] = {}
     tables = {key.table for key in KEYS if key.table}
@@ -89,6 +97,9 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
 
     limits = _limits(problems, sources, file, flags, environ)
     classes = room_classes_of(problems, file.get("class", []))
+    values["shards"] = values["shards"] or min(cpus(), SHARDS_MAX)
+    if values["memory"] is not None:
+        memory.share(limits, sources, values["memory"], shards or values["shards"])
     checks.relations(problems, values, limits, sources)
     checks.links(problems, values, limits, sources)
     checks.stores(problems, values, sources)
@@ -97,7 +108,6 @@ def resolve(file: Mapping[str, Any], flags: Mapping[str, object], environ: Mappi
     if problems:
         raise ConfigError(problems)
     values["node"] = values["node"] or socket.gethostname()
-    values["shards"] = values["shards"] or min(cpus(), SHARDS_MAX)
     return Config(
         **values, limits=MappingProxyType(limits), classes=tuple(classes), sources=MappingProxyType(sources)
     )

@@ -6,6 +6,7 @@ use crate::http;
 use crate::mqtt;
 use crate::phoenix;
 use crate::rim::{ARENAS, Rim};
+use crate::shared::Shared;
 use hubsub_route::{Namespace, RecordView, Via};
 use hubsub_wire::phoenix::Version;
 use hubsub_wire::resp::{self, Kind, Proto};
@@ -25,7 +26,7 @@ pub(crate) struct Encoded {
     /// Which of `ranges` hold, a bit each.
     in_arena: u32,
     ranges: [(u32, u32); 2 * VARIANTS],
-    frames: Vec<(usize, Rc<[u8]>)>,
+    frames: Vec<(usize, Shared)>,
     pattern: u32,
     /// The topic, for frames that may be dropped.
     topic: Option<Rc<[u8]>>,
@@ -61,11 +62,11 @@ impl Encoded {
         self.ranges[place] = range;
     }
 
-    pub(super) fn frame(&self, place: usize) -> Option<&Rc<[u8]>> {
+    pub(super) fn frame(&self, place: usize) -> Option<&Shared> {
         self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
     }
 
-    pub(super) fn set_frame(&mut self, place: usize, frame: Rc<[u8]>) {
+    pub(super) fn set_frame(&mut self, place: usize, frame: Shared) {
         self.frames.push((place, frame));
     }
 
@@ -112,12 +113,12 @@ pub(super) fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &R
 
 impl Rim {
     /// The record's frame for one way of encoding, shared.
-    pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Rc<[u8]> {
+    pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
         let place = self.encoded.place(variant, via);
         if let Some(frame) = self.encoded.frame(place) {
-            return Rc::clone(frame);
+            return frame.clone();
         }
-        let frame: Rc<[u8]> = match self.encoded.range(place) {
+        let frame: Shared = match self.encoded.range(place) {
             Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
             None => {
                 let mut bytes = Vec::new();
@@ -125,7 +126,7 @@ impl Rim {
                 bytes.into()
             }
         };
-        self.encoded.set_frame(place, Rc::clone(&frame));
+        self.encoded.set_frame(place, frame.clone());
         frame
     }
 }

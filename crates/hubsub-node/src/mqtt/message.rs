@@ -1,15 +1,15 @@
 //! A record as PUBLISH packets are made from it.
 
+use crate::shared::Shared;
 use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
-use std::rc::Rc;
 
 /// A record that waits for clients, shared by all of them.
 #[derive(Debug)]
 pub struct Message {
     topic: Box<str>,
-    payload: Rc<[u8]>,
+    payload: Shared,
     headers: Box<[(Box<str>, Box<str>)]>,
     timestamp_us: u64,
     position: Position,
@@ -89,7 +89,7 @@ impl Message {
 
     /// Its payload, shared.
     #[must_use]
-    pub fn payload(&self) -> &Rc<[u8]> {
+    pub fn payload(&self) -> &Shared {
         &self.payload
     }
 

@@ -328,8 +328,8 @@ impl Rim {
         let mut bytes = to - from;
         if is_shared {
             let payload = match kept {
-                Some(message) => Rc::clone(message.payload()),
-                None => Rc::clone(cache.message(said).payload()),
+                Some(message) => message.payload().clone(),
+                None => cache.message(said).payload().clone(),
             };
             bytes += payload.len();
             self.frame_bytes += payload.len();

@@ -8,33 +8,33 @@
 
 use super::{Shown, Told};
 use crate::phoenix::write_event;
+use crate::shared::Shared;
 use hubsub_route::presence::{Member, Seen};
 use hubsub_wire::phoenix::{Present, Version, reference_text, word, write_diff, write_members, write_text};
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// One list or change, in each form in which it was asked for: most rooms have one topic.
 #[derive(Default)]
 pub struct Forms {
-    frames: Vec<(Version, Arc<str>, Rc<[u8]>)>,
-    json: Option<Rc<[u8]>>,
+    frames: Vec<(Version, Arc<str>, Shared)>,
+    json: Option<Shared>,
 }
 
 impl Forms {
     /// As all pages of a topic are told.
-    pub fn frames(&mut self, version: Version, topic: &Arc<str>, of: &impl Tells) -> Rc<[u8]> {
-        let is_it = |(is, at, _): &&(Version, Arc<str>, Rc<[u8]>)| *is == version && at == topic;
+    pub fn frames(&mut self, version: Version, topic: &Arc<str>, of: &impl Tells) -> Shared {
+        let is_it = |(is, at, _): &&(Version, Arc<str>, Shared)| *is == version && at == topic;
         if let Some((_, _, frames)) = self.frames.iter().find(is_it) {
-            return Rc::clone(frames);
+            return frames.clone();
         }
-        let frames: Rc<[u8]> = of.frames(version, topic).into();
-        self.frames.push((version, topic.clone(), Rc::clone(&frames)));
+        let frames: Shared = of.frames(version, topic).into();
+        self.frames.push((version, topic.clone(), frames.clone()));
         frames
     }
 
     /// As all MQTT clients are.
-    pub fn json(&mut self, of: &impl Tells) -> Rc<[u8]> {
-        Rc::clone(self.json.get_or_insert_with(|| of.json().into()))
+    pub fn json(&mut self, of: &impl Tells) -> Shared {
+        self.json.get_or_insert_with(|| of.json().into()).clone()
     }
 }
 

@@ -3,10 +3,10 @@
 use super::*;
 use crate::lone::Lone;
 use crate::output::Piece;
+use crate::shared::Shared;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::Version;
 use std::net::TcpStream;
-use std::rc::Rc;
 
 const ROOM: &str = "crowd";
 
@@ -39,10 +39,10 @@ fn pass(lone: &mut Lone) {
 }
 
 /// The long bytes that a connection gets in this turn.
-fn frames(lone: &Lone, conn: ConnKey) -> Vec<Rc<[u8]>> {
+fn frames(lone: &Lone, conn: ConnKey) -> Vec<Shared> {
     let output = lone.core.rim.conns.get(conn).unwrap().output.as_ref().unwrap();
     let of = |piece: &Piece| match piece {
-        Piece::Frame(frame) => Rc::clone(frame),
+        Piece::Frame(frame) => frame.clone(),
         Piece::Range { .. } => panic!("it is long"),
     };
     output.pieces.iter().map(of).collect()
@@ -60,7 +60,7 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     let newcomers = [page(&mut lone, "a"), page(&mut lone, "b")];
     let lists: Vec<_> = newcomers.iter().flat_map(|(conn, _)| frames(&lone, *conn)).collect();
     assert_eq!(lists.len(), 2);
-    assert!(Rc::ptr_eq(&lists[0], &lists[1]));
+    assert!(lists[0].is(&lists[1]));
     let names = |list: &[u8]| String::from_utf8_lossy(list).matches("phx_ref").count();
     assert_eq!(names(&lists[0]), 1 + crowd.len());
     // What changes makes another list, and all are told the same bytes of it, too.
@@ -70,7 +70,7 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     pass(&mut lone);
     let (one, other) = (frames(&lone, first.0), frames(&lone, crowd[7].0));
     assert_eq!((one.len(), names(&one[0])), (1, newcomers.len() + more.len()));
-    assert!(Rc::ptr_eq(&one[0], &other[0]));
+    assert!(one[0].is(&other[0]));
     let late = page(&mut lone, "late");
     assert_eq!(names(&frames(&lone, late.0)[0]), 1 + crowd.len() + newcomers.len() + more.len());
     // Nor is a list kept for nobody.

@@ -37,6 +37,7 @@ use crate::relay::patterns::PatternChange;
 use crate::relay::state::Relay;
 use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
+use crate::sparse::is_sparse;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::{Answer, Msg, Now, Sink, Ticket};
@@ -57,6 +58,9 @@ use subscribe::{Attaching, Waiting};
 
 /// Rooms that one `tick` looks at.
 const SWEEP_ROOMS: usize = 2_000;
+
+/// Records that leave memory in a sweep at most, since they are in the log and long not asked for.
+const SWEEP_TAILS: usize = 20_000;
 
 /// What a broker is made with.
 pub struct Settings {
@@ -344,10 +348,28 @@ impl Broker {
         }
     }
 
+    /// Memory of what this shard knows of clients and of its topics' subscribers, in bytes, near enough for a gauge: `subscriptions`
+    /// that the clients have stand both at them and at the topics.
+    #[must_use]
+    pub fn clients_bytes(&self) -> usize {
+        self.clients.capacity() * size_of::<Client>()
+    }
+
     /// Retention and forgetting, a part of the rooms at each call.
     pub fn sweep(&mut self, now: Now, sink: &impl Sink) {
         // Asked in this order: what is recalled is at least as new.
         let log_knows = |hub, room: &[u8]| (sink.recalls_through(hub), sink.recall(hub, room));
         self.rooms.sweep(now, SWEEP_ROOMS, log_knows);
+        if self.limits.log_tail_idle_ms > 0 {
+            self.rooms.drop_idle_tails(now, self.limits.log_tail_idle_ms * 1000, SWEEP_TAILS);
+        }
+        self.rooms.give_back();
+        self.topics.give_back();
+        if is_sparse(self.attaching.len(), self.attaching.capacity()) {
+            self.attaching.shrink_to(2 * self.attaching.len());
+        }
+        if is_sparse(self.waiting.len(), self.waiting.capacity()) {
+            self.waiting.shrink_to(2 * self.waiting.len());
+        }
     }
 }

@@ -27,6 +27,8 @@ pub struct HubLog {
     pub(super) next: u64,
     /// Records up to this offset are safe.
     safe: u64,
+    /// It makes nothing safe any more.
+    has_failed: bool,
     /// Records up to this offset are committed.
     committed: u64,
     /// Offset of the last deletion of a room.
@@ -84,6 +86,7 @@ impl HubLog {
             continuous_from: seed.continuous_from,
             next: seed.next,
             safe: seed.next - 1,
+            has_failed: false,
             committed: seed.next - 1,
             deleted: 0,
             forgotten: seed.next - 1,
@@ -171,6 +174,19 @@ impl HubLog {
         self.safe = self.safe.max(offset);
     }
 
+    /// Whether memory may forget the record of an offset, since it is read from the log.
+    #[must_use]
+    pub fn has(&self, offset: u64) -> bool {
+        !self.has_failed && offset <= self.safe
+    }
+
+    /// Gives back the memory of what waited once: a slow disk may have held up much.
+    pub fn give_back(&mut self) {
+        const KEPT: usize = 1024;
+        self.pending.shrink_to(KEPT);
+        self.of_room.shrink_to(KEPT);
+    }
+
     /// What waits in front, if it waits for the log no more. While that is behind, nothing
     /// is free of it: who publishes faster than the disk writes would fill the memory.
     #[must_use]
@@ -195,6 +211,7 @@ impl HubLog {
 
     /// What is not safe and will not be.
     pub(super) fn give_up(&mut self) -> Vec<Waits> {
+        self.has_failed = true;
         let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);
         let given_up = self.pending.split_off(safe);
         for pending in &given_up {

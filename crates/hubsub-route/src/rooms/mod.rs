@@ -20,10 +20,11 @@ pub use past::{HistoryPart, HistoryQuery};
 use crate::Now;
 use crate::counts::Counts;
 use crate::history::Ring;
-use crate::hubs::{Hubs, ShardHubs};
+use crate::hubs::{HubLog, Hubs, ShardHubs};
 use crate::places::Place;
 use crate::record::Namespace;
 use crate::rows::{self, RowTotals};
+use crate::sparse::is_sparse;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::names::is_reserved;
@@ -31,6 +32,9 @@ use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, S
 use ordered::Ordered;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a name takes beside its bytes: it is counted by whom it is shared with, and rounded up.
+const NAME_BYTES: usize = 20;
 
 /// The part of `rooms_max` that the sweep keeps free of rooms that nobody uses.
 const CROWDED: u64 = 16;
@@ -153,7 +157,11 @@ pub struct Rooms {
     hasher: RandomState,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// The generation of places that are new, above those of all that were given back.
+    first_generation: u32,
     names: HashTable<u32>,
+    /// Bytes of all names.
+    name_bytes: usize,
     /// The same rooms in the order of their names.
     ordered: Ordered,
     /// By place the change of the table of rooms that put a room here, where there is one.
@@ -206,7 +214,9 @@ impl Rooms {
             hasher: RandomState::new(),
             slots: Vec::new(),
             free: Vec::new(),
+            first_generation: 0,
             names: HashTable::new(),
+            name_bytes: 0,
             ordered: Ordered::default(),
             revisions: HashMap::default(),
             epochs,
@@ -387,8 +397,9 @@ impl Rooms {
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {
             Some(slot) => slot.1 = Some(room),
-            None => self.slots.push((0, Some(room))),
+            None => self.slots.push((self.first_generation, Some(room))),
         }
+        self.name_bytes += name.len();
         let (hasher, slots) = (&self.hasher, &self.slots);
         self.names.insert_unique(hasher.hash_one(name), index, |&i| hasher.hash_one(name_at(slots, i)));
         self.ordered.insert(index, name, |i| name_at(slots, i));
@@ -483,8 +494,45 @@ impl Rooms {
         if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
             entry.remove();
         }
+        self.name_bytes -= room.name.len();
         self.revisions.remove(&handle.index);
         self.free.push(handle.index);
+    }
+
+    /// Gives memory back where few rooms are left of many: places behind the last room, and half of the empty ones of the names.
+    pub fn give_back(&mut self) {
+        for slot in 0..self.hubs.iter().count() as u16 {
+            self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
+        }
+        let rooms = self.names.len();
+        if !is_sparse(rooms, self.slots.len()) {
+            return;
+        }
+        let places = self.slots.len();
+        while let Some((generation, None)) = self.slots.last() {
+            self.first_generation = self.first_generation.max(*generation);
+            self.slots.pop();
+        }
+        if self.slots.len() < places {
+            let places = self.slots.len();
+            self.free.retain(|index| (*index as usize) < places);
+            self.slots.shrink_to_fit();
+            self.free.shrink_to_fit();
+        }
+        let (hasher, slots) = (&self.hasher, &self.slots);
+        self.names.shrink_to(2 * rooms, |&i| hasher.hash_one(name_at(slots, i)));
+        self.revisions.shrink_to(2 * self.revisions.len());
+    }
+
+    /// Memory of the tables and the names, in bytes, near enough for a gauge: what rooms remember is not in it.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.slots.len() * size_of::<Slot>()
+            + (self.free.len() + self.revisions.capacity() * 4) * size_of::<u32>()
+            + self.names.allocation_size()
+            + self.ordered.bytes()
+            + self.names.len() * NAME_BYTES
+            + self.name_bytes
     }
 
     /// Whether the rooms of a hub are rows.

@@ -102,8 +102,8 @@ impl Ordered {
         self.blocks.partition_point(|block| *block.low <= *name).checked_sub(1)
     }
 
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
+    /// Its memory, in bytes.
+    pub fn bytes(&self) -> usize {
         let of = |block: &Block| {
             size_of::<Block>()
                 + size_of::<Row>() * block.rows.capacity()

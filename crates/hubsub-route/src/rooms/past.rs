@@ -388,6 +388,29 @@ impl Rooms {
         }
     }
 
+    /// Of hubs with a log, drops from memory what is in it and was committed `idle_us` ago or before, so many records at
+    /// most: nobody has read on from there for long, and who does reads the log.
+    pub fn drop_idle_tails(&mut self, now: Now, idle_us: u64, mut budget: usize) {
+        let oldest_us = now.wall_us.saturating_sub(idle_us);
+        for slot in 0..self.hubs.iter().count() as u16 {
+            while budget > 0 && self.oldest_of(slot).is_some_and(|record| record.timestamp_us < oldest_us) {
+                self.drop_oldest_of(slot);
+                budget -= 1;
+            }
+        }
+    }
+
+    /// The record of a hub with a log that memory has had for longest, if it is safe in the log.
+    fn oldest_of(&mut self, slot: u16) -> Option<&Arc<Record>> {
+        let hub = self.hubs.get_mut(slot);
+        let log = hub.log.as_ref()?;
+        while hub.ledger.first().is_some_and(|entry| !is_kept(&self.slots, entry)) {
+            hub.ledger.oldest();
+        }
+        let entry = hub.ledger.first().filter(|entry| log.has(entry.offset))?;
+        self.slots[entry.room.index as usize].1.as_ref()?.ring.as_ref()?.first()
+    }
+
     pub(super) fn drop_all(&mut self, handle: RoomHandle) {
         while !self.at(handle.index).is_empty() {
             self.drop_oldest(handle);
@@ -400,6 +423,9 @@ impl Rooms {
         if let Some(ring) = room.ring.as_mut().filter(|r| !r.is_empty()) {
             let offset = ring.first().map_or(0, |record| record.place.offset);
             let bytes = ring.pop();
+            if ring.is_empty() {
+                room.ring = None;
+            }
             let hub = self.hubs.get_mut(slot);
             hub.ledger.dropped(bytes);
             hub.log.iter_mut().for_each(|log| log.forgot(offset));

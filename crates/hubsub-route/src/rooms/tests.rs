@@ -220,3 +220,30 @@ fn listed(
     let names = page.found.iter().map(|room| String::from_utf8_lossy(&room.name).into_owned());
     (names.collect(), passed)
 }
+
+#[test]
+fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody() {
+    let mut rooms = rooms(None, Limits::default());
+    let now = Now::default();
+    let name = |n: usize| format!("room:{n}").into_bytes();
+    let handles: Vec<RoomHandle> =
+        (0..20_000).map(|n| rooms.open(&name(n), now, |_| None).unwrap()).collect();
+    let full = rooms.table_bytes();
+    for &handle in &handles[2_500..] {
+        rooms.forget(handle);
+    }
+    rooms.give_back();
+    assert_eq!(rooms.slots.len(), 2_500, "places behind the last room are gone");
+    assert!(rooms.table_bytes() < full / 4, "{} of {full}", rooms.table_bytes());
+    assert!(handles[2_500..].iter().all(|&handle| rooms.get(handle).is_none()));
+    let again: Vec<RoomHandle> =
+        (2_500..20_000).map(|n| rooms.open(&name(n), now, |_| None).unwrap()).collect();
+    assert!(handles[2_500..].iter().all(|&handle| rooms.get(handle).is_none()), "another has its place");
+    assert!(again.iter().all(|&handle| rooms.get(handle).is_some()));
+    assert_eq!((rooms.len(), rooms.find(&name(7))), (20_000, Some(handles[7])));
+    // One that is at the end keeps those before it.
+    let left = [&handles[1_000..2_500], &again[..again.len() - 1]];
+    left.into_iter().flatten().for_each(|&handle| rooms.forget(handle));
+    rooms.give_back();
+    assert_eq!(rooms.slots.len(), 20_000);
+}

@@ -1,0 +1,175 @@
+//! The memory of the data plane: how much of it is in use, and when what is not goes back to the system.
+//!
+//! Every allocation of the core is counted as it is made and freed. A thread counts for itself, with plain stores: what
+//! one thread frees of another's makes its own count negative, and only the sum means something.
+
+use mimalloc::MiMalloc;
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+/// Threads that count for themselves; all others share the last place.
+const THREADS: usize = 128;
+
+#[repr(align(64))]
+struct Count(AtomicI64);
+
+static COUNTS: [Count; THREADS] = [const { Count(AtomicI64::new(0)) }; THREADS];
+static PLACES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// This thread's place in `COUNTS`; none yet. It has no destructor, so it is there until the thread's last free.
+    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// The allocator of a process with a data plane: mimalloc, counted.
+pub struct Allocator;
+
+// SAFETY: every call is mimalloc's, with the same arguments; counting allocates nothing.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(rounded(layout.size()));
+        // SAFETY: as the caller has it.
+        unsafe { MiMalloc.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(rounded(layout.size()));
+        // SAFETY: as the caller has it.
+        unsafe { MiMalloc.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-rounded(layout.size()));
+        // SAFETY: as the caller has it.
+        unsafe { MiMalloc.dealloc(pointer, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(rounded(size) - rounded(layout.size()));
+        // SAFETY: as the caller has it.
+        unsafe { MiMalloc.realloc(pointer, layout, size) }
+    }
+}
+
+/// What an allocation takes of the allocator, which has four sizes for each doubling.
+#[inline]
+fn rounded(size: usize) -> i64 {
+    let step = match size {
+        ..=8 => 8,
+        ..=64 => 16,
+        _ => 1 << ((size - 1).ilog2() - 2),
+    };
+    size.next_multiple_of(step) as i64
+}
+
+#[inline]
+fn count(bytes: i64) {
+    let place = PLACE.get();
+    if place < THREADS - 1 {
+        let count = &COUNTS[place].0;
+        count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    } else {
+        count_first(place, bytes);
+    }
+}
+
+/// A thread that has no place takes one; where there is none left, it shares.
+#[cold]
+fn count_first(place: usize, bytes: i64) {
+    if place == usize::MAX {
+        PLACE.set(PLACES.fetch_add(1, Ordering::Relaxed).min(THREADS - 1));
+    }
+    COUNTS[PLACE.get()].0.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Bytes that the core has allocated and not freed; 0 where [`Allocator`] is not the process's.
+#[must_use]
+pub fn used_bytes() -> u64 {
+    COUNTS.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
+}
+
+/// Gives what this thread has freed back to the system, which takes 0.1 ms where that is little, and up to 50 ms where it
+/// is 100 MiB.
+pub fn give_back() {
+    // SAFETY: it may be called by any thread at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) }
+}
+
+/// When a thread should give memory back: the allocator keeps what is freed for what comes next, and a thread that has
+/// nothing to do would keep it for good. While much comes and goes, keeping it is right.
+#[derive(Debug, Default)]
+pub struct Peak {
+    /// The most that was in use since it last gave back.
+    used: u64,
+    /// When that was, in s.
+    second: u32,
+}
+
+/// What is freed is given back so often at least, in s.
+const AT_LEAST_S: u32 = 60;
+
+/// Less than this is kept.
+const KEPT: u64 = 4 << 20;
+
+impl Peak {
+    /// Whether an eighth of the most that was in use is in use no more, or a minute has passed since that was so.
+    ///
+    /// # Arguments
+    /// `used` bytes are in use, and it is that `second` of the node's clock.
+    pub fn is_over(&mut self, used: u64, second: u32) -> bool {
+        self.used = self.used.max(used);
+        let freed = self.used - used;
+        let is_over = freed >= KEPT.max(self.used / 8) || second.saturating_sub(self.second) >= AT_LEAST_S;
+        if is_over {
+            *self = Peak { used, second };
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn sizes_are_rounded_as_the_allocator_rounds_them() {
+        for (size, of) in [
+            (1, 8),
+            (9, 16),
+            (16, 16),
+            (17, 32),
+            (64, 64),
+            (65, 80),
+            (1024, 1024),
+            (1025, 1280),
+            (1281, 1536),
+        ] {
+            assert_eq!(rounded(size), of, "{size}");
+            // SAFETY: takes and returns plain numbers.
+            assert_eq!(unsafe { libmimalloc_sys::mi_good_size(size) } as i64, of, "{size}");
+        }
+    }
+
+    #[test]
+    fn memory_is_given_back_after_a_fall_and_once_a_minute() {
+        let mut peak = Peak::default();
+        assert!(!peak.is_over(0, 0));
+        assert!(!peak.is_over(100 * MIB, 1), "it grows");
+        assert!(!peak.is_over(88 * MIB, 2), "less than an eighth");
+        assert!(peak.is_over(87 * MIB, 3));
+        assert!(!peak.is_over(80 * MIB, 4), "the peak is another one now");
+        assert!(peak.is_over(76 * MIB, 5));
+        assert!(!peak.is_over(76 * MIB, 64));
+        assert!(peak.is_over(76 * MIB, 65));
+        let mut small = Peak { used: 5 * MIB, second: 0 };
+        assert!(!small.is_over(MIB + 1, 1), "so little is kept");
+        assert!(small.is_over(MIB, 2));
+    }
+}

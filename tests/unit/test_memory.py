@@ -1,0 +1,100 @@
+"""The setting `memory`, the shares that pools take of it, and what is told of them."""
+
+from pathlib import Path
+
+import pytest
+
+from hubsub.config import LIMITS, Config, reloaded, resolve
+from hubsub.config.memory import LEAST, SHARES, available_bytes
+from hubsub.control.memory import DOCS, pools
+from hubsub.errors import ConfigError
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def config(memory: object, shards: int = 2, **limits: object) -> Config:
+    return resolve({"memory": memory, "shards": shards, "limits": limits}, {}, {})
+
+
+def test_each_pool_takes_its_share_and_never_more_than_its_default() -> None:
+    small, large = config("1GiB"), config("1024GiB")
+    for limit in LIMITS:
+        if limit.name not in SHARES:
+            continue
+        percent, is_parted = SHARES[limit.name]
+        shards = 2 if is_parted else 1
+        assert large.limits[limit.name] == limit.default
+        assert small.limits[limit.name] == min(limit.default, GIB * percent // 100 // shards)
+        assert small.sources[f"limits.{limit.name}"] == "default"
+
+
+def test_all_pools_together_leave_a_fifth_of_the_memory() -> None:
+    for memory, shards in ((LEAST, 1), (GIB, 2), (GIB, 64)):
+        limits = config(memory, shards).limits
+        of = sum(limits[name] * (shards if is_parted else 1) for name, (_, is_parted) in SHARES.items())
+        assert of <= memory * 80 // 100
+
+
+def test_a_limit_that_somebody_set_stays_and_one_that_nobody_set_follows_its_pool() -> None:
+    limits = config("256MiB", history_shard_bytes_max="2GiB").limits
+    assert limits["history_shard_bytes_max"] == 2 * GIB
+    assert limits["frame_bytes_max"] == limits["input_shard_bytes_max"] == 256 * MIB * 8 // 100 // 2
+
+
+@pytest.mark.parametrize("memory", [LEAST - 1, "63MiB", "0%", "101%", "5.5%", "half", "-1", True, -1])
+def test_what_is_no_memory_is_refused(memory: object) -> None:
+    with pytest.raises(ConfigError, match=r"memory.*must"):
+        config(memory)
+
+
+def test_a_share_is_of_what_the_process_may_have() -> None:
+    all_of_it = available_bytes()
+    assert config("100%").memory == all_of_it
+    assert resolve({}, {}, {}).memory == all_of_it * 50 // 100
+    assert config("1%").memory == max(LEAST, all_of_it // 100)
+    assert resolve({}, {}, {"HUBSUB_MEMORY": "70MB"}).memory == 70_000_000
+    assert resolve({}, {"memory": "3GiB"}, {"HUBSUB_MEMORY": "70MB"}).memory == 3 * GIB
+
+
+def test_a_reload_takes_other_memory_over_and_parts_it_among_the_shards_that_run() -> None:
+    old = config("1GiB", shards=1)
+    new = resolve({"memory": "512MiB", "shards": 4}, {}, {}, shards=old.shards)
+    reload = reloaded(old, new)
+    assert reload.config.memory == 512 * MIB
+    assert reload.limits["output_shard_bytes_max"] == 512 * MIB * 12 // 100
+    assert reload.next_start == ["shards", "limits.log_pending_bytes_max", "limits.log_unwritten_bytes_max"]
+
+
+def machine(root: Path, groups: str, **files: str) -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        file = root / "sys/fs/cgroup" / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (file.parent / file.name.replace("_max", ".max").replace("_limit_in", ".limit_in")).write_text(text)
+    return root
+
+
+def test_the_least_limit_of_the_groups_around_a_process_holds(tmp_path: Path) -> None:
+    both = machine(tmp_path / "a", "0::/pod/main\n", pod__main__memory_max="max\n", pod__memory_max="12345\n")
+    assert available_bytes(both) == 12345
+    own = machine(tmp_path / "b", "0::/\n", memory_max="777\n")
+    assert available_bytes(own) == 777
+    v1 = machine(
+        tmp_path / "c", "4:cpu,memory:/box\n3:pids:/box\n0::/\n", memory__box__memory_limit_in_bytes="4096\n"
+    )
+    assert available_bytes(v1) == 4096
+    free = machine(tmp_path / "d", "0::/pod\n", pod__memory_max="max\n")
+    assert available_bytes(free) == available_bytes(tmp_path / "nothing") > GIB // 4
+
+
+def test_pools_add_up_to_the_resident_size() -> None:
+    names = ("connections", "topics", "rooms", "patterns", "history", "retained", "waiting", "input")
+    shard = {f"{name}_bytes": 10 for name in (*names, "mailbox", "pool", "mqtt_session_queued", "mqtt_large")}
+    metrics = {"shards": [shard, shard], "node": {"memory_used_bytes": 1_000}}
+    log = {"figures": {"pending_bytes": 5}, "hubs": [{"index_bytes": 7}, {"index_bytes": 8}]}
+    of = pools(metrics, log, 500, 1_700)
+    assert of.keys() == DOCS.keys()
+    assert (of["history"], of["sessions"], of["log"], of["other"]) == (20, 40, 20, 1_000 - 240 - 20)
+    assert (of["program"], of["rest"], sum(of.values())) == (500, 200, 1_700)
+    assert pools(metrics, None, 500, 1_400)["rest"] == 0
