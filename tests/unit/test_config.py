@@ -248,12 +248,16 @@ def test_class_names_are_unique() -> None:
 def test_a_limit_above_the_one_it_lies_in_is_refused() -> None:
     text = problems({"limits": {"output_bytes_max": 4096, "output_soft_bytes": 4097}})
     assert "limits.output_soft_bytes: must not be above limits.output_bytes_max (4096): 4097" in text
+    text = problems({"limits": {"transaction_bytes_max": 4097, "input_shard_bytes_max": 4096}})
+    assert "limits.transaction_bytes_max: must not be above limits.input_shard_bytes_max (4096): 4097" in text
 
 
 def test_a_limit_that_nobody_set_follows_the_one_it_lies_in() -> None:
     limits = config({"limits": {"output_shard_bytes_max": 4096, "frame_bytes_max": 2000}}).limits
     assert limits["output_bytes_max"] == limits["output_soft_bytes"] == 4096
     assert limits["inline_bytes_max"] == limits["topic_bytes_max"] == 2000
+    limits = config({"limits": {"input_shard_bytes_max": 4096}}).limits
+    assert limits["transaction_bytes_max"] == limits["frame_bytes_max"] == 4096
 
 
 def test_a_file_that_is_no_toml_names_the_file(tmp_path: Path) -> None:

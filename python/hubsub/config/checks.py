@@ -53,6 +53,7 @@ def relations(
         ("output_bytes_max", "output_shard_bytes_max"),
         ("output_soft_bytes", "output_bytes_max"),
         ("reply_bytes_max", "reply_shard_bytes_max"),
+        ("transaction_bytes_max", "input_shard_bytes_max"),
     ):
         if limits[small] <= limits[large]:
             continue
