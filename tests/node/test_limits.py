@@ -35,6 +35,8 @@ REACHED = {
     "patterns_search_max": "test_patterns_that_search_too_much_are_refused",
     "patterns_bytes_max": "test_patterns_that_weigh_too_much_are_refused",
     "subscriptions_per_client_max": "test_one_subscription_too_many_is_refused",
+    "subscription_bytes_per_client_max": "test_names_of_one_client_that_are_too_long_together_are_refused",
+    "subscription_bytes_shard_max": "test_names_of_topics_that_are_too_long_together_are_refused",
     "groups_max": "test_one_group_too_many_is_refused",
     "phoenix_message_bytes_max": "test_a_message_that_is_too_long_closes",
     "phoenix_channels_max": "test_one_channel_too_many_is_refused",
@@ -301,6 +303,48 @@ def test_one_subscription_too_many_is_refused(start: Start) -> None:
     assert server.metric("subscriptions_refused_total") == 3
 
 
+@pytest.mark.parametrize("keeps", [False, True], ids=["memory", "disk"])
+def test_names_of_one_client_that_are_too_long_together_are_refused(
+    start: Start, data: Path, keeps: bool
+) -> None:
+    config = {"data": str(data)} if keeps else {}
+    server = start(2, config=config, limits={"subscription_bytes_per_client_max": 100})
+    error = "ERR max bytes of names of subscriptions reached"
+    a, b, c = "a" * 60, "b" * 40, "c" * 41
+    with server.connect() as connection, server.connect() as other, server.connect() as third:
+        assert connection.ask("SUBSCRIBE", a) == [b"subscribe", a.encode(), 1]
+        refused(connection.call("SUBSCRIBE", c), error)
+        assert connection.ask("SSUBSCRIBE", b) == [b"ssubscribe", b.encode(), 1], "all that it may have"
+        refused(connection.call("SUBSCRIBE", "d"), error)
+        assert connection.ask("SUBSCRIBE", a) == [b"subscribe", a.encode(), 1], "it is there already"
+        assert other.ask("SUBSCRIBE", c) == [b"subscribe", c.encode(), 1], "each has its own"
+        connection.ask("SUNSUBSCRIBE", b)
+        connection.ask("UNSUBSCRIBE", a)
+        assert connection.ask("SUBSCRIBE", "d" * 100)[0] == b"subscribe"
+        refused(connection.call("SUBSCRIBE", "e"), error)
+        assert third.ask("PUBSUB", "NUMSUB", a, c) == [a.encode(), 0, c.encode(), 1]
+    assert server.metric("subscriptions_refused_total") == 3
+
+
+def test_names_of_topics_that_are_too_long_together_are_refused(start: Start) -> None:
+    server = start(1, limits={"subscription_bytes_shard_max": 100})
+    error = "ERR max bytes of names of subscriptions reached"
+    a, b = "a" * 60, "b" * 41
+    with server.connect() as second:
+        with server.connect() as first:
+            first.ask("SUBSCRIBE", a)
+            assert second.ask("SUBSCRIBE", a) == [b"subscribe", a.encode(), 1], "it counts once"
+            refused(second.call("SUBSCRIBE", b), error)
+            assert second.ask("SUBSCRIBE", b[:40]) == [b"subscribe", b[:40].encode(), 2], (
+                "all that there may be"
+            )
+            refused(first.call("SUBSCRIBE", "c"), error)
+            second.ask("UNSUBSCRIBE", a)
+            refused(second.call("SUBSCRIBE", "c"), error)
+        until(lambda: server.metric("connections") == 1)
+        assert second.ask("SUBSCRIBE", a) == [b"subscribe", a.encode(), 2]
+
+
 def test_one_publish_too_many_in_a_minute_is_refused(start: Start) -> None:
     server = start(limits={"publishes_per_minute_max": 5})
     with server.connect() as connection, server.connect() as other:
@@ -421,6 +465,7 @@ def test_a_list_that_is_longer_than_what_may_be_unread_is_refused(start: Start) 
         assert server.metric("listings_refused_total") >= 2
         # About as much as 16 clients.
         more = [server.connect() for _ in range(16)]
+        assert [other.ask("PING") for other in more] == [b"PONG"] * 16, "each is there"
         refused(client.call("CLIENT", "LIST"), error)
         assert b"cmd=client|list" in client.ask("CLIENT", "LIST", "ID", client.ask("CLIENT", "ID"))
         for other in more:

@@ -77,9 +77,10 @@ def test_what_memory_is_used_for_is_told_and_adds_up(start: Start, data: Path) -
 def test_memory_of_many_rooms_is_given_back_when_they_are_gone(start: Start) -> None:
     server = start()
     before = pools(server)["rss"]
-    clients = [server.connect() for _ in range(100)]
-    for at, client in enumerate(clients):
-        subscribe(client, 3, str(at))
+    clients = []
+    for at in range(100):
+        clients.append(server.connect())
+        subscribe(clients[-1], 3, str(at))
     until(lambda: rooms(server) == 300_000)
     full = pools(server)["rss"]
     for client in clients:

@@ -149,6 +149,16 @@ def test_one_subscription_too_many_is_refused(start: Start) -> None:
         assert one.subscribe(("a", 2)) == [2]
 
 
+def test_names_of_subscriptions_that_are_too_long_together_are_refused(start: Start) -> None:
+    server = begin(start, limits={"subscription_bytes_per_client_max": 100})
+    with client(server, version=V5) as one:
+        long = [("a" * 60, 0), ("b" * 41, 1), ("c" * 40, 1), ("d", 0), ("a" * 60, 2), ("e/#", 0)]
+        assert one.subscribe(*long) == [0, 0x97, 1, 0x97, 2, 0]
+    with client(server, version=V5) as one:
+        rooms = [f"$presence/{'x' * length}" for length in (30, 51, 50)]
+        assert one.subscribe(*((room, 0) for room in rooms)) == [0, 0x97, 0]
+
+
 def test_a_filter_is_as_long_as_a_pattern_may_be_whatever_marks_it(start: Start) -> None:
     server = begin(start, limits={"patterns_per_client_max": 4})
     with client(server, version=V5) as one:

@@ -60,8 +60,8 @@ unsafe impl GlobalAlloc for Allocator {
 #[inline]
 fn rounded(size: usize) -> i64 {
     let step = match size {
-        ..=8 => 8,
-        ..=64 => 16,
+        0..=8 => 8,
+        9..=64 => 16,
         _ => 1 << ((size - 1).ilog2() - 2),
     };
     size.next_multiple_of(step) as i64

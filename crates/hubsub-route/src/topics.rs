@@ -72,6 +72,8 @@ pub struct Topics {
     /// So many places there were, before the last ones were given back.
     high: usize,
     names: HashTable<TopicId>,
+    /// Bytes of the names of topics with subscribers.
+    subscribed_bytes: u64,
     /// Topics that had no subscriber when they were put here.
     routes: Routes,
     /// Likewise, of rooms that are their latest record: there is one for each MQTT session and retained message, and it is
@@ -109,8 +111,8 @@ impl Routes {
 /// Routes of rows that a shard remembers, if it remembers so many: those that are written again in a moment.
 const ROWS_MAX: usize = 256;
 
-/// What a name takes: it is counted by whom it is shared with, and most are short.
-const NAME_BYTES: usize = 40;
+/// What a name takes beside its bytes: it is counted by whom it is shared with, and rounded up.
+const NAME_BYTES: usize = 20;
 
 /// Bytes of names for each route that may be remembered: long ones take the place of several.
 const ROUTE_BYTES: usize = 256;
@@ -128,6 +130,7 @@ impl Topics {
             reused: 0,
             high: 0,
             names: HashTable::new(),
+            subscribed_bytes: 0,
             routes: Routes::new(routes_max.max(1)),
             rows: Routes::new(routes_max.clamp(1, ROWS_MAX)),
             revisions: HashMap::default(),
@@ -363,10 +366,27 @@ impl Topics {
         self.reused
     }
 
+    /// Adds a subscriber that was not there.
+    pub fn subscribe(&mut self, id: TopicId, conn: u32) {
+        let topic = self.get_mut(id);
+        let bytes = if topic.subs.is_empty() { topic.name.len() as u64 } else { 0 };
+        topic.subs.insert(conn);
+        self.subscribed_bytes += bytes;
+    }
+
+    /// Bytes of the names of all topics with subscribers.
+    #[must_use]
+    pub fn subscribed_bytes(&self) -> u64 {
+        self.subscribed_bytes
+    }
+
     /// Takes a subscriber away; whether it was there. The topic stays as a route.
     pub fn unsubscribe(&mut self, id: TopicId, conn: u32) -> bool {
         let topic = self.get_mut(id);
         let was = topic.subs.remove(conn);
+        let bytes = if was && topic.subs.is_empty() { topic.name.len() as u64 } else { 0 };
+        self.subscribed_bytes -= bytes;
+        let topic = self.get_mut(id);
         if topic.subs.is_empty() && !topic.is_queued() {
             topic.marks |= QUEUED;
             let marks = topic.marks;
@@ -403,6 +423,8 @@ impl Topics {
                 * size_of::<TopicId>()
             + self.names.allocation_size()
             + self.names.len() * NAME_BYTES
+            + self.subscribed_bytes as usize
+            + self.routes.bytes
     }
 
     /// Gives memory back where few topics with subscribers are left of many: routes are found again.
@@ -508,7 +530,7 @@ mod tests {
     fn routes_are_bounded_and_subscribed_topics_stay() {
         let mut topics = table(10);
         let kept = topics.intern(Namespace::Global, b"kept");
-        topics.get_mut(kept).subs.insert(7);
+        topics.subscribe(kept, 7);
         for i in 0..1000 {
             topics.intern(Namespace::Global, format!("t{i}").as_bytes());
         }
@@ -526,12 +548,15 @@ mod tests {
         let ids: Vec<TopicId> = (0..20_000)
             .map(|n| {
                 let id = topics.intern(Namespace::Global, &name(n));
-                topics.get_mut(id).subs.insert(7);
+                topics.subscribe(id, 7);
                 id
             })
             .collect();
         let full = topics.table_bytes();
+        let names = |ids: std::ops::Range<usize>| ids.map(|n| name(n).len() as u64).sum::<u64>();
+        assert_eq!(topics.subscribed_bytes(), names(0..20_000));
         ids[2_000..].iter().for_each(|&id| assert!(topics.unsubscribe(id, 7)));
+        assert_eq!(topics.subscribed_bytes(), names(0..2_000));
         let reused = topics.reused();
         topics.give_back();
         assert_eq!((topics.len(), topics.slots.len()), (2_000, 2_000), "routes go, too");

@@ -16,6 +16,8 @@ pub enum ErrorCode {
     PublishRate,
     /// `subscriptions_per_client_max` is reached.
     TooManySubscriptions,
+    /// `subscription_bytes_per_client_max` or `subscription_bytes_shard_max` is reached.
+    SubscriptionBytes,
     /// The principal may not do this.
     NotAllowed,
     /// There is no such room.
@@ -83,6 +85,7 @@ impl ErrorCode {
         ErrorCode::RoomCreationRate,
         ErrorCode::PublishRate,
         ErrorCode::TooManySubscriptions,
+        ErrorCode::SubscriptionBytes,
         ErrorCode::NotAllowed,
         ErrorCode::NoSuchRoom,
         ErrorCode::RoomInUse,
@@ -135,6 +138,7 @@ impl ErrorCode {
             | ErrorCode::RoomCreationRate
             | ErrorCode::PublishRate
             | ErrorCode::TooManySubscriptions
+            | ErrorCode::SubscriptionBytes
             | ErrorCode::TooManyRetained
             | ErrorCode::TooManyGroups
             | ErrorCode::TooManyPatterns
@@ -167,6 +171,9 @@ impl ErrorCode {
             ErrorCode::PublishRate => ("publish_rate", "ERR max publishes per minute reached", true),
             ErrorCode::TooManySubscriptions => {
                 ("too_many_subscriptions", "ERR max number of subscriptions of this client reached", false)
+            }
+            ErrorCode::SubscriptionBytes => {
+                ("subscription_bytes", "ERR max bytes of names of subscriptions reached", true)
             }
             ErrorCode::NotAllowed => ("not_allowed", "NOPERM this user has no permissions for this", false),
             ErrorCode::NoSuchRoom => ("no_such_room", "ERR no such room", false),

@@ -66,6 +66,11 @@ limits! {
     patterns_bytes_max = 64 * MIB;
     /// Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.
     subscriptions_per_client_max = 100_000;
+    /// Bytes of the names of one client's subscriptions to topics and shard channels together; and as many of those to who is
+    /// in rooms.
+    subscription_bytes_per_client_max = 16 * MIB;
+    /// Bytes of the names of all topics with subscribers on one shard.
+    subscription_bytes_shard_max = 512 * MIB;
     /// Groups that share messages, in the whole cluster; and named consumers that a shard remembers.
     groups_max = 10_000;
     /// Publishes a minute of one client; 0 for no limit.

@@ -88,6 +88,20 @@ LIMITS: tuple[Limit, ...] = (
         1,
     ),
     Limit(
+        "subscription_bytes_per_client_max",
+        16 * MIB,
+        "Bytes of the names of one client's subscriptions to topics and shard channels together; and as many of those "
+        "to who is in rooms.",
+        1,
+        high=2**32 - 1,
+    ),
+    Limit(
+        "subscription_bytes_shard_max",
+        512 * MIB,
+        "Bytes of the names of all topics with subscribers on one shard; past it nobody subscribes to another one.",
+        1,
+    ),
+    Limit(
         "groups_max",
         10_000,
         "Groups that share messages and have a member, of `$share` and of named consumers, in the whole cluster: a "

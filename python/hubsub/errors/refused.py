@@ -55,6 +55,14 @@ class TooManySubscriptionsError(Refused):
     words = "max number of subscriptions of this client reached"
 
 
+class SubscriptionBytesError(Refused):
+    code = "subscription_bytes"
+    status = 429
+    resp = "ERR max bytes of names of subscriptions reached"
+    retryable = True
+    words = "max bytes of names of subscriptions reached"
+
+
 class NotAllowedError(Refused):
     code = "not_allowed"
     status = 403

@@ -126,6 +126,7 @@ fn write_refused(out: &mut Vec<u8>, origin: Option<&str>, refused: ErrorCode) {
         ErrorCode::TopicLength => ("400 Bad Request", "topic_bytes_max"),
         ErrorCode::NotAllowed => ("403 Forbidden", "the room of another name"),
         ErrorCode::TooManySubscriptions => ("429 Too Many Requests", "subscriptions_per_client_max"),
+        ErrorCode::SubscriptionBytes => ("429 Too Many Requests", "subscription_bytes_shard_max"),
         ErrorCode::RoomCreationRate => ("429 Too Many Requests", "try again in a second"),
         _ => ("503 Service Unavailable", "try again in a second"),
     };

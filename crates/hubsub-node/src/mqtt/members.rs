@@ -38,6 +38,13 @@ pub(super) fn watch(
     if core.rim.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
         return Err(ErrorCode::TooManySubscriptions);
     }
+    let (own, all) = core.rim.presence.edge.name_bytes(key);
+    let (limits, bytes) = (&core.rim.limits, filter.len() as u64);
+    if own + bytes > limits.subscription_bytes_per_client_max
+        || all + bytes > limits.subscription_bytes_shard_max
+    {
+        return Err(ErrorCode::SubscriptionBytes);
+    }
     let wish = Wish { topic: filter, room: room.as_bytes(), who: None, watches: true, request };
     presence::reserve(core, key, wish).map(|_| ())
 }

@@ -35,6 +35,8 @@ pub struct Edge {
     lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
     /// Of seats that are members.
     members: u64,
+    /// Bytes of the names of all seats' topics.
+    name_bytes: u64,
 }
 
 /// The seats of one connection, which may have as many as it has topics.
@@ -46,6 +48,8 @@ struct Places {
     requests: HashMap<u32, u64, RandomState>,
     /// How many are told who is there.
     watching: usize,
+    /// Bytes of the names of their topics.
+    name_bytes: u64,
 }
 
 struct Seat {
@@ -112,6 +116,12 @@ impl Edge {
         self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
 
+    /// Bytes of the names of the topics in which a connection has seats, and of all topics with seats.
+    #[must_use]
+    pub fn name_bytes(&self, key: ConnKey) -> (u64, u64) {
+        (self.of_conns.get(&key).map_or(0, |places| places.name_bytes), self.name_bytes)
+    }
+
     /// The number of the seat that an MQTT client's request joins.
     #[must_use]
     pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
@@ -130,6 +140,8 @@ impl Edge {
         let before = places.topics.insert(seat.topic.clone(), number);
         debug_assert!(before.is_none(), "who joins again has left before");
         places.watching += usize::from(seat.watches);
+        places.name_bytes += seat.topic.len() as u64;
+        self.name_bytes += seat.topic.len() as u64;
         if let Some(request) = seat.request {
             places.requests.insert(request, number);
         }
@@ -152,9 +164,11 @@ impl Edge {
     fn take(&mut self, key: ConnKey, number: u64) -> Option<Seat> {
         let seat = self.seats.remove(&number)?;
         self.members -= u64::from(seat.member.is_some());
+        self.name_bytes -= seat.topic.len() as u64;
         let places = self.of_conns.get_mut(&key)?;
         places.topics.remove(&seat.topic);
         places.watching -= usize::from(seat.watches);
+        places.name_bytes -= seat.topic.len() as u64;
         if let Some(request) = seat.request.filter(|_| !seat.is_joined) {
             places.requests.remove(&request);
         }

@@ -84,6 +84,8 @@ struct Client {
     generation: u32,
     /// Subscriptions in `Namespace::Shard`, which are counted apart.
     shard_topics: u32,
+    /// Bytes of the names of all topics it subscribes to.
+    name_bytes: u32,
     /// What it speaks, once it subscribes to a topic; none: it is the node itself.
     protocol: Option<Protocol>,
     topics: IdSet,

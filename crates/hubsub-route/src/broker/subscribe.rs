@@ -9,7 +9,7 @@ use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::names::{Matcher, pattern_len};
-use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, Limits, Position, Protocol, ShardId};
 use std::sync::Arc;
 
 /// What patterns of sessions that come back may bring a shard to, in times of `patterns_max` and `patterns_bytes_max`.
@@ -102,8 +102,8 @@ impl Broker {
                 recovered: true,
             }));
         }
-        if adds && self.is_full(conn) {
-            return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+        if adds && let Err(refused) = self.has_room_for(conn, id) {
+            return Outcome::Now(Err(refused));
         }
         let name = Arc::clone(&self.topics.get(id).name);
         let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
@@ -132,9 +132,10 @@ impl Broker {
             let client = &mut self.clients[conn.index as usize];
             client.topics.insert(id);
             client.shard_topics += u32::from(namespace == Namespace::Shard);
+            client.name_bytes += name.len() as u32;
             client.protocol = sink.protocol(conn.index);
             let protocol = client.protocol;
-            self.topics.get_mut(id).subs.insert(conn.index);
+            self.topics.subscribe(id, conn.index);
             self.count_subscription(id, protocol, true);
         }
         self.next_id = self.next_id.wrapping_add(1);
@@ -244,6 +245,7 @@ impl Broker {
             return false;
         }
         client.shard_topics -= u32::from(namespace == Namespace::Shard);
+        client.name_bytes -= topic.len() as u32;
         self.cursors.remove(conn.index, Key(None, namespace, topic));
         let protocol = self.clients[conn.index as usize].protocol;
         self.drop_subscription((conn.index, protocol), id, now, sink);
@@ -388,6 +390,30 @@ impl Broker {
         ids.map(|&id| Arc::clone(&self.patterns.get(id).source)).collect()
     }
 
+    /// Whether a client may subscribe to one topic more.
+    ///
+    /// # Errors
+    /// It has too many subscriptions, or the bytes of their names are too many, or those of all topics here.
+    fn has_room_for(&self, conn: ConnKey, id: TopicId) -> Result<(), ErrorCode> {
+        let &Limits { subscription_bytes_per_client_max, subscription_bytes_shard_max, .. } = &self.limits;
+        if self.is_full(conn) {
+            return Err(ErrorCode::TooManySubscriptions);
+        }
+        if self.own_client == Some(conn.index) {
+            return Ok(());
+        }
+        let topic = self.topics.get(id);
+        let bytes = topic.name.len() as u64;
+        let own = u64::from(self.clients[conn.index as usize].name_bytes);
+        let is_too_long = own + bytes > subscription_bytes_per_client_max;
+        let is_first = topic.subs.is_empty();
+        if is_too_long || (is_first && self.topics.subscribed_bytes() + bytes > subscription_bytes_shard_max)
+        {
+            return Err(ErrorCode::SubscriptionBytes);
+        }
+        Ok(())
+    }
+
     pub(super) fn is_full(&self, conn: ConnKey) -> bool {
         let (topics, patterns, shard) = self.counts(conn);
         let groups = self.groups.of(conn.index);
@@ -518,6 +544,7 @@ impl Broker {
                     let client = &mut self.clients[conn.index as usize];
                     client.topics.remove(id);
                     client.shard_topics -= u32::from(attach.namespace == Namespace::Shard);
+                    client.name_bytes -= attach.topic.len() as u32;
                     let protocol = client.protocol;
                     self.count_subscription(id, protocol, false);
                     self.topics.unsubscribe(id, conn.index);
