@@ -54,6 +54,8 @@ struct OfClass {
     /// Whether a room without an entry is to be asked for.
     is_asked: bool,
     has_any: AtomicBool,
+    /// The last change by which a room is to be asked for again.
+    forgotten: AtomicU64,
     rooms: RwLock<Rooms>,
 }
 
@@ -82,6 +84,12 @@ impl Places {
         of_class.is_asked || of_class.has_any.load(Ordering::Acquire)
     }
 
+    /// The last change by which a room of a class is to be asked for again.
+    #[must_use]
+    pub fn forgotten(&self, class: ClassIndex) -> u64 {
+        self.classes[usize::from(class)].forgotten.load(Ordering::Acquire)
+    }
+
     /// Where a room is. None: the ring says.
     #[must_use]
     pub fn find(&self, class: ClassIndex, room: &[u8]) -> Option<Place> {
@@ -108,6 +116,7 @@ impl Places {
         let revision = self.revision.fetch_add(1, Ordering::AcqRel) + 1;
         if after == UNPLACED {
             rooms.remove(room);
+            of_class.forgotten.store(revision, Ordering::Release);
         } else {
             rooms.insert(room.into(), Place { hub: after, revision });
             of_class.has_any.store(true, Ordering::Release);

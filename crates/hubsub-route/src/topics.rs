@@ -4,7 +4,7 @@
 
 use crate::hubs::Hubs;
 use crate::idset::IdSet;
-use crate::places::{Place, UNPLACED};
+use crate::places::{Change, Place, UNPLACED};
 use crate::record::Namespace;
 use crate::ring::NOWHERE;
 use crate::rooms::RoomHandle;
@@ -84,7 +84,7 @@ pub struct Topics {
     /// The last change of the table of rooms that this shard was told.
     heard: u64,
     /// Rooms that this shard leaves: nothing is asked of them now.
-    leaving: HashSet<Arc<[u8]>, RandomState>,
+    leaving: HashMap<Arc<[u8]>, bool, RandomState>,
 }
 
 /// Topics in the order in which they came.
@@ -135,7 +135,7 @@ impl Topics {
             rows: Routes::new(routes_max.clamp(1, ROWS_MAX)),
             revisions: HashMap::default(),
             heard: 0,
-            leaving: HashSet::default(),
+            leaving: HashMap::default(),
         }
     }
 
@@ -192,6 +192,19 @@ impl Topics {
         (class, self.hubs.placement.place(class, room))
     }
 
+    /// Whether a room is to be asked for.
+    #[must_use]
+    pub fn is_unplaced(&self, room: &[u8]) -> bool {
+        self.place(room).1 == UNPLACED
+    }
+
+    /// A room is to be asked for again: what that changed. None: its class has a ring.
+    #[must_use]
+    pub fn forget_place(&self, room: &[u8]) -> Option<Change> {
+        let class = self.classes.class_of_room(room);
+        self.hubs.placement.move_room(class, room, None).filter(|change| change.after == UNPLACED)
+    }
+
     /// Whether rooms of a class may be elsewhere than its ring has them.
     #[inline]
     #[must_use]
@@ -219,34 +232,46 @@ impl Topics {
         (class, place, self.hubs.placement.shard(class, place.hub))
     }
 
-    /// Whether this shard is to be told of a room's place, which the table has.
+    /// Whether this shard is to be told of a room's place, which the table has, or perhaps that it has none any more.
     #[must_use]
     pub fn is_unheard(&self, room: &[u8]) -> bool {
-        self.placed(room).1.revision > self.heard
+        let (class, place) = self.placed(room);
+        let forgotten = || self.hubs.placement.places().map_or(0, |places| places.forgotten(class));
+        let since = if place.hub == UNPLACED { forgotten() } else { place.revision };
+        since > self.heard
     }
 
     /// Whether this shard leaves the place where a room was.
     #[must_use]
     pub fn is_leaving(&self, room: &[u8]) -> bool {
-        !self.leaving.is_empty() && self.leaving.contains(room)
+        !self.leaving.is_empty() && self.leaving.contains_key(room)
     }
 
-    /// Nothing more is asked of a room where it was; false if that was so already.
-    pub fn leave(&mut self, room: &Arc<[u8]>) -> bool {
-        if !self.leaving.insert(Arc::clone(room)) {
-            return false;
+    /// Nothing more is asked of these rooms where they were; those of which that was not so already. It looks at all
+    /// topics, once.
+    pub fn leave(&mut self, rooms: impl Iterator<Item = Arc<[u8]>>) -> HashSet<Arc<[u8]>, RandomState> {
+        let is_news = |room: &Arc<[u8]>| !self.leaving.contains_key(room);
+        let mut left: HashMap<Arc<[u8]>, bool, RandomState> =
+            rooms.filter(is_news).map(|room| (room, false)).collect();
+        if !left.is_empty() {
+            for topic in self.slots.iter_mut().flatten() {
+                if let Some(has_topics) = left.get_mut(&*self.classes.room(&topic.name)) {
+                    topic.shard = NOWHERE;
+                    *has_topics = true;
+                }
+            }
         }
-        for id in self.of_room(room) {
-            self.get_mut(id).shard = NOWHERE;
-        }
-        true
+        let names = left.keys().cloned().collect();
+        self.leaving.extend(left);
+        names
     }
 
     /// All that was asked of a room where it was is answered.
     pub fn left(&mut self, room: &[u8]) {
-        self.leaving.remove(room);
-        for id in self.of_room(room) {
-            self.place_again(id);
+        if self.leaving.remove(room) == Some(true) {
+            for id in self.of_room(room) {
+                self.place_again(id);
+            }
         }
     }
 
@@ -319,6 +344,11 @@ impl Topics {
         }
         let room = self.classes.room(name);
         let (class, Place { hub, revision }, shard) = self.asked_at(&room);
+        if !self.leaving.is_empty()
+            && let Some(has_topics) = self.leaving.get_mut(&*room)
+        {
+            *has_topics = true;
+        }
         let is_room = namespace == Namespace::Global && room.len() == name.len();
         let marks = [(IS_ROOM, is_room), (IS_ROW, self.classes.get(class).keeps_latest)];
         let marks = marks.into_iter().filter(|(_, is_so)| *is_so).fold(QUEUED, |all, (mark, _)| all | mark);

@@ -10,11 +10,14 @@
 //! 5. A record is given to one member of a group at most; where nothing breaks, to one of each.
 //! 6. Who follows hubs with a log sees each of their records once, those of a room in order, and no gap, also
 //!    where it goes on elsewhere.
+//! 7. The record of a room goes only when its leader has no subscriber and no record of the room; leaders of two hubs
+//!    never have the same room.
 //!
 //! And where all links stand, leads pass on without a gap, and each publish counts all.
 
 pub mod check;
 mod follow;
+pub mod forget;
 pub mod groups;
 mod handover;
 pub mod log;
@@ -25,6 +28,8 @@ pub mod rng;
 pub mod world;
 
 use check::{SubKey, Waits, room_of};
+use forget::Flaw;
+use hubsub_route::ring::NOWHERE;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Ask, Asker, Draft, Namespace, Outcome, Publisher, Start, Ticket, Wish};
 use hubsub_types::{HubId, Position, Qos, Seq, ShardId};
@@ -56,6 +61,8 @@ pub struct Stats {
     pub moves: u64,
     /// Records that followers of hubs saw, and times that one went on elsewhere.
     pub followed: (u64, u64),
+    /// Rooms whose record was removed, and those that were in use when it was to be.
+    pub forgotten: (u64, u64),
 }
 
 /// Runs a seed for so many steps.
@@ -63,7 +70,16 @@ pub struct Stats {
 /// # Errors
 /// What went wrong, at which step.
 pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
+    run_with(seed, steps, Flaw::None)
+}
+
+/// Likewise, with a controller or nodes that break a rule.
+///
+/// # Errors
+/// What went wrong, at which step.
+pub fn run_with(seed: u64, steps: usize, flaw: Flaw) -> Result<Stats, String> {
     let mut net = Net::new(seed);
+    net.records.flaw = flaw;
     let is_calm = net.rng.percent(30);
     let is_restless = !is_calm && net.rng.percent(30);
     let is_moving = net.rng.percent(50);
@@ -83,6 +99,7 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     for step in 0..steps {
         sim.is_silent = step < silent;
         sim.step();
+        sim.net.check_places();
         sim.fails(&format!("step {step}"))?;
     }
     if sim.net.rng.percent(30) {
@@ -101,7 +118,8 @@ pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     let followed = (sim.net.model.followed(), sim.returns);
     let model = &sim.net.model;
     let (outcomes, seen, gaps, histories) = (model.outcomes, model.seen, model.gaps, model.histories);
-    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves: sim.net.moves, followed })
+    let (moves, forgotten) = (sim.net.moves, sim.net.records.forgotten);
+    Ok(Stats { outcomes, seen, gaps, lacks: model.lacks, histories, moves, followed, forgotten })
 }
 
 struct Sim {
@@ -164,6 +182,7 @@ impl Sim {
             905..915 => self.lag_somewhere(),
             915..940 => self.drain_somewhere(),
             940..950 if self.is_restless => self.move_somewhere(),
+            940..950 if self.net.records.is_on && choice != 940 => self.net.begin_to_forget(),
             940..947 => self.gate_somewhere(),
             947..950 if self.is_moving => self.move_room_somewhere(),
             947..950 => self.gate_somewhere(),
@@ -316,6 +335,7 @@ impl Sim {
         }
         let room = room_of(topic).into_bytes();
         let home = self.net.nodes[usize::from(node)].brokers[0].topics.shard_of_room(&room);
+        let home = if home == NOWHERE { ShardId(shard) } else { home };
         let topic = self.net.rng.percent(50).then(|| topic.as_bytes().to_vec());
         let query = HistoryQuery { room, count: 1 + self.net.rng.below(10) as u64, after: None, topic };
         self.slots += 1;

@@ -2,10 +2,12 @@
 //! a controller gives. What is under way is delayed at will, in order for each pair and lane.
 
 use crate::check::Model;
+use crate::forget;
 use crate::moves;
 use crate::rng::Rng;
 use crate::world::{Did, World};
 use hubsub_route::counts::SHARDS_MAX;
+use hubsub_route::places::Places;
 use hubsub_route::relay::limits::{PARKED_BYTES_MAX, PARKED_MS};
 use hubsub_route::{
     Broker, Cluster, Give, HubLogRead, HubSeed, Hubs, Leader, Msg, NodeMessage, Now, Producers, RelayLimits,
@@ -39,6 +41,8 @@ pub enum Mail {
     Route(HubId, Term, Leader),
     /// A room of a class was moved.
     Placed(ClassIndex, moves::Placed),
+    /// Rooms have no place, and were to get none.
+    Absent(Box<[u8]>),
 }
 
 /// One process.
@@ -55,6 +59,8 @@ pub struct Node {
     pub hubs: Arc<Hubs>,
     /// Moves of rooms that it has yet to hear of.
     pub moves: VecDeque<moves::Move>,
+    /// What its control plane knows of records of rooms.
+    pub view: forget::View,
 }
 
 /// One direction of a link, or both.
@@ -103,6 +109,8 @@ pub struct Net {
     pub classes: Arc<ClassTable>,
     /// Moves of rooms that nodes heard of.
     pub moves: u64,
+    /// Records of rooms, and which of them is being forgotten.
+    pub records: forget::Records,
 }
 
 fn classes() -> ClassTable {
@@ -141,7 +149,11 @@ impl Net {
             ids.push(of_class);
         }
         let small = rng.percent(20);
-        let nodes = (0..count).map(|node| Node::new(node, &mut rng, &classes, &ids, &hubs, small)).collect();
+        let records = forget::Records::new(seed);
+        let is_asked = records.is_on;
+        let nodes = (0..count)
+            .map(|node| Node::new(node, &mut rng, &classes, &ids, &hubs, (small, is_asked)))
+            .collect();
         let mut net = Net {
             rng,
             nodes,
@@ -151,6 +163,7 @@ impl Net {
             model: Model::new(seed),
             classes,
             moves: 0,
+            records,
         };
         for a in 0..count {
             for b in a + 1..count {
@@ -196,6 +209,8 @@ impl Net {
                 link.frames.entry(node).or_default()[lane].push_back(copy(message));
             }
         }
+        let missed = std::mem::take(&mut self.nodes[usize::from(node)].worlds[i].missed);
+        self.nodes[usize::from(node)].view.asks.extend(missed);
         self.take_seen(node, shard);
         result
     }
@@ -226,6 +241,7 @@ impl Net {
             if !at.moves.is_empty() {
                 steps.push(Step::Move(node));
             }
+            steps.extend(at.view.steps(node));
             for (shard, world) in (0u16..).zip(&at.worlds) {
                 if world.logs.values().any(|log| log.safe < log.entries.len()) {
                     steps.push(Step::Log(node, shard));
@@ -239,6 +255,7 @@ impl Net {
                 }
             }
         }
+        steps.extend(self.records.forgetting.as_ref().map(|_| Step::Forget));
         for (&(a, b, link), it) in &self.links {
             for (&from, lanes) in &it.frames {
                 let to = if from == a { b } else { a };
@@ -299,6 +316,10 @@ impl Net {
                 }
             }
             Step::Move(node) => self.hear_of_move(node),
+            Step::Record(node) => self.hear_of_record(node),
+            Step::Ask(node) => self.ask_for_room(node),
+            Step::Answer(node) => self.hear_answer(node),
+            Step::Forget => self.go_on_forgetting(),
             Step::Log(node, shard) => {
                 let logs = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)].logs;
                 let Some((&hub, log)) = logs.iter_mut().find(|(_, log)| log.safe < log.entries.len()) else {
@@ -340,6 +361,7 @@ impl Net {
             Mail::Node(from, message) => broker.node_message(NodeId(from), message, now, world),
             Mail::Route(hub, term, leader) => broker.route(hub, term, leader, now, world),
             Mail::Placed(class, rooms) => broker.rooms_placed(class, &rooms, now, world),
+            Mail::Absent(room) => broker.room_absent(&room, world),
         });
     }
 
@@ -434,6 +456,14 @@ pub enum Step {
     Route(u16, HubId),
     /// A node hears of a room's move.
     Move(u16),
+    /// A node's control plane hears of a room's record.
+    Record(u16),
+    /// It answers where a room is, or asks the controller.
+    Ask(u16),
+    /// It hears what that answers.
+    Answer(u16),
+    /// The controller goes on with forgetting a room.
+    Forget,
     /// A log of a shard makes a record more safe.
     Log(u16, u16),
     /// It answers a question.
@@ -465,14 +495,16 @@ impl Node {
         classes: &Arc<ClassTable>,
         ids: &[Vec<HubId>],
         rows: &[HubRow],
-        small: bool,
+        (small, is_asked): (bool, bool),
     ) -> Node {
         let shards = 1 + rng.below(3) as u16;
         assert!(shards <= SHARDS_MAX);
         let parked_max = if small { 4 } else { 10_000 };
         let limits = RelayLimits { parked_max, parked_bytes_max: PARKED_BYTES_MAX, parked_ms: PARKED_MS };
         let producer = ProducerId((u64::from(node) + 1) << 8);
-        let hubs = Arc::new(Hubs::in_cluster(shards, ids, Cluster { producer, limits }));
+        let asked = classes.classes().iter().map(|class| is_asked && !class.durability.is_logged());
+        let places = Arc::new(Places::new(asked));
+        let hubs = Arc::new(Hubs::with_places(shards, ids, places, Cluster { producer, limits }));
         let epochs = Arc::new(AtomicU64::new((u64::from(node) + 1) << 32));
         let limits = Limits { route_cache_topics_max: 2, pattern_cache_topics_max: 2, ..Limits::default() };
         let broker = |shard| {
@@ -504,7 +536,8 @@ impl Node {
             worlds[home].logs.insert(row.id, crate::log::Log::default());
         }
         let (mail, routes, moves) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Node { brokers, worlds, mail, routes, hubs, moves }
+        let view = forget::View::default();
+        Node { brokers, worlds, mail, routes, hubs, moves, view }
     }
 }
 

@@ -102,6 +102,10 @@ impl Sim {
                 is_its.then_some((row.id, node, broker))
             });
             let leaders: Vec<_> = leaders.collect();
+            let has_subs = self.net.model.subs.keys().any(|key| !key.1 && key.2 == topic);
+            if self.net.records.is_on && leaders.is_empty() && !has_subs {
+                continue; // Nobody has asked for it, or it is forgotten.
+            }
             let [(hub, leader, broker)] = leaders[..] else {
                 return Err(format!("seed {seed}: {topic} has {} leaders", leaders.len()));
             };
@@ -189,6 +193,7 @@ impl Sim {
             let leader = self.net.hubs.iter().find_map(|row| {
                 let broker = &self.net.nodes[0].brokers[0];
                 let (class, index) = broker.topics.place(room_of(topic).as_bytes());
+                let index = self.net.records.place(room_of(topic).as_bytes()).unwrap_or(index);
                 (broker.topics.hub_id(class, index) == Some(row.id)).then_some(row.leader).flatten()
             });
             let mut nodes: Vec<u16> = subs.iter().map(|(key, _)| key.0.0).collect();

@@ -6,6 +6,7 @@ use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
     RecordView, Sink, Via,
 };
+use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -93,6 +94,8 @@ pub struct World {
     pub hub_asked: VecDeque<HubLogRead>,
     /// Connections that are to be closed.
     pub closed: Vec<u32>,
+    /// Rooms whose place is asked for, and whether each gets one if it has none.
+    pub missed: Vec<(ClassIndex, Box<[u8]>, bool)>,
 }
 
 impl World {
@@ -200,6 +203,9 @@ impl Sink for World {
     }
     fn leads(&self, hub: HubId, term: Term) -> bool {
         !self.without_lead.contains(&hub) && self.gave_up.get(&hub).is_none_or(|&gave_up| gave_up < term)
+    }
+    fn room_miss(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
+        self.missed.push((class, room.into(), makes));
     }
     fn answer(&mut self, asker: Asker, answer: Answer) {
         self.did.push(Did::Answer(asker, answer));

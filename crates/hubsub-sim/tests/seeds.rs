@@ -1,6 +1,7 @@
 //! A fixed sample of seeds, or those from 1 to `SIM_SEEDS`. One that fails is named, and fails again.
 
-use hubsub_sim::{Stats, run};
+use hubsub_sim::forget::Flaw;
+use hubsub_sim::{Stats, run, run_with};
 
 /// Seeds of the fixed sample.
 const SEEDS: u64 = 600;
@@ -35,6 +36,8 @@ fn the_invariants_hold_under_every_seed() {
                 sum.moves += stats.moves;
                 sum.followed.0 += stats.followed.0;
                 sum.followed.1 += stats.followed.1;
+                sum.forgotten.0 += stats.forgotten.0;
+                sum.forgotten.1 += stats.forgotten.1;
             }
             Err(failure) => failures.push(failure),
         }
@@ -49,6 +52,7 @@ fn the_invariants_hold_under_every_seed() {
     if first.is_none() && steps >= STEPS {
         let is_rich = sum.seen > 1_000 && sum.gaps > 10 && sum.outcomes.1 > 10 && sum.histories > 10;
         let is_rich = is_rich && sum.moves > 100 && sum.followed.0 > 1_000 && sum.followed.1 > 100;
+        let is_rich = is_rich && sum.forgotten.0 > 200 && sum.forgotten.1 > 1_000;
         assert!(is_rich, "the sample meets little: {sum:?}");
     }
 }
@@ -56,4 +60,15 @@ fn the_invariants_hold_under_every_seed() {
 #[test]
 fn a_seed_reproduces_exactly() {
     assert_eq!(run(7, 1_000), run(7, 1_000));
+}
+
+#[test]
+fn rooms_that_are_forgotten_by_wrong_rules_are_found_out() {
+    // The last one needs a leader that is behind with what it knows: of the seeds from 1 on this is the first.
+    for (flaw, first) in [(Flaw::Unasked, 1), (Flaw::OwnView, 100), (Flaw::AnyHub, 1_370)] {
+        let fails = |seed: u64| run_with(seed, STEPS, flaw).is_err();
+        let found = (first..first + 400).find(|&seed| fails(seed));
+        println!("{flaw:?}: seed {found:?}");
+        assert!(found.is_some(), "{flaw:?} fails no seed");
+    }
 }

@@ -74,9 +74,38 @@ impl Broker {
         if self.topics.place(&room).1 != UNPLACED && !self.has_missing_messages(&room) {
             return Some(message);
         }
-        match self.miss(room, Missing::Message(from, Box::new(message)), now, sink) {
-            Err(Missing::Message(_, message)) => Some(*message),
+        match self.miss(Arc::clone(&room), Missing::Message(from, Box::new(message)), now, sink) {
+            Err(Missing::Message(_, message)) => {
+                self.refuse_overtaken_interest(from, &room, &message, sink);
+                Some(*message)
+            }
             _ => None,
+        }
+    }
+
+    /// There is no place for a message of a node to wait in: what waits of the same node's interest in the same topic is
+    /// refused, as it must not count behind this.
+    fn refuse_overtaken_interest(
+        &mut self,
+        from: NodeId,
+        room: &[u8],
+        message: &NodeMessage,
+        sink: &mut impl Sink,
+    ) {
+        let interest = |message: &NodeMessage| match message {
+            NodeMessage::Interest { hub, names, .. } | NodeMessage::Counts { hub, names, .. } => {
+                Some((*hub, names.namespace, Arc::clone(&names.topic)))
+            }
+            _ => None,
+        };
+        let Some(of) = interest(message) else { return };
+        let is_its = |what: &Missing| matches!(what, Missing::Message(node, it) if *node == from && interest(it).as_ref() == Some(&of));
+        for overtaken in self.take_miss_of(room, is_its) {
+            if let Missing::Message(_, message) = overtaken
+                && let Some(slot) = self.relay().slot_of(of.0)
+            {
+                self.relay().refuse(from, slot, &message, sink);
+            }
         }
     }
 
@@ -156,6 +185,14 @@ impl Broker {
             miss.asked = Some(miss.makes);
             let makes = miss.makes;
             sink.room_miss(class, room, makes);
+        }
+    }
+
+    /// Likewise, where the answer came and counts no more.
+    pub(super) fn ask_for_again(&mut self, room: &[u8], sink: &mut impl Sink) {
+        if let Some(miss) = self.relay().misses.rooms.get_mut(room) {
+            miss.asked = None;
+            self.ask_for(room, sink);
         }
     }
 

@@ -2,11 +2,12 @@
 //! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
 //! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
 //! ([`serve`]), how leads pass on ([`handover`]), patterns ([`patterns`]), questions about rooms ([`questions`]),
-//! rooms that move ([`moves`]). Here: what nodes say, their links, and time.
+//! rooms that move ([`moves`]) and that are forgotten ([`forget`]). Here: what nodes say, their links, and time.
 
 mod classes;
 mod closing;
 mod follow;
+mod forget;
 mod forward;
 mod giveback;
 mod handover;

@@ -34,15 +34,25 @@ impl Broker {
             return;
         }
         rooms.iter().for_each(|(_, change)| self.topics.hear(change.revision));
+        let is_left = |change: &Change| change.before != change.after && change.before != UNPLACED;
+        let moved = rooms.iter().filter(|(_, change)| is_left(change));
+        let left = self.topics.leave(moved.map(|(room, _)| room.as_ref().into()));
         for (room, change) in rooms {
-            if change.before != change.after && change.before != UNPLACED {
+            if is_left(change) {
                 let home = self.topics.shard_of_hub(class, change.before);
                 let room: Arc<[u8]> = room.as_ref().into();
-                self.leave_room(&room, home, now, sink);
+                if left.contains(&room) {
+                    self.tell_left(&room, home, now, sink);
+                }
                 self.give_back_all(&room, now, sink);
             }
             self.rehome(room, now, sink);
-            self.go_on_placed(room, now, sink);
+            if self.topics.is_unplaced(room) {
+                // It was forgotten since.
+                self.ask_for_again(room, sink);
+            } else {
+                self.go_on_placed(room, now, sink);
+            }
         }
     }
 
@@ -56,9 +66,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if !self.topics.leave(room) {
-            return;
+        if !self.topics.leave(std::iter::once(Arc::clone(room))).is_empty() {
+            self.tell_left(room, home, now, sink);
         }
+    }
+
+    /// The home is told that this shard asks nothing more of a room there.
+    fn tell_left(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
         self.relay().moves.leaving.insert(Arc::clone(room), home);
         if home == self.shard {
             self.leave_asked(home, room, now, sink);
