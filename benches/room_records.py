@@ -132,6 +132,9 @@ class Plane:
     def named(self, topic: bytes) -> Named:
         return Named(topic, CLASS, 0)
 
+    async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
+        return []
+
     async def load(self) -> Load | None:
         return Load(cpu_share=0.1)
 

@@ -494,6 +494,10 @@ class Core:
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         """Says that rooms of `room_miss` events that want no place have none: questions are answered so."""
 
+    def route_unused(self, ticket: int, hub: int, term: int, rooms: Sequence[bytes], gives_up: bool) -> None:
+        """Answer: those of these rooms that nobody uses, of a hub without a log that this process leads in that term:
+        memory has neither subscribers nor records of them. `gives_up`: this node has no place for them from then on."""
+
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None, code: str) -> None:
         """Answers a `locate` event: names and Redis addresses, the leader's first; None: refused with this code.
 

@@ -55,6 +55,8 @@ pub enum Event {
     /// Where is this room of a class, and whether it gets a place if it has none? Told at most once while the answer is
     /// awaited, or twice where the first did not want a place.
     RoomMiss(ClassIndex, Box<[u8]>, bool),
+    /// Rooms of a hub that nobody uses, or that this process gave up: the answer to a question with this ticket.
+    Unused(u64, Vec<Box<[u8]>>),
     /// A client asks where a room is: the number of its question.
     Locate(u64, Box<[u8]>),
     /// Another process is ready, or not any more.

@@ -75,8 +75,24 @@ pub enum RouteMail {
     Refused(Arc<[Box<[u8]>]>, ErrorCode),
     /// These rooms have no place, and were asked for by who wants none.
     Absent(Arc<[Box<[u8]>]>),
+    /// To the home of a hub: which of these rooms does nobody use?
+    Unused(UnusedRooms),
     /// A shard to the first one: where is this room? Whether it gets a place if it has none.
     Miss(ClassIndex, Box<[u8]>, bool),
+}
+
+/// A question about rooms that nobody may use any more.
+pub struct UnusedRooms {
+    /// Of the question: the answer is an event with it.
+    pub ticket: u64,
+    /// Their hub, and the term in which this process leads it.
+    pub of: (HubId, Term),
+    /// Their names.
+    pub rooms: Vec<Box<[u8]>>,
+    /// Whether this process gives up those that nobody uses: no shard has a place for them then.
+    pub gives_up: bool,
+    /// Of all shards, which are told before the answer.
+    pub inboxes: Arc<[Inbox]>,
 }
 
 /// See the module.
@@ -222,6 +238,14 @@ impl Routes {
     pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>, code: ErrorCode) {
         let rooms: Arc<[Box<[u8]>]> = rooms.into();
         self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms), code));
+    }
+
+    /// Asks which rooms of a hub that this process leads nobody uses, and perhaps gives these up; the answer is an event.
+    pub fn ask_unused(&self, ticket: u64, of: (HubId, Term), rooms: Vec<Box<[u8]>>, gives_up: bool) {
+        let home = home(of.0, self.inboxes.len() as u16);
+        let inboxes = Arc::clone(&self.inboxes);
+        let question = UnusedRooms { ticket, of, rooms, gives_up, inboxes };
+        self.inboxes[usize::from(home.0)].send(&mut vec![Mail::Route(RouteMail::Unused(question))]);
     }
 
     /// Says that these rooms have no place, where none was wanted: questions about them are answered so.

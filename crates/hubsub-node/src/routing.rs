@@ -5,11 +5,12 @@ use crate::control::{Event, Level};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::rim::Rim;
-use crate::routes::RouteMail;
+use crate::routes::{RouteMail, UnusedRooms};
 use hubsub_route::Leader;
 use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ShardId};
+use std::sync::Arc;
 
 /// Rooms that the control plane is asked for at a time: it has some thousands in one batch.
 const ASKED_MAX: usize = 65_536;
@@ -56,8 +57,31 @@ impl Core {
                     self.broker.room_absent(room, &mut self.rim);
                 }
             }
+            RouteMail::Unused(question) => self.answer_unused(question),
             RouteMail::Miss(class, room, makes) => self.rim.ask_for_room(class, &room, makes),
         }
+    }
+
+    /// Rooms that nobody uses are given up in one turn, of which no shard sees half: each is told before the control
+    /// plane is, so before it says where such a room is again.
+    fn answer_unused(&mut self, UnusedRooms { ticket, of, rooms, gives_up, inboxes }: UnusedRooms) {
+        if !gives_up {
+            let unused = self.broker.unused_rooms(of, rooms, &self.rim);
+            return self.rim.control.tell(Event::Unused(ticket, unused));
+        }
+        let given_up: Arc<[_]> = self.broker.give_up_rooms(of, rooms, &self.rim).into();
+        let names = given_up.iter().map(|(room, _)| room.clone()).collect();
+        if let Some((room, _)) = given_up.first() {
+            let class = self.broker.topics.place(room).0;
+            for (shard, inbox) in (0u16..).zip(inboxes.iter()) {
+                if ShardId(shard) != self.rim.shard {
+                    let news = RouteMail::Rooms(class, Arc::clone(&given_up));
+                    inbox.send(&mut vec![Mail::Route(news)]);
+                }
+            }
+            self.route_mail(RouteMail::Rooms(class, given_up));
+        }
+        self.rim.control.tell(Event::Unused(ticket, names));
     }
 
     /// Rooms have other homes from now on. Clients come later than this; one that was early goes.

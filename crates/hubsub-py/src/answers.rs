@@ -97,6 +97,10 @@ pub fn event<'py>(
             let class = &classes.get(class).name;
             ("room_miss", class, PyBytes::new(py, &room), makes).into_bound_py_any(py).map(Some)
         }
+        Event::Unused(ticket, rooms) => {
+            let rooms: Vec<_> = rooms.iter().map(|room| PyBytes::new(py, room)).collect();
+            ("answer", ticket, rooms).into_bound_py_any(py).map(Some)
+        }
         Event::Locate(number, room) => {
             ("locate", number, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)
         }

@@ -14,7 +14,7 @@ use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::group_pattern;
-use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq};
+use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq, Term};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -420,6 +420,19 @@ impl Core {
     fn route_absent(&self, py: Python<'_>, rooms: Vec<Vec<u8>>) -> PyResult<()> {
         let (node, rooms) = (self.started()?, rooms.into_iter().map(Into::into).collect());
         py.detach(|| node.routes().absent_rooms(rooms));
+        Ok(())
+    }
+
+    fn route_unused(
+        &self,
+        ticket: u64,
+        hub: u32,
+        term: u64,
+        rooms: Vec<Vec<u8>>,
+        gives_up: bool,
+    ) -> PyResult<()> {
+        let rooms = rooms.into_iter().map(Into::into).collect();
+        self.started()?.routes().ask_unused(ticket, (HubId(hub), Term(term)), rooms, gives_up);
         Ok(())
     }
 

@@ -129,6 +129,8 @@ def _room_records(page: Page, records: RoomRecords) -> None:
         )
     page.add("hubsub_room_records_bytes", records.size, doc="Bytes of these records, of all classes.")
     page.add("hubsub_room_records_bytes_max", records.space.bytes_max, doc="Beyond it no room gets a record.")
+    doc = "Records of rooms that nobody used, which this node removed as the controller."
+    page.add("hubsub_room_records_forgotten_total", records.forgotten, doc=doc)
     doc = "New rooms that this node refused as the controller, by the limit that did."
     for limit in ROOM_LIMITS:
         page.add("hubsub_room_records_refused_total", records.refused[limit], {"limit": limit}, doc)

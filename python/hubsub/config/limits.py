@@ -321,6 +321,15 @@ LIMITS: tuple[Limit, ...] = (
         "control",
         reload=False,
     ),
+    Limit(
+        "room_record_idle_ms",
+        600_000,
+        "How long nobody has used a room of a class in memory, in ms, before its record in the coordinator is "
+        "removed: nobody subscribes, and no record of it is kept. 0: records stay.",
+        0,
+        "control",
+        reload=False,
+    ),
     Limit("room_creations_per_second_max", 0, "Rooms made in a second on one shard; 0 for no limit."),
     Limit(
         "pending_per_client_max",

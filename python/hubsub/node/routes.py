@@ -99,6 +99,24 @@ class Routes(Life):
         answered as those about rooms in which nothing was said."""
         self._core.route_absent(list(rooms))
 
+    async def route_unused(
+        self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool = False
+    ) -> list[bytes]:
+        """Those of these rooms that nobody uses, of a hub of a class without a log that this process leads in that
+        term: they have no subscribers, and no records in memory.
+
+        Args:
+            hub: Theirs.
+            term: As its record has it.
+            rooms: Their names.
+            gives_up: Whether this node has no place for them from then on: it serves them no more, and asks where they
+                are when somebody uses one.
+        """
+        unused: list[bytes] = await self._ask_in_time(
+            self._core.route_unused, hub, term, list(rooms), gives_up
+        )
+        return unused
+
     def route_located(
         self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
     ) -> None:

@@ -78,6 +78,7 @@ class FakeData:
         self.served: list[list[int]] = []
         """What it was told to serve, each time."""
         self.rooms: dict[tuple[str, bytes], int | None] = {}
+        self.used: set[bytes] = set()
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
         self.said = 0
@@ -196,6 +197,12 @@ class FakeData:
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
         return topic, "chat", 3
+
+    async def route_unused(
+        self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool = False
+    ) -> Sequence[bytes]:
+        assert self.rows[hub].term >= term and self.rows[hub].leader == self.me
+        return [room for room in rooms if room not in self.used]
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
         return self.ready

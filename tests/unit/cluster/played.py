@@ -127,6 +127,8 @@ class PlayedPlane:
         self.known_classes: Mapping[str, ClassRecord] = {}
         self.rows: dict[int, Route] = {}
         self.pinned: dict[tuple[str, bytes], int] = {}
+        self.given_up: list[bytes] = []
+        """Rooms that it was asked to give up, in order."""
         self.counted: tuple[int, CensusRecord] | None = None
         self.sample: Load | None = Load()
         self.troubles: dict[int, str] = {}
@@ -171,6 +173,15 @@ class PlayedPlane:
             if row.gives_up and row.leader == self.me and not self.has_log_of(row):
                 self.gave_up.add((hub, row.term))
         self.covers -= self.gave_up
+
+    async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
+        row = self.rows[hub]
+        if row.leader != self.me or row.term != term:
+            return []
+        unused = [room for room in rooms if room not in self.cluster.used]
+        if gives_up:
+            self.given_up += unused
+        return unused
 
     def claims(self) -> Claims:
         mine = [row for row in self.rows.values() if self.has_log_of(row)]
@@ -358,6 +369,8 @@ class Cluster:
         self._started = 0
         self.ended: set[ProcessId] = set()
         self.cut: set[frozenset[str]] = set()
+        self.used: set[bytes] = set()
+        """Rooms that somebody uses."""
         self.records: dict[int, str] = {}
         """Logged hubs that have a record, and the node that has it."""
         self.led_by: dict[HubTerm, ProcessId] = {}

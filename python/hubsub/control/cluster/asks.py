@@ -57,6 +57,21 @@ class Taken(Message, frozen=True):
     refused: tuple[bytes, ...]
 
 
+class Forget(Message, frozen=True):
+    """From the controller to the leader of a hub without a log: which of these rooms nobody uses."""
+
+    room_class: str
+    hub: int
+    term: int
+    rooms: tuple[bytes, ...]
+    gives_up: bool
+    """Whether it serves those no more: it asks the controller where they are from then on."""
+
+
+class Unused(Message, frozen=True):
+    rooms: tuple[bytes, ...]
+
+
 class Move(Message, frozen=True):
     """To the controller: pins a room of an ephemeral class to a hub, or takes the pin away."""
 
@@ -125,8 +140,8 @@ class Sorry(Message, frozen=True):
     hint: str | None = None
 
 
-Asked = Assign | Find | Take | Move | Moves | Report | Claim
-Answer = Assigned | Found | Taken | Moved | Moving | Noted | Sorry
+Asked = Assign | Find | Take | Forget | Move | Moves | Report | Claim
+Answer = Assigned | Found | Taken | Unused | Moved | Moving | Noted | Sorry
 
 _asked = msgspec.msgpack.Decoder(Asked)
 _answer = msgspec.msgpack.Decoder(Answer)

@@ -58,6 +58,9 @@ TRIES: Final = 5
 COMMITS_MAX: Final = 8
 """Under way at a time: they write different buckets."""
 
+FORGET_AGAIN_S: Final = 1.0
+"""Before a removal of records is tried again whose outcome is not known."""
+
 REFUSED_TOLD_S: Final = 10.0
 """How often the log is told of a limit that refuses rooms."""
 
@@ -114,6 +117,8 @@ class Assigner:
         self._loads = loads
         self._timing = timing
         self._clock = clock
+        self._forgetting: set[tuple[str, bytes]] = set()
+        """Rooms whose record may go: where they are is answered when that is decided."""
         self._requests: deque[_Request] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._moves: deque[tuple[float, asks.MoveRow]] = deque(maxlen=MOVES_KEPT)
@@ -139,7 +144,7 @@ class Assigner:
             NoControllerError: as `assign`.
         """
         buckets, _ = self._begun(question.room_class)
-        found, absent = _sought(buckets, question.rooms)
+        found, absent = self._sought(question.room_class, buckets, question.rooms)
         return asks.Found(found, tuple(absent))
 
     async def move(self, question: asks.Move) -> asks.Moved:
@@ -151,6 +156,8 @@ class Assigner:
             CoordinatorError: as `assign`.
         """
         buckets, revision = self._begun(question.room_class)
+        if (question.room_class, question.room) in self._forgetting:
+            raise NoControllerError("the room is being forgotten just now", text_of(question.room))
         found = _found(buckets, question.room)
         before = None if found is None else found.hub
         try:
@@ -211,6 +218,60 @@ class Assigner:
         await self._write(buckets, {question.room: Room(hub, True)}, revision, question.room_class)
         return asks.Moved(hub)
 
+    async def forget(
+        self, room_class: str, hubs: Mapping[bytes, int], give_up: Callable[[], Awaitable[Collection[bytes]]]
+    ) -> int:
+        """Removes the records of rooms that their leader gives up.
+
+        Args:
+            room_class: Theirs.
+            hubs: The hub of each; one that is elsewhere by now, or pinned, stays.
+            give_up: Asks the leader of these hubs, and gives those that it gave up. Nobody is told where they are
+                until their records are gone, or stay.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            NoControllerError: as `assign`.
+            CoordinatorError: as `assign`.
+        """
+        buckets, revision = self._begun(room_class)
+        keys = {(room_class, room) for room in hubs} - self._forgetting
+        self._forgetting |= keys
+        try:
+            terms = {hub: self._follow.hubs[hub].record.term for hub in set(hubs.values())}
+            given_up = [room for room in await give_up() if (room_class, room) in keys]
+            is_led = {hub for hub, term in terms.items() if self._term(hub) == term}
+            rooms = [
+                room
+                for room in given_up
+                if hubs[room] in is_led and _found(buckets, room) == Room(hubs[room])
+            ]
+            while rooms:
+                try:
+                    await self._write(buckets, dict.fromkeys(rooms), revision, room_class)
+                    break
+                except CoordinatorUnknownError:
+                    # Nobody may be told that they have a place before it is known whether they do.
+                    if self._controller.revision != revision:
+                        raise
+                    await asyncio.sleep(FORGET_AGAIN_S)
+            self._records.forgotten += len(rooms)
+            return len(rooms)
+        finally:
+            self._forgetting -= keys
+
+    def _term(self, hub: int) -> int | None:
+        """Of a hub, while it has a leader that stays."""
+        kept = self._follow.hubs.get(hub)
+        return None if kept is None or kept.record.proposed is not None else kept.record.term
+
+    def _sought(
+        self, room_class: str, buckets: Buckets, rooms: Iterable[bytes]
+    ) -> tuple[dict[bytes, int], list[bytes]]:
+        return _sought(buckets, (room for room in rooms if (room_class, room) not in self._forgetting))
+
     async def close(self) -> None:
         if self._worker is not None:
             self._worker.cancel()
@@ -267,7 +328,7 @@ class Assigner:
 
     async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
         buckets, revision = self._begun(room_class)
-        found, new = _sought(buckets, rooms)
+        found, new = self._sought(room_class, buckets, rooms)
         refused = {room: TopicLengthError.code for room in new if len(room) > NAME_BYTES_MAX}
         new = [room for room in new if room not in refused]
         given, codes = self._allowed(room_class, new)
@@ -309,15 +370,23 @@ class Assigner:
             view = self._controller.view()
             if not left or view is None:
                 break
-            choice = choose(view, self._clock(), self._timing, room_class, left, self._loads, refused)
+            back = {} if refused else self._back(room_class, left)
+            others = [room for room in left if room not in back]
+            choice = choose(view, self._clock(), self._timing, room_class, others, self._loads, refused)
             self._loads.update(choice.loads)
-            if not choice.hubs and not refused:
+            hubs = {**choice.hubs, **back}
+            if not hubs and not refused:
                 raise NoControllerError("no hub of the class can take rooms yet", room_class)
-            no = await self._refused(choice.hubs)
-            placed |= {room: hub for room, hub in choice.hubs.items() if room not in no}
+            no = await self._refused(hubs)
+            placed |= {room: hub for room, hub in hubs.items() if room not in no}
             for room, members in no.items():
                 refused.setdefault(room, set()).update(self._hubs_with(room_class, members))
         return placed
+
+    def _back(self, room_class: str, rooms: Iterable[bytes]) -> dict[bytes, int]:
+        """Rooms that were forgotten a moment ago, and the hub that each had: see `forgotten`."""
+        back = {room: self._follow.forgotten.hub_of(room_class, room) for room in rooms}
+        return {room: hub for room, hub in back.items() if hub is not None and hub in self._follow.hubs}
 
     def _hubs_with(self, room_class: str, members: Collection[str]) -> Iterator[int]:
         for hub, kept in self._follow.hubs.items():

@@ -163,6 +163,12 @@ class Routes(Protocol):
     def route_absent(self, rooms: Sequence[bytes]) -> None:
         """Rooms of `on_room_miss` that have no place, and were to get none."""
 
+    async def route_unused(
+        self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool = False
+    ) -> Sequence[bytes]:
+        """Those of these rooms that nobody uses, of a hub without a log that this process leads in that term;
+        `gives_up`: it has no place for them from then on."""
+
     def route_located(
         self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
     ) -> None:

@@ -9,7 +9,7 @@ are waited for, one question of this node is under way at a time, and nobody wai
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +35,9 @@ WAIT_S: Final = 5.0
 
 WAITING_MAX: Final = 10_000
 """Rooms that are waited for."""
+
+GIVEN_UP_S: Final = 30.0
+"""How long the controller alone says where a room is that this node gave up: its record goes in that time, or stays."""
 
 ASKED_ROOMS: Final = 500
 ASKED_BYTES: Final = 64 << 10
@@ -101,6 +104,8 @@ class Directory:
         self._wanted: dict[tuple[str, bytes], _Wanted] = {}
         self._why: HubSubError | None = None
         """Why the controller was asked in vain the last time."""
+        self._given_up: dict[tuple[str, bytes], float] = {}
+        """Rooms that this node gave up as their leader, and until when the controller alone says where they are."""
         self._woken = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
@@ -166,11 +171,11 @@ class Directory:
             if hub is None:
                 raise ClassRemovedError(value=text_of(room))
             return hub
-        if not create:
+        if not create and not self.is_given_up(room_class, room):
             if self._follow.are_rooms_whole(room_class):
                 return None
             raise NoControllerError("the rooms of the class are not known here yet", room_class)
-        return await self._wait(room_class, room, index, makes=True)
+        return await self._wait(room_class, room, index, makes=create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
         """The hub of a room, as `place`; None: it has no place and gets none. A room that was made elsewhere just now
@@ -196,8 +201,35 @@ class Directory:
             why = "" if self._why is None else f" ({self._why.message})"
             raise NoControllerError(value=f"{text_of(room)}, after {WAIT_S:g} s{why}") from None
 
+    def give_up(self, room_class: str, rooms: Iterable[bytes]) -> list[bytes]:
+        """Leaves it to the controller where rooms are, for `GIVEN_UP_S` or until it says so, but for those that are
+        waited for: their records may be removed.
+
+        Returns:
+            Those that are not waited for.
+        """
+        now = self._clock()
+        while self._given_up and (oldest := next(iter(self._given_up.items())))[1] <= now:
+            del self._given_up[oldest[0]]
+        given_up = [room for room in rooms if (room_class, room) not in self._wanted]
+        for room in given_up:
+            self._given_up.pop((room_class, room), None)  # The latest are last.
+            self._given_up[room_class, room] = now + GIVEN_UP_S
+        return given_up
+
+    def keep(self, room_class: str, rooms: Iterable[bytes]) -> None:
+        """They were not given up after all."""
+        for room in rooms:
+            self._given_up.pop((room_class, room), None)
+
+    def is_given_up(self, room_class: str, room: bytes) -> bool:
+        """Whether the controller alone says where a room is."""
+        return self._clock() < self._given_up.get((room_class, room), 0.0)
+
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
         """The hub of a room as far as it is known here; None: it has no record, or is not known yet."""
+        if self._given_up and self.is_given_up(room_class, room):
+            return None
         kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
         if kept is None or buckets is None or not self._follow.are_rooms_whole(room_class):
             return None
@@ -297,14 +329,22 @@ class Directory:
 
     async def _answered(self, question: asks.Assign | asks.Find) -> bool:
         """Whether the controller said where all these rooms are."""
-        room_class, rooms = question.room_class, list(question.rooms)
+        room_class, rooms, asked_s = question.room_class, list(question.rooms), self._clock()
         try:
             answer = await self._ask(question)
         except (NoControllerError, PeerError) as error:
             answer = asks.Sorry(error.code, error.message)
         if isinstance(answer, asks.Assigned | asks.Found):
             self._why = None
-            for room, hub in answer.hubs.items():
+            # An answer that a removal of the record has overtaken is none.
+            is_late = self._follow.forgotten.is_since
+            hubs = {
+                room: hub
+                for room, hub in answer.hubs.items()
+                if not is_late(room_class, room, asked_s) or self._is_there(room_class, room, hub)
+            }
+            for room, hub in hubs.items():
+                self._given_up.pop((room_class, room), None)
                 self._answer((room_class, room), hub)
             refused = answer.refused if isinstance(answer, asks.Assigned) else {}
             for room, code in refused.items():
@@ -314,7 +354,7 @@ class Directory:
                 wanted = self._wanted.get((room_class, room))
                 if wanted is not None and not wanted.makes:  # Else it is asked for anew, to get a place.
                     self._answer((room_class, room), None)
-            rooms = [room for room in rooms if not (room in answer.hubs or room in refused or room in absent)]
+            rooms = [room for room in rooms if not (room in hubs or room in refused or room in absent)]
             if not rooms:
                 return True
             answer = asks.Sorry("", "the controller does not know all records of the class yet")
@@ -326,6 +366,14 @@ class Directory:
             if key in self._wanted:
                 self._wanted[key] = self._wanted.pop(key)
         return False
+
+    def _is_there(self, room_class: str, room: bytes, hub: int) -> bool:
+        """Whether a room has a record of this hub, as far as is known here."""
+        try:
+            found = self._follow.rooms[room_class].find(room)
+        except NotKnown:
+            return False
+        return found is not None and found.hub == hub
 
     def _answer(self, key: tuple[str, bytes], answer: int | HubSubError | None) -> None:
         wanted = self._wanted.pop(key, None)

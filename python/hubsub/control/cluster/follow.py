@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.forgotten import Forgotten
 from hubsub.control.cluster.membership import LEASE_S
 from hubsub.control.cluster.plane import Neighbour, Plane, Route
 from hubsub.control.cluster.records import (
@@ -39,7 +40,7 @@ from hubsub.control.cluster.records import (
     Record,
     parse,
 )
-from hubsub.control.cluster.rooms import Buckets
+from hubsub.control.cluster.rooms import Buckets, NotKnown
 from hubsub.control.cluster.view import Kept, ProcessId, Timing
 from hubsub.coordination import Changes, Coordinator, Watch
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
@@ -110,6 +111,8 @@ class Follow:
         """Keys whose values this version cannot read, and why; what was known of them before stands."""
         self.refused: dict[str, str] = {}
         """Directories that the store will not serve, and why."""
+        self.forgotten = Forgotten(clock)
+        """Rooms whose record was removed a while ago."""
         self.acting: Mapping[int, ProcessId] = {}
         """By hub, who acts as its leader on this side of a split network."""
         self.ready = asyncio.Event()
@@ -301,7 +304,10 @@ class Follow:
     def _give_rooms(
         self, buckets: Buckets, room_class: str, key: str, value: bytes | None, revision: int
     ) -> None:
-        pins = buckets.give(key, value, revision)
+        pins = dict(buckets.give(key, value, revision))
+        removed = buckets.take_removed()
+        self.forgotten.add(room_class, removed)
+        pins |= {room: None for room in removed if room not in pins}
         if pins:
             self._pins.setdefault(room_class, {}).update(pins)
             self._tell_soon()
@@ -359,12 +365,24 @@ class Follow:
             self._plane.census(census.revision, census.record.nodes, census.record.before)
         pins, self._pins = self._pins, {}
         for room_class, of_class in pins.items():
+            # One that went may be back by now.
+            of_class = {
+                room: hub if hub is not None else self._found(room_class, room)
+                for room, hub in of_class.items()
+            }
             known = {room: hub for room, hub in of_class.items() if hub is None or self._is_told(hub)}
             if known:
                 self._plane.pins(room_class, known)
             if left := {room: hub for room, hub in of_class.items() if room not in known}:
                 self._pins[room_class] = left
         self._changed()
+
+    def _found(self, room_class: str, room: bytes) -> int | None:
+        try:
+            found = self.rooms[room_class].find(room)
+        except NotKnown:
+            return None
+        return None if found is None else found.hub
 
     def _is_told(self, hub: int) -> bool:
         """Whether the data plane may be told of a hub: it knows its class."""

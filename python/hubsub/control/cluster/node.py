@@ -22,6 +22,7 @@ from hubsub.control.cluster.busy import NodeLoad
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
 from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.forget import Forgetter
 from hubsub.control.cluster.homes import Homes
 from hubsub.control.cluster.leads import MOVES_MAX
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
@@ -122,6 +123,15 @@ class ClusterNode:
             clock=clock,
         )
         self._directory = Directory(plane, self._follow, self._ask_controller, clock)
+        self._forgetter = Forgetter(
+            self._follow,
+            self._controller,
+            self._assigner,
+            self._ask_to_forget,
+            idle_s=config.limits["room_record_idle_ms"] / 1_000,
+            clock=clock,
+            ended=membership.task_ended,
+        )
         self.homes = Homes(self._follow, prepared.cluster)
         self._reports = Reports(
             plane,
@@ -261,11 +271,17 @@ class ClusterNode:
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
         """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
-        return await self._directory.place(room_class, room, index, create)
+        while True:
+            hub = await self._directory.place(room_class, room, index, create)
+            if hub is None or not self._directory.is_given_up(room_class, room):
+                return hub
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
         """Likewise, for a question that makes no room; see `Directory.find`."""
-        return await self._directory.find(room_class, room, index)
+        while True:
+            hub = await self._directory.find(room_class, room, index)
+            if hub is None or not self._directory.is_given_up(room_class, room):
+                return hub
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Moves the room of a topic to a node; see `Directory.move`."""
@@ -371,6 +387,7 @@ class ClusterNode:
             for task in (self._reporter, self._claimer):
                 task.cancel()
             await asyncio.gather(self._reporter, self._claimer, return_exceptions=True)
+            await self._forgetter.close()
             await self._directory.close()
             await self._assigner.close()
             await self._controller.stop()
@@ -422,6 +439,8 @@ class ClusterNode:
                     return self._moving()
                 case asks.Take():
                     return self._takes(question)
+                case asks.Forget():
+                    return await self._forget(question)
                 case asks.Report():
                     self._reports.note_load(node, question.load)
                     return asks.Noted()
@@ -453,6 +472,25 @@ class ClusterNode:
         if not isinstance(answer, asks.Taken):
             raise PeerError(value=node)
         return answer
+
+    async def _ask_to_forget(self, node: str, question: asks.Forget) -> asks.Answer:
+        return await self._ask(node, question, TAKE_S)
+
+    async def _forget(self, question: asks.Forget) -> asks.Unused:
+        """Which rooms nobody uses, as their leader; none of a hub that is not this node's in that term."""
+        room_class, hub, term = question.room_class, question.hub, question.term
+        kept = self._follow.hubs.get(hub)
+        if kept is None or (kept.record.leader, kept.record.term) != (self.name, term):
+            return asks.Unused(())
+        if not question.gives_up:
+            return asks.Unused(tuple(await self._plane.unused(hub, term, question.rooms, gives_up=False)))
+        # From here on what the node knows of their records says nothing.
+        rooms, unused = self._directory.give_up(room_class, question.rooms), frozenset[bytes]()
+        try:
+            unused = frozenset(await self._plane.unused(hub, term, rooms, gives_up=True))
+        finally:
+            self._directory.keep(room_class, [room for room in rooms if room not in unused])
+        return asks.Unused(tuple(unused))
 
     def _moving(self) -> asks.Moving:
         """Rooms and hubs that this node moved as the controller, in the order of time."""

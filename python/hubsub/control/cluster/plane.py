@@ -146,5 +146,18 @@ class Plane(Protocol):
     def named(self, topic: bytes) -> Named:
         """Room, class and ring of a topic."""
 
+    async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
+        """Those of these rooms that nobody uses, of a hub of an ephemeral class that this process leads in that term.
+
+        Args:
+            hub: Theirs.
+            term: As its record has it.
+            rooms: Their names.
+            gives_up: Whether this process serves these no more, until it is told where they are.
+
+        Raises:
+            HubSubError: it cannot say.
+        """
+
     async def load(self) -> Load | None:
         """What this node did since it was asked last; None: it is not known yet."""

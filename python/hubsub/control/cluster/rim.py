@@ -288,6 +288,9 @@ class CorePlane:
     def named(self, topic: bytes) -> Named:
         return Named(*self._data.route_of(topic))
 
+    async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
+        return await self._data.route_unused(hub, term, rooms, gives_up=gives_up)
+
     async def load(self) -> Load | None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         now_s, cpu_s = self._clock(), usage.ru_utime + usage.ru_stime

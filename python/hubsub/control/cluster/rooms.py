@@ -137,6 +137,8 @@ class Buckets:
         """Of rooms; those of half a split count twice for a moment."""
         self.bytes = 0
         """Of keys and values, likewise."""
+        self._removed: dict[bytes, int] = {}
+        """Rooms whose record went, and the hub that they had, since this was asked last."""
 
     def give(self, key: str, value: bytes | None, revision: int) -> Mapping[bytes, int | None]:
         """Takes what the watch gave, or what a commit has written; what is older than what is known changes nothing.
@@ -157,6 +159,7 @@ class Buckets:
                 self._starts.remove(start)
                 self.count -= old.rooms
                 self.bytes -= len(key) + len(old.value)
+                self._removed |= _hubs(key, old.value)
             return dict.fromkeys(before)
         if old is not None and revision <= old.revision:
             return {}
@@ -166,9 +169,18 @@ class Buckets:
         self._buckets[start] = _Bucket(value, revision, depth, rooms, pins)
         self.count += rooms - (0 if old is None else old.rooms)
         self.bytes += len(value) - (-len(key) if old is None else len(old.value))
+        if old is not None:
+            there = _parse(key, value).rooms
+            gone_rooms = {name: hub for name, hub in _hubs(key, old.value).items() if name not in there}
+            self._removed |= {n: hub for n, hub in gone_rooms.items() if not self._is_split(start, n)}
         # A room that its split takes elsewhere is still pinned: the bucket behind says where.
         gone = {name: None for name in before if name not in pins and not self._is_split(start, name)}
         return gone | {name: hub for name, hub in pins.items() if before.get(name) != hub}
+
+    def take_removed(self) -> Mapping[bytes, int]:
+        """Rooms whose record was removed since this was asked last, and the hub that each had."""
+        removed, self._removed = self._removed, {}
+        return removed
 
     def keys(self) -> frozenset[str]:
         """Of all buckets that are known."""
@@ -331,6 +343,11 @@ def _looked_at(key: str, value: bytes) -> tuple[int, int, Mapping[bytes, int]]:
     read = _parse(key, value)
     pins = {name: room.hub for name, room in read.rooms.items() if isinstance(room, Room) and room.is_pinned}
     return read.depth, len(read.rooms), pins or NO_PINS
+
+
+def _hubs(key: str, value: bytes) -> dict[bytes, int]:
+    rooms = _parse(key, value).rooms
+    return {name: room.hub if isinstance(room, Room) else room for name, room in rooms.items()}
 
 
 def _parse(key: str, value: bytes) -> _Value:

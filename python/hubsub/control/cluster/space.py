@@ -74,6 +74,8 @@ class RoomRecords:
         self.space = space
         self.refused: Counter[str] = Counter()
         """New rooms that got none, by the limit that refused them."""
+        self.forgotten = 0
+        """Records of rooms that nobody used, which it removed."""
         self._follow = follow
 
     @property

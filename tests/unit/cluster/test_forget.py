@@ -1,0 +1,123 @@
+"""Rooms that nobody uses: which are due, what a record leaves behind, and who says meanwhile where a room is."""
+
+import asyncio
+
+import pytest
+
+from hubsub.control.cluster.forget import Idle
+from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
+from hubsub.control.cluster.rooms import Buckets, Room
+from unit.cluster.played import Cluster, play, until
+
+KEYS = [("chat", b"%d" % number) for number in range(4)]
+
+
+@pytest.mark.parametrize(("later_s", "due"), [(9.9, 0), (10.0, 4), (30.0, 4)])
+def test_a_room_is_due_when_it_was_unused_at_two_looks_for_long_enough(later_s: float, due: int) -> None:
+    idle = Idle(10.0)
+    assert idle.look(KEYS, set(KEYS), 5.0) == []
+    assert len(idle.look(KEYS, set(KEYS), 5.0 + later_s)) == due
+
+
+def test_a_room_that_was_used_at_a_look_between_begins_anew() -> None:
+    idle = Idle(10.0)
+    idle.look(KEYS, set(KEYS), 0.0)
+    assert idle.look(KEYS, set(KEYS[1:]), 8.0) == []
+    assert idle.look(KEYS, set(KEYS), 12.0) == KEYS[1:]
+    idle.drop(KEYS[1:])
+    assert len(idle) == 1 and idle.look(KEYS, set(KEYS), 22.0) == KEYS[:1]
+
+
+def test_as_many_rooms_are_remembered_as_may_be_and_others_when_these_are_done() -> None:
+    idle = Idle(1.0, rooms_max=3)
+    idle.look(KEYS, set(KEYS), 0.0)
+    assert idle.look(KEYS, set(KEYS), 1.0) == KEYS[:3] and len(idle) == 3
+    idle.drop(KEYS[:3])
+    idle.look(KEYS[3:], set(KEYS), 2.0)
+    assert idle.look(KEYS, set(KEYS), 3.0) == KEYS[3:]
+
+
+def test_a_room_whose_record_went_keeps_its_hub_for_a_while() -> None:
+    now = 0.0
+    forgotten = Forgotten(lambda: now)
+    forgotten.add("chat", {b"x": 7})
+    now = LINGER_S - 0.1
+    assert (forgotten.hub_of("chat", b"x"), forgotten.hub_of("game", b"x")) == (7, None)
+    assert forgotten.is_since("chat", b"x", 0.0) and not forgotten.is_since("chat", b"x", 0.1)
+    now = LINGER_S
+    assert forgotten.hub_of("chat", b"x") is None
+    forgotten.add("chat", {b"y": 8})
+    assert len(forgotten) == 1
+
+
+def test_buckets_tell_which_rooms_went_and_not_those_that_a_split_took_elsewhere() -> None:
+    writer, reader = Buckets("chat"), Buckets("chat")
+    revision = 0
+
+    def write(changes: dict[bytes, Room | None], backwards: bool = False) -> None:
+        nonlocal revision
+        for commit in writer.commits(changes, 1).commits:
+            for put in commit.writes[:: -1 if backwards else 1]:
+                revision += 1
+                writer.give(put.key, put.value, revision)
+                reader.give(put.key, put.value, revision)
+
+    names = [b"room-%d" % number for number in range(1_000)]
+    for backwards, part in ((False, names[:500]), (True, names[500:])):
+        write({name: Room(7) for name in part}, backwards)
+    assert len(reader.keys()) > 4 and reader.take_removed() == {}
+    write(dict.fromkeys(names[:10]))
+    assert reader.take_removed() == dict.fromkeys(names[:10], 7) and reader.take_removed() == {}
+    assert reader.count == 990
+
+
+def test_an_unused_room_is_given_up_and_comes_back_in_its_hub_and_a_used_one_stays() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=5_000) as cluster:
+            cluster.used = {b"chat:used"}
+            await cluster.start(*"abc")
+            await cluster.settle()
+            rooms = [b"chat:used", *(b"chat:%d" % number for number in range(40))]
+            before = {}
+            for room in rooms:
+                found = await cluster.nodes["b"].locate(room)
+                assert found is not None
+                before[room] = found.hub
+            assert cluster.status()["rooms_with_record"] == len(rooms)
+            await until(lambda: cluster.status()["rooms_with_record"] == 1)
+            given_up = [room for plane in cluster.planes.values() for room in plane.given_up]
+            assert sorted(given_up) == sorted(rooms[1:])
+            controller = cluster.controller()
+            assert controller is not None and cluster.nodes[controller].room_records.forgotten == 40
+            assert await cluster.nodes["c"].locate(b"chat:0", create=False) is None
+            for room in rooms:
+                found = await cluster.nodes["c"].locate(room)
+                assert found is not None and found.hub == before[room], (
+                    "a node may not have heard that it went"
+                )
+
+    play(test)
+
+
+def test_a_room_whose_leader_gives_no_answer_keeps_its_record() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=5_000) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            for number in range(40):
+                await cluster.nodes["b"].locate(b"chat:%d" % number)
+            controller = cluster.controller()
+            deaf = next(name for name in "abc" if name != controller)
+            cluster.planes[deaf].is_deaf = True
+            kept = {
+                b"chat:%d" % number
+                for number in range(40)
+                if (found := await cluster.nodes[str(controller)].locate(b"chat:%d" % number)) is not None
+                and found.members[0].node == deaf
+            }
+            assert kept
+            await until(lambda: cluster.nodes[str(controller)].room_records.forgotten == 40 - len(kept))
+            await asyncio.sleep(20)
+            assert cluster.nodes[str(controller)].room_records.forgotten == 40 - len(kept)
+
+    play(test)
