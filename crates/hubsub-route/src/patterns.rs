@@ -12,8 +12,8 @@
 //! Invariants, held against a scan of all patterns by `the_index_finds_what_a_scan_finds`:
 //!
 //! - a pattern is in the trie or among the globs, as its form says, under one id, as long as somebody subscribes to it;
-//! - a cached answer is what a scan would find now: a pattern that comes or goes takes the answers of topics away that
-//!   begin with its literal prefix, and it can match no others;
+//! - a cached answer is what a scan would find now: a pattern that comes or goes may match only topics that begin with its
+//!   literal prefix, and their answers are dropped, or brought up to date when they are asked for ([`MatchCache`]);
 //! - a topic that is the node's own is only matched by patterns with a literal prefix that is, too (`pattern_prefix_min`);
 //! - `search` is the sum of what globs that have text between two stars search at most for each byte of a topic. One look-up
 //!   takes at most `patterns_search_max` × (`topic_bytes_max` + 16 × `pattern_bytes_max`) steps among globs, and one for each
@@ -133,7 +133,7 @@ impl Patterns {
         let matcher = Matcher::of_pattern(source);
         let source: Arc<[u8]> = source.into();
         let id = self.free.pop().unwrap_or(self.slots.len() as u32);
-        self.cache.forget(matcher.literal_prefix());
+        self.cache.change(id, matcher.literal_prefix());
         match &matcher {
             Matcher::Filter(filter) => self.filters.insert(filter, id),
             Matcher::Glob(glob) => {
@@ -211,7 +211,7 @@ impl Patterns {
         self.free.push(id);
         self.by_source.remove(&pattern.source);
         self.bytes -= memory(&pattern.source, &pattern.matcher);
-        self.cache.forget(pattern.matcher.literal_prefix());
+        self.cache.change(id, pattern.matcher.literal_prefix());
         match &pattern.matcher {
             Matcher::Filter(filter) => self.filters.remove(filter, id),
             Matcher::Glob(glob) => {
@@ -236,8 +236,15 @@ impl Patterns {
 
     /// Ids of the patterns that match a topic, lowest first, of those that may: see [`pattern_prefix_min`].
     pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
-        if let Some(ids) = self.cache.get(topic) {
-            return Rc::clone(ids);
+        let slots = &self.slots;
+        let matches = |id: u32| {
+            let least = pattern_prefix_min(topic);
+            let matcher = slots.get(id as usize).and_then(Option::as_ref).map(|pattern| &pattern.matcher);
+            let may = |matcher: &&Matcher| least.is_some_and(|least| matcher.literal_prefix().len() >= least);
+            matcher.filter(may).is_some_and(|matcher| matcher.matches(topic))
+        };
+        if let Some(ids) = self.cache.get(topic, matches) {
+            return ids;
         }
         let ids: Rc<[u32]> = self.scan(topic).into();
         self.cache.insert(topic, Rc::clone(&ids));
@@ -392,6 +399,30 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_begins_with_a_wildcard_leaves_all_answers() {
+        let mut patterns = Patterns::new(1_000);
+        let ab = patterns.intern(b"*ab*");
+        let topics: Vec<String> = (0..1_000).map(|i| format!("{i}ab")).collect();
+        let ask = |patterns: &mut Patterns| {
+            topics.iter().map(|topic| patterns.matching(topic.as_bytes()).len()).sum::<usize>()
+        };
+        assert_eq!(ask(&mut patterns), 1_000);
+        for source in [&b"*b*"[..], &filter_pattern(b"#"), b"*x*"] {
+            for _ in 0..100 {
+                let id = patterns.intern(source);
+                patterns.release(id, ShardId(0), 1);
+            }
+            assert_eq!(patterns.cache.len(), 1_000);
+        }
+        let nines = patterns.intern(b"*9*b");
+        assert_eq!(ask(&mut patterns), 1_000 + 271);
+        patterns.release(ab, ShardId(0), 1);
+        assert_eq!((ask(&mut patterns), patterns.cache.len()), (271, 1_000));
+        patterns.release(nines, ShardId(0), 1);
+        assert_eq!((ask(&mut patterns), patterns.cache.len()), (0, 1_000));
+    }
+
+    #[test]
     fn the_memory_of_patterns_is_counted_and_given_back() {
         let mut patterns = Patterns::new(4);
         let text = "?*".repeat(512);
@@ -450,6 +481,45 @@ mod tests {
                     let scan: Vec<Vec<u8>> = model.keys().filter(matches).cloned().collect();
                     prop_assert_eq!(matched(&mut patterns, topic), scan);
                 }
+            }
+        }
+
+        #[test]
+        fn answers_of_any_age_are_what_a_scan_finds(
+            ops in proptest::collection::vec(
+                (0..4_u8, any::<bool>(), "[$]?[ab*?/+#]{0,4}", 0..200_usize), 1..400
+            ),
+        ) {
+            // Enough topics for a change to be listed, and enough patterns for answers older than the list.
+            let letters = [b'$', b'a', b'b', b'/'];
+            let mut topics: Vec<Vec<u8>> = vec![Vec::new()];
+            for at in 0..85 {
+                topics.extend(letters.map(|letter| [&topics[at][..], &[letter]].concat()));
+            }
+            let mut patterns = Patterns::new(1_000);
+            let mut model: BTreeMap<Vec<u8>, Matcher> = BTreeMap::new();
+            topics.iter().for_each(|topic| _ = patterns.matching(topic));
+            for (kind, is_filter, text, topic) in ops {
+                let source = match Filter::new(text.as_bytes()) {
+                    Ok(_) if is_filter => filter_pattern(text.as_bytes()),
+                    _ => text.into_bytes(),
+                };
+                if kind > 0 && !model.contains_key(&source) {
+                    let id = patterns.intern(&source);
+                    patterns.hold(id, ShardId(0), 1);
+                    model.insert(source.clone(), Matcher::of_pattern(&source));
+                } else if let Some((source, _)) = model.range(source..).next() {
+                    let source = source.clone();
+                    patterns.release(patterns.find(&source).unwrap(), ShardId(0), 1);
+                    model.remove(&source);
+                }
+                let topic = &topics[topic];
+                let may = |matcher: &Matcher| {
+                    topic.first() != Some(&b'$') || matcher.literal_prefix().starts_with(b"$")
+                };
+                let matching = model.iter().filter(|(_, matcher)| may(matcher) && matcher.matches(topic));
+                let scan: Vec<Vec<u8>> = matching.map(|(source, _)| source.clone()).collect();
+                prop_assert_eq!(matched(&mut patterns, topic), scan, "{:?}", topic);
             }
         }
     }

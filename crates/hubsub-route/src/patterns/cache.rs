@@ -1,20 +1,70 @@
-//! Which patterns match a topic, of the topics that were asked for last. A pattern that comes or goes takes the answers
-//! away of those topics alone that begin with its literal prefix.
+//! Which patterns match a topic, of the topics that were asked for last.
+//!
+//! A pattern that comes or goes changes only answers for topics that begin with its literal prefix. If few of these are in the
+//! cache, they are dropped at once. If there are many, as with `*x*`, the pattern's id goes into a short list of changes, and
+//! each answer is brought up to date when its topic is asked for next: by the patterns that changed after it was made. An
+//! answer that is older than the list is dropped then. So a change costs at most [`DROPPED_MAX`] topics, and a look-up at
+//! most [`CHANGES_MAX`] patterns or a scan.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
 /// Bytes for each topic that may be remembered: long ones take the place of several.
 const TOPIC_BYTES: usize = 1024;
 
+/// Topics that a change drops at once.
+pub const DROPPED_MAX: usize = 64;
+
+/// Changed patterns that are listed.
+pub const CHANGES_MAX: usize = 64;
+
+/// The patterns that match a topic.
+#[derive(Debug)]
+struct Answer {
+    /// Sorted.
+    ids: Rc<[u32]>,
+    /// The number of the last change that it includes.
+    changed: u64,
+}
+
+/// The patterns that came or went last, each once.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Number of the change and id of the pattern, oldest first.
+    recent: VecDeque<(u64, u32)>,
+    /// Number of the last one.
+    last: u64,
+    /// Number of the last one that is not in `recent` any more: what does not include it cannot be brought up to date.
+    lost: u64,
+}
+
+impl Changes {
+    fn add(&mut self, id: u32) {
+        self.last += 1;
+        self.recent.retain(|(_, changed)| *changed != id);
+        self.recent.push_back((self.last, id));
+        if self.recent.len() > CHANGES_MAX
+            && let Some((lost, _)) = self.recent.pop_front()
+        {
+            self.lost = lost;
+        }
+    }
+
+    /// Ids of the patterns that changed after a change.
+    fn after(&self, number: u64) -> impl Iterator<Item = u32> {
+        self.recent.iter().rev().take_while(move |(of, _)| *of > number).map(|(_, id)| *id)
+    }
+}
+
 /// Which patterns match the latest topics. The two tables have the same topics.
 #[derive(Debug)]
 pub struct MatchCache {
-    by_topic: HashMap<Rc<[u8]>, Rc<[u32]>, RandomState>,
+    by_topic: HashMap<Rc<[u8]>, Answer, RandomState>,
     in_order: BTreeSet<Rc<[u8]>>,
+    changes: Changes,
     topics_max: usize,
     /// Bytes of topics and ids.
     bytes: usize,
@@ -24,14 +74,51 @@ impl MatchCache {
     /// Of so many topics at most.
     #[must_use]
     pub fn new(topics_max: usize) -> MatchCache {
-        MatchCache { by_topic: HashMap::default(), in_order: BTreeSet::new(), topics_max, bytes: 0 }
+        MatchCache {
+            by_topic: HashMap::default(),
+            in_order: BTreeSet::new(),
+            changes: Changes::default(),
+            topics_max,
+            bytes: 0,
+        }
     }
 
-    /// The ids of the patterns that match a topic, if that is remembered.
+    /// The ids of the patterns that match a topic, if that is remembered. `matches`: whether the pattern that has an id now,
+    /// if one has, matches the topic.
     #[inline]
     #[must_use]
-    pub fn get(&self, topic: &[u8]) -> Option<&Rc<[u32]>> {
-        self.by_topic.get(topic)
+    pub fn get(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
+        let answer = self.by_topic.get(topic)?;
+        if answer.changed == self.changes.last {
+            return Some(Rc::clone(&answer.ids));
+        }
+        self.update(topic, matches)
+    }
+
+    /// An answer that is there, with the changes after it.
+    fn update(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
+        let answer = self.by_topic.get_mut(topic)?;
+        let before = Rc::clone(&answer.ids);
+        if answer.changed < self.changes.lost {
+            self.drop_topic(topic);
+            return None;
+        }
+        let mut ids = before.to_vec();
+        for id in self.changes.after(answer.changed) {
+            match (ids.binary_search(&id), matches(id)) {
+                (Ok(at), false) => _ = ids.remove(at),
+                (Err(at), true) => ids.insert(at, id),
+                _ => {}
+            }
+        }
+        answer.changed = self.changes.last;
+        if *ids == *before {
+            return Some(before);
+        }
+        let ids: Rc<[u32]> = ids.into();
+        self.drop_topic(topic);
+        self.insert(topic, Rc::clone(&ids));
+        Some(ids)
     }
 
     /// Remembers what was not.
@@ -43,22 +130,19 @@ impl MatchCache {
         self.bytes += bytes;
         let topic: Rc<[u8]> = topic.into();
         self.in_order.insert(Rc::clone(&topic));
-        self.by_topic.insert(topic, ids);
+        self.by_topic.insert(topic, Answer { ids, changed: self.changes.last });
     }
 
-    /// Forgets the topics that begin so.
-    pub fn forget(&mut self, prefix: &[u8]) {
-        if prefix.is_empty() {
-            return self.clear();
-        }
+    /// A pattern of that literal prefix comes or goes under that id.
+    pub fn change(&mut self, id: u32, prefix: &[u8]) {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let those = self.in_order.range::<[u8], _>(from).take_while(|topic| topic.starts_with(prefix));
-        let those: Vec<Rc<[u8]>> = those.cloned().collect();
+        let those: Vec<Rc<[u8]>> = those.take(DROPPED_MAX + 1).cloned().collect();
+        if those.len() > DROPPED_MAX {
+            return self.changes.add(id);
+        }
         for topic in those {
-            self.in_order.remove(&topic);
-            if let Some(ids) = self.by_topic.remove(&topic) {
-                self.bytes -= topic.len() + size_of_val(&*ids);
-            }
+            self.drop_topic(&topic);
         }
     }
 
@@ -74,6 +158,13 @@ impl MatchCache {
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_topic.len()
+    }
+
+    fn drop_topic(&mut self, topic: &[u8]) {
+        self.in_order.remove(topic);
+        if let Some(answer) = self.by_topic.remove(topic) {
+            self.bytes -= topic.len() + size_of_val(&*answer.ids);
+        }
     }
 
     fn clear(&mut self) {
@@ -93,18 +184,86 @@ mod tests {
         cache
     }
 
+    /// A cache with an answer more than are dropped at once.
+    fn full() -> MatchCache {
+        let mut cache = MatchCache::new(100);
+        (0..=DROPPED_MAX as u8).for_each(|topic| cache.insert(&[topic], Rc::from([7])));
+        cache
+    }
+
+    /// What is remembered of the topic 0, if these patterns match it.
+    fn answer(cache: &mut MatchCache, matching: &[u32]) -> Option<Vec<u32>> {
+        cache.get(&[0], |id| matching.contains(&id)).map(|ids| ids.to_vec())
+    }
+
     #[test]
     fn a_prefix_takes_its_topics_away_and_no_others() {
         let mut cache = filled(&["a", "ab", "ab/c", "abc", "ac", "b"]);
-        cache.forget(b"ab");
+        cache.change(1, b"ab");
         assert_eq!(cache.len(), 3);
         for (topic, is_there) in [("a", true), ("ab", false), ("ab/c", false), ("abc", false), ("ac", true)] {
-            assert_eq!(cache.get(topic.as_bytes()).is_some(), is_there, "{topic}");
+            assert_eq!(cache.get(topic.as_bytes(), |_| unreachable!()).is_some(), is_there, "{topic}");
         }
-        cache.forget(b"z");
+        cache.change(1, b"z");
         assert_eq!((cache.len(), cache.bytes), (3, 3 * 4 + 4));
-        cache.forget(b"");
+        cache.change(1, b"");
         assert_eq!((cache.len(), cache.in_order.len(), cache.bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_pattern_that_many_topics_may_match_drops_none_of_them() {
+        let mut cache = full();
+        let bytes = cache.bytes;
+        cache.change(9, b"");
+        cache.change(3, b"");
+        assert_eq!(answer(&mut cache, &[3, 7]), Some(vec![3, 7]));
+        assert_eq!(cache.bytes, bytes + 4);
+        let current = cache.get(&[0], |_| unreachable!("it includes all changes"));
+        assert_eq!(current.as_deref(), Some(&[3, 7][..]));
+        cache.change(7, b"");
+        cache.change(3, b"");
+        assert_eq!(answer(&mut cache, &[]), Some(vec![]));
+        assert_eq!((cache.len(), cache.bytes), (DROPPED_MAX + 1, bytes - 4));
+        cache.drop_topic(&[1]);
+        cache.change(3, b"");
+        assert_eq!(cache.len(), 0, "as many as are dropped at once");
+    }
+
+    #[test]
+    fn one_pattern_that_comes_and_goes_for_ever_makes_no_answer_too_old() {
+        let mut cache = full();
+        (0..10 * CHANGES_MAX).for_each(|_| cache.change(9, b""));
+        assert_eq!(cache.changes.recent.len(), 1);
+        let asked = std::cell::Cell::new(0);
+        assert!(cache.get(&[0], |_| asked.replace(asked.get() + 1) > 0).is_some());
+        assert_eq!(asked.get(), 1);
+    }
+
+    #[test]
+    fn an_answer_older_than_the_list_of_changes_is_dropped() {
+        let mut cache = full();
+        (0..CHANGES_MAX as u32).for_each(|id| cache.change(100 + id, b""));
+        assert_eq!(answer(&mut cache, &[7]), Some(vec![7]), "the list has all changes");
+        (0..CHANGES_MAX as u32).for_each(|id| cache.change(200 + id, b""));
+        assert!(cache.get(&[0], |_| false).is_some());
+        assert!(cache.get(&[1], |_| false).is_none(), "it was not asked for between");
+        assert_eq!(cache.len(), DROPPED_MAX);
+    }
+
+    #[test]
+    fn answers_that_grow_stay_within_the_bytes() {
+        let mut cache = full();
+        let ids_max = TOPIC_BYTES * cache.topics_max / 4;
+        for id in 0..=ids_max as u32 {
+            cache.change(1_000 + id, b"");
+            let ids = cache.get(&[0], |_| true);
+            if cache.len() <= DROPPED_MAX {
+                assert_eq!(ids.map(|ids| ids.len()), Some(id as usize + 2));
+                return;
+            }
+            assert!(cache.bytes <= TOPIC_BYTES * cache.topics_max);
+        }
+        panic!("more than fits");
     }
 
     #[test]
