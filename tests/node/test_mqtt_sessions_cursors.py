@@ -268,6 +268,24 @@ def test_patterns_of_others_keep_no_session_out(
         assert again.subscribe(("new/+", 1)) == [0x97], "a new one has none either"
 
 
+@pytest.mark.parametrize("classes", [[LOGGED], [EVERYWHERE]])
+def test_names_of_others_keep_no_session_out(start: Start, data: Path, classes: list[dict[str, Any]]) -> None:
+    limits = FEW | {"subscription_bytes_shard_max": 100, "subscription_bytes_per_client_max": 100}
+    server = logged(start, data, classes=classes, limits=limits)
+    one, _ = come(server)
+    topic = "log/" + "x" * 90
+    one.subscribe((topic, 1))
+    leave(server, one)
+    with server.connect() as stranger, client(server, "publisher", V5) as publisher:
+        assert stranger.ask("SUBSCRIBE", "s" * 100)[0] == b"subscribe"  # type: ignore[index]
+        assert stranger.call("SUBSCRIBE", "t").kind == "-", "there is no room for others"
+        flood(publisher, [topic], range(3))
+        again, is_present = come(server)
+        assert is_present
+        assert take(again, 3) == [(topic, number) for number in range(3)]
+        assert again.subscribe(("new", 1)) == [0x97], "a new one has none either"
+
+
 def test_a_session_with_more_patterns_than_a_client_may_have_goes_on(tmp_path: Path) -> None:
     with home_of(tmp_path / "data", classes=[EVERYWHERE]) as home:
         one, _ = come(home.server)

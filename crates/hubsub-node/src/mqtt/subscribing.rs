@@ -96,7 +96,12 @@ pub(super) fn attach(
             members::subscribes(core, key, filter, Some(number));
         }
         let wish = Wish { topic, namespace: Namespace::Global, start };
-        match core.broker.subscribe(ticket, key, wish, core.rim.now, &mut core.rim) {
+        let now = core.rim.now;
+        let outcome = match asks {
+            Some(_) => core.broker.subscribe(ticket, key, wish, now, &mut core.rim),
+            None => core.broker.resume(ticket, key, wish, now, &mut core.rim),
+        };
+        match outcome {
             Outcome::Now(attached) => {
                 if let Some((number, _)) = asks {
                     core.rim.stands(key, number, &attached);

@@ -12,7 +12,8 @@ use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, Limits, Position, Protocol, ShardId};
 use std::sync::Arc;
 
-/// What patterns of sessions that come back may bring a shard to, in times of `patterns_max` and `patterns_bytes_max`.
+/// What sessions that come back may bring a shard to, in times of `patterns_max`, `patterns_bytes_max` and
+/// `subscription_bytes_shard_max`.
 const RESUMED_TIMES: u64 = 2;
 
 /// What a connection wants to subscribe to.
@@ -86,6 +87,30 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Attached, ErrorCode>> {
+        self.add_topic(ticket, (conn, true), wish, now, sink)
+    }
+
+    /// As `subscribe`, of what a session was subscribed to before its client was away: subscriptions of others that came
+    /// meanwhile do not keep it out.
+    pub fn resume(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        wish: Wish<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Attached, ErrorCode>> {
+        self.add_topic(ticket, (conn, false), wish, now, sink)
+    }
+
+    fn add_topic(
+        &mut self,
+        ticket: Ticket,
+        (conn, is_new): (ConnKey, bool),
+        wish: Wish<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Attached, ErrorCode>> {
         let Wish { namespace, topic, start } = wish;
         if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
@@ -102,7 +127,7 @@ impl Broker {
                 recovered: true,
             }));
         }
-        if adds && let Err(refused) = self.has_room_for(conn, id) {
+        if adds && let Err(refused) = self.has_room_for(conn, id, is_new) {
             return Outcome::Now(Err(refused));
         }
         let name = Arc::clone(&self.topics.get(id).name);
@@ -216,7 +241,7 @@ impl Broker {
         self.cursors.goes_on(conn.index, Key(None, namespace, topic), after);
         // The hub need not look for what the cursor will read.
         let wish = Wish { topic, namespace, start: Start::Last(0) };
-        let outcome = self.subscribe(ticket, conn, wish, now, sink);
+        let outcome = self.resume(ticket, conn, wish, now, sink);
         if matches!(outcome, Outcome::Now(Err(_))) {
             self.cursors.remove(conn.index, Key(None, namespace, topic));
         }
@@ -394,7 +419,7 @@ impl Broker {
     ///
     /// # Errors
     /// It has too many subscriptions, or the bytes of their names are too many, or those of all topics here.
-    fn has_room_for(&self, conn: ConnKey, id: TopicId) -> Result<(), ErrorCode> {
+    fn has_room_for(&self, conn: ConnKey, id: TopicId, is_new: bool) -> Result<(), ErrorCode> {
         let &Limits { subscription_bytes_per_client_max, subscription_bytes_shard_max, .. } = &self.limits;
         if self.is_full(conn) {
             return Err(ErrorCode::TooManySubscriptions);
@@ -405,10 +430,10 @@ impl Broker {
         let topic = self.topics.get(id);
         let bytes = topic.name.len() as u64;
         let own = u64::from(self.clients[conn.index as usize].name_bytes);
-        let is_too_long = own + bytes > subscription_bytes_per_client_max;
-        let is_first = topic.subs.is_empty();
-        if is_too_long || (is_first && self.topics.subscribed_bytes() + bytes > subscription_bytes_shard_max)
-        {
+        let is_too_long = is_new && own + bytes > subscription_bytes_per_client_max;
+        let times = if is_new { 1 } else { RESUMED_TIMES };
+        let shard_max = subscription_bytes_shard_max.saturating_mul(times);
+        if is_too_long || (topic.subs.is_empty() && self.topics.subscribed_bytes() + bytes > shard_max) {
             return Err(ErrorCode::SubscriptionBytes);
         }
         Ok(())
