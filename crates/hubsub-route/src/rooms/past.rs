@@ -446,7 +446,8 @@ impl Rooms {
 }
 
 fn is_kept(slots: &[(u32, Option<Room>)], entry: &Entry) -> bool {
-    let (generation, room) = &slots[entry.room.index as usize];
+    // The ledger may know rooms longer than the table.
+    let Some((generation, room)) = slots.get(entry.room.index as usize) else { return false };
     let ring = room.as_ref().filter(|_| *generation == entry.room.generation).and_then(|r| r.ring.as_ref());
     ring.and_then(|r| r.first()).is_some_and(|first| first.position.seq <= entry.seq)
 }

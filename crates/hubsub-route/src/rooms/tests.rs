@@ -247,3 +247,22 @@ fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody(
     rooms.give_back();
     assert_eq!(rooms.slots.len(), 20_000);
 }
+
+#[test]
+fn what_the_ledger_has_of_rooms_that_are_gone_leads_nowhere_when_their_places_are_gone_too() {
+    let record = Record::new(Namespace::Global, b"room:0", b"0", "me".into(), None).weight() as u64;
+    let mut rooms = rooms(Some(History { messages: 0, bytes: 3 * record, age_ms: 0 }), Limits::default());
+    let now = Now::default();
+    for n in 0..5_000 {
+        say(&mut rooms, &format!("room:{n}"), b"0", now);
+    }
+    for n in 0..5_000 {
+        assert_eq!(rooms.delete(format!("room:{n}").as_bytes()), Ok(true));
+    }
+    rooms.give_back();
+    assert_eq!(rooms.slots.len(), 0);
+    for n in 0..5 {
+        say(&mut rooms, "room:0", &[b'0' + n], now);
+    }
+    assert_eq!(payloads(&rooms, "room:0", 10, None), [b"2", b"3", b"4"]);
+}
