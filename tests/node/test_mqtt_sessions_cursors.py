@@ -298,3 +298,28 @@ def test_a_session_with_more_patterns_than_a_client_may_have_goes_on(tmp_path: P
         assert is_present
         assert take(again, 3) == [("log/a", number) for number in range(3)]
         assert again.subscribe(("new/+", 1)) == [0x97]
+
+
+def test_a_filter_from_the_past_that_is_refused_leaves_the_others_where_they_are(
+    start: Start, data: Path
+) -> None:
+    server = logged(start, data, limits=FEW | {"patterns_per_client_max": 1})
+    one, _ = come(server)
+    assert one.subscribe(("log/+", 1)) == [1]
+    assert one.subscribe(("$rewind/earliest/log/x/+", 1)) == [0x97]
+    leave(server, one)
+    with client(server, "publisher", V5) as publisher:
+        # More than is queued in memory: they come from the log.
+        flood(publisher, ["log/a"], range(20))
+        one, _ = come(server)
+        assert take(one, 20) == [("log/a", number) for number in range(20)]
+        nothing_more(one)
+
+
+def test_the_first_wildcard_of_a_session_is_counted_where_it_is_refused(start: Start, data: Path) -> None:
+    server = logged(start, data, limits=FEW | {"patterns_max": 1})
+    with server.connect() as stranger:
+        assert stranger.ask("PSUBSCRIBE", "a*")[0] == b"psubscribe"  # type: ignore[index]
+        one, _ = come(server)
+        assert one.subscribe(("log/+", 1)) == [0x97]
+        assert server.metric("subscriptions_refused_total") == 1

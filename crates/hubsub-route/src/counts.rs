@@ -101,6 +101,15 @@ impl Counts {
         }
     }
 
+    /// Bytes of memory that they have on the heap.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        match self {
+            Counts::Zero | Counts::One(..) => 0,
+            Counts::Many(all) => size_of_val(&**all),
+        }
+    }
+
     /// Whether nobody is interested.
     #[must_use]
     pub fn is_zero(&self) -> bool {

@@ -217,7 +217,7 @@ mod tests {
         let mut groups = Groups::new(10);
         let id = groups.table.intern(&group_pattern(b"g", b"a/+"));
         for (shard, conn) in [(0, 1), (0, 2), (1, 3), (2, 4)] {
-            groups.table.get_mut(id).counts.add(ShardId(shard), 3);
+            groups.table.hold(id, ShardId(shard), 3);
             if shard == 0 {
                 assert!(groups.enter(id, conn));
             }

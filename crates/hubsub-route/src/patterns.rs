@@ -20,19 +20,22 @@
 //!   of the bytes that `patterns_bytes_max` bounds: only a glob that searches more than 16 makes tables, at 272 steps for
 //!   each byte of it ([`Glob::search`](hubsub_types::names::Glob::search));
 //! - `here` is the number of patterns with subscribers on shards of this node; of the others, only other nodes have some;
-//! - `bytes` is the sum of what the patterns and the nodes of the trie weigh; what a client may add ends at
-//!   `patterns_bytes_max`.
+//! - `bytes` is the sum of what the patterns, their counts by shard and node, and the nodes of the trie weigh; what a client may
+//!   add ends at `patterns_bytes_max`. Subscribers of this shard are not in it: those are bounded as subscriptions are.
 
 mod cache;
+mod free;
 mod trie;
 
 use crate::counts::{Counts, Holder};
 use crate::idset::IdSet;
 use ahash::RandomState;
 use cache::MatchCache;
+use free::{FreeIds, shrink};
 use hashbrown::HashMap;
 use hubsub_types::ShardId;
 use hubsub_types::names::{Matcher, pattern_prefix_min};
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +47,7 @@ pub struct Pattern {
     matcher: Matcher,
     /// Its text; of an MQTT filter with a mark in front.
     pub source: Arc<[u8]>,
-    /// Subscribers by shard.
+    /// Subscribers by shard and node; changed by [`Patterns`] alone, which counts its memory.
     pub counts: Counts,
     /// Subscribers of this shard.
     pub subs: IdSet,
@@ -54,7 +57,7 @@ pub struct Pattern {
 #[derive(Debug)]
 pub struct Patterns {
     slots: Vec<Option<Pattern>>,
-    free: Vec<u32>,
+    free: FreeIds,
     by_source: HashMap<Arc<[u8]>, u32, RandomState>,
     filters: FilterTrie,
     globs: HashMap<Vec<u8>, IdSet, RandomState>,
@@ -78,7 +81,7 @@ impl Patterns {
     pub fn new(cache_topics_max: usize) -> Patterns {
         Patterns {
             slots: Vec::new(),
-            free: Vec::new(),
+            free: FreeIds::default(),
             by_source: HashMap::default(),
             filters: FilterTrie::default(),
             globs: HashMap::default(),
@@ -132,7 +135,7 @@ impl Patterns {
         }
         let matcher = Matcher::of_pattern(source);
         let source: Arc<[u8]> = source.into();
-        let id = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let id = self.free.take(self.slots.len());
         self.cache.change(id, matcher.literal_prefix());
         match &matcher {
             Matcher::Filter(filter) => self.filters.insert(filter, id),
@@ -179,16 +182,15 @@ impl Patterns {
 
     /// Counts a subscriber of a shard more, on a node of so many shards.
     pub fn hold(&mut self, id: u32, shard: ShardId, shards: u16) {
-        let counts = &mut self.get_mut(id).counts;
-        let is_first = counts.of_shards(shards) == 0;
-        counts.add(shard, shards);
+        let is_first = self.get(id).counts.of_shards(shards) == 0;
+        self.count(id, |counts| counts.add(shard, shards));
         self.here += usize::from(is_first);
     }
 
     /// Counts a subscriber of a shard less, and forgets a pattern that has none left.
     pub fn release(&mut self, id: u32, shard: ShardId, shards: u16) {
-        let counts = &mut self.get_mut(id).counts;
-        let is_last = counts.remove(shard) && counts.of_shards(shards) == 0;
+        let was_there = self.count(id, |counts| counts.remove(shard));
+        let is_last = was_there && self.get(id).counts.of_shards(shards) == 0;
         self.here -= usize::from(is_last);
         self.forget_unheld(id);
     }
@@ -199,8 +201,18 @@ impl Patterns {
             return;
         }
         let id = self.intern(source);
-        self.get_mut(id).counts.set(holder, count, shards);
+        self.count(id, |counts| counts.set(holder, count, shards));
         self.forget_unheld(id);
+    }
+
+    /// Changes the counts of a pattern.
+    fn count<T>(&mut self, id: u32, change: impl FnOnce(&mut Counts) -> T) -> T {
+        let counts = &mut self.get_mut(id).counts;
+        let before = counts.memory();
+        let changed = change(counts);
+        let after = counts.memory();
+        self.bytes = self.bytes - before + after;
+        changed
     }
 
     fn forget_unheld(&mut self, id: u32) {
@@ -208,8 +220,9 @@ impl Patterns {
             return;
         }
         let pattern = self.slots[id as usize].take().expect("held until now");
-        self.free.push(id);
+        self.free.give(id, &mut self.slots);
         self.by_source.remove(&pattern.source);
+        shrink(&mut self.by_source);
         self.bytes -= memory(&pattern.source, &pattern.matcher);
         self.cache.change(id, pattern.matcher.literal_prefix());
         match &pattern.matcher {
@@ -226,6 +239,7 @@ impl Patterns {
         ids.remove(id);
         if ids.is_empty() {
             self.globs.remove(prefix);
+            shrink(&mut self.globs);
             let number = self.lengths.get_mut(&prefix.len()).expect("every prefix is counted");
             *number -= 1;
             if *number == 0 {
@@ -237,8 +251,8 @@ impl Patterns {
     /// Ids of the patterns that match a topic, lowest first, of those that may: see [`pattern_prefix_min`].
     pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
         let slots = &self.slots;
+        let least = LazyCell::new(|| pattern_prefix_min(topic));
         let matches = |id: u32| {
-            let least = pattern_prefix_min(topic);
             let matcher = slots.get(id as usize).and_then(Option::as_ref).map(|pattern| &pattern.matcher);
             let may = |matcher: &&Matcher| least.is_some_and(|least| matcher.literal_prefix().len() >= least);
             matcher.filter(may).is_some_and(|matcher| matcher.matches(topic))
@@ -433,6 +447,42 @@ mod tests {
         patterns.release(filter, ShardId(0), 1);
         patterns.release(glob, ShardId(0), 1);
         assert_eq!(patterns.bytes(), 0);
+    }
+
+    #[test]
+    fn counts_by_shard_and_node_are_in_the_memory_of_patterns() {
+        let (mut patterns, shards) = (Patterns::new(4), 64);
+        let id = patterns.intern(b"a*");
+        patterns.hold(id, ShardId(3), shards);
+        let one = patterns.bytes();
+        patterns.hold(id, ShardId(63), shards);
+        assert_eq!(patterns.bytes(), one + 64 * 4);
+        patterns.set_holder(b"a*", Holder(64 + 127), 5, shards);
+        assert_eq!(patterns.bytes(), one + 192 * 4);
+        patterns.set_holder(b"a*", Holder(64 + 127), 0, shards);
+        patterns.release(id, ShardId(63), shards);
+        assert_eq!(patterns.bytes(), one, "one holder is left");
+        patterns.release(id, ShardId(3), shards);
+        assert_eq!(patterns.bytes(), 0);
+    }
+
+    #[test]
+    fn tables_give_back_the_memory_of_patterns_that_are_gone() {
+        let mut patterns = Patterns::new(4);
+        let first = patterns.intern(b"first*");
+        patterns.hold(first, ShardId(0), 1);
+        let sources = (0..40_000).map(|i| match i % 2 {
+            0 => filter_pattern(format!("a/{i}/+").as_bytes()),
+            _ => format!("{i}*").into_bytes(),
+        });
+        let ids: Vec<u32> = sources.map(|source| patterns.intern(&source)).collect();
+        ids.into_iter().for_each(|id| patterns.release(id, ShardId(0), 1));
+        assert_eq!((patterns.len(), patterns.slots.len(), patterns.free.len()), (1, 1, 0));
+        let capacities =
+            [patterns.slots.capacity(), patterns.by_source.capacity(), patterns.globs.capacity()];
+        assert!(capacities.iter().all(|&capacity| capacity <= 4_096), "{capacities:?}");
+        assert!(patterns.filters.capacity() <= 2 * 4_096, "{}", patterns.filters.capacity());
+        assert_eq!(matched(&mut patterns, b"first1"), [b"first*"]);
     }
 
     proptest! {

@@ -5,7 +5,9 @@
 //! `+`; each level of the topic is read once, for all nodes that ask for it. So its steps are bounded by the nodes, which
 //! `patterns_bytes_max` bounds, and the bytes of the topic.
 
+use super::free::FreeIds;
 use crate::idset::IdSet;
+use crate::sparse::is_sparse;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use hubsub_types::names::Filter;
@@ -38,7 +40,7 @@ struct Node {
 pub struct FilterTrie {
     /// The root is always there.
     nodes: Vec<Node>,
-    free: Vec<u32>,
+    free: FreeIds,
     /// Children of all nodes by parent and text.
     by_level: HashTable<u32>,
     hasher: RandomState,
@@ -49,7 +51,7 @@ impl Default for FilterTrie {
     fn default() -> FilterTrie {
         FilterTrie {
             nodes: vec![Node::new(NONE, b"")],
-            free: Vec::new(),
+            free: FreeIds::default(),
             by_level: HashTable::new(),
             hasher: RandomState::new(),
             bytes: 0,
@@ -77,10 +79,7 @@ impl FilterTrie {
                     let child = self.add(at, level);
                     let hash = self.hash_of(at, level);
                     let (hasher, nodes) = (&self.hasher, &self.nodes);
-                    self.by_level.insert_unique(hash, child, |&id| {
-                        let node: &Node = &nodes[id as usize];
-                        hasher.hash_one((node.parent, hasher.hash_one(&*node.level)))
-                    });
+                    self.by_level.insert_unique(hash, child, |&id| rehash(hasher, nodes, id));
                     child
                 }),
             };
@@ -103,6 +102,10 @@ impl FilterTrie {
         let held = if levels.next().is_some() { &mut node.below } else { &mut node.ends };
         held.remove(id);
         self.forget_empty(at);
+        if is_sparse(self.by_level.len(), self.by_level.capacity()) {
+            let (hasher, nodes) = (&self.hasher, &self.nodes);
+            self.by_level.shrink_to(self.by_level.len() * 2, |&id| rehash(hasher, nodes, id));
+        }
     }
 
     /// Adds the numbers of all filters that match a topic, in no order; where `wild_first` is not so, none that begins
@@ -158,6 +161,12 @@ impl FilterTrie {
         self.bytes
     }
 
+    /// Places for nodes, used or not.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.nodes.capacity() + self.by_level.capacity()
+    }
+
     /// The child for a level of that hash.
     fn child(&self, parent: u32, level: &[u8], hash: u64) -> Option<u32> {
         let is_it = |&id: &u32| {
@@ -175,16 +184,12 @@ impl FilterTrie {
         self.bytes += NODE_BYTES + level.len();
         self.nodes[parent as usize].children += 1;
         let node = Node::new(parent, level);
-        match self.free.pop() {
-            Some(id) => {
-                self.nodes[id as usize] = node;
-                id
-            }
-            None => {
-                self.nodes.push(node);
-                self.nodes.len() as u32 - 1
-            }
+        let id = self.free.take(self.nodes.len());
+        match self.nodes.get_mut(id as usize) {
+            Some(free) => *free = node,
+            None => self.nodes.push(node),
         }
+        id
     }
 
     /// Forgets a node that nothing is at or below, and those above it that are so then.
@@ -203,10 +208,16 @@ impl FilterTrie {
             }
             self.nodes[parent as usize].children -= 1;
             self.bytes -= NODE_BYTES + level.len();
-            self.free.push(at);
+            self.free.give(at, &mut self.nodes);
             at = parent;
         }
     }
+}
+
+/// The hash by which a node is found that is not `+`.
+fn rehash(hasher: &RandomState, nodes: &[Node], id: u32) -> u64 {
+    let node = &nodes[id as usize];
+    hasher.hash_one((node.parent, hasher.hash_one(&*node.level)))
 }
 
 impl Node {
