@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
-from clients.mqtt import CONNACK, PINGRESP, V5, Wire, packet, text
-from clients.raw import Connection, encode
+from clients.mqtt import CONNACK, DISCONNECT, PINGRESP, V5, Wire, packet, text
+from clients.raw import Connection, Frame, encode
 from clients.servers import Server, until
+
+from node.test_phoenix_frames import ANSWER, CONTINUATION, FIN, HEARTBEAT, TEXT, Raw
 
 Start = Callable[..., Server]
 
@@ -15,6 +18,7 @@ CLASSES = [
     {"name": "past", "match": ["past"], "history": {"messages": 100}},
     {"name": "live", "match": ["live"], "on_slow": "disconnect"},
 ]
+TOLD = b"ERR max bytes of unfinished input reached, and yours was the most"
 RECORDS = 96
 RECORD = b"." * 64 * 1024
 """6 MiB of them together: more than a kernel takes for a peer that does not read."""
@@ -103,13 +107,61 @@ def test_who_has_most_unfinished_input_is_closed_and_nobody_else(start: Start) -
         assert other.ask("PING") == b"PONG"
         assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
         small.send(command[4_000:4_001])
-        assert not large.read_to_end()
+        assert large.read_to_end() == [Frame("-", TOLD)]
         until(lambda: server.metric("input_bytes") == 4_001)
         assert server.metric("input_debtors_closed_total") == 1
         small.send(command[4_001:])
         assert small.read().value == b"x" * 7_000
         assert other.ask("PING") == b"PONG"
     server.log_line("largest debtor closed", "unfinished input")
+
+
+def test_who_is_closed_with_more_under_way_is_told_why(start: Start) -> None:
+    server = start(1, limits={"input_shard_bytes_max": "1MiB"})
+    with server.connect() as large, server.connect() as small:
+        small.send(encode("ECHO", b"x" * 500_000)[:400_000])
+        until(lambda: server.metric("input_bytes") == 400_000)
+        # It sends on while it is closed: what it was told must not be lost with that.
+        sender = threading.Thread(target=send_all, args=(large, encode("ECHO", b"x" * 1_000_000) * 16))
+        sender.start()
+        assert large.read_to_end()[-1] == Frame("-", TOLD)
+        sender.join()
+        assert server.metric("input_bytes") == 400_000
+        assert server.metric("input_debtors_closed_total") == 1
+
+
+def send_all(connection: Connection, data: bytes) -> None:
+    """Sends as much as is taken."""
+    with suppress(OSError):
+        connection.send(data)
+
+
+def test_an_mqtt_client_with_most_unfinished_input_is_told_so(start: Start) -> None:
+    server = start(1, config={"mqtt": "127.0.0.1:0"}, limits={"input_shard_bytes_max": 2_000})
+    assert server.node is not None
+    with Wire(server.node.mqtt) as one, server.connect() as other:
+        one.connect("one", V5)
+        one.send(packet(0x30, text("t") + b"\0" + b"." * 2_100)[:2_001])
+        end = one.read()
+        assert (end.kind, end.body[0]) == (DISCONNECT, 0x97)
+        until(lambda: server.metric("input_bytes") == 0)
+        assert other.ask("PING") == b"PONG"
+
+
+def test_a_message_of_a_browser_of_which_frames_lack_is_unfinished_input(start: Start) -> None:
+    server = start(1, config={"ws": "127.0.0.1:0"}, limits={"input_shard_bytes_max": 2_000})
+    with Raw(server) as large, Raw(server) as small:
+        assert large.ask() == small.ask() == 101
+        for raw, size in ((large, 1_200), (small, 800)):
+            raw.send(TEXT, b"[" + b" " * (size - 1))
+        until(lambda: server.metric("input_bytes") == 2_000)
+        assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
+        small.send(CONTINUATION, b" ")
+        assert large.closed() == 1013
+        until(lambda: server.metric("input_bytes") == 801)
+        small.send(FIN | CONTINUATION, HEARTBEAT[1:])
+        assert small.frame() == (TEXT, ANSWER.encode())
+        until(lambda: server.metric("input_bytes") == 0)
 
 
 def test_commands_that_multi_queues_are_unfinished_input_until_they_are_executed_or_dropped(
@@ -132,7 +184,7 @@ def test_commands_that_multi_queues_are_unfinished_input_until_they_are_executed
         until(lambda: server.metric("input_bytes") == 10_000)
         assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
         small.ask("PUBLISH", "t", "x")
-        assert not large.read_to_end()
+        assert large.read_to_end() == [Frame("-", TOLD)]
         assert small.ask("EXEC") == [b"x" * (4_000 - 72), 0]
         until(lambda: server.metric("input_bytes") == 0)
         assert server.metric("input_debtors_closed_total") == 1

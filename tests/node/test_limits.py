@@ -76,6 +76,7 @@ REACHED = {
     "mqtt_parting_ms": "test_a_client_that_was_told_its_end_is_closed_after_its_time",
     "publishes_per_minute_max": "test_one_publish_too_many_in_a_minute_is_refused",
     "rooms_max": "test_one_room_too_many_is_refused",
+    "room_names_bytes_max": "test_names_of_rooms_that_are_too_long_together_are_refused",
     "room_creations_per_second_max": "test_rooms_made_too_fast_are_refused",
     "pending_per_client_max": "test_a_client_with_too_many_requests_under_way_is_not_read",
     "mailbox_bytes_max": "test_a_shard_that_is_behind_holds_publishers_back_and_loses_nothing",
@@ -383,6 +384,19 @@ def test_one_room_too_many_is_refused(start: Start) -> None:
         connection.ask("UNSUBSCRIBE", "a")
         assert connection.ask("SUBSCRIBE", "d") == [b"subscribe", b"d", 3]
     until(lambda: server.metric("rooms_refused_total") == 2)
+
+
+def test_names_of_rooms_that_are_too_long_together_are_refused(start: Start) -> None:
+    server = start(1, limits={"room_names_bytes_max": 20}, classes=[CHAT])
+    error = "ERR max number of rooms reached"
+    with server.connect() as connection:
+        assert connection.ask("PUBLISH", "chat:a", "x") == 0
+        refused(connection.call("SUBSCRIBE", "b" * 15), error)
+        assert connection.ask("SUBSCRIBE", "b" * 14) == [b"subscribe", b"b" * 14, 1], "all that there may be"
+    with server.connect() as connection:
+        refused(connection.call("PUBLISH", "chat:" + "c" * 10, "x"), error)
+        until(lambda: connection.call("PUBLISH", "chat:" + "c" * 9, "x").kind == ":", "the other has left")
+    until(lambda: server.metric("rooms_refused_total") >= 2)
 
 
 def test_rooms_made_too_fast_are_refused(start: Start) -> None:

@@ -153,10 +153,31 @@ def test_names_of_subscriptions_that_are_too_long_together_are_refused(start: St
     server = begin(start, limits={"subscription_bytes_per_client_max": 100})
     with client(server, version=V5) as one:
         long = [("a" * 60, 0), ("b" * 41, 1), ("c" * 40, 1), ("d", 0), ("a" * 60, 2), ("e/#", 0)]
-        assert one.subscribe(*long) == [0, 0x97, 1, 0x97, 2, 0]
+        assert one.subscribe(*long) == [0, 0x97, 1, 0x97, 2, 0x97]
     with client(server, version=V5) as one:
         rooms = [f"$presence/{'x' * length}" for length in (30, 51, 50)]
         assert one.subscribe(*((room, 0) for room in rooms)) == [0, 0x97, 0]
+
+
+def test_names_that_clients_keep_themselves_are_too_long_together_each_of_them(start: Start) -> None:
+    server = begin(start, limits={"subscription_bytes_shard_max": 100})
+    topic, error = "a" * 20, "ERR max bytes of names of subscriptions reached"
+    with client(server, "one", V5) as one, client(server, "two", V5) as two, server.connect() as redis:
+        assert one.subscribe((topic, 0)) == [0]
+        assert two.subscribe((topic, 0)) == [0], "the room's name counts once, and the copy of each client"
+        assert redis.ask("SUBSCRIBE", topic) == [b"subscribe", topic.encode(), 1], "it keeps none"
+        assert one.subscribe((f"$share/g/{'c' * 40}", 0)) == [0x97]
+        mark = len("\0mqtt:")  # Of a filter among patterns.
+        assert one.subscribe((f"{'b' * (39 - mark)}/#", 0)) == [0x97]
+        assert one.subscribe((f"{'b' * (38 - mark)}/#", 0)) == [0], "all that there may be"
+        assert two.subscribe(("d", 0)) == [0x97]
+        assert redis.call("SUBSCRIBE", "d").value == error.encode()
+        one.send(packet(UNSUBSCRIBE << 4 | 2, b"\0\x02\0" + text(topic)))
+        one.read(UNSUBACK)
+        assert two.subscribe(("d", 0), number=3) == [0]
+    until(lambda: server.metric("connections") == 0)
+    with client(server, "one", V5) as one:
+        assert one.subscribe(("e" * 50, 0)) == [0], "nothing is left of those"
 
 
 def test_a_filter_is_as_long_as_a_pattern_may_be_whatever_marks_it(start: Start) -> None:

@@ -270,14 +270,14 @@ def test_patterns_of_others_keep_no_session_out(
 
 @pytest.mark.parametrize("classes", [[LOGGED], [EVERYWHERE]])
 def test_names_of_others_keep_no_session_out(start: Start, data: Path, classes: list[dict[str, Any]]) -> None:
-    limits = FEW | {"subscription_bytes_shard_max": 100, "subscription_bytes_per_client_max": 100}
+    limits = FEW | {"subscription_bytes_shard_max": 200, "subscription_bytes_per_client_max": 200}
     server = logged(start, data, classes=classes, limits=limits)
     one, _ = come(server)
     topic = "log/" + "x" * 90
     one.subscribe((topic, 1))
     leave(server, one)
     with server.connect() as stranger, client(server, "publisher", V5) as publisher:
-        assert stranger.ask("SUBSCRIBE", "s" * 100)[0] == b"subscribe"  # type: ignore[index]
+        assert stranger.ask("SUBSCRIBE", "s" * 200)[0] == b"subscribe"  # type: ignore[index]
         assert stranger.call("SUBSCRIBE", "t").kind == "-", "there is no room for others"
         flood(publisher, [topic], range(3))
         again, is_present = come(server)
@@ -298,6 +298,20 @@ def test_a_session_with_more_patterns_than_a_client_may_have_goes_on(tmp_path: P
         assert is_present
         assert take(again, 3) == [("log/a", number) for number in range(3)]
         assert again.subscribe(("new/+", 1)) == [0x97]
+
+
+def test_a_session_of_more_groups_than_there_may_be_goes_on(tmp_path: Path) -> None:
+    with home_of(tmp_path / "data", classes=[EVERYWHERE]) as home:
+        one, _ = come(home.server)
+        assert one.subscribe(("$share/g/log/+", 1), ("$share/h/log/+", 1)) == [1, 1]
+        leave(home.server, one)
+        home.restart(limits={"groups_max": 1})
+        again, is_present = come(home.server)
+        assert is_present
+        with client(home.server, "publisher", V5) as publisher:
+            flood(publisher, ["log/a"], range(1))
+        assert take(again, 2) == [("log/a", 0), ("log/a", 0)]
+        assert again.subscribe(("$share/i/log/+", 1)) == [0x97]
 
 
 def test_a_filter_from_the_past_that_is_refused_leaves_the_others_where_they_are(

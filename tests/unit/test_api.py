@@ -237,6 +237,25 @@ async def test_a_body_above_the_limit_is_refused_and_counted() -> None:
     assert 'hubsub_control_refused_total{limit="http_body_bytes_max"} 2' in (await api.get("/metrics")).text
 
 
+async def test_bodies_that_are_too_long_together_are_turned_away() -> None:
+    api = Api(limits={"http_body_bytes_max": "2KiB", "http_bodies_bytes_max": "3KiB"})
+    pad = b" " * 2_000
+    api.node.gate.clear()
+    first = asyncio.create_task(api.ask("POST", "/v1/publish", b'{"topic": "a", "payload": "x"}' + pad))
+    while api.state.body_bytes == 0:
+        await asyncio.sleep(0)
+    there = api.state.body_bytes
+    answer = await api.ask("POST", "/v1/publish", b" " * (3 * 1024 - there + 1))
+    assert (answer.status, answer.json["code"]) == (503, "too_busy")
+    answer = await api.ask("POST", "/v1/publish", b" " * (3 * 1024 - there))
+    assert answer.status == 400, "it is read, and is no JSON"
+    assert api.state.body_bytes == there
+    api.node.gate.set()
+    assert (await first).status == 200
+    assert api.state.body_bytes == 0
+    assert 'hubsub_control_refused_total{limit="http_bodies_bytes_max"} 1' in (await api.get("/metrics")).text
+
+
 async def test_a_body_that_does_not_come_is_given_up_in_time() -> None:
     api = Api(limits={"request_timeout_ms": 10})
     answer = await api.ask("POST", "/v1/publish", stalls=True)

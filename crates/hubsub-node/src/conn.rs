@@ -91,6 +91,8 @@ pub struct Extra {
     pub publish_minute: (u64, u64),
     /// Records lost to a room's policy.
     pub dropped: u64,
+    /// It was told why it is closed.
+    pub was_told: bool,
     /// What it was given as a member of groups and has not acknowledged, in order.
     pub consumed: Vec<Consumed>,
 }
@@ -264,11 +266,21 @@ impl Conn {
         }
     }
 
-    /// Of its input, what the shard's sum has: bytes that no whole command covers, and commands between MULTI and EXEC.
+    /// Of its input, what the shard's sum has: bytes that no whole command covers, a message of which frames lack, and
+    /// commands between MULTI and EXEC.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let transaction = self.extra.as_ref().and_then(|extra| extra.transaction.as_ref());
-        self.input.as_ref().map_or(0, |input| input.counted) + transaction.map_or(0, |open| open.bytes)
+        self.input.as_ref().map_or(0, |input| input.counted)
+            + transaction.map_or(0, |open| open.bytes)
+            + self.phoenix.as_ref().map_or(0, |client| client.unfinished_bytes())
+    }
+
+    /// Drops that: it is executed no more.
+    pub fn drop_unfinished(&mut self) {
+        self.input = None;
+        self.extra.iter_mut().for_each(|extra| extra.transaction = None);
+        self.phoenix.iter_mut().for_each(|client| client.drop_unfinished());
     }
 
     /// Who it is as a publisher: its name, or its id.

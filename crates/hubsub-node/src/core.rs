@@ -141,7 +141,7 @@ impl Core {
     /// Removes connections that were marked to be closed and may go; sockets of those that were told why, see
     /// [`crate::parting`].
     pub fn reap(&mut self) -> Vec<Transport> {
-        self.rim.close_debtors();
+        self.close_debtors();
         let (mut waiting, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(key) = self.rim.closing.pop() {
             let Some(conn) = self.rim.conns.get(key) else { continue };
@@ -165,6 +165,7 @@ impl Core {
             self.rim.input_bytes -= conn.unfinished_bytes();
             let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
                 || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
+                || conn.extra.as_ref().is_some_and(|extra| extra.was_told)
                 || conn.io.is_http())
                 && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
             if let Some(client) = conn.mqtt.take() {

@@ -1,16 +1,24 @@
 //! What all clients of a shard leave unread, and what they leave unfinished: two sums, each with a limit. Past a limit the
-//! clients with the most are closed, so nobody else pays for it.
+//! clients with the most are closed, so nobody else pays for it. Who has sent too much is told so; who does not read would
+//! not hear it.
 //!
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
-use crate::conn::{Conn, Flags};
+use crate::conn::{Conn, Dialect, Flags};
 use crate::control::Level;
+use crate::core::Core;
 use crate::rim::Rim;
 use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::phoenix::End;
+use hubsub_wire::resp;
 
 /// A part of a limit: so much below it a sum is when clients were closed for it. Each time looks at all connections, so
 /// that it does not come back with the next byte.
 const MARGIN: usize = 16;
+
+/// What a client is told whose unfinished input was the most.
+pub(crate) const UNFINISHED: &str = "max bytes of unfinished input reached, and yours was the most";
 
 impl Rim {
     /// Records that wait for subscribers.
@@ -18,28 +26,57 @@ impl Rim {
     pub(crate) fn record_bytes(&self) -> usize {
         self.output_bytes.saturating_sub(self.reply_bytes)
     }
+}
 
+impl Core {
     /// Where unread replies or unfinished input are above their limit, closes the clients with the most.
     pub(crate) fn close_debtors(&mut self) {
-        let limits = (self.limits.reply_shard_bytes_max, self.limits.input_shard_bytes_max);
-        let (replies_max, input_max) = (limits.0 as usize, limits.1 as usize);
-        if self.reply_bytes > replies_max {
+        let Rim { limits, reply_bytes, input_bytes, .. } = &self.rim;
+        let (replies_max, input_max) =
+            (limits.reply_shard_bytes_max as usize, limits.input_shard_bytes_max as usize);
+        let (reply_bytes, input_bytes) = (*reply_bytes, *input_bytes);
+        if reply_bytes > replies_max {
             let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
-            let over = self.reply_bytes - replies_max + replies_max / MARGIN;
-            let closed = self.close_largest(over, "unread replies", unread);
-            self.metrics.reply_debtors_closed_total.add(closed);
+            let over = reply_bytes - replies_max + replies_max / MARGIN;
+            let closed =
+                self.close_largest(over, "unread replies", unread, |core, key| core.rim.close_now(key));
+            self.rim.metrics.reply_debtors_closed_total.add(closed);
         }
-        if self.input_bytes > input_max {
-            let over = self.input_bytes - input_max + input_max / MARGIN;
-            let closed = self.close_largest(over, "unfinished input", Conn::unfinished_bytes);
-            self.metrics.input_debtors_closed_total.add(closed);
+        if input_bytes > input_max {
+            let over = input_bytes - input_max + input_max / MARGIN;
+            let closed =
+                self.close_largest(over, "unfinished input", Conn::unfinished_bytes, Core::drop_unfinished);
+            self.rim.metrics.input_debtors_closed_total.add(closed);
         }
     }
 
+    /// Drops what a client has not finished, tells it so and closes it.
+    fn drop_unfinished(&mut self, key: ConnKey) {
+        let Some(conn) = self.rim.conns.get_mut(key) else { return };
+        self.rim.input_bytes -= conn.unfinished_bytes();
+        conn.drop_unfinished();
+        match conn.dialect() {
+            _ if conn.is_mqtt() => crate::mqtt::end(self, key, Fault::of(Reason::QuotaExceeded)),
+            Dialect::Phoenix(_) => crate::phoenix::end(&mut self.rim, key, End::Debtor),
+            _ if conn.io.is_http() => crate::http::refuse_debtor(&mut self.rim, key),
+            _ => {
+                conn.extra().was_told = true;
+                self.rim.push(key, |out, _| resp::error(out, format!("ERR {UNFINISHED}")));
+            }
+        }
+        self.rim.close_soon(key);
+    }
+
     /// Closes the largest debtors until `over` bytes are free; how many.
-    fn close_largest(&mut self, over: usize, reason: &str, debt: impl Fn(&Conn) -> usize) -> u64 {
+    fn close_largest(
+        &mut self,
+        over: usize,
+        reason: &str,
+        debt: impl Fn(&Conn) -> usize,
+        close: impl Fn(&mut Core, ConnKey),
+    ) -> u64 {
         let debtors =
-            self.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
+            self.rim.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
         let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
         // What those have that are closed already is free as soon as they are.
         debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
@@ -51,8 +88,8 @@ impl Rim {
             freed += bytes;
             if !is_closed {
                 let fields = vec![("reason", reason.to_owned()), ("bytes", bytes.to_string())];
-                self.log_conn(Level::Warning, "largest debtor closed", key, fields);
-                self.close_now(key);
+                self.rim.log_conn(Level::Warning, "largest debtor closed", key, fields);
+                close(self, key);
                 closed += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! Sockets of MQTT clients that were told why their connection ends, for as long as they may need to read it.
+//! Sockets of clients that were told why their connection ends, for as long as they may need to read it.
 //!
 //! A socket that is closed while its peer still sends answers with a reset, and a peer whose writing fails may never
 //! read what it was told last. So these are closed for writing only, and what still comes is thrown away, until the

@@ -66,10 +66,10 @@ limits! {
     patterns_bytes_max = 64 * MIB;
     /// Subscriptions of one client: topics, patterns and shard channels together; and as many to who is in rooms.
     subscriptions_per_client_max = 100_000;
-    /// Bytes of the names of one client's subscriptions to topics and shard channels together; and as many of those to who is
-    /// in rooms.
+    /// Bytes of the names of one client's subscriptions together; and as many of those to who is in rooms.
     subscription_bytes_per_client_max = 16 * MIB;
-    /// Bytes of the names of all topics with subscribers on one shard.
+    /// Bytes of the names of subscriptions on one shard: of each topic once, and of all that MQTT clients, their sessions
+    /// and browsers keep themselves.
     subscription_bytes_shard_max = 512 * MIB;
     /// Groups that share messages, in the whole cluster; and named consumers that a shard remembers.
     groups_max = 10_000;
@@ -152,6 +152,8 @@ limits! {
     inflight_store_timeout_ms = 2_000;
     /// Rooms in the node's memory; the node's own that its log knows come back beyond it.
     rooms_max = 10_000_000;
+    /// Bytes of their names.
+    room_names_bytes_max = 1024 * MIB;
     /// Rooms made in a second on one shard; 0 for no limit.
     room_creations_per_second_max = 0;
     /// Requests of one client that wait for an answer; past it its socket is not read.

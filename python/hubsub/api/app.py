@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from hubsub.api.answers import error_answer
 from hubsub.api.others import Call, Reply
-from hubsub.api.params import body
+from hubsub.api.params import body, let_go
 from hubsub.api.reach import Asked, check_scope, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
@@ -38,7 +38,12 @@ class App:
             return
         request = Request({**scope, "app": self}, receive)
         refused = self._strangers.refused(request.headers, self.state.config)
-        label, answer = await self._answer(request) if refused is None else ("none", error_answer(refused))
+        try:
+            label, answer = (
+                await self._answer(request) if refused is None else ("none", error_answer(refused))
+            )
+        finally:
+            let_go(self.state, request)
         self.state.requests[(label, answer.status_code)] += 1
         await answer(scope, receive, send)
 
@@ -56,7 +61,10 @@ class App:
             },
             _one_body(call.body),
         )
-        label, answer = await self._answer(request)
+        try:
+            label, answer = await self._answer(request)
+        finally:
+            let_go(self.state, request)
         self.state.requests[(label, answer.status_code)] += 1
         media_type = answer.media_type or "application/json"
         return Reply(answer.status_code, bytes(answer.body), media_type, answer.headers.get("retry-after"))
@@ -92,7 +100,6 @@ class App:
             if self.state.others is None or route.reach is None or is_of_this_node(request):
                 return await route.handler(self.state, request)
             data = await body(self.state, request)
-            # Who answers here reads the body that others got.
             again = Request(request.scope, _one_body(data))
             here = partial(self._handle_here, route, again)
             return await route.reach.answer(Asked(self.state, self.state.others, request, data, here))

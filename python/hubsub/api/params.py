@@ -12,7 +12,7 @@ from starlette.requests import Request
 from hubsub.api.routes import POSITION
 from hubsub.api.state import State
 from hubsub.config import RESERVED
-from hubsub.errors import BadRequestError, BodyTooLargeError, TopicLengthError
+from hubsub.errors import BadRequestError, BodyTooLargeError, TooBusyError, TopicLengthError
 from hubsub.names import OWN_BYTES_MAX, bytes_of
 
 T = TypeVar("T")
@@ -89,10 +89,11 @@ def position(text: str) -> tuple[int, int]:
 
 
 async def body(state: State, request: Request) -> bytes:
-    """The whole body.
+    """The whole body. It counts against `http_bodies_bytes_max` until `let_go`.
 
     Raises:
         BodyTooLargeError: it is longer than `http_body_bytes_max`; what is above is not read.
+        TooBusyError: with those of other requests it would be too much.
     """
     limit = state.limits["http_body_bytes_max"]
     announced = request.headers.get("content-length", "0")
@@ -100,9 +101,12 @@ async def body(state: State, request: Request) -> bytes:
         state.bodies_refused += 1
         raise BodyTooLargeError(value=f"{announced} > {limit}")
     data = bytearray()
+    is_held = "body_bytes" in request.scope  # Who answers here reads the body that others got.
     try:
         async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
             async for chunk in request.stream():
+                if not is_held:
+                    _hold(state, request, len(chunk))
                 data += chunk
                 if len(data) > limit:
                     state.bodies_refused += 1
@@ -110,6 +114,20 @@ async def body(state: State, request: Request) -> bytes:
     except TimeoutError:
         raise BadRequestError("the body did not come in time", f"{len(data)} bytes came") from None
     return bytes(data)
+
+
+def _hold(state: State, request: Request, size: int) -> None:
+    """A part of a body has come."""
+    if state.body_bytes + size > state.limits["http_bodies_bytes_max"]:
+        state.bodies_turned_away += 1
+        raise TooBusyError(hint="limits.http_bodies_bytes_max of bodies are here already")
+    state.body_bytes += size
+    request.scope["body_bytes"] = request.scope.get("body_bytes", 0) + size
+
+
+def let_go(state: State, request: Request) -> None:
+    """A request is over, and its body is gone."""
+    state.body_bytes -= request.scope.pop("body_bytes", 0)
 
 
 def _whole(value: Any) -> Any:

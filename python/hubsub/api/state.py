@@ -54,6 +54,10 @@ class State:
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0
         """Bodies above `http_body_bytes_max`."""
+        self.body_bytes = 0
+        """Bytes of the bodies of all requests that come or are at work."""
+        self.bodies_turned_away = 0
+        """Requests beyond `http_bodies_bytes_max`."""
 
     @property
     def limits(self) -> Mapping[str, int]:

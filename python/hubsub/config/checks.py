@@ -47,6 +47,7 @@ def relations(
     """What must hold between values. A limit that nobody set follows a larger one that was lowered."""
     for small, large in (
         ("frame_bytes_max", "input_shard_bytes_max"),
+        ("http_body_bytes_max", "http_bodies_bytes_max"),
         ("subscription_bytes_per_client_max", "subscription_bytes_shard_max"),
         ("inline_bytes_max", "frame_bytes_max"),
         ("topic_bytes_max", "frame_bytes_max"),

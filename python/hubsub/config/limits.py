@@ -90,15 +90,15 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "subscription_bytes_per_client_max",
         16 * MIB,
-        "Bytes of the names of one client's subscriptions to topics and shard channels together; and as many of those "
-        "to who is in rooms.",
+        "Bytes of the names of one client's subscriptions together; and as many of those to who is in rooms.",
         1,
         high=2**32 - 1,
     ),
     Limit(
         "subscription_bytes_shard_max",
         512 * MIB,
-        "Bytes of the names of all topics with subscribers on one shard; past it nobody subscribes to another one.",
+        "Bytes of the names of subscriptions on one shard: of each topic once, and of all that MQTT clients, their "
+        "sessions and browsers keep themselves. Past it nobody subscribes to more.",
         1,
     ),
     Limit(
@@ -301,6 +301,12 @@ LIMITS: tuple[Limit, ...] = (
         "rooms_max",
         10_000_000,
         "Rooms in the node's memory. The node's own that its log knows come back beyond it.",
+        1,
+    ),
+    Limit(
+        "room_names_bytes_max",
+        1024 * MIB,
+        "Bytes of the names of rooms in the node's memory, parted among its shards; past it there are no new ones.",
         1,
     ),
     Limit(
@@ -567,6 +573,13 @@ LIMITS: tuple[Limit, ...] = (
         "http_connections_max", 1_024, "Open HTTP connections; further ones are answered 503.", 1, "control"
     ),
     Limit("http_body_bytes_max", 16 * MIB, "Bytes of one HTTP request's body.", 1_024, "control"),
+    Limit(
+        "http_bodies_bytes_max",
+        128 * MIB,
+        "Bytes of the bodies of all HTTP requests that come or are at work; further ones are answered 503.",
+        1_024,
+        "control",
+    ),
     Limit("http_batch_records_max", 10_000, "Records of one `POST /v1/publish`.", 1, "control"),
     Limit("http_page_max", 1_000, "Entries of one page of a listing.", 1, "control"),
     Limit(

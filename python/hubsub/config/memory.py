@@ -21,14 +21,16 @@ DEFAULT = "50%"
 """The other half is for the kernel: buffers of sockets, and pages of the log's files."""
 
 SHARES: Mapping[str, tuple[int, bool]] = {
-    "history_shard_bytes_max": (25, True),
+    "history_shard_bytes_max": (23, True),
     "output_shard_bytes_max": (12, True),
-    "reply_shard_bytes_max": (8, True),
+    "reply_shard_bytes_max": (6, True),
     "input_shard_bytes_max": (8, True),
     "mqtt_large_bytes_max": (4, True),
     "subscription_bytes_shard_max": (5, True),
+    "room_names_bytes_max": (4, False),
     "patterns_bytes_max": (2, True),
-    "retained_bytes_max": (10, False),
+    "retained_bytes_max": (8, False),
+    "http_bodies_bytes_max": (2, False),
     "log_pending_bytes_max": (3, False),
     "log_unwritten_bytes_max": (3, False),
 }

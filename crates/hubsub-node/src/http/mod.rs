@@ -114,6 +114,17 @@ fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
     end(rim, key, None, refusal);
 }
 
+/// Of what clients have not finished, one of these has the most, and the sum is too large.
+pub fn refuse_debtor(rim: &mut Rim, key: ConnKey) {
+    let asks = |conn: &crate::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
+    if rim.conns.get(key).is_some_and(asks) {
+        refuse(rim, key, None, Refusal::Debtor);
+    } else {
+        // What it would be told would be taken for the answer that it waits for.
+        rim.close_now(key);
+    }
+}
+
 fn end(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
     rim.metrics.events_refused_total.add(1);
     rim.push(key, |out, _| refusal.write(out, &fields_for(origin)));

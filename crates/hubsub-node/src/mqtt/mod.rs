@@ -70,7 +70,7 @@ pub use absent::Sessions;
 pub use adoption::{Found, id_of_entries, id_of_row, is_of_use};
 pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
-pub use client::{Client, gone, look_for_silence};
+pub use client::{Client, end, gone, look_for_silence};
 pub use durable::{Written, look as look_whether_moved, record as record_session, written};
 pub use endings::{Ending, end_again, found as found_ended};
 pub use handover::{Traveller, depart, settled};

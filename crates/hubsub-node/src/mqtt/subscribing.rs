@@ -62,7 +62,11 @@ pub(super) fn attach(
     if !core.rim.access.allowed_filter(principal, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
-        core.broker.join_group(ticket, key, group.as_bytes(), topic, core.rim.now, &mut core.rim)
+        let (group, now) = (group.as_bytes(), core.rim.now);
+        match asks {
+            Some(_) => core.broker.join_group(ticket, key, group, topic, now, &mut core.rim),
+            None => core.broker.resume_group(ticket, key, group, topic, now, &mut core.rim),
+        }
     } else if filter.contains(['+', '#'])
         && from.is_none()
         && let Some((number, qos)) = asks

@@ -51,6 +51,17 @@ impl Client {
     pub fn waits(&self) -> bool {
         self.waiting.is_some() && self.is_early
     }
+
+    /// Bytes of a message that has not come whole, or that waits.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Drops that message.
+    pub fn drop_unfinished(&mut self) {
+        (self.message, self.waiting) = (Vec::new(), None);
+    }
 }
 
 /// What holds for all browsers of a node.
@@ -79,6 +90,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
     }
     if let Some(kind) = client.waiting.take() {
         let message = mem::take(&mut client.message);
+        core.rim.input_bytes -= message.len();
         take(core, key, kind, &message);
         return Some(0);
     }
@@ -91,8 +103,10 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
         }
         Ok(Decoded::Data { kind, bytes, last, len }) => {
             client.message.extend_from_slice(bytes);
+            core.rim.input_bytes += bytes.len();
             if last {
                 let message = mem::take(&mut client.message);
+                core.rim.input_bytes -= message.len();
                 take(core, key, kind, &message);
             }
             len
@@ -201,6 +215,7 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     match taken {
         Taken::Waits => {
             (client.message, client.waiting, client.is_early) = (bytes.to_vec(), Some(kind), true);
+            core.rim.input_bytes += bytes.len();
         }
         Taken::Yes => {
             core.rim.metrics.phoenix_messages_total.add(1);
@@ -239,6 +254,7 @@ pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
     let words = match why {
         End::Flaw(flaw) => flaw.to_string(),
         End::Silent => "silent for too long".to_owned(),
+        End::Debtor => crate::debtors::UNFINISHED.to_owned(),
         End::Disconnected | End::Restart => String::new(),
     };
     if !words.is_empty() {

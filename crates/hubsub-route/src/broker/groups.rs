@@ -4,6 +4,7 @@
 
 use super::Broker;
 use super::publish::Body;
+use super::subscribe::RESUMED_TIMES;
 use crate::counts::{Holder, HolderSet};
 use crate::groups::{ABSENT_TRIES, Give, TRIES_MAX, hash};
 use crate::patterns::Patterns;
@@ -32,6 +33,31 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<(), ErrorCode>> {
+        self.enter_group(ticket, (conn, true), (group, filter), now, sink)
+    }
+
+    /// Likewise, of a group that the session of this connection was a member of before: groups of others that came
+    /// meanwhile do not keep it out.
+    pub fn resume_group(
+        &mut self,
+        ticket: Ticket,
+        conn: ConnKey,
+        group: &[u8],
+        filter: &[u8],
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
+        self.enter_group(ticket, (conn, false), (group, filter), now, sink)
+    }
+
+    fn enter_group(
+        &mut self,
+        ticket: Ticket,
+        (conn, is_new): (ConnKey, bool),
+        (group, filter): (&[u8], &[u8]),
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<(), ErrorCode>> {
         if (group.len() + filter.len()) as u64 > self.limits.pattern_bytes_max {
             return Outcome::Now(Err(ErrorCode::PatternLength));
         }
@@ -43,12 +69,17 @@ impl Broker {
         if self.is_full(conn) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
+        if !self.has_bytes_for(conn, source.len(), (true, is_new), sink) {
+            return Outcome::Now(Err(ErrorCode::SubscriptionBytes));
+        }
+        let times = if is_new { 1 } else { RESUMED_TIMES };
         let table = &self.groups.table;
-        let has_room = (table.len() as u64) < self.limits.groups_max
-            && (table.bytes() as u64) < self.limits.patterns_bytes_max;
+        let has_room = (table.len() as u64) < self.limits.groups_max.saturating_mul(times)
+            && (table.bytes() as u64) < self.limits.patterns_bytes_max.saturating_mul(times);
         if !has_room && table.find(&source).is_none() {
             return Outcome::Now(Err(ErrorCode::TooManyGroups));
         }
+        self.count_name(conn, source.len(), sink);
         let id = self.groups.table.intern(&source);
         self.groups.table.hold(id, self.shard, self.shards);
         let source = Arc::clone(&self.groups.table.get(id).source);
@@ -61,8 +92,10 @@ impl Broker {
     /// Takes a member out of its group; whether it was one. What it has not acknowledged is given to another
     /// by [`Broker::give_to_another`].
     pub fn leave_group(&mut self, conn: ConnKey, group: &[u8], filter: &[u8], sink: &mut impl Sink) -> bool {
-        let id = self.groups.table.find(&group_pattern(group, filter));
+        let source = group_pattern(group, filter);
+        let id = self.groups.table.find(&source);
         let Some(id) = id.filter(|&id| self.groups.leave(id, conn.index)) else { return false };
+        self.uncount_name(conn, source.len());
         self.drop_member(id, sink);
         true
     }

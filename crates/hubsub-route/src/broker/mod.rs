@@ -84,12 +84,23 @@ struct Client {
     generation: u32,
     /// Subscriptions in `Namespace::Shard`, which are counted apart.
     shard_topics: u32,
-    /// Bytes of the names of all topics it subscribes to.
+    /// Bytes of the names of all its subscriptions.
     name_bytes: u32,
-    /// What it speaks, once it subscribes to a topic; none: it is the node itself.
+    /// What it speaks, once it subscribes; none: it is the node itself.
     protocol: Option<Protocol>,
     topics: IdSet,
     patterns: Option<Box<IdSet>>,
+}
+
+impl Client {
+    fn keeps_names(&self) -> bool {
+        keeps_names(self.protocol)
+    }
+}
+
+/// Whether clients of a protocol keep the names of their subscriptions themselves, with what else they know of each.
+fn keeps_names(protocol: Option<Protocol>) -> bool {
+    matches!(protocol, Some(Protocol::Mqtt | Protocol::Phoenix))
 }
 
 /// See the module.
@@ -123,6 +134,8 @@ pub struct Broker {
     /// How many of this shard are in rooms.
     pub occupancy: Occupancy,
     clients: Vec<Client>,
+    /// Bytes of the names of clients that keep them themselves.
+    kept_name_bytes: u64,
     /// The client that is the node itself, which no limit of clients is for.
     own_client: Option<u32>,
     waiting: HashMap<u32, Waiting, RandomState>,
@@ -187,6 +200,7 @@ impl Broker {
             classes,
             limits,
             clients: Vec::new(),
+            kept_name_bytes: 0,
             own_client: None,
             waiting: HashMap::default(),
             holding: HashMap::default(),
@@ -354,7 +368,7 @@ impl Broker {
     /// that the clients have stand both at them and at the topics.
     #[must_use]
     pub fn clients_bytes(&self) -> usize {
-        self.clients.capacity() * size_of::<Client>()
+        self.clients.capacity() * size_of::<Client>() + self.kept_name_bytes as usize
     }
 
     /// Retention and forgetting, a part of the rooms at each call.

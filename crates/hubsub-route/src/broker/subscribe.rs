@@ -1,7 +1,7 @@
 //! Subscriptions: from the edge to the hub and back. A subscription is live
 //! from the hub's confirmation on, never before (docs/adr/0005).
 
-use super::{Broker, Client};
+use super::{Broker, Client, keeps_names};
 use crate::cursors::{CursorKey, Key};
 use crate::logread::Known;
 use crate::record::Namespace;
@@ -9,12 +9,12 @@ use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::names::{Matcher, pattern_len};
-use hubsub_types::{ConnKey, ErrorCode, Limits, Position, Protocol, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 
 /// What sessions that come back may bring a shard to, in times of `patterns_max`, `patterns_bytes_max` and
 /// `subscription_bytes_shard_max`.
-const RESUMED_TIMES: u64 = 2;
+pub(super) const RESUMED_TIMES: u64 = 2;
 
 /// What a connection wants to subscribe to.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,9 @@ impl Broker {
     pub fn disconnected(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         self.cursors.remove_conn(conn.index);
         let client = std::mem::take(&mut self.clients[conn.index as usize]);
+        if client.keeps_names() {
+            self.kept_name_bytes -= u64::from(client.name_bytes);
+        }
         for &id in client.topics.as_slice() {
             self.drop_subscription((conn.index, client.protocol), id, now, sink);
         }
@@ -127,8 +130,13 @@ impl Broker {
                 recovered: true,
             }));
         }
-        if adds && let Err(refused) = self.has_room_for(conn, id, is_new) {
-            return Outcome::Now(Err(refused));
+        if adds {
+            let is_kept = !self.topics.get(id).subs.is_empty();
+            if self.is_full(conn) {
+                return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
+            } else if !self.has_bytes_for(conn, topic.len(), (is_kept, is_new), sink) {
+                return Outcome::Now(Err(ErrorCode::SubscriptionBytes));
+            }
         }
         let name = Arc::clone(&self.topics.get(id).name);
         let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
@@ -154,12 +162,10 @@ impl Broker {
             }
         }
         if adds {
+            let protocol = self.count_name(conn, name.len(), sink);
             let client = &mut self.clients[conn.index as usize];
             client.topics.insert(id);
             client.shard_topics += u32::from(namespace == Namespace::Shard);
-            client.name_bytes += name.len() as u32;
-            client.protocol = sink.protocol(conn.index);
-            let protocol = client.protocol;
             self.topics.subscribe(id, conn.index);
             self.count_subscription(id, protocol, true);
         }
@@ -270,7 +276,7 @@ impl Broker {
             return false;
         }
         client.shard_topics -= u32::from(namespace == Namespace::Shard);
-        client.name_bytes -= topic.len() as u32;
+        self.uncount_name(conn, topic.len());
         self.cursors.remove(conn.index, Key(None, namespace, topic));
         let protocol = self.clients[conn.index as usize].protocol;
         self.drop_subscription((conn.index, protocol), id, now, sink);
@@ -325,6 +331,9 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
         let times = if is_new { 1 } else { RESUMED_TIMES };
+        if !self.has_bytes_for(conn, pattern.len(), (true, is_new), sink) {
+            return Outcome::Now(Err(ErrorCode::SubscriptionBytes));
+        }
         let has_room = (self.patterns.len() as u64) < self.limits.patterns_max.saturating_mul(times)
             && (self.patterns.bytes() as u64) < self.limits.patterns_bytes_max.saturating_mul(times)
             && self.has_search_for(pattern);
@@ -334,6 +343,7 @@ impl Broker {
         let id = self.patterns.intern(pattern);
         self.patterns.hold(id, self.shard, self.shards);
         let source = Arc::clone(&self.patterns.get(id).source);
+        self.count_name(conn, source.len(), sink);
         self.clients[conn.index as usize].patterns.get_or_insert_default().insert(id);
         if self.tell_added(ticket, conn, id, &source, sink) {
             self.patterns.get_mut(id).subs.insert(conn.index);
@@ -387,6 +397,7 @@ impl Broker {
         if patterns.is_empty() {
             client.patterns = None;
         }
+        self.uncount_name(conn, pattern.len());
         self.cursors.remove_pattern(conn.index, id);
         self.drop_pattern(conn.index, id, sink);
         true
@@ -415,28 +426,60 @@ impl Broker {
         ids.map(|&id| Arc::clone(&self.patterns.get(id).source)).collect()
     }
 
-    /// Whether a client may subscribe to one topic more.
-    ///
-    /// # Errors
-    /// It has too many subscriptions, or the bytes of their names are too many, or those of all topics here.
-    fn has_room_for(&self, conn: ConnKey, id: TopicId, is_new: bool) -> Result<(), ErrorCode> {
-        let &Limits { subscription_bytes_per_client_max, subscription_bytes_shard_max, .. } = &self.limits;
-        if self.is_full(conn) {
-            return Err(ErrorCode::TooManySubscriptions);
-        }
+    /// Whether a client may subscribe to a name more, of so many bytes; `is_kept`: others subscribe to it, or it counts
+    /// elsewhere, so that only the client's own copy is more; `is_new`: no session comes back to it.
+    pub(super) fn has_bytes_for(
+        &self,
+        conn: ConnKey,
+        bytes: usize,
+        (is_kept, is_new): (bool, bool),
+        sink: &impl Sink,
+    ) -> bool {
         if self.own_client == Some(conn.index) {
-            return Ok(());
+            return true;
         }
-        let topic = self.topics.get(id);
-        let bytes = topic.name.len() as u64;
+        let bytes = bytes as u64;
         let own = u64::from(self.clients[conn.index as usize].name_bytes);
-        let is_too_long = is_new && own + bytes > subscription_bytes_per_client_max;
-        let times = if is_new { 1 } else { RESUMED_TIMES };
-        let shard_max = subscription_bytes_shard_max.saturating_mul(times);
-        if is_too_long || (topic.subs.is_empty() && self.topics.subscribed_bytes() + bytes > shard_max) {
-            return Err(ErrorCode::SubscriptionBytes);
+        if is_new && own + bytes > self.limits.subscription_bytes_per_client_max {
+            return false;
         }
-        Ok(())
+        let times = if is_new { 1 } else { RESUMED_TIMES };
+        let shard_max = self.limits.subscription_bytes_shard_max.saturating_mul(times);
+        let copies = u64::from(!is_kept) + u64::from(keeps_names(self.protocol_of(conn, sink)));
+        copies == 0 || self.subscription_bytes() + copies * bytes <= shard_max
+    }
+
+    /// Bytes of names of subscriptions: of each topic once, and of all names of clients that keep them themselves.
+    #[must_use]
+    pub fn subscription_bytes(&self) -> u64 {
+        self.topics.subscribed_bytes() + self.kept_name_bytes
+    }
+
+    /// A client has a subscription more, whose name has so many bytes; what it speaks.
+    pub(super) fn count_name(&mut self, conn: ConnKey, bytes: usize, sink: &impl Sink) -> Option<Protocol> {
+        let protocol = self.protocol_of(conn, sink);
+        let client = &mut self.clients[conn.index as usize];
+        client.protocol = protocol;
+        client.name_bytes += bytes as u32;
+        if client.keeps_names() {
+            self.kept_name_bytes += bytes as u64;
+        }
+        protocol
+    }
+
+    /// What a client speaks: the same as long as any of its names are counted.
+    fn protocol_of(&self, conn: ConnKey, sink: &impl Sink) -> Option<Protocol> {
+        let client = &self.clients[conn.index as usize];
+        if client.name_bytes > 0 { client.protocol } else { sink.protocol(conn.index) }
+    }
+
+    /// It has that one less.
+    pub(super) fn uncount_name(&mut self, conn: ConnKey, bytes: usize) {
+        let client = &mut self.clients[conn.index as usize];
+        client.name_bytes -= bytes as u32;
+        if client.keeps_names() {
+            self.kept_name_bytes -= bytes as u64;
+        }
     }
 
     pub(super) fn is_full(&self, conn: ConnKey) -> bool {
@@ -569,8 +612,8 @@ impl Broker {
                     let client = &mut self.clients[conn.index as usize];
                     client.topics.remove(id);
                     client.shard_topics -= u32::from(attach.namespace == Namespace::Shard);
-                    client.name_bytes -= attach.topic.len() as u32;
                     let protocol = client.protocol;
+                    self.uncount_name(conn, attach.topic.len());
                     self.count_subscription(id, protocol, false);
                     self.topics.unsubscribe(id, conn.index);
                 }

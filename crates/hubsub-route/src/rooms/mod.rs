@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a name takes beside its bytes: it is counted by whom it is shared with, and rounded up.
 const NAME_BYTES: usize = 20;
 
-/// The part of `rooms_max` that the sweep keeps free of rooms that nobody uses.
+/// The part of `rooms_max` and of `room_names_bytes_max` that the sweep keeps free of rooms that nobody uses.
 const CROWDED: u64 = 16;
 
 /// A room of one shard; stale handles are recognised.
@@ -172,6 +172,8 @@ pub struct Rooms {
     retained: Arc<RowTotals>,
     /// Rooms of rows, which have limits of their own.
     row_rooms: usize,
+    /// Bytes of their names.
+    row_name_bytes: usize,
     /// Which hub each room belongs to.
     all_hubs: Arc<Hubs>,
     /// Those that live here.
@@ -183,6 +185,7 @@ pub struct Rooms {
     /// Where the sweep goes on.
     swept: usize,
     rooms_max: u64,
+    names_bytes_max: u64,
     creations_per_second_max: u64,
     history_bytes_max: u64,
     history_reply_records_max: u64,
@@ -222,10 +225,12 @@ impl Rooms {
             epochs,
             retained,
             row_rooms: 0,
+            row_name_bytes: 0,
             last_us,
             created: (0, 0),
             swept: 0,
             rooms_max: 0,
+            names_bytes_max: 0,
             creations_per_second_max: 0,
             history_bytes_max: 0,
             history_reply_records_max: 0,
@@ -283,6 +288,7 @@ impl Rooms {
     /// Takes over limits that may change while running.
     pub fn set_limits(&mut self, limits: &Limits) {
         self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
+        self.names_bytes_max = limits.room_names_bytes_max.div_ceil(u64::from(self.shards));
         self.creations_per_second_max = limits.room_creations_per_second_max;
         self.history_bytes_max = limits.history_shard_bytes_max;
         self.history_reply_records_max = limits.history_reply_records_max;
@@ -361,9 +367,9 @@ impl Rooms {
         let may = match known {
             None if self.classes.get(class).is_removed => Err(ErrorCode::ClassRemoved),
             None if rows::is_class(self.classes.get(class)) => Ok(()),
-            None => self.may_create(now),
+            None => self.may_create(name, now),
             Some(_) if is_reserved(name) => Ok(()),
-            Some(_) => self.has_place(),
+            Some(_) => self.has_place(name),
         };
         may.inspect_err(|_| self.refused += 1)?;
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
@@ -381,7 +387,10 @@ impl Rooms {
         now: Now,
     ) -> RoomHandle {
         let Position { epoch, seq } = position;
-        self.row_rooms += usize::from(self.has_rows(hub));
+        if self.has_rows(hub) {
+            self.row_rooms += 1;
+            self.row_name_bytes += name.len();
+        }
         let room = Room {
             name: name.into(),
             epoch,
@@ -457,8 +466,14 @@ impl Rooms {
         Ok(true)
     }
 
-    fn has_place(&self) -> Result<(), ErrorCode> {
-        if (self.len() - self.row_rooms) as u64 >= self.rooms_max {
+    /// Rooms that count against their limits, and bytes of their names.
+    fn counted(&self) -> (u64, u64) {
+        ((self.len() - self.row_rooms) as u64, (self.name_bytes - self.row_name_bytes) as u64)
+    }
+
+    fn has_place(&self, name: &[u8]) -> Result<(), ErrorCode> {
+        let (rooms, name_bytes) = self.counted();
+        if rooms >= self.rooms_max || name_bytes + name.len() as u64 > self.names_bytes_max {
             Err(ErrorCode::TooManyRooms)
         } else {
             Ok(())
@@ -467,11 +482,13 @@ impl Rooms {
 
     /// Whether rooms that are in a log as well should make place for others.
     fn is_crowded(&self) -> bool {
-        (self.len() - self.row_rooms) as u64 >= self.rooms_max - self.rooms_max / CROWDED
+        let (rooms, name_bytes) = self.counted();
+        rooms >= self.rooms_max - self.rooms_max / CROWDED
+            || name_bytes >= self.names_bytes_max - self.names_bytes_max / CROWDED
     }
 
-    fn may_create(&mut self, now: Now) -> Result<(), ErrorCode> {
-        self.has_place()?;
+    fn may_create(&mut self, name: &[u8], now: Now) -> Result<(), ErrorCode> {
+        self.has_place(name)?;
         let second = now.mono_ms / 1000;
         if self.created.0 != second {
             self.created = (second, 0);
@@ -489,7 +506,10 @@ impl Rooms {
         let (generation, room) = &mut self.slots[handle.index as usize];
         let room = room.take().expect("the caller holds a live handle");
         *generation = generation.wrapping_add(1);
-        self.row_rooms -= usize::from(self.has_rows(room.hub));
+        if self.has_rows(room.hub) {
+            self.row_rooms -= 1;
+            self.row_name_bytes -= room.name.len();
+        }
         let hash = self.hasher.hash_one(&*room.name);
         if let Ok(entry) = self.names.find_entry(hash, |&i| i == handle.index) {
             entry.remove();

@@ -23,7 +23,7 @@ impl Rooms {
         if let Some(handle) = self.find(name) {
             return Ok(handle);
         }
-        self.has_place().inspect_err(|_| self.refused += 1)?;
+        self.has_place(name).inspect_err(|_| self.refused += 1)?;
         let class = self.classes.class_of_room(name);
         let Place { hub, revision } = self.all_hubs.placement.place(class, name);
         let slot = self.hubs.find(class, hub).ok_or(ErrorCode::HubClosed)?;

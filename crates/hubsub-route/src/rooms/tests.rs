@@ -142,6 +142,19 @@ fn rooms_and_their_creation_rate_are_limited() {
 }
 
 #[test]
+fn names_of_rooms_are_limited_together() {
+    let mut rooms = rooms(Some(NO_LIMIT), Limits { room_names_bytes_max: 6, ..Limits::default() });
+    let now = Now::default();
+    let open = |rooms: &mut Rooms, name: &[u8]| rooms.open(name, now, |_| None).map(|_| ());
+    assert_eq!((open(&mut rooms, b"abc"), open(&mut rooms, b"de")), (Ok(()), Ok(())));
+    assert_eq!(open(&mut rooms, b"fg"), Err(ErrorCode::TooManyRooms));
+    assert_eq!((open(&mut rooms, b"f"), open(&mut rooms, b"abc")), (Ok(()), Ok(())));
+    assert_eq!((open(&mut rooms, b"g"), rooms.refused), (Err(ErrorCode::TooManyRooms), 2));
+    assert_eq!(rooms.delete(b"abc"), Ok(true));
+    assert_eq!(open(&mut rooms, b"ghi"), Ok(()));
+}
+
+#[test]
 fn pages_are_in_order_of_name() {
     let mut rooms = rooms(Some(NO_LIMIT), Limits::default());
     for name in ["d", "a", "c", "b", "e"] {

@@ -72,6 +72,8 @@ refusals! {
     After "400 Bad Request" "bad_request" "after or Last-Event-ID is no position" "EPOCH-SEQ";
     Rewind "400 Bad Request" "bad_request" "rewind is neither a count nor a time" "20 or 10s";
     Both "400 Bad Request" "bad_request" "either rewind or after" "";
+    Debtor "503 Service Unavailable" "too_busy"
+        "max bytes of unfinished input reached, and yours was the most" "try again later";
 }
 
 impl From<HeadFlaw> for Refusal {

@@ -121,6 +121,8 @@ pub enum End {
     Flaw(Flaw),
     /// It was silent for too long.
     Silent,
+    /// What clients have not finished is too much together, and it has most of it.
+    Debtor,
     /// The server sends it away.
     Disconnected,
     /// The server stops; the client connects again, and comes to another.
@@ -134,6 +136,7 @@ impl End {
         match self {
             End::Flaw(flaw) => flaw.code(),
             End::Silent | End::Disconnected => CloseCode::GOING_AWAY,
+            End::Debtor => CloseCode::new(1013).expect("a registered code"),
             End::Restart => CloseCode::new(1012).expect("a registered code"),
         }
     }
