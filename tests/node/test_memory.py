@@ -70,7 +70,8 @@ def test_what_memory_is_used_for_is_told_and_adds_up(start: Start, data: Path) -
     rss = of.pop("rss")
     assert rss > start_bytes + 100 * MIB, "there is something to tell"
     assert abs(sum(of.values()) - rss) <= rss / 10
-    assert of["other"] + of["rest"] <= rss * 3 / 20, of
+    # Size classes of the allocator are up to a sixth of a history, and it keeps up to an eighth for reuse.
+    assert of["other"] + of["rest"] <= rss / 4, of
     assert of["history"] > 80 * MIB and of["rooms"] + of["topics"] > 10 * MIB
 
 
