@@ -15,16 +15,19 @@ pub const PUBLISHER_BYTES_MAX: usize = 256;
 const HASH_BYTES: usize = 17;
 
 /// A publisher's name as records carry it.
+#[inline]
 #[must_use]
 pub fn publisher_name(name: &str) -> Cow<'_, str> {
-    if name.len() <= PUBLISHER_BYTES_MAX {
-        return Cow::Borrowed(name);
-    }
+    if name.len() <= PUBLISHER_BYTES_MAX { Cow::Borrowed(name) } else { Cow::Owned(shortened(name)) }
+}
+
+#[cold]
+fn shortened(name: &str) -> String {
     let mut end = PUBLISHER_BYTES_MAX - HASH_BYTES;
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    Cow::Owned(format!("{}~{:016x}", &name[..end], hash(name.as_bytes())))
+    format!("{}~{:016x}", &name[..end], hash(name.as_bytes()))
 }
 
 /// Whether what a record says is the publisher of this name. A record that says nothing is nobody's.

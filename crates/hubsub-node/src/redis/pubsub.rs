@@ -43,16 +43,16 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
         retain: false,
     };
     match core.broker.publish(ticket, draft, now, &mut core.rim) {
+        Outcome::Now(Ok(published)) if !comes_back => {
+            core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))
+        }
         Outcome::Now(outcome) => {
             if outcome.is_err() {
                 core.count_refusal(true);
             }
-            if comes_back {
-                return Sink::answer(&mut core.rim, ticket.asker, Answer::Published(outcome));
-            }
             match outcome {
-                Ok(published) => core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64)),
-                Err(refused) => error(core, key, refused.resp()),
+                Err(refused) if !comes_back => error(core, key, refused.resp()),
+                outcome => Sink::answer(&mut core.rim, ticket.asker, Answer::Published(outcome)),
             }
         }
         Outcome::Later => {
@@ -72,7 +72,12 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
 /// records wait for the end of the array anyway, and in RESP2 who subscribes cannot publish.
 fn may_come_back(core: &Core, key: ConnKey) -> bool {
     let is_resp3 = core.rim.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
-    is_resp3 && is_subscribed(core, key) && !core.rim.holds(key)
+    is_resp3 && is_receiver(core, key)
+}
+
+#[cold]
+fn is_receiver(core: &Core, key: ConnKey) -> bool {
+    is_subscribed(core, key) && !core.rim.holds(key)
 }
 
 /// `SUBSCRIBE topic [topic …]`: a confirmation each.

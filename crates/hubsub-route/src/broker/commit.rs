@@ -4,7 +4,6 @@
 use super::Broker;
 use super::publish::{Body, Draft, Publisher, own};
 use crate::hubs::{Pending, Waits};
-use crate::publisher::publisher_name;
 use crate::record::{LogPlace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
@@ -105,7 +104,7 @@ impl Broker {
             let id = self.topics.intern(record.namespace, record.topic());
             let audience = self.audience(id, room, record.namespace, record.topic(), sink);
             let body = Body::Record(record);
-            let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
+            let (Some(audience), Some(picks)) = (audience, self.picks(id, &body, sink)) else {
                 self.is_held_up = true;
                 return;
             };
@@ -160,7 +159,7 @@ impl Broker {
             }
         }
         let audience = self.audience(id, room, namespace, name, sink);
-        let Some((audience, picks)) = audience.zip(self.picks(id, &body, sink)) else {
+        let (Some(audience), Some(picks)) = (audience, self.picks(id, &body, sink)) else {
             return Err(own(body, names, sink));
         };
         let receivers = audience.receivers + picks.len() as u64;
@@ -172,7 +171,6 @@ impl Broker {
                     let Draft { topic, payload, ref headers, publisher, qos, retain, .. } = draft;
                     let headers = headers.as_deref().unwrap_or_default();
                     let publisher = if let Publisher::Told(name) = publisher { name } else { "" };
-                    let publisher = &*publisher_name(publisher);
                     let record = RecordView {
                         namespace,
                         topic,

@@ -37,7 +37,7 @@ pub enum Publisher<'a> {
     /// By name.
     Name(&'a str),
     /// By a name that travels with the record also where nobody remembers it: a subscriber of
-    /// that name does not get it.
+    /// that name does not get it. It is one that records carry, see [`crate::publisher`].
     Told(&'a str),
     /// A connection of this shard.
     Conn(u32),
