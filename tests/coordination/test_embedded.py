@@ -180,7 +180,8 @@ async def test_a_directory_in_use_or_damaged_is_refused(member: Member, tmp_path
         await member("a")
     await running.close()
     identity = tmp_path / "a" / "identity"
-    identity.write_bytes(identity.read_bytes()[:-1] + b"?")
+    found = identity.read_bytes()
+    identity.write_bytes(found[:-1] + bytes([found[-1] ^ 1]))
     with pytest.raises(CoordinatorFilesError, match="damaged"):
         await member("a")
 
