@@ -55,6 +55,10 @@ impl Core {
         let Some(conn) = self.rim.conns.get_mut(key) else { return };
         self.rim.input_bytes -= conn.unfinished_bytes();
         conn.drop_unfinished();
+        if conn.is_closing() {
+            // It has had its last word.
+            return self.rim.close_now(key);
+        }
         match conn.dialect() {
             _ if conn.is_mqtt() => crate::mqtt::end(self, key, Fault::of(Reason::QuotaExceeded)),
             Dialect::Phoenix(_) => crate::phoenix::end(&mut self.rim, key, End::Debtor),
