@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from hubsub.config import RoomClass
@@ -13,6 +14,7 @@ from hubsub.control.cluster.classes import class_key, record_of
 from hubsub.control.cluster.follow import LAPSED_S, LOOK_S, Follow
 from hubsub.control.cluster.records import HubRecord, NodeRecord, Record, format_of, hub_key, node_key
 from hubsub.control.cluster.rim import CorePlane
+from hubsub.control.cluster.rooms import Room
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Delete, Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
@@ -69,8 +71,13 @@ class World:
         await self.writer.close()
 
 
+def bucket(depth: int, at: Mapping[bytes, Room]) -> bytes:
+    plain = {room: where.hub if where == Room(where.hub) else where for room, where in at.items()}
+    return rooms._encoder.encode(rooms._Value(rooms.FORMAT, depth, plain))
+
+
 def pinned(room: bytes, hub: int) -> bytes:
-    return rooms._encoder.encode(rooms._Value(rooms.FORMAT, 0, {room: rooms.Room(hub, True)}))
+    return bucket(0, {room: Room(hub, True)})
 
 
 def test_a_hub_is_told_when_its_class_is_known() -> None:
@@ -95,6 +102,98 @@ def test_a_pinned_room_is_told_when_its_hub_is_known() -> None:
         assert world.data.rooms == {} and world.errors == []
         await world.put(hub_key(7), HUB)
         assert world.data.rooms == {("chat", b"chat:x"): 7} and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+UPPER = next(room for room in (b"chat:%d" % number for number in range(100)) if rooms.hash_of(room) >> 31)
+"""In the second bucket of two."""
+
+WHOLE, LOWER_HALF, UPPER_HALF = (
+    ("rooms/chat/00000000", 0),
+    ("rooms/chat/00000000", 1),
+    ("rooms/chat/80000000", 1),
+)
+"""Key and depth of buckets."""
+
+
+async def with_rooms() -> World:
+    """Two hubs."""
+    world = World()
+    await world.follow.ready.wait()
+    await world.put(class_key("chat"), CHAT)
+    for hub in (7, 8):
+        await world.put(hub_key(hub), msgspec.structs.replace(HUB, index=hub - 7))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (Room(7), Room(8), 8),
+        (Room(7), Room(8, True), 8),
+        (Room(7, True), Room(8), 8),
+        (Room(7), None, None),
+        (Room(7, True), None, None),
+    ],
+)
+@pytest.mark.parametrize("order", [[WHOLE], [LOWER_HALF, UPPER_HALF], [UPPER_HALF, LOWER_HALF]])
+def test_a_room_that_is_elsewhere_at_once_is_told_to_the_data_plane(
+    before: Room, after: Room | None, told: int | None, order: list[tuple[str, int]]
+) -> None:
+    """The watch left out what was between: a removal, and a new record; and a split perhaps."""
+
+    async def test() -> None:
+        world = await with_rooms()
+        await world.put(WHOLE[0], bucket(0, {UPPER: before}))
+        world.data.rooms["chat", UPPER] = 7  # It was asked for.
+        for key, depth in order:
+            is_its = (key, depth) != LOWER_HALF
+            await world.put(key, bucket(depth, {UPPER: after} if is_its and after is not None else {}))
+        assert world.data.rooms == {("chat", UPPER): told} and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+@pytest.mark.parametrize("order", [[LOWER_HALF, UPPER_HALF], [UPPER_HALF, LOWER_HALF]])
+def test_a_room_that_a_split_takes_elsewhere_is_told_to_nobody(order: list[tuple[str, int]]) -> None:
+    async def test() -> None:
+        world = await with_rooms()
+        await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
+        for key, depth in order:
+            await world.put(key, bucket(depth, {UPPER: Room(7)} if (key, depth) == UPPER_HALF else {}))
+        assert world.data.rooms == {} and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_later_that_it_went() -> None:
+    async def test() -> None:
+        world = await with_rooms()
+        await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
+        # This node gave it up; the record went, came again, and the controller said so.
+        world.follow.rooms["chat"].answered(UPPER, 7)
+        told: list[int | None] = []
+        world.data.route_rooms = lambda _, hubs: told.extend(hubs.values())  # type: ignore[method-assign]
+        await world.put(WHOLE[0], bucket(0, {}))
+        await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
+        assert set(told) <= {7}
+        await world.put(WHOLE[0], bucket(0, {}))
+        assert told[-1] is None and world.errors == []
+        await world.close()
+
+    play(test)
+
+
+def test_a_room_whose_record_came_after_another_answer_is_told() -> None:
+    async def test() -> None:
+        world = await with_rooms()
+        world.follow.rooms["chat"].answered(UPPER, 7)
+        await world.put(WHOLE[0], bucket(0, {UPPER: Room(8)}))
+        assert world.data.rooms == {("chat", UPPER): 8} and world.errors == []
         await world.close()
 
     play(test)

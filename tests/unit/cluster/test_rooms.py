@@ -1,6 +1,8 @@
 """Room records in buckets."""
 
+import random
 import tracemalloc
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -148,6 +150,75 @@ def test_pages_give_every_room_once(limit: int) -> None:
         assert len(page) <= limit
         seen += [name for name, _ in page]
     assert len(seen) == 300 and set(seen) == rooms(300).keys()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_hears_of_changes_alone_knows_where_rooms_are_whatever_values_its_watch_left_out(
+    seed: int,
+) -> None:
+    """Buckets that changed are given at their latest value, some of them, in any order; the others later."""
+    chance = random.Random(seed)
+    store, reader = Store(), Buckets("chat")
+    names = [b"chat/a-long-name-so-that-buckets-are-split-%06d" % number for number in range(400)]
+    given: dict[str, int] = {}
+    told: dict[bytes, int] = {}
+    """Where the data plane has rooms that are used; it asks for others."""
+    untold: set[bytes] = set()
+
+    def give(keys: list[str]) -> None:
+        for key in keys:
+            value, revision = store.entries[key]
+            if given.get(key) != revision:
+                given[key] = revision
+                untold.update(reader.give(key, value, revision))
+        for name in list(untold):
+            with suppress(NotKnown):
+                tell(name)
+
+    def tell(name: bytes) -> None:
+        hub = reader.hub_of(name)
+        untold.discard(name)
+        told.pop(name, None)
+        if hub is not None:
+            told[name] = hub
+
+    for _ in range(12):
+        wanted: list[Room | None] = [None, Room(1), Room(2), Room(2, True)]
+        store.change({name: chance.choice(wanted) for name in chance.sample(names, 80)})
+        give(chance.sample(sorted(store.entries), chance.randint(0, len(store.entries))))
+        for name in chance.sample(names, 40):
+            if name not in told:
+                with suppress(NotKnown):
+                    tell(name)
+    give(chance.sample(sorted(store.entries), len(store.entries)))
+    assert len(store.entries) > 4 and told and not untold
+    there = {name: store.buckets.find(name) for name in told}
+    assert told == {name: None if room is None else room.hub for name, room in there.items()}
+
+
+@pytest.mark.parametrize("later", [{b"a": Room(1)}, {b"a": Room(2)}, {b"a": Room(1, True)}, {b"b": Room(1)}])
+def test_an_answer_of_the_controller_holds_until_the_record_comes(later: dict[bytes, Room | None]) -> None:
+    store, reader = Store(), Buckets("chat")
+    store.change({b"c": Room(3)})
+    reader.give(*key_value(store))
+    reader.answered(b"a", 1)
+    store.change(later)
+    changed = reader.give(*key_value(store))
+    assert (b"a" in changed) == (later.get(b"a", Room(1)) != Room(1))
+    assert reader.hub_of(b"a") == (2 if Room(2) in later.values() else 1)
+
+
+def key_value(store: Store) -> tuple[str, bytes, int]:
+    ((key, (value, revision)),) = store.entries.items()
+    return key, value, revision
+
+
+def test_of_answers_without_a_record_the_latest_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubsub.control.cluster.rooms.ANSWERS_MAX", 2)
+    buckets = Buckets("chat")
+    for name in (b"a", b"b", b"a", b"c"):
+        buckets.answered(name, 1)
+    assert [buckets.hub_of(name) for name in (b"a", b"b", b"c")] == [1, None, 1]
 
 
 def test_a_name_that_is_too_long_is_refused_with_a_hint() -> None:

@@ -5,7 +5,8 @@ coordinator is away, and whoever is elected has at once what it needs. A million
 
 Invariants: nothing here is older than what was here before; a watch that broke changes nothing until it gives the whole
 again. The data plane is told once for all that comes at once, a class before its hubs and a hub before rooms that are
-pinned to it, whatever came first. It is not told before every directory was given whole: a roster or a table of routes
+placed in it, whatever came first; of rooms it is told those whose hub or pin has changed, and where they are when it is
+told. It is not told before every directory was given whole: a roster or a table of routes
 that lacks something would end what is well.
 
 **A registration that went** counts on for `LAPSED_S` at most, while its process is heard and did not mean to end: a
@@ -14,7 +15,8 @@ in its own time.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -112,7 +114,7 @@ class Follow:
         self.refused: dict[str, str] = {}
         """Directories that the store will not serve, and why."""
         self.forgotten = Forgotten(clock)
-        """Rooms whose record was removed a while ago."""
+        """Rooms whose record was removed or changed a while ago."""
         self.acting: Mapping[int, ProcessId] = {}
         """By hub, who acts as its leader on this side of a split network."""
         self.ready = asyncio.Event()
@@ -134,8 +136,8 @@ class Follow:
         self._ids: dict[tuple[str, int], int] = {}
         self._news: set[str] = set()
         """Directories that the plane has not been told of."""
-        self._pins: dict[str, dict[bytes, int | None]] = {}
-        """By class, what the plane has not been told of, perhaps since it does not know the hub yet."""
+        self._moved: dict[str, set[bytes]] = {}
+        """By class, rooms that the plane has yet to be told of, perhaps since their hub is not known here yet."""
         self._teller: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         for directory in KINDS:
@@ -304,12 +306,11 @@ class Follow:
     def _give_rooms(
         self, buckets: Buckets, room_class: str, key: str, value: bytes | None, revision: int
     ) -> None:
-        pins = dict(buckets.give(key, value, revision))
-        removed = buckets.take_removed()
-        self.forgotten.add(room_class, removed)
-        pins |= {room: None for room in removed if room not in pins}
-        if pins:
-            self._pins.setdefault(room_class, {}).update(pins)
+        changed = buckets.give(key, value, revision)
+        self.forgotten.add(room_class, {room: hub for room, hub in changed.items() if hub is not None})
+        if changed:
+            self._moved.setdefault(room_class, set()).update(changed)
+        if self._moved:
             self._tell_soon()
 
     def _follow_rooms(self, room_class: str) -> None:
@@ -363,26 +364,22 @@ class Follow:
             if self._me in census.record.nodes:
                 self.counted.set()
             self._plane.census(census.revision, census.record.nodes, census.record.before)
-        pins, self._pins = self._pins, {}
-        for room_class, of_class in pins.items():
-            # One that went may be back by now.
-            of_class = {
-                room: hub if hub is not None else self._found(room_class, room)
-                for room, hub in of_class.items()
-            }
-            known = {room: hub for room, hub in of_class.items() if hub is None or self._is_told(hub)}
+        moved, self._moved = self._moved, {}
+        for room_class, rooms in moved.items():
+            known = dict(self._places(room_class, rooms))
             if known:
                 self._plane.pins(room_class, known)
-            if left := {room: hub for room, hub in of_class.items() if room not in known}:
-                self._pins[room_class] = left
+            if left := rooms - known.keys():
+                self._moved[room_class] = left
         self._changed()
 
-    def _found(self, room_class: str, room: bytes) -> int | None:
-        try:
-            found = self.rooms[room_class].find(room)
-        except NotKnown:
-            return None
-        return None if found is None else found.hub
+    def _places(self, room_class: str, rooms: Iterable[bytes]) -> Iterator[tuple[bytes, int | None]]:
+        """The hubs of rooms, without those of which the data plane cannot be told yet."""
+        for room in rooms:
+            with suppress(NotKnown):
+                hub = self.rooms[room_class].hub_of(room)
+                if hub is None or self._is_told(hub):
+                    yield room, hub
 
     def _is_told(self, hub: int) -> bool:
         """Whether the data plane may be told of a hub: it knows its class."""

@@ -16,12 +16,17 @@ A small bucket is cheap to write and a large one cheap to list: with 2 KiB a sin
 average, and one of a batch of a thousand not much less, since they are spread. With 8 KiB stores had twice the files
 and memory of 120,000 rooms, and a million rooms are 17 pages to list instead of 5.
 
+A watch gives the latest value of each key, so a reader may miss values between: a room whose record was removed and
+made again with another hub changes its hub at once, and a split may come with it, its buckets in any order.
+`Buckets.give` compares each value with what was known of the rooms in its range, whichever bucket had them.
+
 Invariants: the buckets of a class cover all hashes without overlap, once there are any and the watch has given all.
-A room stands in the bucket of its hash alone. A value is never longer than `VALUE_BYTES_MAX`.
+A room stands in the bucket of its hash alone. A value is never longer than `VALUE_BYTES_MAX`. At most `ANSWERS_MAX`
+answers of the controller wait for their records.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -55,7 +60,10 @@ LEAVES_MAX = 32
 
 HASH_BITS = 32
 
-NO_PINS: Final[Mapping[bytes, int]] = {}
+NOTHING: Final[Mapping[str, int]] = {}
+
+ANSWERS_MAX = 50_000
+"""Answers of the controller whose records the watch has not given; the latest."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -120,8 +128,6 @@ class _Bucket(NamedTuple):
     depth: int
     rooms: int
     """How many."""
-    pins: Mapping[bytes, int]
-    """Pinned rooms and their hubs."""
 
 
 class Buckets:
@@ -137,14 +143,17 @@ class Buckets:
         """Of rooms; those of half a split count twice for a moment."""
         self.bytes = 0
         """Of keys and values, likewise."""
-        self._removed: dict[bytes, int] = {}
-        """Rooms whose record went, and the hub that they had, since this was asked last."""
+        self._split: Rooms = {}
+        """Rooms that a bucket had before its split, while the new bucket of their hash is missing."""
+        self._answers: dict[bytes, int] = {}
+        """Hubs of rooms as the controller answered; the watch has yet to give their records."""
 
     def give(self, key: str, value: bytes | None, revision: int) -> Mapping[bytes, int | None]:
         """Takes what the watch gave, or what a commit has written; what is older than what is known changes nothing.
 
         Returns:
-            Rooms that are pinned to a hub now, and were not, or to another; None: they are not any more.
+            Rooms that have another hub or pin than was known, no record any more, or a pin from the beginning; and the
+            hub that each had; None: it had no record.
 
         Raises:
             RecordFormatError: a newer version wrote it.
@@ -152,35 +161,61 @@ class Buckets:
         """
         start = self._start(key)
         old = self._buckets.get(start)
-        before: Mapping[bytes, int] = {} if old is None else old.pins
         if value is None:
-            if old is not None:
-                del self._buckets[start]
-                self._starts.remove(start)
-                self.count -= old.rooms
-                self.bytes -= len(key) + len(old.value)
-                self._removed |= _hubs(key, old.value)
-            return dict.fromkeys(before)
+            if old is None:
+                return {}
+            had = self._had(start)
+            del self._buckets[start]
+            self._starts.remove(start)
+            self.count -= old.rooms
+            self.bytes -= len(key) + len(old.value)
+            return {name: _hub(room) for name, room in had.items()}
         if old is not None and revision <= old.revision:
             return {}
         depth, rooms, pins = _looked_at(key, value)
+        had = self._had(start) | self._split
         if old is None:
             insort(self._starts, start)
-        self._buckets[start] = _Bucket(value, revision, depth, rooms, pins)
+        self._buckets[start] = _Bucket(value, revision, depth, rooms)
         self.count += rooms - (0 if old is None else old.rooms)
         self.bytes += len(value) - (-len(key) if old is None else len(old.value))
-        if old is not None:
-            there = _parse(key, value).rooms
-            gone_rooms = {name: hub for name, hub in _hubs(key, old.value).items() if name not in there}
-            self._removed |= {n: hub for n, hub in gone_rooms.items() if not self._is_split(start, n)}
-        # A room that its split takes elsewhere is still pinned: the bucket behind says where.
-        gone = {name: None for name in before if name not in pins and not self._is_split(start, name)}
-        return gone | {name: hub for name, hub in pins.items() if before.get(name) != hub}
+        changed: dict[bytes, int | None] = {name: None for name in pins if name not in had}
+        there = _parse(key, value).rooms if had or self._answers else {}
+        end = _end(start, depth)
+        self._split = {}
+        for name, room in had.items():
+            if name not in there and not start <= hash_of(name) < end:
+                self._split[name] = room
+            elif name not in there or _place(there[name]) != _place(room):
+                changed[name] = _hub(room)
+        for name in self._answers.keys() & there.keys():
+            answer = self._answers.pop(name)
+            if answer != _hub(there[name]):
+                changed[name] = answer
+        return changed
 
-    def take_removed(self) -> Mapping[bytes, int]:
-        """Rooms whose record was removed since this was asked last, and the hub that each had."""
-        removed, self._removed = self._removed, {}
-        return removed
+    def answered(self, name: bytes, hub: int) -> None:
+        """The controller said where a room is: that holds until the watch gives the room's record."""
+        self._answers.pop(name, None)
+        if len(self._answers) >= ANSWERS_MAX:
+            del self._answers[next(iter(self._answers))]
+        self._answers[name] = hub
+
+    def drop_answer(self, name: bytes) -> None:
+        """What the controller said of a room holds no more."""
+        self._answers.pop(name, None)
+
+    def hub_of(self, name: bytes) -> int | None:
+        """The hub of a room, as the controller said, or by its record; none: it has no record.
+
+        Raises:
+            NotKnown: part of a split is missing.
+        """
+        answer = self._answers.get(name)
+        if answer is not None:
+            return answer
+        found = self.find(name)
+        return None if found is None else found.hub
 
     def keys(self) -> frozenset[str]:
         """Of all buckets that are known."""
@@ -190,6 +225,14 @@ class Buckets:
         """Of a bucket as it is known; 0: it is not."""
         bucket = self._buckets.get(self._start(key))
         return 0 if bucket is None else bucket.revision
+
+    def key_of(self, name: bytes) -> str:
+        """The key that a room's record is in, or would be.
+
+        Raises:
+            NotKnown: part of a split is missing.
+        """
+        return self._key(self._bucket(hash_of(name))[0] if self._starts else 0)
 
     def find(self, name: bytes) -> Room | None:
         """Where a room is; none: it has no record.
@@ -205,11 +248,21 @@ class Buckets:
         room = _parse(self._key(start), bucket.value).rooms.get(name)
         return Room(room) if isinstance(room, int) else room
 
-    def commits(self, changes: Mapping[bytes, Room | None], controller_revision: int) -> Batch:
+    def commits(
+        self,
+        changes: Mapping[bytes, Room | None],
+        controller_revision: int,
+        expect: Mapping[str, int] = NOTHING,
+    ) -> Batch:
         """Commits that put rooms where they are to be, or forget them; each room's change is in one of them.
 
         They are made from what the watch gave: where another write was first the coordinator refuses, and they
         are made anew. Rooms whose change changes nothing are in none.
+
+        Args:
+            changes: By room; None: its record is removed.
+            controller_revision: Of `controller`, when its holder became it.
+            expect: Other keys to the revisions that each commit expects of them.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -232,7 +285,7 @@ class Buckets:
             else:
                 added[start] = added.get(start, 0) + size
                 by_start.setdefault(start, {})[name] = room
-        made = (self._change(start, by_start[start]) for start in sorted(by_start))
+        made = (self._change(start, by_start[start], expect) for start in sorted(by_start))
         return Batch(tuple(packed((c for c in made if c is not None), controller_revision)), left)
 
     def __len__(self) -> int:
@@ -250,16 +303,28 @@ class Buckets:
             at += 1
         return found[:limit]
 
-    def _is_split(self, start: int, name: bytes) -> bool:
-        """Whether a room that was in a bucket is now in one behind it."""
-        hashed = hash_of(name)
-        at = bisect_right(self._starts, hashed) - 1
-        return self._starts[at] != start or hashed >= start + (1 << (HASH_BITS - self._buckets[start].depth))
+    def _had(self, start: int) -> Rooms:
+        """Rooms that this bucket has; before its first value, those that the bucket had which was split."""
+        at = bisect_right(self._starts, start) - 1
+        if at < 0:
+            return {}
+        begin = self._starts[at]
+        bucket = self._buckets[begin]
+        end, next_start = _end(begin, bucket.depth), self._next_start(at)
+        if end <= start:
+            return {}
+        rooms = _parse(self._key(begin), bucket.value).rooms
+        if begin == start and end <= next_start:
+            return rooms
+        return {name: room for name, room in rooms.items() if start <= hash_of(name) < next_start}
+
+    def _next_start(self, at: int) -> int:
+        return self._starts[at + 1] if at + 1 < len(self._starts) else 1 << HASH_BITS
 
     def _rows(self, at: int) -> list[tuple[int, bytes, int | Room]]:
         """Hash, name and room of one bucket, in order; without what a bucket behind it holds, also of half a split."""
         start = self._starts[at]
-        end = self._starts[at + 1] if at + 1 < len(self._starts) else 1 << HASH_BITS
+        end = self._next_start(at)
         rooms = _parse(self._key(start), self._buckets[start].value).rooms
         rows = ((hash_of(name), name, room) for name, room in rooms.items())
         return sorted((row for row in rows if row[0] < end), key=lambda row: row[:2])
@@ -270,11 +335,13 @@ class Buckets:
             raise NotKnown
         start = self._starts[at]
         bucket = self._buckets[start]
-        if hashed >= start + (1 << (HASH_BITS - bucket.depth)):
+        if hashed >= _end(start, bucket.depth):
             raise NotKnown
         return start, bucket
 
-    def _change(self, start: int, changes: Mapping[bytes, Room | None]) -> Change | None:
+    def _change(
+        self, start: int, changes: Mapping[bytes, Room | None], expect: Mapping[str, int]
+    ) -> Change | None:
         """What is written of one bucket: itself, and what it is split into."""
         kept = self._buckets.get(start)
         old, revision = (b"", 0) if kept is None else (kept.value, kept.revision)
@@ -293,7 +360,7 @@ class Buckets:
             return None
         keys = {s: self._key(s) for s in values}
         return Change(
-            {key: revision if s == start else 0 for s, key in keys.items()},
+            {**{key: revision if s == start else 0 for s, key in keys.items()}, **expect},
             tuple(Put(keys[s], value) for s, value in values.items()),
         )
 
@@ -331,7 +398,7 @@ def _split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
     return values
 
 
-def _looked_at(key: str, value: bytes) -> tuple[int, int, Mapping[bytes, int]]:
+def _looked_at(key: str, value: bytes) -> tuple[int, int, Collection[bytes]]:
     """Depth of a bucket, how many rooms it has, and those that are pinned; where there are none they cost nothing."""
     try:
         plain = _plain_decoder.decode(value)
@@ -339,15 +406,23 @@ def _looked_at(key: str, value: bytes) -> tuple[int, int, Mapping[bytes, int]]:
         pass
     else:
         if plain.format <= FORMAT:
-            return plain.depth, len(plain.rooms), NO_PINS
+            return plain.depth, len(plain.rooms), ()
     read = _parse(key, value)
-    pins = {name: room.hub for name, room in read.rooms.items() if isinstance(room, Room) and room.is_pinned}
-    return read.depth, len(read.rooms), pins or NO_PINS
+    pins = [name for name, room in read.rooms.items() if isinstance(room, Room) and room.is_pinned]
+    return read.depth, len(read.rooms), pins
 
 
-def _hubs(key: str, value: bytes) -> dict[bytes, int]:
-    rooms = _parse(key, value).rooms
-    return {name: room.hub if isinstance(room, Room) else room for name, room in rooms.items()}
+def _end(start: int, depth: int) -> int:
+    """The first hash behind a bucket."""
+    return start + (1 << (HASH_BITS - depth))
+
+
+def _hub(room: int | Room) -> int:
+    return room.hub if isinstance(room, Room) else room
+
+
+def _place(room: int | Room) -> tuple[int, bool]:
+    return _hub(room), isinstance(room, Room) and room.is_pinned
 
 
 def _parse(key: str, value: bytes) -> _Value:
