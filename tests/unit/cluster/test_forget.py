@@ -1,13 +1,22 @@
 """Rooms that nobody uses: which are due, what a record leaves behind, and who says meanwhile where a room is."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 
+from hubsub.control.cluster import asks
 from hubsub.control.cluster.forget import Idle
 from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
+from hubsub.control.cluster.records import HubRecord, format_of, hub_key, parse
 from hubsub.control.cluster.rooms import Buckets, Room
+from hubsub.coordination import Put, Write
+from hubsub.coordination.memory import MemoryCoordinator
+from hubsub.errors import CoordinatorUnknownError
 from unit.cluster.played import Cluster, play, until
+from unit.cluster.test_begin import hold
+from unit.cluster.test_directory import located
 
 KEYS = [("chat", b"%d" % number) for number in range(4)]
 
@@ -48,6 +57,16 @@ def test_a_room_whose_record_went_keeps_its_hub_for_a_while() -> None:
     assert forgotten.hub_of("chat", b"x") is None
     forgotten.add("chat", {b"y": 8})
     assert len(forgotten) == 1
+
+
+def test_a_room_that_was_not_met_in_a_whole_round_is_remembered_no_more() -> None:
+    idle = Idle(1.0, rooms_max=4)
+    idle.look(KEYS, set(KEYS), 0.0)
+    idle.end_round()
+    assert idle.look(KEYS[1:], set(KEYS), 0.5) == [] and len(idle) == 4
+    idle.end_round()
+    assert len(idle) == 3
+    assert idle.look(KEYS, set(KEYS), 1.0) == KEYS[1:], "the first one begins anew"
 
 
 def test_buckets_tell_which_rooms_went_and_not_those_that_a_split_took_elsewhere() -> None:
@@ -120,5 +139,123 @@ def test_a_room_whose_leader_gives_no_answer_keeps_its_record() -> None:
             await until(lambda: cluster.nodes[str(controller)].room_records.forgotten == 40 - len(kept))
             await asyncio.sleep(20)
             assert cluster.nodes[str(controller)].room_records.forgotten == 40 - len(kept)
+
+    play(test)
+
+
+def test_a_room_that_comes_back_keeps_its_hub_though_its_member_gives_no_answer() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=5_000) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            found = [await located(cluster, "b", b"chat:%d" % number) for number in range(40)]
+            before = {at.room: (at.hub, at.members[0].node) for at in found}
+            await until(lambda: cluster.status()["rooms_with_record"] == 0)
+            controller = cluster.controller()
+            silent = next(name for name in "abc" if name != controller)
+            asks_it = next(name for name in "abc" if name != silent)
+            cluster.planes[silent].is_deaf = True
+            assert silent in {node for _, node in before.values()}
+            for room, (hub, _) in before.items():
+                assert (await located(cluster, asks_it, room)).hub == hub
+
+    play(test)
+
+
+def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
+    """The operator's command came before the removal began; its record is written between two tries of that."""
+
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            to = next(name for name in "abc" if name != before.members[0].node)
+            node = cluster.nodes[str(cluster.controller())]
+            assigner, coordinator = node._assigner, node._coordinator
+            taken, gate = assigner._take, asyncio.Event()
+            committed = coordinator.commit
+
+            async def take(name: str, question: asks.Take) -> asks.Taken:
+                await gate.wait()
+                return await taken(name, question)
+
+            async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
+                if not gate.is_set():
+                    gate.set()
+                    await moving
+                    raise CoordinatorUnknownError()
+                return await committed(expect, writes)
+
+            assigner._take = take
+            coordinator.commit = commit  # type: ignore[method-assign]
+            moving = asyncio.create_task(cluster.nodes["b"].move(b"chat:x", to))
+            await asyncio.sleep(0.1)
+
+            async def give_up() -> list[bytes]:
+                return [b"chat:x"]
+
+            assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
+            await asyncio.sleep(1)
+            for name in "abc":
+                found = cluster.nodes[name]._follow.rooms["chat"].find(b"chat:x")
+                assert found == Room(await moving or 0, is_pinned=True)
+                assert cluster.planes[name].pinned["chat", b"chat:x"] == found.hub
+
+    play(test)
+
+
+def test_a_record_stays_where_the_hub_got_another_leader_after_its_room_was_given_up() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            node = cluster.nodes[str(cluster.controller())]
+            writer = MemoryCoordinator(cluster.store)
+
+            async def give_up() -> list[bytes]:
+                entry = cluster.store.entries[hub_key(before.hub)]
+                record = parse(HubRecord, entry.key, entry.value)
+                after = msgspec.structs.replace(record, term=record.term + 1)
+                await writer.commit({entry.key: entry.revision}, [Put(entry.key, format_of(after))])
+                return [b"chat:x"]
+
+            assert await node._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
+            assert cluster.status()["rooms_with_record"] == 1
+            found = await node._assigner.find(asks.Find("chat", (b"chat:x",)))
+            assert found.hubs == {b"chat:x": before.hub}
+            await writer.close()
+
+    play(test)
+
+
+def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            first = str(cluster.controller())
+            second = "b" if first == "a" else "a"
+            for room in (b"chat:x", b"chat:y"):
+                await located(cluster, second, room)
+            assigner = cluster.nodes[first]._assigner
+            hubs = (await assigner.find(asks.Find("chat", (b"chat:x", b"chat:y")))).hubs
+            hold(cluster, second, "rooms/chat")
+
+            async def give_up() -> list[bytes]:
+                return [b"chat:y"]
+
+            assert await assigner.forget("chat", hubs[b"chat:y"], [b"chat:y"], give_up) == 1
+            moved = await cluster.nodes[first].move(b"chat:x", first if hubs[b"chat:x"] else second)
+            await cluster.kill(first)
+            await until(lambda: cluster.controller() == second)
+            assigner = cluster.nodes[second]._assigner
+            assert await assigner.find(asks.Find("chat", (b"chat:x", b"chat:y"))) == asks.Found(
+                {b"chat:x": moved or 0}, (b"chat:y",)
+            )
+            assert (await assigner.assign(asks.Assign("chat", (b"chat:y",)))).hubs == {
+                b"chat:y": hubs[b"chat:y"]
+            }
 
     play(test)

@@ -6,7 +6,9 @@ each hub (they may refuse, and the room goes to the next hub), written, and answ
 
 Invariants: a room is answered only with a record that is written. Every request is answered, whatever became of its
 batch, and the next one is taken. Every commit expects the revision of `controller` that was its own when the batch
-began. A batch has at most `BATCH_ROOMS` rooms and `BATCH_BYTES` of their names.
+began. Where a room is, by its record, is answered as of after the election: a bucket is read before the first answer
+from it, since a watch may be behind what the controller before wrote. A batch has at most `BATCH_ROOMS` rooms and
+`BATCH_BYTES` of their names.
 """
 
 import asyncio
@@ -24,12 +26,13 @@ from hubsub.control.cluster.busy import Allowance, NodeLoad, choose
 from hubsub.control.cluster.commits import CONTROLLER, Commit
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.records import EPHEMERAL
-from hubsub.control.cluster.rooms import NAME_BYTES_MAX, Batch, Buckets, NotKnown, Room, hash_of
+from hubsub.control.cluster.records import EPHEMERAL, hub_key
+from hubsub.control.cluster.rooms import NAME_BYTES_MAX, NOTHING, Batch, Buckets, NotKnown, Room, hash_of
 from hubsub.control.cluster.space import RoomRecords
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
+    CoordinatorError,
     CoordinatorUnknownError,
     ExpectationError,
     HubSubError,
@@ -119,6 +122,10 @@ class Assigner:
         self._clock = clock
         self._forgetting: set[tuple[str, bytes]] = set()
         """Rooms whose record may go: where they are is answered when that is decided."""
+        self._fresh: set[str] = set()
+        """Keys of buckets that were read or written by the controller of `_fresh_by`: none is behind the store."""
+        self._fresh_by = 0
+        """Revision of `controller`."""
         self._requests: deque[_Request] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._moves: deque[tuple[float, asks.MoveRow]] = deque(maxlen=MOVES_KEPT)
@@ -137,13 +144,15 @@ class Assigner:
             self._worker = asyncio.create_task(self._work())
         return await answer
 
-    def find(self, question: asks.Find) -> asks.Found:
+    async def find(self, question: asks.Find) -> asks.Found:
         """Where rooms are; makes none.
 
         Raises:
             NoControllerError: as `assign`.
+            CoordinatorError: a record could not be read.
         """
-        buckets, _ = self._begun(question.room_class)
+        buckets, revision = self._begun(question.room_class)
+        await self._refresh(question.room_class, buckets, question.rooms, revision)
         found, absent = self._sought(question.room_class, buckets, question.rooms)
         return asks.Found(found, tuple(absent))
 
@@ -219,53 +228,73 @@ class Assigner:
         return asks.Moved(hub)
 
     async def forget(
-        self, room_class: str, hubs: Mapping[bytes, int], give_up: Callable[[], Awaitable[Collection[bytes]]]
+        self,
+        room_class: str,
+        hub: int,
+        rooms: Iterable[bytes],
+        give_up: Callable[[], Awaitable[Collection[bytes]]],
     ) -> int:
         """Removes the records of rooms that their leader gives up.
 
         Args:
             room_class: Theirs.
-            hubs: The hub of each; one that is elsewhere by now, or pinned, stays.
-            give_up: Asks the leader of these hubs, and gives those that it gave up. Nobody is told where they are
-                until their records are gone, or stay.
+            hub: Theirs; a room that is elsewhere by now, or pinned, stays.
+            rooms: Their names.
+            give_up: Asks the leader of the hub, and gives those that it gave up. Nobody is told where they are until
+                their records are gone, or stay. All stay if the record of the hub changes meanwhile.
 
         Returns:
-            How many records were removed.
+            How many of them have no record now.
 
         Raises:
             NoControllerError: as `assign`.
             CoordinatorError: as `assign`.
         """
         buckets, revision = self._begun(room_class)
-        keys = {(room_class, room) for room in hubs} - self._forgetting
+        led = self._follow.revision(hub_key(hub))
+        keys = {(room_class, room) for room in rooms} - self._forgetting
         self._forgetting |= keys
         try:
-            terms = {hub: self._follow.hubs[hub].record.term for hub in set(hubs.values())}
             given_up = [room for room in await give_up() if (room_class, room) in keys]
-            is_led = {hub for hub, term in terms.items() if self._term(hub) == term}
-            rooms = [
-                room
-                for room in given_up
-                if hubs[room] in is_led and _found(buckets, room) == Room(hubs[room])
-            ]
-            while rooms:
+            while True:
                 try:
-                    await self._write(buckets, dict.fromkeys(rooms), revision, room_class)
+                    await self._remove(room_class, buckets, hub, given_up, {hub_key(hub): led}, revision)
                     break
                 except CoordinatorUnknownError:
                     # Nobody may be told that they have a place before it is known whether they do.
                     if self._controller.revision != revision:
                         raise
                     await asyncio.sleep(FORGET_AGAIN_S)
-            self._records.forgotten += len(rooms)
-            return len(rooms)
+            _, gone = _sought(buckets, given_up)
+            self._records.forgotten += len(gone)
+            return len(gone)
         finally:
             self._forgetting -= keys
 
-    def _term(self, hub: int) -> int | None:
-        """Of a hub, while it has a leader that stays."""
-        kept = self._follow.hubs.get(hub)
-        return None if kept is None or kept.record.proposed is not None else kept.record.term
+    async def _remove(
+        self,
+        room_class: str,
+        buckets: Buckets,
+        hub: int,
+        rooms: Collection[bytes],
+        expect: Mapping[str, int],
+        revision: int,
+    ) -> None:
+        """Removes the records of rooms, but for those that are pinned or elsewhere by now: it looks before each try.
+
+        Raises:
+            CoordinatorUnknownError: some may be removed later.
+            NoControllerError: as `assign`.
+        """
+
+        def is_due(room: bytes) -> bool:
+            return _found(buckets, room) == Room(hub)
+
+        try:
+            await self._write(buckets, dict.fromkeys(rooms), revision, room_class, expect, is_due)
+        except ExpectationError:
+            # The record of the hub is another one. So what was not removed by now is not removed by a late commit.
+            await self._read_again(room_class, {buckets.key_of(room) for room in rooms})
 
     def _sought(
         self, room_class: str, buckets: Buckets, rooms: Iterable[bytes]
@@ -329,6 +358,7 @@ class Assigner:
     async def _assigned(self, room_class: str, rooms: list[bytes]) -> asks.Assigned:
         buckets, revision = self._begun(room_class)
         found, new = self._sought(room_class, buckets, rooms)
+        await self._refresh(room_class, buckets, found, revision)
         refused = {room: TopicLengthError.code for room in new if len(room) > NAME_BYTES_MAX}
         new = [room for room in new if room not in refused]
         given, codes = self._allowed(room_class, new)
@@ -338,6 +368,8 @@ class Assigner:
         made = await self._write(
             buckets, {room: Room(hub) for room, hub in hubs.items()}, revision, room_class
         )
+        # As it is now: meanwhile a room may have been moved, or its record removed.
+        found, _ = self._sought(room_class, buckets, found)
         return asks.Assigned(found | made, refused)
 
     def _allowed(self, room_class: str, new: list[bytes]) -> tuple[int, dict[bytes, str]]:
@@ -362,23 +394,21 @@ class Assigner:
             log.warning("new rooms are refused", limit=limit, room_class=room_class, rooms=rooms)
 
     async def _placed(self, room_class: str, rooms: list[bytes]) -> dict[bytes, int]:
-        """Hubs that their members have confirmed."""
-        placed: dict[bytes, int] = {}
+        """Hubs that their members have confirmed. A room that was forgotten a moment ago keeps its hub without that, as
+        one that has a record does."""
+        placed = self._back(room_class, rooms)
         refused: dict[bytes, set[int]] = {}
         for _ in range(ROUNDS):
             left = [room for room in rooms if room not in placed]
             view = self._controller.view()
             if not left or view is None:
                 break
-            back = {} if refused else self._back(room_class, left)
-            others = [room for room in left if room not in back]
-            choice = choose(view, self._clock(), self._timing, room_class, others, self._loads, refused)
+            choice = choose(view, self._clock(), self._timing, room_class, left, self._loads, refused)
             self._loads.update(choice.loads)
-            hubs = {**choice.hubs, **back}
-            if not hubs and not refused:
+            if not choice.hubs and not refused:
                 raise NoControllerError("no hub of the class can take rooms yet", room_class)
-            no = await self._refused(hubs)
-            placed |= {room: hub for room, hub in hubs.items() if room not in no}
+            no = await self._refused(choice.hubs)
+            placed |= {room: hub for room, hub in choice.hubs.items() if room not in no}
             for room, members in no.items():
                 refused.setdefault(room, set()).update(self._hubs_with(room_class, members))
         return placed
@@ -443,15 +473,30 @@ class Assigner:
     # -- records --
 
     async def _write(
-        self, buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int, room_class: str
+        self,
+        buckets: Buckets,
+        changes: Mapping[bytes, Room | None],
+        revision: int,
+        room_class: str,
+        expect: Mapping[str, int] = NOTHING,
+        is_due: Callable[[bytes], bool] = lambda _: True,
     ) -> dict[bytes, int]:
         """Writes records, until they are there or another record of the room is.
+
+        Args:
+            buckets: Of the class.
+            changes: By room; None: its record is removed.
+            revision: Of `controller`.
+            room_class: Of the rooms.
+            expect: Other keys to the revisions that each commit expects of them.
+            is_due: Whether a room is to be changed still, by what is known when a commit is made.
 
         Returns:
             The hub of each room that has a record then.
 
         Raises:
             NoControllerError: another node is the controller.
+            ExpectationError: a key of `expect` has another revision.
             CoordinatorError: it cannot be reached, or the outcome stayed unknown.
         """
         slots = asyncio.Semaphore(COMMITS_MAX)
@@ -459,6 +504,7 @@ class Assigner:
 
         async def one(commit: Commit) -> None:
             nonlocal in_doubt
+            keys = [write.key for write in commit.writes]
             async with slots:
                 try:
                     made = await self._coordinator.commit(
@@ -467,18 +513,27 @@ class Assigner:
                 except (ExpectationError, CoordinatorUnknownError) as error:
                     if isinstance(error, ExpectationError) and error.key == CONTROLLER:
                         raise NoControllerError("another node is the controller now") from error
+                    if isinstance(error, ExpectationError) and error.key in expect:
+                        raise
                     in_doubt = True
-                    await self._read_again(room_class, [write.key for write in commit.writes])
+                    if isinstance(error, CoordinatorUnknownError):
+                        self._fresh_by = 0  # It may be made later than what is read now.
+                    await self._read_again(room_class, keys)
                     return
+                if self._fresh_by == revision:
+                    self._fresh.update(keys)
                 for write in commit.writes:
                     self._follow.give_room(room_class, write.key, write.value, made[write.key])
 
         left, given = dict(changes), dict[bytes, int]()
         for _ in range(TRIES):
             in_doubt = False
-            while left:
-                batch = _commits(buckets, left, revision)
-                await asyncio.gather(*(one(commit) for commit in batch.commits))
+            while left := {room: at for room, at in left.items() if is_due(room)}:
+                batch = _commits(buckets, left, revision, expect)
+                # All have ended when one has failed.
+                for outcome in await asyncio.gather(*map(one, batch.commits), return_exceptions=True):
+                    if outcome is not None:
+                        raise outcome
                 left = dict(batch.left)
             if not in_doubt:
                 return {room: at.hub for room, at in changes.items() if at is not None} | given
@@ -487,9 +542,37 @@ class Assigner:
             given = {room: at.hub for room, at in found.items() if at is not None and room not in left}
         raise CoordinatorUnknownError()
 
-    async def _read_again(self, room_class: str, keys: list[str]) -> None:
+    async def _refresh(
+        self, room_class: str, buckets: Buckets, rooms: Iterable[bytes], revision: int
+    ) -> None:
+        """Reads the buckets of these rooms that this controller has neither read nor written yet."""
+        if self._fresh_by != revision:
+            self._fresh, self._fresh_by = set(), revision
+        keys = set[str]()
+        for room in rooms:
+            with suppress(NotKnown):
+                keys.add(buckets.key_of(room))
+        slots = asyncio.Semaphore(COMMITS_MAX)
+
+        async def one(key: str) -> None:
+            async with slots:
+                await self._read_again(room_class, [key])
+            if self._fresh_by == revision:
+                self._fresh.add(key)
+
+        await asyncio.gather(*(one(key) for key in keys - self._fresh))
+
+    async def _read_again(self, room_class: str, keys: Iterable[str]) -> None:
+        """Takes buckets as they are in the store now.
+
+        Raises:
+            CoordinatorUnknownError: one cannot be read.
+        """
         for key in keys:
-            entry = await self._coordinator.get(key)
+            try:
+                entry = await self._coordinator.get(key)
+            except CoordinatorError as error:
+                raise CoordinatorUnknownError() from error
             if entry is not None:
                 self._follow.give_room(room_class, entry.key, entry.value, entry.revision)
 
@@ -515,10 +598,12 @@ def _found(buckets: Buckets, room: bytes) -> Room | None:
         raise NoControllerError("the controller does not know all records of the class yet") from None
 
 
-def _commits(buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int) -> Batch:
+def _commits(
+    buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int, expect: Mapping[str, int]
+) -> Batch:
     """As `Buckets.commits`; raises like `_found`."""
     try:
-        return buckets.commits(changes, revision)
+        return buckets.commits(changes, revision, expect)
     except NotKnown:
         raise NoControllerError("the controller does not know all records of the class yet") from None
 

@@ -9,7 +9,8 @@ is anywhere.
 2. Of rooms that were unused for long enough it asks the leader to *give them up*: in one turn of the shard that is the
    room's home the leader looks again and forgets where the room is. What comes from then on is asked for anew, and the
    controller alone may say where that is (`directory.give_up`); it says nothing before step 3 is done.
-3. It removes the record, in a commit that expects the bucket as it is known, if the hub has the same leader still.
+3. It removes the record, in a commit that expects the bucket as it is known, and the record of the hub as it was when
+   the leader was asked: another leader, or another term, keeps the room. What an operator pinned meanwhile stays.
 4. Nodes hear of that by their watches. A room that comes back meanwhile goes on in the same hub (`forgotten`): whoever
    has not heard is right, and no two hubs have one room. It begins another life there, as after a failover.
 
@@ -17,7 +18,7 @@ A subscriber that comes before step 2 stops it; one that comes later waits until
 Classes with a log, pinned rooms, and rooms of ring classes are left alone.
 
 Invariants: at most `FORGOTTEN_PER_TURN` records go in a turn, at most `LOOKED_PER_TURN` rooms are asked for; at most
-`IDLE_MAX` rooms are remembered as unused.
+`IDLE_MAX` rooms are remembered as unused, each until it is used, removed, or not met in a whole round: pinned, say.
 """
 
 import asyncio
@@ -52,6 +53,9 @@ IDLE_MAX: Final = 200_000
 Key = tuple[str, bytes]
 """Class and name of a room."""
 
+BEGINNING: Final = ("", None)
+"""Class and room that are before all."""
+
 Ask = Callable[[str, asks.Forget], Awaitable[asks.Answer]]
 """Asks a node; fails with `PeerError`."""
 
@@ -70,30 +74,40 @@ class Idle:
         self._idle_s = idle_s
         self._rooms_max = rooms_max
         self._since: dict[Key, float] = {}
+        """Of rooms that were looked at in this round."""
+        self._before: dict[Key, float] = {}
+        """Of others, that were in the round before."""
 
     def __len__(self) -> int:
-        return len(self._since)
+        return len(self._since) + len(self._before)
 
     def look(self, asked: Iterable[Key], unused: Collection[Key], now: float) -> list[Key]:
         """Takes what was found out of rooms: those that have been unused for long enough."""
         due: list[Key] = []
         for key in asked:
+            since = self._before.pop(key, None)
+            since = self._since.pop(key, None) if since is None else since
             if key not in unused:
-                self._since.pop(key, None)
-            elif key in self._since:
-                if now - self._since[key] >= self._idle_s:
-                    due.append(key)
-            elif len(self._since) < self._rooms_max:
-                self._since[key] = now
+                continue
+            if since is not None and now - since >= self._idle_s:
+                due.append(key)
+            if since is not None or len(self) < self._rooms_max:
+                self._since[key] = now if since is None else since
         return due
+
+    def end_round(self) -> None:
+        """All rooms that may be forgotten were looked at: what was not among them is none of them any more."""
+        self._before, self._since = self._since, {}
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forgets what it knows of rooms."""
         for key in keys:
             self._since.pop(key, None)
+            self._before.pop(key, None)
 
     def clear(self) -> None:
         self._since.clear()
+        self._before.clear()
 
 
 class Forgetter:
@@ -126,7 +140,7 @@ class Forgetter:
         self._ask = ask
         self._clock = clock
         self._idle = Idle(idle_s)
-        self._at: tuple[str, bytes | None] = ("", None)
+        self._at: tuple[str, bytes | None] = BEGINNING
         """Class and room that were looked at last."""
         self._task: asyncio.Task[None] | None = None
         if idle_s > 0:
@@ -153,6 +167,8 @@ class Forgetter:
         rooms = self._next()
         unused = await self._unused(rooms)
         due = self._idle.look(rooms, unused, self._clock())[:FORGOTTEN_PER_TURN]
+        if self._at == BEGINNING:
+            self._idle.end_round()
         forgotten = 0
         for (room_class, hub), names in _by_hub({key: rooms[key] for key in due}).items():
             self._idle.drop((room_class, name) for name in names)
@@ -172,7 +188,7 @@ class Forgetter:
             if len(page) == left:
                 self._at = name, page[-1][0]
                 return rooms
-        self._at = "", None
+        self._at = BEGINNING
         return rooms
 
     def _is_meant(self, room_class: str) -> bool:
@@ -196,7 +212,7 @@ class Forgetter:
             async def give_up(part: list[bytes] = part) -> Collection[bytes]:
                 return await self._asked(room_class, hub, part, gives_up=True)
 
-            forgotten += await self._assigner.forget(room_class, dict.fromkeys(part, hub), give_up)
+            forgotten += await self._assigner.forget(room_class, hub, part, give_up)
         return forgotten
 
     async def _asked(self, room_class: str, hub: int, names: list[bytes], *, gives_up: bool) -> list[bytes]:

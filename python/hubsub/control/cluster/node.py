@@ -432,7 +432,7 @@ class ClusterNode:
                 case asks.Assign():
                     return await self._assigner.assign(question)
                 case asks.Find():
-                    return self._assigner.find(question)
+                    return await self._assigner.find(question)
                 case asks.Move():
                     return await self._assigner.move(question)
                 case asks.Moves():
