@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.control.cluster import directory
+from hubsub.control.cluster import asks, directory, rooms
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.directory import WAIT_S, Located
+from hubsub.control.cluster.rooms import Room
 from hubsub.errors import (
     ClassRemovedError,
     MoveError,
@@ -21,6 +22,7 @@ from hubsub.errors import (
     TopicLengthError,
 )
 from unit.cluster.played import Cluster, play, until
+from unit.cluster.test_begin import hold
 
 
 async def located(cluster: Cluster, name: str, topic: bytes) -> Located:
@@ -308,6 +310,74 @@ def test_no_more_rooms_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
             assert cluster.now - asked_s <= WAIT_S + 0.1
             await asyncio.sleep(2)
             assert cluster.status("b")["rooms_waiting"] == 0
+
+    play(test)
+
+
+def test_who_waits_in_vain_is_told_so_and_no_question_stays_open() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            cluster.store.away = True
+            waiting = cluster.nodes["b"]._directory
+            asked = [asyncio.create_task(cluster.nodes["b"].locate(topic)) for topic in topics(3)]
+            await asyncio.sleep(1)
+            wanted = list(waiting._wanted.values())
+            assert len(wanted) == 3
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(result) for result in results] == [NoControllerError] * 3
+            await asyncio.sleep(2)
+            assert waiting.waiting == 0 and all(each.answer.done() for each in wanted)
+
+    play(test)
+
+
+@pytest.mark.parametrize("when", ["on its way", "as it is taken"])
+def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_for_again(when: str) -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = str(cluster.controller())
+            other = next(name for name in "abc" if name != controller)
+            node, buckets = cluster.nodes[other], cluster.nodes[other]._follow.rooms["chat"]
+            release = hold(cluster, other, "rooms/chat")
+            before = await located(cluster, controller, b"chat:x")
+            ask, questions = node._directory._ask, 0
+
+            async def give_up() -> list[bytes]:
+                return [b"chat:x"]
+
+            forget = cluster.nodes[controller]._assigner.forget
+
+            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+                nonlocal questions
+                questions += 1
+                answer = await ask(question)
+                if questions > 1:
+                    return answer
+                release()
+                await asyncio.sleep(0.1)
+                assert buckets.find(b"chat:x") == Room(before.hub)
+                if when == "on its way":
+                    assert await forget("chat", before.hub, [b"chat:x"], give_up) == 1
+                    await asyncio.sleep(0.1)
+                else:
+                    asyncio.get_running_loop().call_soon(removed)
+                return answer
+
+            def removed() -> None:
+                (key,) = buckets.keys()
+                value = rooms._encoder.encode(rooms._Value(rooms.FORMAT, 0, {}))
+                node._follow.give_room("chat", key, value, buckets.revision(key) + 1)
+
+            node._directory._ask = asked
+            asked_s = cluster.now
+            found = await node.find("chat", b"chat:x", 0)
+            assert questions > 1 and cluster.now - asked_s < 2
+            # The first answer was not taken: what is known is what the second one said.
+            assert found == (None if when == "on its way" else before.hub)
 
     play(test)
 

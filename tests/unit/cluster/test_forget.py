@@ -259,3 +259,22 @@ def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
             }
 
     play(test)
+
+
+def test_a_pin_that_comes_after_its_room_was_given_up_counts_at_once() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            leader = before.members[0].node
+            directory = cluster.nodes[leader]._directory
+            assert directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
+            assert directory.known("chat", b"chat:x", 0) is None
+            to = next(name for name in "abc" if name != leader)
+            hub = await cluster.nodes[to].move(b"chat:x", to)
+            await until(lambda: cluster.planes[leader].pinned == {("chat", b"chat:x"): hub})
+            assert not directory.is_given_up("chat", b"chat:x")
+            assert directory.known("chat", b"chat:x", 0) == hub
+
+    play(test)

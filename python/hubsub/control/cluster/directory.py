@@ -4,8 +4,12 @@ A room of a ring class is where the ring has it, unless a record pins it elsewhe
 is where its record says; one without a record is asked for at the controller, which makes one if that is wanted. What
 this node follows answers at once; what it has to ask for waits, at most `WAIT_S`, and many wait for one question.
 
+An answer of the controller holds until the watch gives the room's record (`Buckets.answered`). It is not taken, and the
+room is asked for again, if the watch gave another record, or took one away, while it was on its way.
+
 Invariants: what has a record is found without the coordinator and without the controller. At most `WAITING_MAX` rooms
-are waited for, one question of this node is under way at a time, and nobody waits longer than `WAIT_S`.
+are waited for, one question of this node is under way at a time, and nobody waits longer than `WAIT_S`: who waits is
+answered, or told that nobody answered. A hub that is given is what is known here at that moment.
 """
 
 import asyncio
@@ -105,7 +109,7 @@ class Directory:
         self._why: HubSubError | None = None
         """Why the controller was asked in vain the last time."""
         self._given_up: dict[tuple[str, bytes], float] = {}
-        """Rooms that this node gave up as their leader, and until when the controller alone says where they are."""
+        """Rooms that this node gave up as their leader, and when: see `is_given_up`."""
         self._woken = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
@@ -184,9 +188,21 @@ class Directory:
         return hub if hub is not None else await self._wait(room_class, room, index, makes=False)
 
     async def _wait(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    hub = await self._asked(room_class, room, index, makes)
+                    # Between the answer and now the watch may have given something else.
+                    if hub is None or hub == self.known(room_class, room, index):
+                        return hub
+        except TimeoutError:
+            raise self._nobody(room) from None
+
+    async def _asked(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
         key, until_s = (room_class, room), self._clock() + WAIT_S
         wanted = self._wanted.get(key)
         if wanted is None:
+            self._drop_waited()
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
             wanted = self._wanted[key] = _Wanted(index, until_s, makes)
@@ -194,27 +210,26 @@ class Directory:
         wanted.until_s, wanted.makes = until_s, wanted.makes or makes
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
-        try:
-            async with asyncio.timeout(WAIT_S):
-                return await asyncio.shield(wanted.answer)
-        except TimeoutError:
-            why = "" if self._why is None else f" ({self._why.message})"
-            raise NoControllerError(value=f"{text_of(room)}, after {WAIT_S:g} s{why}") from None
+        return await asyncio.shield(wanted.answer)
+
+    def _nobody(self, room: bytes) -> NoControllerError:
+        why = "" if self._why is None else f" ({self._why.message})"
+        return NoControllerError(value=f"{text_of(room)}, after {WAIT_S:g} s{why}")
 
     def give_up(self, room_class: str, rooms: Iterable[bytes]) -> list[bytes]:
-        """Leaves it to the controller where rooms are, for `GIVEN_UP_S` or until it says so, but for those that are
-        waited for: their records may be removed.
+        """Leaves it to the controller where rooms are, but for those that are waited for: their records may be removed.
 
         Returns:
             Those that are not waited for.
         """
-        now = self._clock()
-        while self._given_up and (oldest := next(iter(self._given_up.items())))[1] <= now:
+        now, buckets = self._clock(), self._follow.rooms[room_class]
+        while self._given_up and (oldest := next(iter(self._given_up.items())))[1] + GIVEN_UP_S <= now:
             del self._given_up[oldest[0]]
         given_up = [room for room in rooms if (room_class, room) not in self._wanted]
         for room in given_up:
             self._given_up.pop((room_class, room), None)  # The latest are last.
-            self._given_up[room_class, room] = now + GIVEN_UP_S
+            self._given_up[room_class, room] = now
+            buckets.drop_answer(room)
         return given_up
 
     def keep(self, room_class: str, rooms: Iterable[bytes]) -> None:
@@ -223,8 +238,12 @@ class Directory:
             self._given_up.pop((room_class, room), None)
 
     def is_given_up(self, room_class: str, room: bytes) -> bool:
-        """Whether the controller alone says where a room is."""
-        return self._clock() < self._given_up.get((room_class, room), 0.0)
+        """Whether the controller alone says where a room is: this node gave it up less than `GIVEN_UP_S` ago, the
+        controller has not answered since, and the watch has neither taken the room's record away nor given another."""
+        given_up_s = self._given_up.get((room_class, room))
+        if given_up_s is None or self._clock() >= given_up_s + GIVEN_UP_S:
+            return False
+        return not self._follow.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
         """The hub of a room as far as it is known here; None: it has no record, or is not known yet."""
@@ -234,11 +253,11 @@ class Directory:
         if kept is None or buckets is None or not self._follow.are_rooms_whole(room_class):
             return None
         try:
-            found = buckets.find(room)
+            hub = buckets.hub_of(room)
         except NotKnown:
             return None
-        if found is not None:
-            return found.hub if found.hub in self._follow.hubs else None
+        if hub is not None:
+            return hub if hub in self._follow.hubs else None
         return self._follow.hub_of(room_class, index) if kept.record.placement == "ring" else None
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
@@ -291,7 +310,7 @@ class Directory:
         pause = RETRY_S
         while self._wanted:
             self._woken.clear()
-            self._forget()
+            self._drop_waited()
             question = self._next()
             if question.rooms and await self._answered(question):
                 pause = RETRY_S
@@ -302,11 +321,11 @@ class Directory:
                         await self._woken.wait()
                 pause = min(2 * pause, RETRY_S_MAX)
 
-    def _forget(self) -> None:
-        """Forgets what nobody waits for any more."""
+    def _drop_waited(self) -> None:
+        """Tells those who have waited for long enough that nobody answered."""
         now = self._clock()
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
-            del self._wanted[key]
+            self._answer(key, self._nobody(key[1]))
 
     def _next(self) -> asks.Assign | asks.Find:
         """What the controller is asked next: rooms of one class, the first ones first. Answers what is known by now."""
@@ -336,16 +355,13 @@ class Directory:
             answer = asks.Sorry(error.code, error.message)
         if isinstance(answer, asks.Assigned | asks.Found):
             self._why = None
-            # An answer that a removal of the record has overtaken is none.
-            is_late = self._follow.forgotten.is_since
             hubs = {
                 room: hub
                 for room, hub in answer.hubs.items()
-                if not is_late(room_class, room, asked_s) or self._is_there(room_class, room, hub)
+                if self._is_true(room_class, room, hub, asked_s)
             }
             for room, hub in hubs.items():
-                self._given_up.pop((room_class, room), None)
-                self._answer((room_class, room), hub)
+                self._take(room_class, room, hub)
             refused = answer.refused if isinstance(answer, asks.Assigned) else {}
             for room, code in refused.items():
                 self._answer((room_class, room), refusal(code, code, text_of(room)))
@@ -367,13 +383,34 @@ class Directory:
                 self._wanted[key] = self._wanted.pop(key)
         return False
 
-    def _is_there(self, room_class: str, room: bytes, hub: int) -> bool:
-        """Whether a room has a record of this hub, as far as is known here."""
+    def _is_true(self, room_class: str, room: bytes, hub: int, asked_s: float) -> bool:
+        """Whether an answer of the controller may be taken: it is not older than what the watch gave of the room, as
+        far as that can be told, and its hub is known here."""
+        if hub not in self._follow.hubs:
+            return False
+        recorded = self._recorded(room_class, room)
+        if recorded == hub:
+            return True
+        if self._follow.forgotten.is_since(room_class, room, asked_s):
+            return False
+        # A room with a record is asked for only if it was given up. Else the record came after the question.
+        return recorded is None or self.is_given_up(room_class, room)
+
+    def _take(self, room_class: str, room: bytes, hub: int) -> None:
+        """Takes an answer of the controller."""
+        if self.is_given_up(room_class, room) or self._recorded(room_class, room) != hub:
+            # The watch has yet to give what it was answered from: a record that went, perhaps, and came again.
+            self._follow.rooms[room_class].answered(room, hub)
+        self._given_up.pop((room_class, room), None)
+        self._answer((room_class, room), hub)
+
+    def _recorded(self, room_class: str, room: bytes) -> int | None:
+        """The hub of a room by its record; None: it has none, as far as is known here."""
         try:
             found = self._follow.rooms[room_class].find(room)
         except NotKnown:
-            return False
-        return found is not None and found.hub == hub
+            return None
+        return None if found is None else found.hub
 
     def _answer(self, key: tuple[str, bytes], answer: int | HubSubError | None) -> None:
         wanted = self._wanted.pop(key, None)

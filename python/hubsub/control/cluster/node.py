@@ -271,17 +271,11 @@ class ClusterNode:
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
         """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
-        while True:
-            hub = await self._directory.place(room_class, room, index, create)
-            if hub is None or not self._directory.is_given_up(room_class, room):
-                return hub
+        return await self._directory.place(room_class, room, index, create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
         """Likewise, for a question that makes no room; see `Directory.find`."""
-        while True:
-            hub = await self._directory.find(room_class, room, index)
-            if hub is None or not self._directory.is_given_up(room_class, room):
-                return hub
+        return await self._directory.find(room_class, room, index)
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Moves the room of a topic to a node; see `Directory.move`."""
