@@ -1,6 +1,5 @@
-//! Storage on a directory of this machine. Opening it takes the directory's
-//! lock, which its end gives back: two nodes cannot share one. It may also be opened
-//! to look at it only: then nothing in it is changed, not even made. Each error names the file that it is of.
+//! Storage in a directory of this machine. It holds a lock on the directory until it is dropped, so two nodes
+//! cannot share one. A read-only mode changes and creates nothing. Each error names its file.
 
 use crate::error::{of_file, unopened};
 use crate::storage::{Storage, StorageFile};
@@ -9,24 +8,21 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the file that is locked.
 const LOCK: &str = "lock";
 
-/// A directory.
 pub struct Disk {
     root: PathBuf,
     is_read_only: bool,
-    /// The directory itself, open: its names can be made safe when no file can be opened.
+    /// Open handle of the directory: its names can be synced when no file can be opened.
     directory: File,
-    /// Locked while this lives; none in a directory that never had a node.
+    /// Locked while this exists; none in a directory that never had a node.
     _lock: Option<File>,
 }
 
 impl Disk {
-    /// Takes a directory, made now if need be, for itself alone.
+    /// Locks a directory for exclusive use; creates it if necessary.
     ///
-    /// # Errors
-    /// `WouldBlock`: another process has it. Others: as the system says.
+    /// # Errors `WouldBlock`: another process has it. Others come from the system.
     pub fn lock(root: &Path) -> io::Result<Disk> {
         fs::create_dir_all(root)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
@@ -35,10 +31,9 @@ impl Disk {
         Ok(Disk { root: root.to_owned(), is_read_only: false, directory, _lock: Some(lock) })
     }
 
-    /// Takes a directory that is there, to look at it: whatever would change it fails.
+    /// Opens an existing directory read-only: any change fails.
     ///
-    /// # Errors
-    /// As for `lock`, and where there is no such directory.
+    /// # Errors As for `lock`, and if there is no such directory.
     pub fn inspect(root: &Path) -> io::Result<Disk> {
         fs::read_dir(root)?;
         let lock = match File::open(root.join(LOCK)) {
@@ -126,7 +121,7 @@ impl Storage for Disk {
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         let named = |e| of_file(directory, e);
         let mut path = self.path(directory);
-        // A directory that was just made has a name in the one above it, up to the root.
+        // A new directory has a name in its parent, so sync the parents up to the root.
         while path != self.root && path.starts_with(&self.root) {
             File::open(&path).map_err(|e| unopened(named(e)))?.sync_all().map_err(named)?;
             if !path.pop() {
@@ -142,10 +137,9 @@ impl Storage for Disk {
     }
 }
 
-/// An open file of a [`Disk`].
 pub struct DiskFile {
     file: File,
-    /// In the directory.
+    /// Relative to the directory of the storage.
     path: Box<str>,
 }
 
@@ -175,7 +169,7 @@ impl StorageFile for DiskFile {
 
     #[cfg(target_os = "linux")]
     fn begin_sync(&self, from: u64, to: u64) {
-        // Linux begins to write what is dirty there, and lets go only of what is not.
+        // Linux starts to write back dirty pages of the range and drops only clean ones.
         if let Some(len) = std::num::NonZeroU64::new(to.saturating_sub(from)) {
             let _ = rustix::fs::fadvise(&self.file, from, Some(len), rustix::fs::Advice::DontNeed);
         }
@@ -190,7 +184,7 @@ impl StorageFile for DiskFile {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::{Errno, retry_on_intr};
         match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), 0, len)) {
-            // The file system or the kernel has no word for it.
+            // The file system or the kernel does not support it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(len),
             done => self.named(done.map_err(io::Error::from)),
         }
@@ -201,7 +195,7 @@ impl StorageFile for DiskFile {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
         match preadv2(&self.file, &mut [io::IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
             Ok(read) => Ok(read),
-            // It is not in memory, or the file system cannot tell.
+            // The bytes are not in memory, or the file system does not report it.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => Ok(0),
             Err(e) => self.named(Err(e.into())),
         }
@@ -218,7 +212,7 @@ impl StorageFile for DiskFile {
 
     #[cfg(target_os = "linux")]
     fn expect_pieces(&self) {
-        // Linux reads nothing ahead of what it takes to be read at random, and the pieces asked for whole.
+        // With random access, Linux reads nothing ahead and reads the requested ranges whole.
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
     }
 

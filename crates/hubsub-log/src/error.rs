@@ -1,87 +1,76 @@
-//! What can go wrong with a log.
+//! Errors of the log.
 
 use crate::manifest::HubName;
 use std::io::{self, ErrorKind};
 use thiserror::Error;
 
-/// See the module.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// The disk is full. Nothing was changed; the same may succeed later.
+    /// The disk is full. Nothing was changed; a retry may succeed later.
     #[error("the disk is full")]
     Full,
-    /// A file could not be opened. Nothing was changed; the same may succeed later.
+    /// A file could not be opened. Nothing was changed; a retry may succeed later.
     #[error("{what}: {source}")]
     Unopened {
-        /// What was tried.
         what: String,
-        /// Why it failed.
         source: io::Error,
     },
-    /// Something failed before, and what reached the disk since is not known.
+    /// An earlier write or sync failed, so the state of the disk is unknown.
     #[error("a write or a sync has failed before")]
     Broken,
-    /// The storage failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
         what: String,
-        /// Why it failed.
         source: io::Error,
     },
-    /// Bytes that are not what was written.
+    /// A file does not have the bytes that were written.
     #[error("{path} is damaged at byte {at}: {why}")]
     Damaged {
-        /// The file.
         path: String,
-        /// Where in it.
+        /// Byte offset in the file.
         at: u64,
-        /// What is wrong.
         why: String,
     },
-    /// Written by a later version.
+    /// A later version of HubSub wrote the file.
     #[error("{path} has format {found}, this version reads formats up to {known}")]
     NewerFormat {
-        /// The file.
         path: String,
-        /// Its format.
+        /// Format of the file.
         found: u32,
-        /// The latest that is understood.
+        /// Latest format that this version reads.
         known: u32,
     },
-    /// Offsets that retention has removed, or whose loss was accepted.
+    /// Retention removed these offsets, or an operator accepted their loss.
     #[error("offsets {first} to {} are not there any more", end - 1)]
     Gone {
-        /// The first of those asked for.
+        /// First requested offset.
         first: u64,
-        /// The one behind them.
+        /// Offset after the last requested one.
         end: u64,
     },
-    /// Who watched it told it to stop.
+    /// The watch callback stopped the operation.
     #[error("it was stopped")]
     Stopped,
-    /// A hub's id, or its place in its class, is another hub's.
+    /// Another hub already has this id, or this index in its class.
     #[error("{here} is here, {asked} was asked for")]
     Differs {
-        /// What is here.
+        /// The hub in this directory.
         here: HubName,
-        /// What was asked for.
+        /// The requested hub.
         asked: HubName,
     },
-    /// Some of its records are not there, or cannot be read.
+    /// Some records of the hub are missing or cannot be read.
     #[error("{hub} is quarantined: {why}")]
     Quarantined {
-        /// The hub.
         hub: HubName,
-        /// Why.
         why: String,
     },
-    /// The directory of another cluster, or of none, or a cluster's without one.
+    /// The directory belongs to another cluster or to none, or it belongs to a cluster and the node to none.
     #[error("{}", of_another(here.as_deref(), asked.as_deref()))]
     OtherCluster {
-        /// That of the directory, if it is of one.
+        /// Cluster of the directory, if any.
         here: Option<String>,
-        /// That of its node, if it is of one.
+        /// Cluster of the node, if any.
         asked: Option<String>,
     },
     /// A directory that cannot be opened as it is.
@@ -90,19 +79,19 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// The storage failed.
+    /// Wraps a storage error; an error of opening a file becomes [`LogError::Unopened`].
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
         let what = what.into();
         if is_unopened(&source) { LogError::Unopened { what, source } } else { LogError::Io { what, source } }
     }
 
-    /// Whether nothing was changed, and the same may succeed later: no write and no sync has failed.
+    /// Whether nothing was changed and a retry may succeed later: no write or sync has failed.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, LogError::Full | LogError::Unopened { .. })
     }
 
-    /// The storage failed, maybe for want of room.
+    /// Wraps a storage error; one caused by lack of space becomes [`LogError::Full`].
     pub(crate) fn storage(what: &str, source: io::Error) -> LogError {
         if is_full(&source) { LogError::Full } else { LogError::io(what, source) }
     }
@@ -119,7 +108,7 @@ fn of_another(here: Option<&str>, asked: Option<&str>) -> String {
     }
 }
 
-/// The system's error for a file, with the file's path.
+/// An I/O error with the path of its file.
 #[derive(Debug, Error)]
 #[error("{path}: {source}")]
 struct OfFile {
@@ -127,17 +116,17 @@ struct OfFile {
     source: io::Error,
 }
 
-/// Names the file that an error is of. Its kind stays.
+/// Adds the path of the file to an error. The error's kind does not change.
 pub(crate) fn of_file(path: &str, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), OfFile { path: path.to_owned(), source })
 }
 
-/// What the system said to an attempt to open a file, as the source of a storage's error. No byte was lost by it.
+/// Marks an error as a failure to open a file, so no bytes were lost.
 #[derive(Debug, Error)]
 #[error("{0}")]
 struct Unopened(io::Error);
 
-/// Marks an error as one of opening a file, unless its kind already says what to do.
+/// Marks an error as a failure to open a file, unless its kind already determines how it is handled.
 pub(crate) fn unopened(e: io::Error) -> io::Error {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::AlreadyExists => e,
@@ -146,12 +135,12 @@ pub(crate) fn unopened(e: io::Error) -> io::Error {
     }
 }
 
-/// Whether a file could not be opened.
+/// Whether the error is a failure to open a file.
 pub(crate) fn is_unopened(e: &io::Error) -> bool {
     e.get_ref().is_some_and(|source| source.is::<Unopened>())
 }
 
-/// Whether there was no room: on the disk, or in what a quota leaves of it.
+/// Whether space ran out, on the disk or within a quota.
 pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -1,6 +1,6 @@
-//! Open segments and indexes, up to a limit. For one more, the one goes that was not
-//! used for longest among a few: who reads a log from end to end, again and again, would
-//! find none open if it were the one of all.
+//! Cache of open segment and index files, up to a limit. At the limit it closes the least recently used file
+//! of a small sample. With the least recently used of all, a reader that scans a log end to end repeatedly
+//! would never hit the cache.
 
 use crate::error::is_unopened;
 use crate::segment::{self, Name};
@@ -10,23 +10,21 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Which file of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
     /// Records.
     Segment,
-    /// Where they are.
+    /// Positions of the records.
     Index,
-    /// Likewise, while the segment is open.
+    /// Index of the open segment, written run by run.
     Runs,
 }
 
 type Key = (HubId, Name, Part);
 
-/// Files that one is chosen from to be closed.
+/// Size of the sample from which one file is closed.
 const SAMPLE: u64 = 2;
 
-/// See the module.
 pub struct Files<S: Storage> {
     storage: Arc<S>,
     open_max: usize,
@@ -35,10 +33,10 @@ pub struct Files<S: Storage> {
 
 struct Open<F> {
     places: HashMap<Key, usize>,
-    /// With the time of last use, by count.
+    /// The last field is the value of `uses` at the last use.
     files: Vec<(Key, Arc<F>, u64)>,
     uses: u64,
-    /// How often a file was forgotten.
+    /// Number of files forgotten; shows a concurrent `forget`.
     forgotten: u64,
 }
 
@@ -53,7 +51,7 @@ impl<F> Open<F> {
     fn insert(&mut self, key: Key, file: Arc<F>, open_max: usize) {
         if self.files.len() >= open_max {
             let of_all = |i: u64| {
-                // Of a count, as good as at random.
+                // Derived from the use count; as good as random here.
                 let random = (self.uses * SAMPLE + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 ((u128::from(random) * self.files.len() as u128) >> 64) as usize
             };
@@ -74,23 +72,21 @@ impl<F> Open<F> {
 }
 
 impl<S: Storage> Files<S> {
-    /// None open, at most `open_max` ≥ 1 later.
+    /// An empty cache of at most `open_max` files (at least 1).
     #[must_use]
     pub fn new(storage: Arc<S>, open_max: usize) -> Files<S> {
         let open = Open { places: HashMap::new(), files: Vec::new(), uses: 0, forgotten: 0 };
         Files { storage, open_max: open_max.max(1), open: Mutex::new(open) }
     }
 
-    /// What they are files of.
     #[must_use]
     pub fn storage(&self) -> &Arc<S> {
         &self.storage
     }
 
-    /// A file of a chain, opened now if it is not open.
+    /// Returns a file of a chain; opens it if it is not open.
     ///
-    /// # Errors
-    /// Those of the storage.
+    /// # Errors Errors of the storage.
     pub fn get(&self, hub: HubId, name: Name, part: Part) -> io::Result<Arc<S::File>> {
         let key = (hub, name, part);
         let forgotten = {
@@ -100,10 +96,10 @@ impl<S: Storage> Files<S> {
             }
             open.forgotten
         };
-        // Without the lock: nobody waits for the disk but who wants this file.
+        // The lock is not held here: only callers that want this file wait for the disk.
         let path = segment::path(hub, name, part);
         let opened = self.storage.open(&path).or_else(|e| {
-            // Those that are only kept open may be what it lacks.
+            // The process may be out of file descriptors, so close the cached files and retry.
             if is_unopened(&e) && self.close_all() { self.storage.open(&path) } else { Err(e) }
         });
         let file = Arc::new(opened?);
@@ -111,14 +107,14 @@ impl<S: Storage> Files<S> {
         if let Some(file) = open.get(key) {
             return Ok(file);
         }
-        // What was forgotten meanwhile may be this one.
+        // A file that was forgotten meanwhile may be this one.
         if open.forgotten == forgotten {
             open.insert(key, Arc::clone(&file), self.open_max);
         }
         Ok(file)
     }
 
-    /// Closes a file that was replaced or taken away; who reads it still may.
+    /// Drops a file that was replaced or removed; readers that have it open may go on.
     pub fn forget(&self, hub: HubId, name: Name, part: Part) {
         let mut open = self.open();
         open.forgotten += 1;
@@ -127,7 +123,7 @@ impl<S: Storage> Files<S> {
         }
     }
 
-    /// Closes the files that nobody uses; whether there were any.
+    /// Closes all cached files; returns whether there were any.
     fn close_all(&self) -> bool {
         let mut open = self.open();
         open.places.clear();

@@ -1,14 +1,14 @@
-//! Where in a segment each room's records are: *runs*, one for a part of a
-//! segment. The layout stands in `docs/log-format.md`.
+//! The index of a segment: where each room's records are, in *runs*, each for a part of a segment.
+//! `docs/log-format.md` documents the layout.
 //!
-//! A run leads from a room to the places of its records, and by `prev` to the
-//! run before that has some: so a room's past is walked from its last record
-//! backwards, touching only runs that hold it. A row has a checksum, since a wrong
-//! `prev` would hide records; a wrong place is found out by the record that is there.
+//! A run maps a room to the positions of its records, and by `prev` to the previous run that has some. So a
+//! reader walks a room's history backwards from its last record and touches only runs that contain it. Each
+//! row has a checksum, since a wrong `prev` would hide records; a wrong position is detected from the record
+//! there.
 //!
-//! The table is open-addressed, with rows in the order of hashes: a row is at its
-//! hash's home or shortly behind. So one read finds it, and where that read will be is
-//! known beforehand: who walks many segments can ask for them all at once.
+//! The table is open-addressed, with rows in the order of hashes: a row is at its hash's home or shortly
+//! after it. So one read finds it, and the position of that read is known in advance: a walk over many
+//! segments can request all of them at once.
 
 use crate::record::{u32_at, u64_at};
 use crate::rooms::{Last, RoomHash};
@@ -24,49 +24,44 @@ const SAMPLE: usize = 24;
 /// Bytes of segment between two samples.
 const SAMPLE_BYTES: u32 = 64 * 1024;
 
-/// Rows of the room table that a look-up reads at once: seven in eight are taken, so
-/// hardly any is so far from its home.
+/// Table rows per read of a look-up. The table is seven eighths full, so hardly any row is farther from its
+/// home.
 const WINDOW: usize = 32;
 
-/// One record, as the index sees it.
+/// A record to be indexed.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// Its room.
     pub room: RoomHash,
-    /// Its epoch.
     pub epoch: u64,
-    /// Its seq.
     pub seq: u64,
-    /// Its offset.
     pub offset: u64,
-    /// Offset of the room's record before it; 0 if there is none.
+    /// Offset of the room's previous record; 0 if there is none.
     pub prev: u64,
-    /// Where in the segment it begins.
+    /// Position in the segment.
     pub position: u32,
 }
 
-/// A place in a segment, for finding offsets and times.
+/// A position in a segment, for searches by offset or time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Of the record that begins there.
+    /// Offset of the record at `position`.
     pub offset: u64,
-    /// Its timestamp.
+    /// Timestamp of that record.
     pub timestamp_us: u64,
-    /// Where it begins.
     pub position: u32,
 }
 
-/// What a run says of a room.
+/// Entry of a room in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoomHead {
-    /// The last of its records here.
+    /// The room's last record in this run.
     pub last: Last,
-    /// Offset of the room's record before the first of them, which may have been
-    /// compacted away since; 0 if there was none.
+    /// Offset of the room's record before its first in this run, which compaction may have removed since; 0
+    /// if there was none.
     pub prev: u64,
-    /// How many there are. None: the room was deleted and has no record behind that.
+    /// Number of the room's records. 0: the room was deleted and has no later record.
     pub count: u32,
-    /// Where in the run their places begin; of a single one, that place itself.
+    /// Index of its first position in the run; for a single record, the position itself.
     from: u32,
 }
 
@@ -75,7 +70,7 @@ impl RoomHead {
         RoomHead { last: Last { epoch: 0, seq: 0, offset: 0 }, prev: 0, count: 0, from: 0 };
 }
 
-/// A room and the places of its records.
+/// A room and the positions of its records.
 type RoomRun = (RoomHash, RoomHead, Vec<u32>);
 
 /// A run that is still in memory.
@@ -84,12 +79,12 @@ pub struct RunBuilder {
     items: Vec<Item>,
     deleted: Vec<RoomHash>,
     samples: Vec<Sample>,
-    /// First and last offset of what it is for.
+    /// First and last offset that the run covers.
     range: Option<(u64, u64)>,
 }
 
 impl RunBuilder {
-    /// Adds a record; `item` is none for one that belongs to no room's past.
+    /// Adds a record; `item` is none if the record belongs to no room's history.
     pub fn push(&mut self, sample: Sample, item: Option<Item>) {
         let first = self.range.map_or(sample.offset, |(first, _)| first);
         self.range = Some((first, sample.offset));
@@ -99,24 +94,24 @@ impl RunBuilder {
         self.items.extend(item);
     }
 
-    /// The room's past ends here.
+    /// Records the deletion of a room: its history ends here.
     pub fn delete(&mut self, room: RoomHash) {
         self.items.retain(|item| item.room != room);
         self.deleted.push(room);
     }
 
-    /// It is for these offsets, though not all of them have records.
+    /// Sets the covered offsets, of which some may have no record.
     pub fn cover(&mut self, first: u64, last: u64) {
         self.range = Some((first, last));
     }
 
-    /// Whether no record was added.
+    /// Whether it covers no offset.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_none()
     }
 
-    /// What it says of a room, and where the room's records begin.
+    /// Entry of a room and the positions of its records.
     #[must_use]
     pub fn room(&self, room: RoomHash) -> Option<(RoomHead, Vec<u32>)> {
         let of_room: Vec<Item> = self.items.iter().filter(|item| item.room == room).copied().collect();
@@ -126,24 +121,24 @@ impl RunBuilder {
         }
     }
 
-    /// Places in it, in order.
+    /// Samples in order of position.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Its memory.
+    /// Memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Item>() + self.samples.capacity() * size_of::<Sample>()
     }
 
-    /// The run as it stands on disk.
+    /// Encodes the run.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let Some(range) = self.range else { return Vec::new() };
         let mut items = self.items.clone();
-        // Stable, so places stay in order.
+        // The sort is stable, so positions stay in order.
         items.sort_by_key(|item| item.room);
         let of_rooms = items.chunk_by(|a, b| a.room == b.room);
         let places = |of_room: &[Item]| of_room.iter().map(|item| item.position).collect();
@@ -161,7 +156,7 @@ impl RunBuilder {
     }
 }
 
-/// Of one room's records, which are not none.
+/// Entry for the records of one room, of which there is at least one.
 fn head_of(items: &[Item]) -> RoomHead {
     let (first, last) = (items[0], items[items.len() - 1]);
     let Item { epoch, seq, offset, .. } = last;
@@ -212,7 +207,7 @@ fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, sampl
     out
 }
 
-/// A row, free if all is 0: that has a checksum too, so zeros on the disk hide no room.
+/// Appends a row. A free row is all 0 except for its checksum, so zeroed bytes on the disk hide no room.
 fn push_row(table: &mut Vec<u8>, long: [u64; 5], short: [u32; 2]) {
     let start = table.len();
     long.iter().for_each(|field| table.extend_from_slice(&field.to_le_bytes()));
@@ -221,12 +216,12 @@ fn push_row(table: &mut Vec<u8>, long: [u64; 5], short: [u32; 2]) {
     table.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// Rows that the hashes of so many rooms are spread over.
+/// Number of homes over which the hashes of `rooms` rooms are spread.
 fn homes_for(rooms: usize) -> u64 {
     rooms as u64 * 8 / 7
 }
 
-/// The row from which on a room is looked for.
+/// First row at which a room can be.
 fn home(homes: u64, room: RoomHash) -> u64 {
     ((u128::from(room.high) * u128::from(homes)) >> 64) as u64
 }
@@ -234,24 +229,23 @@ fn home(homes: u64, room: RoomHash) -> u64 {
 /// A run in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Where in the file it begins.
+    /// Position in the file.
     at: u64,
-    /// Of the room table, free ones too.
+    /// Rows of the room table, including free ones.
     rows: u32,
     homes: u32,
     places: u32,
     samples: u32,
-    /// First offset of what it is for.
+    /// First covered offset.
     pub first: u64,
-    /// Last one.
+    /// Last covered offset.
     pub last: u64,
 }
 
 impl Run {
-    /// The run that begins at a place of a file.
+    /// Opens the run at a position of a file.
     ///
-    /// # Errors
-    /// `InvalidData`: there is none. Others: as the storage says.
+    /// # Errors `InvalidData`: there is none. Others come from the storage.
     pub fn open(file: &impl StorageFile, at: u64) -> io::Result<Run> {
         let mut head = [0; HEAD];
         let n = file.read_full_at(&mut head, at)?;
@@ -259,7 +253,7 @@ impl Run {
         if at + run.bytes() > file.len()? { Err(ErrorKind::InvalidData.into()) } else { Ok(run) }
     }
 
-    /// The run of whose bytes these are the first, at a place of a file.
+    /// Decodes the head of a run that is at position `at` of its file.
     #[must_use]
     pub fn of(bytes: &[u8], at: u64) -> Option<Run> {
         let head = bytes.get(..HEAD)?;
@@ -294,10 +288,9 @@ impl Run {
         self.places_at() + u64::from(self.places) * PLACE as u64
     }
 
-    /// What it says of a room.
+    /// Looks up the entry of a room.
     ///
-    /// # Errors
-    /// `InvalidData`: the run cannot be right. Others: as the storage says.
+    /// # Errors `InvalidData`: the run is damaged. Others come from the storage.
     pub fn room(&self, file: &impl StorageFile, room: RoomHash) -> io::Result<Option<RoomHead>> {
         let mut at = home(u64::from(self.homes), room);
         let mut window = [0; WINDOW * ROOM];
@@ -309,7 +302,7 @@ impl Run {
                 match read_room(row)? {
                     Some((hash, _)) if hash < room => {}
                     Some((hash, head)) if hash == room => return Ok(Some(head)),
-                    // A room is never behind a free row that is at or behind its home.
+                    // A room is never after a free row that is at or after the room's home.
                     _ => return Ok(None),
                 }
             }
@@ -318,7 +311,7 @@ impl Run {
         Ok(None)
     }
 
-    /// What it says of a room will be asked for.
+    /// Announces a look-up of a room to the storage.
     pub fn advise_room(&self, file: &impl StorageFile, room: RoomHash) {
         let at = home(u64::from(self.homes), room).min(u64::from(self.rows));
         let n = (u64::from(self.rows) - at).min(WINDOW as u64);
@@ -329,10 +322,9 @@ impl Run {
         self.at + HEAD as u64 + row * ROOM as u64
     }
 
-    /// Where a room's records begin, from the `skip`th on, at most `count`.
+    /// Positions of a room's records: at most `count`, without the first `skip`.
     ///
-    /// # Errors
-    /// `InvalidData`: the run cannot be right. Others: as the storage says.
+    /// # Errors `InvalidData`: the run is damaged. Others come from the storage.
     pub fn places(
         &self,
         file: &impl StorageFile,
@@ -354,7 +346,7 @@ impl Run {
         if places.is_sorted() { Ok(places) } else { Err(ErrorKind::InvalidData.into()) }
     }
 
-    /// Those places will be asked for.
+    /// Announces a read of these positions to the storage.
     pub fn advise_places(&self, file: &impl StorageFile, head: &RoomHead, skip: u32, count: u32) {
         if head.count > 1 {
             let at = self.places_at() + (u64::from(head.from) + u64::from(skip)) * PLACE as u64;
@@ -362,10 +354,9 @@ impl Run {
         }
     }
 
-    /// Samples in it, in order.
+    /// Samples in order of position.
     ///
-    /// # Errors
-    /// As the storage says.
+    /// # Errors Errors of the storage.
     pub fn samples(&self, file: &impl StorageFile) -> io::Result<Vec<Sample>> {
         let mut bytes = vec![0; self.samples as usize * SAMPLE];
         read_exact(file, &mut bytes, self.samples_at())?;
@@ -374,20 +365,18 @@ impl Run {
         Ok(bytes.chunks_exact(SAMPLE).map(sample).collect())
     }
 
-    /// Every room in it, by hash.
+    /// Entries of all rooms, by hash.
     ///
-    /// # Errors
-    /// As the storage says.
+    /// # Errors Errors of the storage.
     pub fn rooms(&self, file: &impl StorageFile) -> io::Result<Vec<(RoomHash, RoomHead)>> {
         let mut table = vec![0; self.rows as usize * ROOM];
         read_exact(file, &mut table, self.row_at(0))?;
         table.chunks_exact(ROOM).filter_map(|row| read_room(row).transpose()).collect()
     }
 
-    /// Where records begin, as far as it says, in order.
+    /// All known positions of records, sorted.
     ///
-    /// # Errors
-    /// As the storage says.
+    /// # Errors Errors of the storage.
     pub fn all_places(&self, file: &impl StorageFile) -> io::Result<Vec<u32>> {
         let rooms = self.rooms_with_places(file)?;
         let mut places: Vec<u32> = rooms.into_iter().flat_map(|(.., places)| places).collect();
@@ -397,7 +386,7 @@ impl Run {
         Ok(places)
     }
 
-    /// Every room in it with its places.
+    /// Entries of all rooms with their positions.
     fn rooms_with_places(&self, file: &impl StorageFile) -> io::Result<Vec<RoomRun>> {
         let mut places = vec![0; self.places as usize * PLACE];
         read_exact(file, &mut places, self.places_at())?;
@@ -413,7 +402,7 @@ impl Run {
     }
 }
 
-/// A row of a run's table of rooms, unless it is free.
+/// Decodes a row of the room table; none if it is free.
 fn read_room(bytes: &[u8]) -> io::Result<Option<(RoomHash, RoomHead)>> {
     if u32_at(bytes, ROOM - 4) != crc32c::crc32c(&bytes[..ROOM - 4]) {
         return Err(ErrorKind::InvalidData.into());
@@ -427,10 +416,9 @@ fn read_room(bytes: &[u8]) -> io::Result<Option<(RoomHash, RoomHead)>> {
     Ok((!is_free).then_some((room, head)))
 }
 
-/// One run over the parts that several runs cover, oldest first.
+/// Merges adjacent runs, oldest first, into one.
 ///
-/// # Errors
-/// As the storage says.
+/// # Errors Errors of the storage.
 pub fn merge(file: &impl StorageFile, runs: &[Run]) -> io::Result<Vec<u8>> {
     let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
     let (mut rooms, mut samples) = (Vec::new(), Vec::new());
@@ -440,7 +428,7 @@ pub fn merge(file: &impl StorageFile, runs: &[Run]) -> io::Result<Vec<u8>> {
     }
     rooms.sort_by_key(|(hash, ..)| *hash);
     let merged = rooms.chunk_by(|a, b| a.0 == b.0).map(|of_room| {
-        // What was before a run whose records have nothing before them was deleted.
+        // If a run has `prev` 0 for the room, the records in earlier runs were deleted.
         let from = of_room.iter().rposition(|(_, head, _)| head.prev == 0).unwrap_or(0);
         let (room, last, _) = &of_room[of_room.len() - 1];
         let places = of_room[from..].iter().flat_map(|(.., places)| places.iter().copied()).collect();

@@ -1,19 +1,18 @@
-//! The log of HubSub: what was said in rooms of classes that remember it.
+//! The log of HubSub: the records of rooms whose class is replicated or durable.
 //!
-//! It owns a data directory and nothing else: no thread, no clock, no socket. The
-//! node calls its three parts on threads of their own (`hubsub-node/src/log`):
+//! It owns a data directory and nothing else: no thread, no clock, no socket. The node calls its three parts
+//! on threads of their own (`hubsub-node/src/log`):
 //!
-//! - [`journal`] takes what all hubs said, writes and syncs it: then it is safe;
-//! - [`segments`] takes it from there into one chain of segments for each hub,
-//!   makes checkpoints, removes what is too old or was replaced; hubs come and go
-//!   there while it runs;
-//! - [`chain`] reads: a range of a hub, a room's past by [`rooms`] and [`index`], or
-//!   which rooms there are. [`arrow`] makes an Arrow stream of a range.
+//! - [`journal`] takes the records of all hubs, writes and syncs them. After the sync they are safe.
+//! - [`segments`] copies them from there into one chain of segments per hub, makes checkpoints, and removes
+//!   records that are expired or replaced. Hubs can be added and removed while it runs.
+//! - [`chain`] reads: a range of a hub, a room's history (through [`rooms`] and [`index`]), or the list of
+//!   rooms. [`arrow`] encodes a range as an Arrow stream.
 //!
-//! [`open`] brings a directory back to where it was: exactly what was acknowledged,
-//! or a clear refusal. On a directory that no node uses, [`verify`] says whether
-//! all is there, [`show`] what is, and [`repair`] mends it. Below them, [`storage`] is what a disk is, and [`sim`] one
-//! that fails on demand. What the files hold stands in `docs/log-format.md`.
+//! [`open`] recovers a directory: either exactly the acknowledged records, or a clear refusal. On a directory
+//! that no node uses, [`verify`] checks that everything is there, [`show`] prints records, and [`repair`]
+//! repairs it. Below them, [`storage`] abstracts a disk, and [`sim`] is a disk that fails on demand.
+//! `docs/log-format.md` documents the file formats.
 
 pub mod arrow;
 pub mod chain;
@@ -48,29 +47,26 @@ pub use open::{Membership, Opened, open, open_as};
 pub use record::{Kind, Record};
 pub use segments::{Compaction, Opening, Ready, Segments};
 
-/// Version of everything that is written; older ones are read, newer ones refused.
+/// Version of every file format. Older versions are read, newer ones refused.
 pub const FORMAT: u32 = 1;
 
-/// How a log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
-    /// Of chains.
     pub chain: ChainOptions,
     /// Size of a journal file.
     pub journal_bytes: u64,
-    /// Segments and indexes open at once.
+    /// Maximum of open segment and index files.
     pub open_files_max: usize,
-    /// Space that is kept for what was acknowledged.
+    /// Disk space reserved so that acknowledged records can reach segments when the disk is full.
     pub reserve_bytes: u64,
 }
 
-/// Journals that a log has while it takes records: the one that is written, the next, and
-/// the one behind that, which is made ready meanwhile.
+/// Journal files that a log has while it takes records: the one being written, the next, and the one after
+/// that, which is prepared meanwhile.
 const JOURNALS: u64 = 3;
 
 impl LogOptions {
-    /// Bytes of its disk that a log takes beside its records. With less it is full, soon
-    /// after its start.
+    /// Disk space that a log needs beside its records. With less, it is full soon after its start.
     #[must_use]
     pub fn room_bytes(&self) -> u64 {
         reserve::len(self.reserve_bytes).saturating_add(self.journal_bytes.saturating_mul(JOURNALS))

@@ -1,8 +1,8 @@
-//! The manifest: what a data directory holds. It is replaced as a whole, so it is
-//! either the old one or the new one; every other file is judged by it.
+//! The manifest lists the contents of a data directory. It is replaced atomically, so a crash leaves the old
+//! one or the new one; every other file is judged by it.
 //!
-//! What it says of hubs that no other file tells, their classes, stands once more in
-//! a file of each hub ([`HubFile`]): so that a manifest that is lost can be made again.
+//! A file per hub ([`HubFile`]) repeats the hub's class, which no other file has, so that a lost manifest can
+//! be rebuilt.
 
 use crate::segment;
 use crate::storage::{self, Storage};
@@ -15,108 +15,100 @@ use std::io::ErrorKind;
 
 pub(crate) const NAME: &str = "manifest.json";
 
-/// Name of a hub's own file, in its directory.
+/// File in a hub's directory that stores its [`HubFile`].
 pub(crate) const HUB_NAME: &str = "hub.json";
 
-/// See the module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the directory's format.
     pub format: u32,
-    /// Of this directory, at random.
+    /// Random identity of this directory.
     pub identity: u64,
-    /// Id of the cluster that numbers its hubs; none: its node does.
+    /// Id of the cluster that assigns hub ids; none if the node assigns them itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The last frame, if the node stopped cleanly.
+    /// Number of the last frame, if the node stopped cleanly.
     pub clean: Option<u64>,
     /// First and last journal file in use.
     pub journals: (u64, u64),
     /// Every frame up to this one is in segments.
     pub checkpoint: u64,
-    /// Under which rules every room is in the hub that they say; 0: nobody has looked.
+    /// Fingerprint of the class rules under which every room was verified to be in the right hub; 0 if not
+    /// verified.
     pub rules: u64,
-    /// Journals that are put aside, since a quarantined hub needs them: those that are not yet
-    /// were left by a start that was cut short.
+    /// Journals to put aside, since a quarantined hub needs them. Those that are still in the journal
+    /// directory were left there by an interrupted start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<u64>,
-    /// The hubs, by id.
+    /// Sorted by id.
     pub hubs: Vec<HubEntry>,
 }
 
-/// What the manifest says of a hub.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HubEntry {
-    /// Its id.
     #[serde(with = "HubNumber")]
     pub hub: HubId,
-    /// Name of its class.
     pub class: String,
-    /// Which of the class's hubs it is.
+    /// Number of the hub within its class.
     pub index: u16,
-    /// What it keeps.
     #[serde(default)]
     pub keep: Keep,
-    /// How far it is compacted, if it keeps the latest.
+    /// How far the hub is compacted, if it keeps the latest of each key.
     #[serde(default)]
     pub compacted: Compacted,
-    /// Sealed segments, oldest first, and the open one.
+    /// Sealed segments, oldest first, then the open one.
     pub segments: Vec<SegmentEntry>,
-    /// Offset of the record behind the checkpoint.
+    /// Offset after the last record in the checkpoint.
     pub next: u64,
-    /// Records below this offset were removed by retention.
+    /// Retention removed the records below this offset.
     pub earliest: u64,
-    /// Rooms whose last record is below this offset begin a new epoch with their next
-    /// one: what was acknowledged behind it may be missing.
+    /// Rooms whose last record is below this offset begin a new epoch with their next record: acknowledged
+    /// records after it may be missing.
     pub continuous_from: u64,
-    /// Why its records are not complete, if they are not.
+    /// Why its records are incomplete, if they are.
     pub quarantined: Option<String>,
     /// Offsets whose loss an operator has accepted: between two segments, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Lost>,
 }
 
-/// Offsets that are lost: the first and the last.
+/// First and last of a range of lost offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lost(pub u64, pub u64);
 
-/// What of these a hub's segment ends before, when the next one begins with offset
-/// `next_first`: there, or where records before that are lost.
+/// End of the segment before the one that begins with offset `next_first`: that offset, or the start of the
+/// lost range directly before it.
 #[must_use]
 pub fn end_before(lost: &[Lost], next_first: u64) -> u64 {
     lost.iter().find(|lost| lost.1 + 1 == next_first).map_or(next_first, |lost| lost.0)
 }
 
-/// What the manifest says of a hub that cannot be told from its records.
+/// The part of a hub's manifest entry that its records do not show.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HubFile {
     /// Version of the directory's format.
     pub format: u32,
     /// Identity of the directory.
     pub identity: u64,
-    /// Id of the cluster that numbers its hubs, if one does.
+    /// Id of the cluster that assigns hub ids, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The hub.
     #[serde(with = "HubNumber")]
     pub hub: HubId,
-    /// Name of its class.
     pub class: String,
-    /// Which of the class's hubs it is.
+    /// Number of the hub within its class.
     pub index: u16,
-    /// What it keeps.
     #[serde(default)]
     pub keep: Keep,
 }
 
-/// What a hub is called: it is these three for ever.
+/// Identity of a hub; none of the three fields ever changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HubName {
-    /// Its id, in the whole cluster.
+    /// Unique in the whole cluster.
     pub hub: HubId,
-    /// Name of its class.
     pub class: String,
-    /// Which of the class's hubs it is.
+    /// Number of the hub within its class.
     pub index: u16,
 }
 
@@ -126,39 +118,39 @@ impl Display for HubName {
     }
 }
 
-/// How a hub's id is written.
+/// Serializes a hub's id as a plain number.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "HubId")]
 struct HubNumber(u32);
 
-/// What a hub keeps of its records.
+/// Which records a hub keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
-    /// All, as far as retention lets it.
+    /// All records within the limits of retention.
     #[default]
     Log,
-    /// The latest of each key, which is the pair of room and topic, for ever.
+    /// The latest record of each key (pair of room and topic), for ever.
     Latest,
 }
 
-/// How far a hub is compacted.
+/// Progress of a hub's compaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Compacted {
-    /// Below this offset no key has two records.
+    /// Below this offset every key has at most one record.
     pub to: u64,
-    /// Pairs of an offset and a time in µs: from that time on there was, below the offset,
-    /// nothing that a later record replaces. Oldest first. A tombstone there is the
-    /// first that a read which began later can find of its key.
+    /// Pairs (offset, time in µs), oldest first: since that time, every record below the offset was the
+    /// latest of its key. So a tombstone below the offset is the first record of its key that a later read
+    /// can find.
     pub settled: Vec<(u64, u64)>,
 }
 
-/// What the manifest says of a segment: first offset, bytes that are safe, generation.
+/// A segment in the manifest: first offset, safe bytes, generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SegmentEntry(pub u64, pub u64, #[serde(default)] pub u32);
 
 impl SegmentEntry {
-    /// What its files are named by.
+    /// Name of the segment's files.
     #[must_use]
     pub fn name(&self) -> segment::Name {
         segment::Name { first: self.0, generation: self.2 }
@@ -166,7 +158,7 @@ impl SegmentEntry {
 }
 
 impl Manifest {
-    /// Of a new directory.
+    /// The manifest of a new directory.
     #[must_use]
     pub fn new(identity: u64) -> Manifest {
         Manifest {
@@ -182,30 +174,27 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a directory; none if it has none.
+    /// Reads the manifest of a directory; none if there is none.
     ///
-    /// # Errors
-    /// It cannot be read, is damaged, or is of a newer format.
+    /// # Errors It cannot be read, is damaged, or has a newer format.
     pub fn load(storage: &impl Storage) -> Result<Option<Manifest>, LogError> {
         load(storage, NAME)
     }
 
-    /// Puts this one in place of the one before.
+    /// Replaces the stored manifest with this one.
     ///
-    /// # Errors
-    /// Those of the storage. [`LogError::Full`]: the one before stands.
+    /// # Errors Errors of the storage. After [`LogError::Full`], the previous manifest is still in place.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
         storage::replace(storage, "", NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write the manifest", e))
     }
 
-    /// The entry of a hub.
     #[must_use]
     pub fn hub(&self, hub: HubId) -> Option<&HubEntry> {
         self.hubs.iter().find(|entry| entry.hub == hub)
     }
 
-    /// The file that says the same of a hub.
+    /// The hub file that corresponds to an entry.
     #[must_use]
     pub fn file_of(&self, entry: &HubEntry) -> HubFile {
         let HubEntry { hub, index, keep, .. } = *entry;
@@ -215,7 +204,7 @@ impl Manifest {
 }
 
 impl HubEntry {
-    /// Of a hub without records.
+    /// The entry of a hub without records.
     #[must_use]
     pub fn new(hub: HubId, class: &str, index: u16, keep: Keep) -> HubEntry {
         HubEntry {
@@ -233,20 +222,19 @@ impl HubEntry {
         }
     }
 
-    /// Whether records may be gone from it that later ones replaced.
+    /// Whether compaction may have removed replaced records from the hub.
     #[must_use]
     pub fn was_compacted(&self) -> bool {
         let stands_for_others = |segment: &SegmentEntry| segment.2 > 0;
         self.keep == Keep::Latest && (self.compacted.to > 0 || self.segments.iter().any(stands_for_others))
     }
 
-    /// Offset behind the records of one of its segments, up to the checkpoint.
+    /// Offset after the records of one of its segments, up to the checkpoint.
     #[must_use]
     pub fn end_of(&self, segment: usize) -> u64 {
         self.segments.get(segment + 1).map_or(self.next, |next| end_before(&self.lost, next.0))
     }
 
-    /// What it is called.
     #[must_use]
     pub fn name(&self) -> HubName {
         HubName { hub: self.hub, class: self.class.clone(), index: self.index }
@@ -254,33 +242,31 @@ impl HubEntry {
 }
 
 impl HubFile {
-    /// That of a hub; none if it has none.
+    /// Reads the file of a hub; none if there is none.
     ///
-    /// # Errors
-    /// As for a manifest.
+    /// # Errors As for [`Manifest::load`].
     pub fn load(storage: &impl Storage, hub: HubId) -> Result<Option<HubFile>, LogError> {
         load(storage, &storage::join(&segment::directory(hub), HUB_NAME))
     }
 
-    /// Puts it into the hub's directory.
+    /// Writes it to the hub's directory.
     ///
-    /// # Errors
-    /// Those of the storage.
+    /// # Errors Errors of the storage.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
         storage::replace(storage, &segment::directory(self.hub), HUB_NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write what a hub is", e))
     }
 }
 
-/// JSON in one line, and a line with its checksum.
+/// One line of JSON, then a line with its checksum.
 fn checked(value: &impl Serialize) -> String {
     let json = serde_json::to_string(value).expect("numbers and strings only");
     format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()))
 }
 
-/// What `checked` wrote into a file, if there is one.
+/// Reads a value that [`checked`] wrote to a file, if there is one.
 fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Option<T>, LogError> {
-    /// Of any version.
+    /// The only field that every version has.
     #[derive(Deserialize)]
     struct Version {
         format: u32,

@@ -1,9 +1,8 @@
-//! Opening a data directory: the state after a crash is what the segments have up
-//! to the last checkpoint and the journals behind it.
+//! Opens a data directory. The state after a crash is the segments up to the last checkpoint plus the
+//! journals after it.
 //!
-//! What is missing in the middle belongs to some hub, and that hub is quarantined:
-//! it is neither written nor read until somebody decides, its files are kept. The
-//! others go on.
+//! A hub that lacks records in the middle is quarantined: it is neither written nor read until an operator
+//! decides, and its files are kept. The other hubs continue.
 
 use crate::chain::{self, Appender};
 use crate::files::Files;
@@ -18,54 +17,50 @@ use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Where journals go that are needed to find out what a quarantined hub has lost.
+/// Directory for journals that are needed to determine the losses of a quarantined hub.
 pub(crate) const KEPT: &str = "quarantine";
 
-/// Bytes that wait for a segment while journals are read.
+/// Bytes buffered for segments while journals are replayed.
 const REPLAY_BYTES: usize = 4 << 20;
 
-/// A log that is ready for use.
 pub struct Opened<S: Storage> {
     /// For the journal thread.
     pub journal: Journal<S>,
     /// For the segment thread.
     pub segments: Segments<S>,
-    /// Whether the last end was a clean one: nothing that was acknowledged from
-    /// memory alone can be missing.
+    /// Whether the last shutdown was clean, so that no record acknowledged from memory alone can be missing.
     pub was_clean: bool,
-    /// What an operator should know, in sentences.
+    /// Sentences for the operator.
     pub warnings: Vec<String>,
 }
 
-/// Who numbers the hubs of a directory.
+/// Who assigns the ids of the hubs in a directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Membership<'a> {
-    /// Its node.
+    /// The node itself.
     #[default]
     Alone,
     /// A cluster.
     Of {
-        /// Its id.
         cluster: &'a str,
-        /// Whether hubs that a node has numbered itself are its hubs: of the node that founds it.
+        /// Whether the cluster takes over hubs that the node numbered itself: true on the node that founds
+        /// it.
         adopts: bool,
     },
 }
 
-/// Opens the directory of a node that numbers its hubs itself; an empty one becomes a log with
-/// this identity.
+/// Opens the directory of a node that assigns hub ids itself. An empty directory becomes a log with this
+/// identity.
 ///
-/// # Errors
-/// The storage failed, the directory is of a newer format or of a cluster, or its manifest is
-/// missing or damaged. Damage elsewhere is no error: it quarantines hubs.
+/// # Errors The storage failed, the directory has a newer format or belongs to a cluster, or its manifest is
+/// missing or damaged. Other damage is no error: it quarantines hubs.
 pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
     open_as(storage, identity, Membership::Alone, options)
 }
 
-/// Likewise, that of a node in a cluster: from then on the directory is of that one.
+/// Opens the directory of a node alone or in a cluster; from then on it belongs to that cluster.
 ///
-/// # Errors
-/// As for `open`; [`LogError::OtherCluster`]: then nothing of the directory was changed.
+/// # Errors As for `open`; [`LogError::OtherCluster`]: then nothing in the directory was changed.
 pub fn open_as<S: Storage>(
     storage: Arc<S>,
     identity: u64,
@@ -80,13 +75,13 @@ pub fn open_as<S: Storage>(
     manifest.cluster = cluster_of(&manifest, membership)?;
     let opened = recover(Arc::clone(&storage), manifest, options, &[]);
     if matches!(opened, Err(LogError::Full)) {
-        // No manifest was stored. What it got of the disk is for others.
+        // No manifest was stored, so release the disk space.
         clear_away(&storage);
     }
     opened
 }
 
-/// The cluster that numbers the hubs of a directory from now on.
+/// The cluster that assigns the hub ids of a directory from now on.
 fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<String>, LogError> {
     let here = manifest.cluster.as_deref();
     let (asked, fits) = match membership {
@@ -100,11 +95,10 @@ fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<
     if fits { Ok(asked) } else { Err(LogError::OtherCluster { here: manifest.cluster.clone(), asked }) }
 }
 
-/// Opens a directory that has this manifest. The hubs among `suspects` are quarantined
-/// for the reason that stands beside them, if they are not already.
+/// Opens a directory that has this manifest. The hubs in `suspects` are quarantined with the given reason,
+/// unless they already are.
 ///
-/// # Errors
-/// As for [`open`].
+/// # Errors As for [`open`].
 pub(crate) fn recover<S: Storage>(
     storage: Arc<S>,
     manifest: Manifest,
@@ -112,8 +106,8 @@ pub(crate) fn recover<S: Storage>(
     suspects: &[(HubId, String)],
 ) -> Result<Opened<S>, LogError> {
     match try_recover(Arc::clone(&storage), manifest.clone(), options, suspects, false) {
-        // What was acknowledged must be readable, also after a kill on a full disk: the manifest
-        // says what it said, so the same begins again.
+        // Acknowledged records must be readable, also after a kill on a full disk. The stored manifest is
+        // unchanged, so the same recovery starts again.
         Err(LogError::Full) => {
             make_room(&storage, &manifest);
             let mut opened = try_recover(storage, manifest, options, suspects, true)?;
@@ -124,7 +118,7 @@ pub(crate) fn recover<S: Storage>(
     }
 }
 
-/// Takes what is kept for a full disk, and journals that were ready for use and have nothing.
+/// Releases the reserve for a full disk, and removes prepared journals without frames.
 fn make_room<S: Storage>(storage: &Arc<S>, manifest: &Manifest) {
     reserve::give_back(&**storage);
     let (first, last) = manifest.journals;
@@ -133,7 +127,7 @@ fn make_room<S: Storage>(storage: &Arc<S>, manifest: &Manifest) {
     journal::unlink(storage, journals.into_iter().filter(is_free));
 }
 
-/// `recycles`: an old journal may become the new one, where there is no room for another.
+/// `recycles`: an old journal may become the new one if there is no space for another.
 fn try_recover<S: Storage>(
     storage: Arc<S>,
     mut manifest: Manifest,
@@ -162,7 +156,7 @@ fn try_recover<S: Storage>(
         }
     }
 
-    // Everything is in segments now, and a new journal begins.
+    // Now everything is in segments, and a new journal begins.
     for appender in hubs.values_mut() {
         appender.flush()?;
         appender.sync()?;
@@ -173,7 +167,7 @@ fn try_recover<S: Storage>(
         }
     }
     for entry in &manifest.hubs {
-        // Also of hubs that were made before there was such a file.
+        // Also writes the file for hubs that were created before this file existed.
         let file = manifest.file_of(entry);
         match HubFile::load(&*storage, entry.hub) {
             Ok(Some(found)) if found == file => {}
@@ -188,7 +182,7 @@ fn try_recover<S: Storage>(
             .map_err(|e| LogError::storage("cannot make a journal", e))
     };
     let file = match prepare(None) {
-        // Once the manifest says that none is needed.
+        // Only after the manifest lists no old journal as needed.
         Err(LogError::Full) if recycles && !is_news && !old.is_empty() => {
             let journals = (number, number - 1);
             Manifest { journals, aside: Vec::new(), ..manifest.clone() }.store(&*storage)?;
@@ -209,7 +203,7 @@ fn try_recover<S: Storage>(
     Ok(Opened { journal, segments: Segments::new(files, options, manifest, hubs), was_clean, warnings })
 }
 
-/// The manifest of a directory in which nothing was ever written.
+/// The manifest of a directory to which no record was ever written.
 fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest, LogError> {
     if !is_unwritten(&**storage)? {
         let text = "the data directory has journals or segments, but no manifest.json: nobody can tell whether \
@@ -220,8 +214,8 @@ fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest, LogErr
     Ok(Manifest::new(identity))
 }
 
-/// Whether a directory without a manifest has no hubs and no journal with a byte of a
-/// record: it is empty, or its first start was cut short before the manifest.
+/// Whether a directory without a manifest has no hubs and no journal with a byte of a record: it is empty, or
+/// its first start was interrupted before the manifest.
 pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool, LogError> {
     let cannot = |e| LogError::io("cannot list the data directory", e);
     for directory in ["hubs", KEPT] {
@@ -244,7 +238,7 @@ pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Takes journals away in which there is nothing.
+/// Removes journals of an unwritten directory.
 fn clear_away<S: Storage>(storage: &Arc<S>) {
     journal::unlink(storage, journal::files(&**storage).unwrap_or_default().into_iter());
 }
@@ -252,7 +246,7 @@ fn clear_away<S: Storage>(storage: &Arc<S>) {
 struct Recovery<'a, S: Storage> {
     manifest: &'a mut Manifest,
     hubs: BTreeMap<HubId, Appender<S>>,
-    /// Hubs that were seen to go on without a gap since the journal last had one.
+    /// Hubs with contiguous records since the last gap in the journal.
     continued: HashSet<HubId>,
 }
 
@@ -268,7 +262,7 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(())
     }
 
-    /// Gives what the journals have behind the checkpoint to the chains.
+    /// Passes the journal records after the checkpoint to the chains.
     fn replay(&mut self, storage: &S) -> Result<Vec<String>, LogError> {
         let (first, last) = self.manifest.journals;
         let (identity, checkpoint) = (self.manifest.identity, self.manifest.checkpoint);
@@ -308,7 +302,7 @@ impl<S: Storage> Recovery<'_, S> {
             .collect())
     }
 
-    /// The records of one frame.
+    /// Takes the records of one frame.
     fn take(&mut self, records: &[u8]) -> Result<(), LogError> {
         let mut at = 0;
         while at < records.len() {
@@ -345,7 +339,7 @@ impl<S: Storage> Recovery<'_, S> {
     }
 }
 
-/// Puts journals aside, as far as they are not yet.
+/// Moves journals to [`KEPT`], unless they are already there.
 fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
     let cannot = |e| LogError::io("cannot keep a journal", e);
     let mut here = journal::files(storage).map_err(cannot)?;
@@ -355,7 +349,7 @@ fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
     }
     let marker = join(KEPT, "README");
     if storage.open(&marker).is_err() {
-        // A directory is made with its first file.
+        // The directory is created with its first file.
         let file = storage.create(&marker).map_err(cannot)?;
         let text = b"Journals that a start found damaged, or that a quarantined hub needs.\n";
         crate::storage::StorageFile::write_all_at(&file, text, 0).map_err(cannot)?;

@@ -1,8 +1,7 @@
-//! A record as bytes: the same in the journal, in segments and on links. The
-//! layout stands in `docs/log-format.md`.
+//! Encoding of a record: the same in the journal, in segments and on links. `docs/log-format.md` documents
+//! the layout.
 //!
-//! Invariant: what [`decode`] accepts is what [`encode`] was given, or the
-//! checksum is wrong about it.
+//! Invariant: [`decode`] returns only records that [`encode`] wrote, unless the checksum collides.
 
 use hubsub_types::{HubId, Qos};
 use thiserror::Error;
@@ -10,56 +9,54 @@ use thiserror::Error;
 /// Bytes before the names and the payload.
 pub const HEAD_BYTES: usize = 80;
 
-/// Bytes that length and checksum take.
+/// Bytes of the length and the checksum.
 pub const PREFIX_BYTES: usize = 8;
 
-/// Longest room or topic: a client's of 65,535 bytes, and what the node puts before it where it makes a name of its own.
-/// The lowest bits are in the head, the highest is a flag.
+/// Longest room or topic: 65,535 bytes from a client plus the prefix of a name that the node generates. The
+/// low 16 bits of the length are in the head, bit 16 is a flag.
 pub const NAME_BYTES_MAX: usize = (1 << 17) - 1;
 
-/// Longest record, length and checksum included: a payload of 256 MiB and what stands beside it.
+/// Longest record, including length and checksum: a payload of 256 MiB plus the other fields.
 pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024 + 4 * 1024 * 1024;
 
-/// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Kind {
-    /// Somebody published it.
+    /// A published message.
     #[default]
     Message = 0,
-    /// The room and everything in it before this is gone.
+    /// Deletes the room and all of its earlier records.
     RoomDeleted = 1,
-    /// In a hub that keeps the latest of each key: its key, which is the pair of room and
-    /// topic, has no value any more. Elsewhere a record like others.
+    /// In a hub that keeps the latest of each key (pair of room and topic), the key has no value any more. In
+    /// other hubs an ordinary record.
     Tombstone = 2,
 }
 
-/// One record, borrowed.
+/// A record, borrowed from its encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record<'a> {
-    /// The hub whose log it is in.
+    /// The hub whose log has the record.
     pub hub: HubId,
-    /// What it is.
     pub kind: Kind,
-    /// Whether its topic is one of SPUBLISH.
+    /// Whether the topic is a sharded channel (SPUBLISH).
     pub is_sharded: bool,
-    /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
+    /// Difference to the highest QoS ([`Qos::lack`]); 0 where QoS is not limited.
     pub qos_lack: u8,
-    /// Whether its topic keeps it.
+    /// Whether it is the retained message of its topic.
     pub is_retained: bool,
-    /// Of the hub's configuration.
+    /// Term of the hub's configuration.
     pub term: u64,
-    /// Place in the hub's log, from 1, without gaps where nothing was compacted.
+    /// Place in the hub's log, from 1, without gaps unless compacted.
     pub offset: u64,
-    /// Life of the room.
+    /// Epoch of the room.
     pub epoch: u64,
-    /// Place in it, from 1, without gaps where nothing was compacted.
+    /// Place in the epoch, from 1, without gaps unless compacted.
     pub seq: u64,
-    /// Who numbered it before it had an offset; 0 nobody.
+    /// Producer that numbered the record before it had an offset; 0 for none.
     pub producer: u64,
-    /// That number.
+    /// The producer's number for the record.
     pub producer_seq: u64,
-    /// µs since 1970, never falling within a hub.
+    /// µs since 1970, never decreasing within a hub.
     pub timestamp_us: u64,
     /// At most [`NAME_BYTES_MAX`].
     pub room: &'a [u8],
@@ -67,45 +64,42 @@ pub struct Record<'a> {
     pub topic: &'a [u8],
     /// At most 65,535 bytes.
     pub publisher: &'a [u8],
-    /// As [`encode_headers`] wrote them.
+    /// Encoded by [`encode_headers`].
     pub headers: &'a [u8],
-    /// What was published.
     pub payload: &'a [u8],
 }
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NotARecord {
-    /// It goes on behind the end: so many bytes are needed in all.
+    /// The bytes end within the record; the total length required in bytes.
     #[error("a record that goes on behind the end")]
     Incomplete(usize),
-    /// No record has this length.
     #[error("a length that no record has: {0}")]
     Length(u32),
-    /// The checksum is of other bytes.
     #[error("a checksum of other bytes")]
     Checksum,
-    /// The checksum is right and the fields are not: written by a fault, or by a later version.
+    /// The checksum is right but the fields are invalid: written by a bug or by a later version.
     #[error("fields that do not fit each other")]
     Fields,
 }
 
 const ROOM_IS_TOPIC: u16 = 1;
 const SHARDED: u16 = 2;
-/// What a record lacks of the highest QoS, in two bits from here.
+/// Shift of the two bits that store [`Record::qos_lack`].
 const QOS_SHIFT: u16 = 2;
 const RETAINED: u16 = 16;
-/// The room is longer than two bytes tell, by 65,536.
+/// The room is 65,536 bytes longer than its 16-bit length field.
 const LONG_ROOM: u16 = 32;
-/// Likewise the topic.
+/// The topic is 65,536 bytes longer than its 16-bit length field.
 const LONG_TOPIC: u16 = 64;
 
-/// Appends a record.
+/// Appends an encoded record.
 ///
-/// # Panics
-/// A name is longer than [`NAME_BYTES_MAX`], the publisher than 65,535 bytes, or the whole than [`RECORD_BYTES_MAX`]. The
-/// broker takes no topic that is longer than `topic_bytes_max` and what a name of the node's own may add
-/// (`hubsub_types::names::OWN_BYTES_MAX`), a room is a part of its topic, and a publisher is cut.
+/// # Panics A name is longer than [`NAME_BYTES_MAX`], the publisher longer than 65,535 bytes, or the record
+/// longer than [`RECORD_BYTES_MAX`]. The broker limits a topic to `topic_bytes_max` plus the prefix of a
+/// node's own name (`hubsub_types::names::OWN_BYTES_MAX`), a room is a part of its topic, and a publisher is
+/// truncated.
 pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     let room_is_topic = record.room == record.topic;
     let room: &[u8] = if room_is_topic { &[] } else { record.room };
@@ -143,10 +137,9 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     out[start + 4..start + PREFIX_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Bytes of the record that begins here, by its length alone.
+/// Length in bytes of the record that begins here, read from its length field only.
 ///
-/// # Errors
-/// Fewer than four bytes, or no record has that length.
+/// # Errors Fewer than four bytes, or no record has that length.
 pub fn len(bytes: &[u8]) -> Result<usize, NotARecord> {
     let Some(prefix) = bytes.first_chunk::<4>() else { return Err(NotARecord::Incomplete(PREFIX_BYTES)) };
     let rest = u32::from_le_bytes(*prefix);
@@ -154,7 +147,7 @@ pub fn len(bytes: &[u8]) -> Result<usize, NotARecord> {
     if (HEAD_BYTES..=RECORD_BYTES_MAX).contains(&all) { Ok(all) } else { Err(NotARecord::Length(rest)) }
 }
 
-/// Bytes that a record takes.
+/// Encoded length of a record in bytes.
 #[must_use]
 pub fn len_of(record: &Record<'_>) -> usize {
     let room = if record.room == record.topic { 0 } else { record.room.len() };
@@ -162,10 +155,9 @@ pub fn len_of(record: &Record<'_>) -> usize {
     HEAD_BYTES + names + record.headers.len() + record.payload.len()
 }
 
-/// The record that begins here, and how many bytes it takes.
+/// Decodes the record that begins here; returns it and its length in bytes.
 ///
-/// # Errors
-/// See [`NotARecord`].
+/// # Errors See [`NotARecord`].
 pub fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     let all = len(bytes)?;
     let Some(whole) = bytes.get(..all) else { return Err(NotARecord::Incomplete(all)) };
@@ -175,10 +167,9 @@ pub fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     parse(whole)
 }
 
-/// As [`decode`], of bytes that this process wrote: the checksum is not looked at.
+/// As [`decode`], without checking the checksum: for bytes that this process wrote.
 ///
-/// # Errors
-/// See [`NotARecord`].
+/// # Errors See [`NotARecord`].
 pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     let all = len(bytes)?;
     let Some(bytes) = bytes.get(..all) else { return Err(NotARecord::Incomplete(all)) };
@@ -226,7 +217,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     Ok((record, all))
 }
 
-/// Headers as a record keeps them: for each, length and bytes of the key (2) and of the value (4).
+/// Encodes headers: for each, the key (2-byte length, bytes) and the value (4-byte length, bytes).
 #[must_use]
 pub fn encode_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -240,7 +231,7 @@ pub fn encode_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>)
     out
 }
 
-/// The headers of a record; none of those behind one that cannot be read.
+/// Decodes the headers of a record; stops at the first that cannot be read.
 pub fn decode_headers(mut bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || {
         let key_len = u16::from_le_bytes(*bytes.split_off(..2)?.first_chunk()?);
@@ -251,17 +242,15 @@ pub fn decode_headers(mut bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Two bytes at a place that the caller knows to be there.
+/// Reads a little-endian integer. Panics if the bytes end before.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-/// Four bytes, likewise.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Eight bytes, likewise.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

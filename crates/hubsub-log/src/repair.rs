@@ -1,37 +1,34 @@
-//! Mending a data directory that no node uses, where [`crate::verify`] finds something
-//! wrong. Something was lost: an operator accepts that, nobody else may.
+//! Repairs a data directory that no node uses, where [`crate::verify`] finds a problem. Records were lost:
+//! only an operator may accept that.
 //!
-//! # Design
-//! A record is never changed: its offset, epoch and seq are what others have seen. So
-//! what is lost leaves a *hole* of offsets, and what is behind it stays where it was.
+//! # Design A record is never changed: others have seen its offset, epoch and seq. So lost records leave a
+//! *hole* of offsets, and the records after it keep their offsets.
 //!
-//! - A hole is always between two segments: a damaged segment is written anew as the
-//!   pieces of it that verify ([`crate::salvage`]), each a segment of its own. The
-//!   manifest names holes (`lost`), so one that it does not name is still damage. A
-//!   hole before everything else is not one: the hub begins later (`earliest`).
-//! - Reads by offset go on behind a hole. A room's history goes back over it. A read on
-//!   from a position does not go over it: it begins behind the last hole, as it does
-//!   where retention took the beginning.
-//! - No position is mapped over what was lost: every room of the hub begins a new epoch
-//!   with its next record (`continuous_from`), also rooms that lost nothing, since of
-//!   most records nobody can tell any more whose they were.
-//! - No offset is given twice: where nobody can tell how much is missing at the end (the
-//!   journal or the manifest was damaged), the hub goes on [`UNKNOWN_OFFSETS`] later.
-//! - What journals have of the hub fills holes and goes on behind the segments: those in
-//!   use, and those that a start has put aside for this (`quarantine/`).
-//! - Nothing is deleted but indexes, which are made again: damaged files get the ending
-//!   `.damaged`, and so do their indexes; journals are put aside.
+//! - A hole is always between two segments: a damaged segment is rewritten as its pieces that verify
+//!   ([`crate::salvage`]), each a segment of its own. The manifest lists holes (`lost`), so any other hole is
+//!   still damage. A hole at the beginning is not listed: the hub then begins later (`earliest`).
+//! - Reads by offset continue after a hole. A room's history (backwards) crosses it. A forward read from a
+//!   position does not cross it: it begins after the last hole, as it does where retention removed the
+//!   beginning.
+//! - No position is mapped across a loss: every room of the hub begins a new epoch with its next record
+//!   (`continuous_from`), including rooms that lost nothing, since the rooms of most lost records are
+//!   unknown.
+//! - No offset is assigned twice: if the number of records missing at the end is unknown (the journal or the
+//!   manifest was damaged), the hub continues [`UNKNOWN_OFFSETS`] later.
+//! - Records in journals fill holes and extend the log after the segments: both the journals in use and those
+//!   that a start has put aside for this (`quarantine/`).
+//! - Only indexes are deleted, which are rebuilt: damaged files get the ending `.damaged`, and so do their
+//!   indexes; journals are put aside.
 //!
-//! A hub that keeps the latest of each key has holes within its segments, so none of this
-//! holds there: its repair is refused.
+//! A hub that keeps the latest of each key has holes within its segments, so these rules do not apply: its
+//! repair is refused.
 //!
-//! A manifest that is lost is made again from the segments and from what each hub's own
-//! file says of it (`hub.json`); without one of those it is refused. Then every hub counts
-//! as damaged, since nobody can tell what else is missing.
+//! A lost manifest is rebuilt from the segments and from each hub's own file (`hub.json`); if one of those is
+//! missing, this is refused. Then every hub counts as damaged, since it is unknown what else is missing.
 //!
-//! The order makes a crash harmless: pieces are written beside the files, synced, files
-//! put aside and pieces put in their place, and only then the manifest lists them. A
-//! second repair finds the same records, in the files that were put aside.
+//! The order makes a crash harmless: pieces are written beside the files and synced, the damaged files are
+//! put aside, the pieces renamed into place, and only then the manifest lists them. A second repair finds the
+//! same records in the files that were put aside.
 
 mod remake;
 
@@ -49,60 +46,56 @@ use hubsub_types::HubId;
 use remake::remake;
 use std::sync::Arc;
 
-/// Ending of what was put aside.
+/// Ending of files that were put aside.
 pub(crate) const DAMAGED: &str = ".damaged";
 
-/// Offsets that are left out where nobody can tell how many were given: more than the
-/// records that journals hold between two checkpoints.
+/// Offsets skipped if it is unknown how many were assigned: more than the records that journals can have
+/// between two checkpoints.
 pub const UNKNOWN_OFFSETS: u64 = 1 << 24;
 
-/// Records that wait for a segment.
+/// Bytes buffered for a segment.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// What a repair does, or would do.
+/// What a repair did, or would do.
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
-    /// The hubs that are mended.
+    /// The repaired hubs.
     pub hubs: Vec<HubRepair>,
-    /// What is wrong, as [`crate::verify`] says it; none: there is nothing to do.
+    /// Problems that [`crate::verify`] found; empty if nothing is to be done.
     pub problems: Vec<String>,
-    /// Why the manifest is made again, if it is.
+    /// Why the manifest is rebuilt, if it is.
     pub manifest: Option<String>,
-    /// Whether it was done; else it is only said.
+    /// Whether the repair was done; else this is a dry run.
     pub is_done: bool,
-    /// What is still wrong, of hubs that were not to be mended.
+    /// Remaining problems of hubs that were not to be repaired.
     pub left: Vec<String>,
 }
 
-/// What is done with a hub.
+/// The repair of one hub.
 #[derive(Clone, Debug)]
 pub struct HubRepair {
-    /// Its id.
     pub hub: HubId,
-    /// Its class.
     pub class: String,
-    /// What is wrong with it.
     pub problems: Vec<String>,
-    /// Records that are kept, and how many of them only journals have.
+    /// Records that are kept, and how many of them come from journals.
     pub kept: (u64, u64),
-    /// Offsets that are lost, and were not before.
+    /// Newly lost offsets.
     pub lost: Vec<Lost>,
-    /// From this offset on there may have been more, nobody can tell how many.
+    /// From this offset on, an unknown number of records may be lost.
     pub unknown_from: Option<u64>,
-    /// Offset of the oldest record that is kept.
+    /// Offset of the oldest kept record.
     pub earliest: u64,
-    /// Offset of its next record, from which on its rooms have new epochs.
+    /// Offset of its next record, from which its rooms have new epochs.
     pub next: u64,
     /// Files that get the ending `.damaged`.
     pub set_aside: Vec<String>,
 }
 
-/// Mends what is wrong with the hubs of a directory, or with one of them. Without
-/// `accepts_loss` it changes nothing and says what it would do.
+/// Repairs all damaged hubs of a directory, or one of them. Without `accepts_loss`, changes nothing and
+/// returns what it would do.
 ///
-/// # Errors
-/// The storage failed, a file is of a newer format, there is no such hub or no log, or the
-/// manifest cannot be made again.
+/// # Errors The storage failed, a file has a newer format, there is no such hub or no log, or the manifest
+/// cannot be rebuilt.
 pub fn repair<S: Storage>(
     storage: &Arc<S>,
     options: LogOptions,
@@ -150,14 +143,14 @@ pub fn repair<S: Storage>(
         done.hubs.push(plan.told(&hub.problems, done.manifest.is_some()));
         plans.push(plan);
     }
-    // Who names a hub wants nothing done to others.
+    // If the caller named a hub, leave other hubs alone.
     if !accepts_loss || (only.is_some() && plans.is_empty()) {
         return Ok(done);
     }
     if done.manifest.is_some() {
         set_aside(&**storage, manifest::NAME)?;
     }
-    // The others come to a checkpoint; with these, journals that have their records are put aside.
+    // The other hubs reach a checkpoint; for these hubs, the journals with their records are put aside.
     let is_planned = |hub: HubId| done.manifest.is_some() || done.hubs.iter().any(|h| h.hub == hub);
     let suspects: Vec<(HubId, String)> = found
         .hubs
@@ -166,11 +159,11 @@ pub fn repair<S: Storage>(
         .map(|hub| (hub.entry.hub, hub.problems.join("; ")))
         .collect();
     let identity = manifest.identity;
-    // Whoever calls may know of no reserve; the node's next start needs its part.
+    // The caller may not know the configured reserve; the node's next start needs its part of it.
     let options = LogOptions { reserve_bytes: options.reserve_bytes.max(1), ..options };
     let Opened { mut segments, was_clean, .. } = recover(Arc::clone(storage), manifest, options, &suspects)?;
     for plan in &mut plans {
-        // The journals are elsewhere now.
+        // The recovery has moved the journals.
         plan.journals = journal::all_files(&**storage)?;
         let carry_out = |segments: &mut Segments<S>| {
             segments.adopt(plan.carry_out(&**storage, identity, options.chain.segment_bytes)?)
@@ -184,7 +177,7 @@ pub fn repair<S: Storage>(
         }
     }
     segments.keep_for_start();
-    // What other hubs acknowledged from memory alone may be missing still: the next start must know.
+    // Other hubs may still lack records acknowledged from memory alone: the next start must know.
     if was_clean { segments.close() } else { segments.checkpoint() }?;
     done.is_done = true;
     let manifest = Manifest::load(&**storage)?.expect("it was stored just now");
@@ -192,12 +185,12 @@ pub fn repair<S: Storage>(
     Ok(done)
 }
 
-/// What is to be done with a hub.
+/// Planned repair of a hub.
 struct Plan {
     entry: HubEntry,
     found: Salvage,
     journals: Vec<String>,
-    /// Its entry afterwards; the segments are those that are kept as they are.
+    /// Values of the hub's entry after the repair.
     earliest: u64,
     next: u64,
     lost: Vec<Lost>,
@@ -237,14 +230,15 @@ impl Plan {
         Ok(Plan { entry: entry.clone(), found, journals, earliest, next, lost, unknown_from })
     }
 
-    /// For whoever is to accept it. Holes that the manifest named are accepted already.
+    /// Report for the operator who is to accept the loss. Holes that the manifest listed are accepted
+    /// already.
     fn told(&self, problems: &[String], is_remade: bool) -> HubRepair {
         let count = |of: fn(&Piece) -> bool| -> u64 {
             self.found.pieces.iter().filter(|piece| of(piece)).map(|piece| piece.next - piece.first).sum()
         };
         let kept_first = self.found.pieces.first().map_or(self.entry.next, |first| first.first);
         let before = (self.entry.earliest < kept_first).then(|| Lost(self.entry.earliest, kept_first - 1));
-        // What may be missing at the end is told by where that begins.
+        // `unknown_from` reports the loss at the end.
         let end = self.unknown_from.unwrap_or(self.next);
         let is_news = |lost: &&Lost| is_remade || !self.entry.lost.contains(lost);
         let known = self.lost.iter().filter(|lost| lost.0 < end).filter(is_news);
@@ -261,8 +255,8 @@ impl Plan {
         }
     }
 
-    /// Writes what is not in a segment that stays, and puts the damaged files aside. The hub's
-    /// new entry.
+    /// Writes the records that are not in an intact segment, and puts the damaged files aside. Returns the
+    /// hub's new entry.
     fn carry_out<S: Storage>(
         &self,
         storage: &S,
@@ -279,7 +273,7 @@ impl Plan {
                     writer.finish()?;
                     let path = segment::path(hub, entry.name(), Part::Segment);
                     let file = storage.open(&path).map_err(cannot)?;
-                    // Of the open one, what is behind the checkpoint.
+                    // Truncates the open segment at the checkpoint.
                     file.set_len(entry.1).and_then(|()| file.sync()).map_err(cannot)?;
                     segments.push(*entry);
                 }
@@ -298,7 +292,7 @@ impl Plan {
 
         for path in &self.found.damaged {
             set_aside(storage, path)?;
-            // A repair that is cut short here needs it: it tells where records begin.
+            // If the repair is interrupted here, the next one needs the index to find where records begin.
             let stem = path.strip_suffix("segment").expect("they are segments");
             set_aside(storage, &format!("{stem}index"))?;
         }
@@ -309,7 +303,7 @@ impl Plan {
         let mut entry = HubEntry { quarantined: None, ..self.entry.clone() };
         segments.extend(&written);
         segments.sort_unstable_by_key(|segment| segment.0);
-        // An index leads from record to record, so those behind a change are made again.
+        // An index links records across segments, so indexes from the first change on are rebuilt.
         let changed = self.lost.iter().map(|lost| lost.0).chain(written.iter().map(|s| s.0)).min();
         for name in storage.list(&directory).map_err(cannot)? {
             let Some((first, ending)) = name.split_once('.') else { continue };
@@ -329,7 +323,7 @@ impl Plan {
     }
 }
 
-/// Gives a file the ending that says what it is, beside others of that name.
+/// Adds the ending [`DAMAGED`] to a file's name, with a number if that name exists.
 fn set_aside(storage: &impl Storage, path: &str) -> Result<(), LogError> {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     let cannot = |e| LogError::io("cannot put a file aside", e);
@@ -352,7 +346,7 @@ fn new_path(hub: HubId, first: u64) -> String {
     format!("{}.new", segment::path(hub, Name::written(first), Part::Segment))
 }
 
-/// Writes segments beside those that are there.
+/// Writes new segments beside the existing ones.
 struct Writer<'a, S: Storage> {
     storage: &'a S,
     identity: u64,
@@ -362,18 +356,18 @@ struct Writer<'a, S: Storage> {
     done: Vec<SegmentEntry>,
 }
 
-/// The segment that is written.
+/// The segment that is being written.
 struct Written<F> {
     file: F,
     first: u64,
     next: u64,
-    /// Bytes in the file, and those that wait.
+    /// Size of the file, and bytes that are not written yet.
     end: u64,
     bytes: Vec<u8>,
 }
 
 impl<S: Storage> Writer<'_, S> {
-    /// Adds a record; behind a hole, or when one is full, in a segment of its own.
+    /// Adds a record; begins a new segment after a hole, or if the current one is full.
     fn push(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
         let fits = |open: &Written<S::File>| {
             open.next == offset && open.end + (open.bytes.len() as u64) < self.segment_bytes
@@ -390,7 +384,7 @@ impl<S: Storage> Writer<'_, S> {
     fn begin(&mut self, first: u64) -> Result<(), LogError> {
         self.finish()?;
         let path = new_path(self.hub, first);
-        // Of a repair that was cut short.
+        // Left by an interrupted repair.
         let _ = self.storage.unlink(&path);
         let file = self.storage.create(&path).map_err(|e| LogError::storage("cannot make a segment", e))?;
         let bytes = segment::head(self.identity, self.hub, Name::written(first), 0);

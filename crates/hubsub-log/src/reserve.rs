@@ -1,10 +1,9 @@
-//! Space that is kept for what was acknowledged: a file takes it, so that nobody else
-//! can. What is safe in the journal must get into segments even when the disk is full,
-//! or it could not be read; then the file is made shorter by as much. While it has not
-//! its length, the owner takes no more.
+//! A file that reserves disk space for acknowledged records. Records that are safe in the journal must get
+//! into segments even when the disk is full, or they could not be read; then the file is shortened by as
+//! much. While the file is shorter than configured, the log takes no new records.
 //!
-//! A little more of it is left for a start: a node that is killed while the disk is full
-//! writes its manifest there, and takes it again behind that.
+//! A part of it is left for a start: a node that is killed while the disk is full writes its manifest there,
+//! and reserves the space again afterwards.
 
 use crate::error::is_full;
 use crate::storage::{Storage, StorageFile};
@@ -13,72 +12,70 @@ use std::sync::Arc;
 
 const NAME: &str = "reserve";
 
-/// Least that is given back at once: names and blocks take space too.
+/// Least space to release at once: names and blocks take space, too.
 const PART_BYTES: u64 = 256 << 10;
 
-/// What a start needs where everything is in segments already: a manifest beside the old one.
+/// Space that a start needs if everything is in segments already: a manifest beside the old one.
 const START_BYTES: u64 = 1 << 20;
 
-/// Length of one of so many bytes.
+/// Length of the file for a configured reserve of `bytes`.
 pub(crate) fn len(bytes: u64) -> u64 {
     if bytes > 0 { bytes.saturating_add(START_BYTES) } else { 0 }
 }
 
-/// Gives all of it back, where a start needs it: nobody holds it yet.
+/// Releases the whole reserve for a start. No [`Reserve`] exists yet.
 pub(crate) fn give_back(storage: &impl Storage) {
     let _ = storage.unlink(NAME);
 }
 
-/// See the module.
 pub struct Reserve<S: Storage> {
     storage: Arc<S>,
     file: Option<S::File>,
-    /// Length that it should have.
+    /// Configured length.
     bytes: u64,
-    /// Length that it has.
+    /// Current length.
     len: u64,
 }
 
 impl<S: Storage> Reserve<S> {
-    /// One of so many bytes, and what a start needs; `fill` takes them.
+    /// A reserve of `bytes` plus the space for a start; `fill` allocates it.
     #[must_use]
     pub fn new(storage: Arc<S>, bytes: u64) -> Reserve<S> {
         Reserve { storage, file: None, bytes: len(bytes), len: 0 }
     }
 
-    /// Whether it has its length.
+    /// Whether it has its configured length.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.len == self.bytes
     }
 
-    /// Bytes that are missing of it.
+    /// Bytes that the file lacks.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.bytes - self.len.min(self.bytes)
     }
 
-    /// Takes what is missing of it; whether it is whole.
+    /// Allocates the missing bytes; returns whether the reserve is complete.
     ///
-    /// # Errors
-    /// Those of the storage, but for a full one.
+    /// # Errors Errors of the storage, except a full disk.
     pub fn fill(&mut self) -> io::Result<bool> {
         if self.is_whole() {
             return Ok(true);
         }
         match self.hold(self.bytes) {
-            // A file system may call so much too large for any file.
+            // Some file systems report this when the space would exceed any file.
             Err(e) if is_full(&e) || e.kind() == ErrorKind::FileTooLarge => Ok(false),
             held => held.map(|()| self.is_whole()),
         }
     }
 
-    /// Takes what a start needs, if it is there: before somebody else has it.
+    /// Allocates the space that a start needs, if available, before other files use it.
     pub fn keep_for_start(&mut self) {
         let _ = self.hold(self.bytes.min(START_BYTES));
     }
 
-    /// Gives all of it back.
+    /// Releases all of it.
     pub fn give_back(&mut self) {
         if self.find().is_ok()
             && let Some(file) = &self.file
@@ -88,7 +85,7 @@ impl<S: Storage> Reserve<S> {
         }
     }
 
-    /// Lends what is kept for a start to something that needs room for a moment only.
+    /// Releases the space for a start while `borrower` runs, which needs space only for a moment.
     pub fn lend<T>(&mut self, borrower: impl FnOnce() -> T) -> T {
         let held = self.find().map_or(0, |()| self.len);
         let is_lent = held > 0
@@ -101,7 +98,7 @@ impl<S: Storage> Reserve<S> {
         done
     }
 
-    /// Opens the file if there is one, as a start finds it.
+    /// Opens the file that an earlier run left, if any.
     fn find(&mut self) -> io::Result<()> {
         if self.file.is_none() {
             self.file = match self.storage.open(NAME) {
@@ -113,14 +110,15 @@ impl<S: Storage> Reserve<S> {
         Ok(())
     }
 
-    /// Makes it so long, if there is room.
+    /// Extends the file to a length, if there is space.
     fn hold(&mut self, bytes: u64) -> io::Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.find()?;
         let held = self.len.min(bytes);
-        // A try that fails takes all that there is before, so that for a moment nobody can write.
+        // A failing allocation first takes all free space, so that for a moment nothing else could be
+        // written.
         if self.storage.free_bytes().unwrap_or(u64::MAX) < bytes - held {
             return Ok(());
         }
@@ -132,13 +130,13 @@ impl<S: Storage> Reserve<S> {
         let taken = file.allocate(bytes);
         self.len = if taken.is_ok() { bytes } else { held };
         if taken.is_err() {
-            // What it got before there was no more is for others.
+            // Release what it allocated before the space ran out.
             let _ = file.set_len(held);
         }
         taken
     }
 
-    /// Gives so much of it back, or what is left but for a start; whether there was any.
+    /// Releases that many bytes, or all except the space for a start; returns whether it released any.
     pub fn spend(&mut self, bytes: u64) -> bool {
         let left = self.len.saturating_sub(bytes.max(PART_BYTES)).max(START_BYTES);
         let Some(file) = self.file.as_ref().filter(|_| self.len > left) else { return false };
@@ -215,7 +213,7 @@ mod tests {
         disk.set_faults(faults(4 << 20));
         assert!(reserve.fill().unwrap() && reserve.spend(1));
         assert!(reserve.fill().unwrap());
-        // A start finds the file, longer or shorter than it should be.
+        // After a restart the file may be longer or shorter than configured.
         for bytes in [1 << 19, 1 << 21] {
             let mut reserve = Reserve::new(Arc::clone(&disk), bytes);
             assert!(reserve.fill().unwrap());
@@ -232,7 +230,7 @@ mod tests {
         disk.set_faults(Faults::default());
         assert!(reserve.fill().unwrap());
         assert!(reserve.spend(1 << 20));
-        // A part is kept while the rest cannot be had.
+        // A part is kept while the rest is not available.
         disk.set_faults(faults(0));
         let mut found = Reserve::new(Arc::clone(&disk), 1 << 20);
         assert!(!found.fill().unwrap());

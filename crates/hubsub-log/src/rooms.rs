@@ -1,15 +1,13 @@
-//! Every room that a hub's log knows: its epoch, its last seq, and the offset of
-//! its last record, in 32 bytes each. A room that nobody uses at present is
-//! nowhere else in memory, so this decides how many rooms a node can remember.
+//! The rooms of a hub's log in memory: epoch, last seq, and offset of the last record, in 32 bytes each. An
+//! idle room is nowhere else in memory, so this limits how many rooms a node can have.
 //!
-//! A room is known by 96 bits of a keyed hash of its name; the key is the
-//! directory's own, so that nobody can look for names that meet. Reads compare
-//! the name with that of the record, so even then none gets another's records.
+//! A room is identified by 96 bits of a keyed hash of its name. The key is specific to the directory, so that
+//! nobody can search for colliding names. Reads compare the name with that in the record, so even a collision
+//! does not return another room's records.
 //!
-//! The table is open-addressed with places in the order of hashes, which needs no
-//! power of two: it grows by a quarter and is between 0.64 and 0.8 full. It is cut
-//! into stripes with a lock each: the hub's shard looks a room up while the
-//! segment thread adds another.
+//! The table is open-addressed with entries in the order of hashes, which needs no power of two: it grows by
+//! a quarter and is between 0.64 and 0.8 full. It is divided into stripes with a lock each, so that the hub's
+//! shard can look up a room while the segment thread adds another.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -20,17 +18,17 @@ const STRIPES: usize = 64;
 /// 48 bits, for seqs and offsets.
 const LOW: u64 = (1 << 48) - 1;
 
-/// What identifies a room in memory.
+/// Identifies a room in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoomHash {
-    /// Decides its place.
+    /// Determines the entry's home.
     pub high: u64,
-    /// 32 bits more.
+    /// 32 more bits.
     pub low: u32,
 }
 
 impl RoomHash {
-    /// Of a name, in a directory.
+    /// Hash of a room's name in the directory with this identity.
     #[must_use]
     pub fn new(identity: u64, name: &[u8]) -> RoomHash {
         let mut hasher = SipHasher13::new_with_keys(identity, 0x6875_6273_7562_2121);
@@ -40,19 +38,18 @@ impl RoomHash {
     }
 }
 
-/// The last record of a room.
+/// Position of a room's last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
-    /// Its epoch.
     pub epoch: u64,
-    /// Its seq, below 2^48.
+    /// Below 2^48.
     pub seq: u64,
-    /// Its offset, below 2^48.
+    /// Below 2^48.
     pub offset: u64,
 }
 
-/// An entry: high bits of the hash; epoch; 16 bits more and seq; 16 bits more and
-/// offset. A free place is all zero, which no entry is, since offsets begin at 1.
+/// An entry: high bits of the hash; epoch; 16 more bits of the hash and seq; 16 more and offset. A free entry
+/// is all zero, which no used entry is, since offsets begin at 1.
 #[derive(Clone, Copy, Default)]
 struct Entry([u64; 4]);
 
@@ -76,7 +73,6 @@ impl Entry {
     }
 }
 
-/// See the module.
 pub struct RoomTable {
     stripes: Vec<Mutex<Stripe>>,
 }
@@ -94,17 +90,16 @@ impl RoomTable {
         self.stripe(hash).get(hash)
     }
 
-    /// Sets a room's last record; the offset of the one before.
+    /// Sets a room's last record; returns the offset of the previous one.
     pub fn set(&self, hash: RoomHash, last: Last) -> Option<u64> {
         self.stripe(hash).set(Entry::new(hash, last))
     }
 
-    /// Forgets a room.
     pub fn remove(&self, hash: RoomHash) {
         self.stripe(hash).remove(hash);
     }
 
-    /// Forgets a room if its last record is at an offset.
+    /// Removes a room if its last record is at `offset`.
     pub fn remove_at(&self, hash: RoomHash, offset: u64) {
         let mut stripe = self.stripe(hash);
         if stripe.get(hash).is_some_and(|last| last.offset == offset) {
@@ -112,41 +107,39 @@ impl RoomTable {
         }
     }
 
-    /// Forgets rooms whose last record is below an offset; how many.
+    /// Removes rooms whose last record is below an offset; returns how many.
     pub fn remove_below(&self, offset: u64) -> usize {
         self.stripes.iter().map(|stripe| locked(stripe).remove_below(offset)).sum()
     }
 
-    /// How many rooms there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| locked(stripe).len).sum()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its memory.
+    /// Memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let places: usize = self.stripes.iter().map(|stripe| locked(stripe).places.capacity()).sum();
         places * size_of::<Entry>() + STRIPES * size_of::<Mutex<Stripe>>()
     }
 
-    /// Gives every room to `take`, in no order.
+    /// Passes every room to `take`, in no particular order.
     pub fn for_each(&self, mut take: impl FnMut(RoomHash, Last)) {
         for stripe in &self.stripes {
-            // A shard that looks a room up waits for a copy, not for what is done with each.
+            // A shard that looks up a room waits for this copy only, not for `take`.
             let entries = locked(stripe).places.clone();
             entries.iter().filter(|entry| !entry.is_free()).for_each(|e| take(e.hash(), e.last()));
         }
     }
 
     fn stripe(&self, hash: RoomHash) -> MutexGuard<'_, Stripe> {
-        // The places of a stripe follow the high bits, so its choice takes low ones.
+        // The order within a stripe follows the high bits, so the stripe is chosen by low ones.
         locked(&self.stripes[hash.high as usize % STRIPES])
     }
 }
@@ -155,17 +148,16 @@ fn locked(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
     stripe.lock().expect("nothing panics under this lock")
 }
 
-/// Linear probing without wrap-around: behind the last place that a hash can have,
-/// there are some more.
+/// Linear probing without wrap-around: [`OVERFLOW`] more places follow the last home.
 #[derive(Default)]
 struct Stripe {
     places: Vec<Entry>,
-    /// Places that hashes are spread over.
+    /// Number of homes over which hashes are spread.
     homes: usize,
     len: usize,
 }
 
-/// Places behind the last home.
+/// Places after the last home.
 const OVERFLOW: usize = 32;
 
 impl Stripe {
@@ -173,7 +165,7 @@ impl Stripe {
         ((u128::from(hash.high) * self.homes as u128) >> 64) as usize
     }
 
-    /// Place of a room, or the free place where it belongs; none if there is no place.
+    /// Index of a room, or of the free place where it belongs; none if there is no free place.
     fn find(&self, hash: RoomHash) -> Option<usize> {
         let from = self.home(hash);
         let places = self.places.get(from..)?;
@@ -203,7 +195,7 @@ impl Stripe {
         None
     }
 
-    /// Puts an entry into a free place; false if there is none behind its home.
+    /// Puts an entry into a free place; false if there is none from its home on.
     fn insert(&mut self, entry: Entry) -> bool {
         match self.find(entry.hash()) {
             Some(at) => {
@@ -231,7 +223,7 @@ impl Stripe {
     fn remove(&mut self, hash: RoomHash) {
         let Some(mut free) = self.find(hash).filter(|&at| !self.places[at].is_free()) else { return };
         self.len -= 1;
-        // Those behind it move up, as far as their homes allow.
+        // Move later entries up, as far as their homes allow.
         for at in free + 1..self.places.len() {
             let entry = self.places[at];
             if entry.is_free() {
@@ -252,7 +244,7 @@ impl Stripe {
         });
         self.len = self.places.iter().filter(|e| !e.is_free()).count();
         if self.len < before {
-            // Also mends the chains that the gaps have cut.
+            // This also repairs probe sequences that the removals interrupted.
             self.resize((self.len * 5 / 4).max(8));
         }
         before - self.len

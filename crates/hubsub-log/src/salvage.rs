@@ -1,12 +1,11 @@
-//! What can still be read of a damaged hub: pieces of its log, each an unbroken run
-//! of records that verify.
+//! Finds the readable records of a damaged hub: pieces of its log, each a contiguous range of records that
+//! verify.
 //!
-//! Where a record begins is told by the one before it, or by the index, and is
-//! never guessed: bytes in the middle of a payload could look like a record. So
-//! behind a record that is damaged the next one is where its length says, if a
-//! record of the right offset stands there, else at the next place that the index
-//! knows. Without an index (the open segment's goes with a start) the rest is given up
-//! where a length is damaged. A file that opens as another's gives nothing at all.
+//! The start of a record is known from the record before it or from the index, and never guessed: bytes
+//! within a payload could look like a record. So after a damaged record, the next one is where its length
+//! field points, if a record with the right offset is there, else at the next position in the index. Without
+//! an index (a start deletes that of the open segment), the rest is given up where a length is damaged. A
+//! file whose head belongs to another file is skipped.
 
 use crate::LogError;
 use crate::files::Part;
@@ -22,24 +21,22 @@ use hubsub_types::HubId;
 use std::io::ErrorKind;
 use std::ops::Range;
 
-/// Read at once while a damaged file is walked through.
+/// Bytes per read of a damaged file.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// An unbroken run of records.
+/// A contiguous range of records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Offset of its first record.
     pub first: u64,
-    /// Offset behind its last one.
+    /// Offset after its last one.
     pub next: u64,
-    /// Where they are.
     pub source: Source,
 }
 
-/// Where a piece is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// In a segment that is as it was.
+    /// In an intact segment.
     Segment(SegmentEntry),
     /// In these bytes of a damaged file.
     Part(String, Range<u64>),
@@ -47,22 +44,20 @@ pub enum Source {
     Journals,
 }
 
-/// What was found of a hub.
 #[derive(Debug, Default)]
 pub struct Salvage {
     /// In order of offset.
     pub pieces: Vec<Piece>,
-    /// Segments that are listed and not as they were, by path.
+    /// Paths of listed segments that are damaged.
     pub damaged: Vec<String>,
-    /// Found in the file that is read now.
+    /// Pieces of the source that is being read.
     fresh: Vec<Piece>,
 }
 
-/// Looks for the records of a hub in its segments, in what an earlier repair set
-/// aside of those, and in all journals.
+/// Searches for the records of a hub in its segments, in segments that an earlier repair put aside, and in
+/// all journals.
 ///
-/// # Errors
-/// The storage failed, or a file is of a newer format.
+/// # Errors The storage failed, or a file has a newer format.
 pub fn salvage(
     storage: &impl Storage,
     identity: u64,
@@ -77,7 +72,7 @@ pub fn salvage(
         let offsets = listed.0..entry.end_of(i);
         match check_segment(storage, identity, entry, i, take) {
             Ok(()) => {
-                // One without records is made anew where it is needed.
+                // A segment without records is recreated where needed.
                 if !offsets.is_empty() {
                     found.fresh.push(Piece {
                         first: offsets.start,
@@ -94,7 +89,7 @@ pub fn salvage(
                     found.walk(storage, identity, entry.hub, path, listed, &offsets)?;
                     found.settle();
                 }
-                // A repair that was cut short has put it aside already.
+                // An interrupted repair may have put the segment aside already.
                 let aside = names.iter().filter(|n| n.starts_with(&name) && n.ends_with(DAMAGED));
                 for name in aside {
                     let path = join(&directory, name);
@@ -116,10 +111,9 @@ pub fn salvage(
     Ok(found)
 }
 
-/// Gives the records of a piece to `take`, with their bytes, in order.
+/// Passes the records of a piece to `take`, with their bytes, in order.
 ///
-/// # Errors
-/// The storage failed, the file has changed, or what `take` says.
+/// # Errors The storage failed, the file has changed, or `take` failed.
 pub fn read_piece(
     storage: &impl Storage,
     identity: u64,
@@ -156,7 +150,7 @@ pub fn read_piece(
 }
 
 impl Salvage {
-    /// Reads what can be read of a damaged segment, up to the end that it had, between two offsets.
+    /// Reads the readable records of a damaged segment between two offsets, up to its listed end.
     fn walk<S: Storage>(
         &mut self,
         storage: &S,
@@ -171,7 +165,7 @@ impl Salvage {
         match segment::check_head(&file, identity, hub, listed.name(), offsets.end) {
             Err(e @ (LogError::NewerFormat { .. } | LogError::Io { .. })) => return Err(e),
             Err(e) if segment::is_foreign(&e) => return Ok(()),
-            // With a head that cannot be read, records may be whole all the same.
+            // With an unreadable head, the records may still be intact.
             Ok(()) | Err(_) => {}
         }
         let end = file.len().map_err(cannot)?.min(listed.1);
@@ -180,7 +174,7 @@ impl Salvage {
             record.hub == hub && (next..offsets.end).contains(&record.offset)
         };
         let (mut window, mut at, mut next) = (Window::default(), segment::HEAD_BYTES, offsets.start);
-        // Offset that the record here must have.
+        // Offset that the record at `at` must have.
         let mut only = Some(next);
         let mut came_by_length = false;
         while at < end && next < offsets.end {
@@ -200,12 +194,12 @@ impl Salvage {
                 && let Ok((record, _)) = read
                 && record.offset < next
             {
-                // A record that stands again: what came before it was inside of another.
+                // The offset was seen before: the record before this one was inside another record.
                 self.fresh.pop();
                 break;
             }
             came_by_length = false;
-            // Damaged. Where is the next one?
+            // The record is damaged. Find the next one.
             let by_length = only.and_then(|only| {
                 let behind = at + window.len(at)? as u64;
                 let read = window.record(&file, behind, end).ok()?.ok()?;
@@ -223,13 +217,13 @@ impl Salvage {
             }
         }
         if came_by_length && next == offsets.end && at < end {
-            // As above: the last record of a segment ends where the segment does.
+            // As above: the last record of a segment must end where the segment does.
             self.fresh.pop();
         }
         Ok(())
     }
 
-    /// Whether an offset is in a piece that was settled.
+    /// Whether an offset is in a settled piece.
     fn has(&self, offset: u64) -> bool {
         let at = self.pieces.partition_point(|piece| piece.first <= offset);
         at.checked_sub(1).is_some_and(|at| offset < self.pieces[at].next)
@@ -249,7 +243,7 @@ impl Salvage {
         self.fresh.push(Piece { first: offset, next: offset + 1, source });
     }
 
-    /// A record that a journal has; one below the last is there twice.
+    /// Adds a record of a journal, unless it is a duplicate.
     fn add_of_journal(&mut self, offset: u64) {
         match self.fresh.last_mut() {
             Some(last) if offset == last.next => last.next += 1,
@@ -264,8 +258,7 @@ impl Salvage {
     }
 }
 
-/// Where the indexes of a segment say that records begin, in order: also those that a
-/// repair set aside.
+/// Sorted positions of records in the indexes of a segment, including those that a repair put aside.
 fn places<S: Storage>(storage: &S, hub: HubId, name: Name) -> Vec<u64> {
     let directory = segment::directory(hub);
     let [index, runs] = [Part::Index, Part::Runs].map(|part| name.file(part));
@@ -292,7 +285,7 @@ struct Window {
 }
 
 impl Window {
-    /// The record at a place of a file whose records end before `end`.
+    /// Decodes the record at a position of a file whose records end before `end`.
     fn record(
         &mut self,
         file: &impl StorageFile,
@@ -315,7 +308,7 @@ impl Window {
         Ok(record::decode(self.rest(at).unwrap_or_default()))
     }
 
-    /// Length of what was last looked for at a place, by its length alone.
+    /// Length field of the record at a position in the window.
     fn len(&self, at: u64) -> Option<usize> {
         record::len(self.rest(at)?).ok()
     }
@@ -339,10 +332,9 @@ impl Window {
     }
 }
 
-/// The numbers of the hubs that have a directory.
+/// Ids of the hubs that have a directory, sorted.
 ///
-/// # Errors
-/// Those of the storage.
+/// # Errors Errors of the storage.
 pub fn hub_directories(storage: &impl Storage) -> Result<Vec<HubId>, LogError> {
     let names = storage.list_directories("hubs").map_err(|e| match e.kind() {
         ErrorKind::NotFound => LogError::Refused("there is no directory hubs".to_owned()),

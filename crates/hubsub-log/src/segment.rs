@@ -1,5 +1,4 @@
-//! A segment file: a head, then records, offset by offset. Only one that was
-//! compacted may lack some.
+//! A segment file: a head, then records in order of offset. Only a compacted segment may lack offsets.
 
 use crate::files::Part;
 use crate::record::{self, NotARecord, Record, u32_at};
@@ -15,7 +14,7 @@ pub const HEAD_BYTES: u64 = 64;
 
 const FOREIGN: &str = "it is of another hub, place or directory";
 
-/// Read at once when a segment is read from end to end.
+/// Bytes per read in a full scan of a segment.
 const SCAN_BYTES: usize = 1024 * 1024;
 
 /// Directory of a hub's chain.
@@ -24,25 +23,24 @@ pub fn directory(hub: HubId) -> String {
     format!("hubs/{}", hub.0)
 }
 
-/// Which segment of a hub: what its files are named by.
+/// Identifies a segment of a hub; part of its file names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Name {
-    /// Offset from which on it has the hub's records.
+    /// First offset that the segment covers.
     pub first: u64,
-    /// How often it was compacted. Its bytes never change: a compaction makes a
-    /// segment of the next generation and puts it in its place.
+    /// Number of compactions. A segment's bytes never change: compaction writes a segment of the next
+    /// generation that replaces it.
     pub generation: u32,
 }
 
 impl Name {
-    /// Of a segment as it was written first.
+    /// Name of a segment that was never compacted.
     #[must_use]
     pub fn written(first: u64) -> Name {
         Name { first, generation: 0 }
     }
 
-    /// Whether a record of this offset may stand behind those below `next`: what was
-    /// compacted has holes, and nothing else has.
+    /// Whether a record of this offset may follow those below `next`. Only compacted segments have gaps.
     #[must_use]
     pub fn takes(self, next: u64, offset: u64) -> bool {
         if self.generation == 0 { offset == next } else { offset >= next }
@@ -62,14 +60,13 @@ impl Name {
     }
 }
 
-/// A file of a segment.
 #[must_use]
 pub fn path(hub: HubId, name: Name, part: Part) -> String {
     join(&directory(hub), &name.file(part))
 }
 
-/// What a segment opens with. `next`: the offset behind those it is for; of a
-/// segment that is yet to be written nobody knows, and 0 stands there.
+/// Encodes the head of a segment. `next` is the offset after those that it covers; a segment of generation 0
+/// stores 0, since that offset is unknown before it is written.
 #[must_use]
 pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES as usize);
@@ -87,10 +84,9 @@ pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
     head
 }
 
-/// Whether a file opens as this segment, which is for offsets below `next`.
+/// Checks that a file has the head of this segment, which covers the offsets below `next`.
 ///
-/// # Errors
-/// It does not, or it is of a newer format, or it cannot be read.
+/// # Errors It does not, it has a newer format, or it cannot be read.
 pub fn check_head(
     file: &impl StorageFile,
     identity: u64,
@@ -116,17 +112,16 @@ pub fn check_head(
     Ok(())
 }
 
-/// Whether a head's fault is that it is another file's.
+/// Whether the head belongs to another file.
 #[must_use]
 pub fn is_foreign(e: &LogError) -> bool {
     matches!(e, LogError::Damaged { why, .. } if why == FOREIGN)
 }
 
-/// Reads the records between two places of a file in order, and gives each with
-/// its place to `take`, which says what is wrong with it, if anything.
+/// Reads the records between two positions of a file in order, and passes each with its position to `take`,
+/// which may reject it.
 ///
-/// # Errors
-/// The first place where no whole record of that hub stands, with why.
+/// # Errors The first position without a whole record of that hub, with the reason.
 pub fn scan(
     file: &impl StorageFile,
     hub: HubId,
@@ -144,11 +139,10 @@ pub fn scan(
     Ok(())
 }
 
-/// As [`scan`], of the first `bytes` and at least one record; gives the bytes of each
-/// too. The place behind the last.
+/// As [`scan`], but only about the first `bytes`, and at least one record; also passes the bytes of each
+/// record. Returns the position after the last record.
 ///
-/// # Errors
-/// As [`scan`].
+/// # Errors As [`scan`].
 pub fn scan_some(
     file: &impl StorageFile,
     hub: HubId,

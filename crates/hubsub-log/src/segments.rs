@@ -1,8 +1,8 @@
-//! The chains of all hubs of a disk: what the segment thread owns.
+//! The chains of all hubs of a disk, owned by the segment thread.
 //!
-//! It takes frames once they are safe in the journal, never before, so a segment
-//! holds nothing that could be lost. It says when journals are needed no more: a
-//! checkpoint has made their records safe in segments, and the manifest says so.
+//! It takes frames only after they are safe in the journal, so a segment has no record that could be lost. It
+//! also determines which journals are obsolete: a checkpoint has made their records safe in segments, and the
+//! manifest lists it.
 
 mod compact;
 mod hubs;
@@ -22,36 +22,35 @@ use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// See the module.
 pub struct Segments<S: Storage> {
     storage: Arc<S>,
     files: Arc<Files<S>>,
     options: LogOptions,
     manifest: Manifest,
     hubs: BTreeMap<HubId, Appender<S>>,
-    /// Last frame that was taken.
+    /// Number of the last applied frame.
     applied: u64,
-    /// Journal files that are or were written, oldest first, with the last frame of each.
+    /// Journal files in use, oldest first, with the last frame of each.
     journals: BTreeMap<u64, u64>,
-    /// Journal files that nobody needs.
+    /// Obsolete journal files, to be reused.
     spare: Vec<u64>,
-    /// Segments that no chain has any more, whose files go once the manifest does not list them.
+    /// Segments that no chain has any more; their files are removed once the manifest does not list them.
     retired: Vec<(HubId, Vec<Name>)>,
-    /// What retention came to where an archive is waited for, until somebody asks.
+    /// Results of retention for hubs that wait for an archive, until `take_verdicts`.
     verdicts: Vec<(HubId, Verdict)>,
-    /// Bytes taken since the last checkpoint.
+    /// Bytes applied since the last checkpoint.
     unsaved_bytes: u64,
-    /// Space for what was taken, on a disk that is full.
+    /// Reserved space for applied records on a full disk.
     reserve: Reserve<S>,
     /// A sync has failed: a later one could succeed without the bytes of that one.
     is_broken: bool,
-    /// Bytes that hubs which keep the latest were given since their last compaction turn.
+    /// Bytes applied to hubs that keep the latest, since the last call of `compact`.
     given_bytes: u64,
-    /// The compaction that is under way, and whose.
+    /// The compaction pass in progress, with its hub.
     pass: Option<(HubId, Pass<S>)>,
     /// The hub that was compacted last.
     compacted: HubId,
-    /// Hubs whose segments cannot be read, which are not compacted any more.
+    /// Hubs with unreadable segments, which are not compacted any more.
     unreadable: HashSet<HubId>,
 }
 
@@ -87,22 +86,20 @@ impl<S: Storage> Segments<S> {
         }
     }
 
-    /// What the manifest says.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The chain of a hub that is whole.
+    /// The chain of a hub, unless the hub is quarantined or closed.
     #[must_use]
     pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<S>>> {
         self.hubs.get(&hub).map(|appender| Arc::clone(&appender.chain))
     }
 
-    /// Takes a hub that was quarantined into service as this entry says.
+    /// Takes a quarantined hub into service with this entry.
     ///
-    /// # Errors
-    /// Its records are not as the entry says, or the storage failed: it is left as it was.
+    /// # Errors Its records do not match the entry, or the storage failed: the hub is unchanged.
     pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<(), LogError> {
         for name in entry.segments.iter().map(SegmentEntry::name) {
             for part in [Part::Segment, Part::Index, Part::Runs] {
@@ -122,10 +119,9 @@ impl<S: Storage> Segments<S> {
         Ok(())
     }
 
-    /// Takes a frame that is safe in a journal file; `flush` writes it.
+    /// Takes a frame that is safe in a journal file; `flush` writes it to segments.
     ///
-    /// # Panics
-    /// A batch is of a hub that there is not.
+    /// # Panics A batch belongs to an unknown hub.
     pub fn apply(&mut self, file: u64, frame: u64, batches: Vec<Batch>) {
         for Batch { hub, first, count, bytes } in batches {
             let hub = self.hubs.get_mut(&hub).expect("only whole hubs are written");
@@ -139,10 +135,9 @@ impl<S: Storage> Segments<S> {
         self.journals.insert(file, frame);
     }
 
-    /// Writes what was taken; on a full disk, into the space that is kept for it.
+    /// Writes the applied records to segments; on a full disk, uses the reserve.
     ///
-    /// # Errors
-    /// The first that failed; the others were written, and it may be tried again.
+    /// # Errors The first error; the other hubs were written, and a retry is possible.
     pub fn flush(&mut self) -> Result<(), LogError> {
         match self.write() {
             Err(LogError::Full) if self.reserve.spend(self.pending_bytes() as u64) => self.write(),
@@ -150,40 +145,39 @@ impl<S: Storage> Segments<S> {
         }
     }
 
-    /// Whether the space that is kept for a full disk is all there.
+    /// Whether the reserve for a full disk is complete.
     #[must_use]
     pub fn has_reserve(&self) -> bool {
         self.reserve.is_whole()
     }
 
-    /// Bytes that the disk must have free, so that the log takes records: for the space that
-    /// is kept for a full one, for what waits, and for a journal, if it `wants_journal`.
+    /// Free bytes that the disk must have so that the log takes records: for the missing part of the reserve,
+    /// for pending records, and for a journal if `wants_journal`.
     #[must_use]
     pub fn wanted_bytes(&self, wants_journal: bool) -> u64 {
         let journal = if wants_journal { self.options.journal_bytes } else { 0 };
         self.reserve.missing().saturating_add(journal).saturating_add(self.pending_bytes() as u64)
     }
 
-    /// Takes the space that is kept for a full disk, as far as it is missing; whether it
-    /// is all there.
+    /// Allocates the missing part of the reserve; returns whether it is complete.
     ///
-    /// # Errors
+    /// # Errors Errors of the storage, except a full disk.
     /// Those of the storage, but for a full one.
     pub fn keep_reserve(&mut self) -> Result<bool, LogError> {
         self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
     }
 
-    /// Takes what the next start needs on a disk that is full.
+    /// Allocates the space that the next start needs on a full disk.
     pub(crate) fn keep_for_start(&mut self) {
         self.reserve.keep_for_start();
     }
 
-    /// Gives the space back that is kept for a full disk.
+    /// Releases the reserve for a full disk.
     pub(crate) fn give_reserve_back(&mut self) {
         self.reserve.give_back();
     }
 
-    /// Puts the manifest in place of the one before, for a moment beside it.
+    /// Stores the manifest; for a moment the old and the new one are on the disk.
     fn store(&mut self) -> Result<(), LogError> {
         let (manifest, storage) = (&self.manifest, &*self.storage);
         match manifest.store(storage) {
@@ -202,22 +196,22 @@ impl<S: Storage> Segments<S> {
         outcome
     }
 
-    /// Bytes that were taken and not yet written.
+    /// Bytes applied but not written yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.hubs.values().map(Appender::pending_bytes).sum()
     }
 
-    /// Bytes taken since the last checkpoint.
+    /// Bytes applied since the last checkpoint.
     #[must_use]
     pub fn unsaved_bytes(&self) -> u64 {
         self.unsaved_bytes
     }
 
-    /// Makes everything that was taken safe in segments, and gives back the journals below it.
+    /// Makes all applied records safe in segments, and frees the journals below them.
     ///
-    /// # Errors
-    /// The checkpoint before stands. Once a sync has failed, there is no other.
+    /// # Errors The previous checkpoint is still in place. Once a sync has failed, no other checkpoint is
+    /// possible.
     pub fn checkpoint(&mut self) -> Result<(), LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
@@ -248,10 +242,9 @@ impl<S: Storage> Segments<S> {
         Ok(())
     }
 
-    /// Makes the journal file that is written when the present one is full.
+    /// Prepares the journal file that follows the current one.
     ///
-    /// # Errors
-    /// Those of the storage; it may be tried again.
+    /// # Errors Errors of the storage; a retry is possible.
     pub fn prepare_next(&mut self) -> Result<Prepared<S::File>, LogError> {
         let number = self.manifest.journals.1 + 1;
         let (identity, bytes) = (self.manifest.identity, self.options.journal_bytes);
@@ -265,12 +258,10 @@ impl<S: Storage> Segments<S> {
         Ok(prepared)
     }
 
-    /// Removes what hubs need not keep. `retention` is asked for each hub: its
-    /// limits, and the offset from which somebody still needs its records.
-    /// How many segments went. Hubs that keep the latest keep it for ever.
+    /// Applies retention; returns the number of removed segments. `retention` returns the limits of a hub and
+    /// the offset from which records are still needed. Hubs that keep the latest are skipped.
     ///
-    /// # Errors
-    /// The manifest cannot be written; nothing was removed from the disk, the next call does.
+    /// # Errors The manifest cannot be written; nothing was removed from the disk, and the next call does it.
     pub fn retire(
         &mut self,
         now_us: u64,
@@ -300,7 +291,7 @@ impl<S: Storage> Segments<S> {
         Ok(self.unlink_retired())
     }
 
-    /// Takes files away that the manifest does not list any more; of how many segments.
+    /// Removes files that the manifest no longer lists; returns the number of segments.
     fn unlink_retired(&mut self) -> usize {
         let retired = std::mem::take(&mut self.retired);
         for (hub, segments) in &retired {
@@ -309,15 +300,14 @@ impl<S: Storage> Segments<S> {
         retired.iter().map(|(_, segments)| segments.len()).sum()
     }
 
-    /// What `retire` came to, since it was asked for last, at the hubs that wait for an archive.
+    /// Results of `retire` since the last call, for hubs that wait for an archive.
     pub fn take_verdicts(&mut self) -> Vec<(HubId, Verdict)> {
         std::mem::take(&mut self.verdicts)
     }
 
-    /// The rooms of a hub begin new epochs: what was acknowledged may be missing.
+    /// Makes the rooms of a hub begin new epochs, since acknowledged records may be missing.
     ///
-    /// # Errors
-    /// The manifest cannot be written; the epochs go on.
+    /// # Errors The manifest cannot be written; the epochs continue.
     pub fn end_epochs(&mut self, hub: HubId) -> Result<(), LogError> {
         let next = self.hubs.get(&hub).map(Appender::next);
         let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
@@ -326,10 +316,9 @@ impl<S: Storage> Segments<S> {
         self.store()
     }
 
-    /// Every room is in the hub that these rules say; 0: perhaps not.
+    /// Stores the class rules for which every room has the class of its hub; 0 if some may not.
     ///
-    /// # Errors
-    /// The manifest cannot be written; it says what it said.
+    /// # Errors The manifest cannot be written and is unchanged.
     pub fn set_rules(&mut self, rules: u64) -> Result<(), LogError> {
         let before = std::mem::replace(&mut self.manifest.rules, rules);
         if before == rules {
@@ -344,11 +333,9 @@ impl<S: Storage> Segments<S> {
         self.manifest.hub(hub).map_or(1, |entry| entry.continuous_from)
     }
 
-    /// Ends cleanly behind the last frame, which was synced: the next start knows
-    /// that nothing may be missing.
+    /// Ends cleanly after the last synced frame, so the next start knows that nothing is missing.
     ///
-    /// # Errors
-    /// The next start takes this for an unclean end.
+    /// # Errors The next start treats it as an unclean end.
     pub fn close(mut self) -> Result<(), LogError> {
         if let Some((_, pass)) = self.pass.take() {
             pass.discard();

@@ -1,5 +1,4 @@
-//! Reading the records of a data directory that no node uses, one after the other,
-//! without changing anything.
+//! Reads the records of a data directory that no node uses, in order, without changing anything.
 
 use crate::LogError;
 use crate::files::Part;
@@ -11,25 +10,24 @@ use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 use std::ops::ControlFlow;
 
-/// What is wanted.
+/// Which records to show.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Of this hub; else of all, one after the other.
+    /// Only this hub; all hubs in turn if none.
     pub hub: Option<HubId>,
-    /// Of this room.
+    /// Only this room.
     pub room: Option<Vec<u8>>,
-    /// From this offset on.
+    /// First offset.
     pub from: u64,
-    /// At most so many.
+    /// Maximum number of records.
     pub count: u64,
 }
 
-/// Gives records to `take`, in order of offset, until it breaks off: what segments have
-/// up to the checkpoint, and behind it what is in journals. What cannot be read, in sentences.
+/// Passes records to `take` in order of offset, until it breaks: those in segments up to the checkpoint, then
+/// those in journals. Returns one sentence for each part that cannot be read.
 ///
-/// # Errors
-/// There is no such hub, the manifest cannot be read, a file is of a newer format, or the
-/// storage failed.
+/// # Errors The hub does not exist, the manifest cannot be read, a file has a newer format, or the storage
+/// failed.
 pub fn show(
     storage: &impl Storage,
     wanted: &Selection,

@@ -1,97 +1,90 @@
-//! The files under the log, as little as it needs of them: so that the same log
-//! runs on a disk ([`crate::disk`]) and on one that loses what was not synced
-//! ([`crate::sim`]).
+//! The file operations that the log needs, no more, so that the same log runs on a disk ([`crate::disk`]) and
+//! on one that loses unsynced data ([`crate::sim`]).
 //!
-//! Paths are relative, with `/`. A directory is there once a file was made in it.
-//! What is promised after a crash: bytes written before a `sync` that returned;
-//! names made, renamed or unlinked before a `sync_directory` that returned.
-//! Everything else may be there, in part, or not at all; a file that was renamed is
-//! there under its old name, its new one, or both.
+//! Paths are relative, with `/`. A directory exists once a file was created in it. Guaranteed after a crash:
+//! bytes written before a `sync` that returned; names created, renamed or unlinked before a `sync_directory`
+//! that returned. Anything else may exist, in part or not at all; a renamed file exists under its old name,
+//! its new one, or both.
 
 use crate::error::is_full;
 use std::io::{self, ErrorKind};
 
-/// Bytes of zeros that are written at once.
+/// Zeros per write in [`StorageFile::fill`].
 const FILL_BYTES: u64 = 1 << 20;
 
-/// A directory of files.
 pub trait Storage: Send + Sync + 'static {
-    /// An open file.
     type File: StorageFile;
 
-    /// Makes a new, empty file. Fails if there is one of that name.
+    /// Creates an empty file. Fails if one of that name exists.
     fn create(&self, path: &str) -> io::Result<Self::File>;
 
     /// Opens a file for reading and writing.
     fn open(&self, path: &str) -> io::Result<Self::File>;
 
-    /// Gives a file another name, in place of what had that name.
+    /// Renames a file and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file away.
     fn unlink(&self, path: &str) -> io::Result<()>;
 
-    /// Names of the files in a directory, in order; none if there is no such directory.
+    /// Sorted names of the files in a directory; none if there is no such directory.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
 
-    /// Names of the directories in a directory, in order.
+    /// Sorted names of the directories in a directory.
     fn list_directories(&self, directory: &str) -> io::Result<Vec<String>>;
 
-    /// Makes the names in a directory, and its own, safe.
+    /// Makes the names in a directory, and its own name, safe.
     fn sync_directory(&self, directory: &str) -> io::Result<()>;
 
-    /// Bytes that may still be stored, as far as it can tell.
+    /// Free bytes of the storage; `u64::MAX` if unknown.
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX)
     }
 }
 
-/// An open file; used by several threads.
+/// An open file, shared by several threads.
 pub trait StorageFile: Send + Sync + 'static {
-    /// Writes some of `bytes` at a place, at least one; how many.
+    /// Writes at least one byte of `bytes` at a position; returns how many.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
-    /// Reads some bytes from a place; how many, 0 at the end.
+    /// Reads some bytes at a position; returns how many, 0 at the end.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Makes all bytes written before safe.
+    /// Makes all bytes written so far safe.
     fn sync(&self) -> io::Result<()>;
 
-    /// What stands in a range may go to the disk, so that a `sync` later has less to do.
+    /// Starts to write back a range, so that a later `sync` has less to do.
     fn begin_sync(&self, _from: u64, _to: u64) {}
 
-    /// Cuts or extends (with zeros) to a length.
+    /// Truncates or extends (with zeros) to a length.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Extends to a length, and has the space for it.
+    /// Extends to a length and allocates the space.
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.fill(len)
     }
 
-    /// Reads what of a range is in memory from its begin on; 0 if nothing is, or nobody knows.
+    /// Reads the part of a range that is in memory, from its start on; 0 if none is or this is unknown.
     fn read_cached_at(&self, _into: &mut [u8], _at: u64) -> io::Result<usize> {
         Ok(0)
     }
 
-    /// Some bytes will be read soon, so that who wants many has them read at once. It
-    /// need not be so, and nothing comes of it but speed.
+    /// Announces a read, so that several ranges can be read ahead at once. Affects speed only.
     fn advise(&self, _at: u64, _len: u64) {}
 
-    /// This file will be read in large pieces, each advised beforehand: the system need not guess what comes.
+    /// The file will be read in large ranges, each announced with `advise`, so the system need not read
+    /// ahead.
     fn expect_pieces(&self) {}
 
-    /// Some bytes were read and will not be wanted soon: they need not be kept in memory.
+    /// The bytes were read and will not be needed soon, so the page cache can drop them.
     fn forget(&self, _at: u64, _len: u64) {}
 
-    /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether it is empty.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Writes all of `bytes` at a place.
+    /// Writes all of `bytes` at a position.
     fn write_all_at(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(bytes, at) {
@@ -107,7 +100,7 @@ pub trait StorageFile: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Extends to a length with zeros that are written.
+    /// Extends to a length by writing zeros.
     fn fill(&self, len: u64) -> io::Result<()> {
         let mut at = self.len()?;
         let zeros = vec![0; FILL_BYTES.min(len.saturating_sub(at)) as usize];
@@ -119,7 +112,7 @@ pub trait StorageFile: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Reads until `bytes` is full or the file ends; how many.
+    /// Reads until `bytes` is full or the file ends; returns how many bytes.
     fn read_full_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -134,11 +127,9 @@ pub trait StorageFile: Send + Sync + 'static {
     }
 }
 
-/// Puts a whole small file in place of another of its name: after a crash there
-/// is the old one or the new one.
+/// Replaces a whole small file: after a crash the old one or the new one exists.
 ///
-/// # Errors
-/// Those of the storage. One that is full: the old file stands.
+/// # Errors Errors of the storage. If it is full, the old file is still in place.
 pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = join(directory, name);
     let new = format!("{path}.new");
@@ -148,19 +139,18 @@ pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]
     }
     let file = storage.create(&new)?;
     if let Err(e) = file.write_all_at(bytes, 0).and_then(|()| file.sync()) {
-        // On a full disk it would take what little there is.
+        // On a full disk the new file would use the little space that is left.
         let _ = storage.unlink(&new);
         return Err(e);
     }
     storage.rename(&new, &path)?;
-    // Which of the two a crash would leave is not known now: no reason to try again.
+    // It is unknown which of the two a crash would leave, so this must not look like a retryable full disk.
     storage.sync_directory(directory).map_err(|e| if is_full(&e) { io::Error::other(e) } else { e })
 }
 
-/// All bytes of a file.
+/// Reads a whole file.
 ///
-/// # Errors
-/// Those of the storage.
+/// # Errors Errors of the storage.
 pub fn read(storage: &impl Storage, path: &str) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| ErrorKind::FileTooLarge)?];
@@ -169,7 +159,7 @@ pub fn read(storage: &impl Storage, path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A path in a directory; the root is the empty one.
+/// A path in a directory; the empty string is the root.
 #[must_use]
 pub fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }

@@ -1,8 +1,8 @@
-//! Looking at a data directory that no node uses: is everything there, and is it
-//! what was written? Nothing is changed.
+//! Checks a data directory that no node uses: are all records there and as they were written? Changes
+//! nothing.
 //!
-//! It is stricter than a start, which reads of sealed segments only the indexes:
-//! here every record is read. What it finds wrong with a hub, [`crate::repair`] mends.
+//! It is stricter than a start, which reads only the indexes of sealed segments: here every record is read.
+//! [`crate::repair`] repairs what it finds.
 
 use crate::LogError;
 use crate::files::Part;
@@ -14,66 +14,62 @@ use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 use std::ops::ControlFlow;
 
-/// Records between two looks at whoever watches.
+/// Records between two calls of the watch callback.
 const WATCH_RECORDS: u64 = 16 * 1024;
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
-    /// For each hub of the manifest, in its order.
+    /// One for each hub in the manifest, in its order.
     pub hubs: Vec<VerifiedHub>,
-    /// Records in journals behind the checkpoint.
+    /// Records in journals after the checkpoint.
     pub journal_records: u64,
-    /// What is wrong, in sentences; none: all is well.
+    /// One sentence per problem; empty if there is none.
     pub problems: Vec<String>,
 }
 
-/// What was found of one hub.
 #[derive(Clone, Debug)]
 pub struct VerifiedHub {
-    /// As the manifest says.
+    /// The hub's entry in the manifest.
     pub entry: HubEntry,
     /// Records in its segments, up to the checkpoint.
     pub records: u64,
-    /// Bytes of its segments, likewise.
+    /// Bytes of its segments, up to the checkpoint.
     pub bytes: u64,
-    /// Records in journals behind those.
+    /// Records in journals after the checkpoint.
     pub journal_records: u64,
-    /// Offset behind all of them.
+    /// Offset after all of these records.
     pub next: u64,
-    /// What is wrong with it, in sentences; none: it is whole.
+    /// One sentence per problem; empty if the hub is whole.
     pub problems: Vec<String>,
-    /// Whether records may be missing behind its last one, nobody can tell how many.
+    /// Whether an unknown number of records may be missing after its last one.
     pub may_lack_more: bool,
 }
 
 impl VerifiedHub {
-    /// Whether everything is there that should be.
+    /// Whether nothing is missing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// How far it is: bytes of segments that were read, and of all.
+/// Bytes of segments read so far, and in total.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress(pub u64, pub u64);
 
-/// Who is told how far it is, and may stop it.
+/// Called with the progress; may stop the operation.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// Reads every record of a directory.
 ///
-/// # Errors
-/// The manifest is missing, damaged or of a newer format, or the storage failed.
+/// # Errors The manifest is missing, damaged or has a newer format, or the storage failed.
 pub fn verify(storage: &impl Storage) -> Result<Verified, LogError> {
     verify_watched(storage, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`verify`], told to somebody while it goes on.
+/// As [`verify`], with progress reports.
 ///
-/// # Errors
-/// As for [`verify`], and [`LogError::Stopped`].
+/// # Errors As for [`verify`], and [`LogError::Stopped`].
 pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified, LogError> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));
@@ -81,7 +77,7 @@ pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verifi
     verify_as(storage, &manifest, watch)
 }
 
-/// As [`verify_watched`], by a manifest that need not be the one on disk.
+/// As [`verify_watched`], with a manifest that may differ from the one on disk.
 pub(crate) fn verify_as(
     storage: &impl Storage,
     manifest: &Manifest,
@@ -102,7 +98,7 @@ pub(crate) fn verify_as(
         };
         hub.read_segments(storage, manifest.identity, &mut |bytes| watch(Progress(read + bytes, all)))?;
         read += hub.bytes;
-        // What it was quarantined for is found again.
+        // The check above found the cause of the quarantine again.
         hub.problems.retain(|problem| entry.quarantined.as_ref() != Some(problem));
         found.hubs.push(hub);
     }
@@ -115,11 +111,11 @@ pub(crate) fn verify_as(
 }
 
 impl Verified {
-    /// What journals have behind the checkpoint; who lacks something is found as at a start.
+    /// Reads the journals after the checkpoint; determines which hubs lack records as a start does.
     fn read_journals(&mut self, storage: &impl Storage, manifest: &Manifest) -> Result<(), LogError> {
         let (first, last) = manifest.journals;
         let (identity, checkpoint) = (manifest.identity, manifest.checkpoint);
-        // Hubs that were seen to go on without a gap since frames were last missing.
+        // Hubs with contiguous records since the last gap in the journal.
         let mut continued: Vec<HubId> = Vec::new();
         let mut losses = 0;
         let replayed = journal::replay(storage, identity, first..=last, checkpoint, |lost, bytes| {
@@ -155,7 +151,7 @@ impl Verified {
         Ok(())
     }
 
-    /// One record of a journal.
+    /// Checks one record of a journal.
     fn take(&mut self, record: &Record<'_>, continued: &mut Vec<HubId>) {
         let Some(hub) = self.hubs.iter_mut().find(|hub| hub.entry.hub == record.hub) else {
             let why = format!("the journal has a record of hub {}, which there is not", record.hub.0);
@@ -209,11 +205,10 @@ impl VerifiedHub {
     }
 }
 
-/// Reads a segment that the manifest lists, up to the checkpoint. `take` is told of each
-/// record: how many there were, and its place.
+/// Reads a segment of the manifest up to the checkpoint. Passes to `take` the number of records so far and
+/// the position of each.
 ///
-/// # Errors
-/// [`LogError::Damaged`]: it is not as it was. Others: as they say.
+/// # Errors [`LogError::Damaged`]: it does not match the manifest. Others come from the storage or `take`.
 pub(crate) fn check_segment(
     storage: &impl Storage,
     identity: u64,

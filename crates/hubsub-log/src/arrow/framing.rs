@@ -1,39 +1,38 @@
-//! The messages of an Arrow IPC stream that somebody sent, followed beside the decoder.
+//! Checks the framing of an untrusted Arrow IPC stream, in parallel with the decoder.
 //!
-//! The decoder believes what a stream says of itself. So this refuses, before the decoder sees
-//! it, what would cost memory that no byte was sent for: compressed buffers, which say
-//! themselves how large they become, and lengths out of all reason. It also knows whether the
-//! end-of-stream mark came, on which the decoder does not insist.
+//! The decoder trusts sizes in the stream. So this rejects, before the decoder sees it, input that would take
+//! memory out of proportion to the bytes sent: compressed buffers, which state their own uncompressed size,
+//! and excessive lengths. It also detects whether the end-of-stream mark arrived, which the decoder does not
+//! require.
 //!
-//! A message is a mark (four bytes of 0xff), the length of its head (u32, little-endian; 0 is
-//! the end of the stream), the head, and the body, whose length the head says.
+//! A message is a mark (four bytes of 0xff), the length of its head (u32, little-endian; 0 is the end of the
+//! stream), the head, and the body, whose length is in the head.
 
 use super::rows::RowError;
 use arrow_ipc::{MessageHeader, root_as_message};
 
 const MARK: [u8; 4] = [0xff; 4];
-/// Of a head: a schema of our few columns is 1 KiB.
+/// Limit of a head; a schema of our few columns takes 1 KiB.
 const HEAD_BYTES_MAX: usize = 1 << 20;
-/// Of a body: what Arrow's 32-bit offsets reach.
+/// Limit of a body: the reach of Arrow's 32-bit offsets.
 const BODY_BYTES_MAX: usize = 1 << 31;
 
 #[derive(Debug)]
 enum State {
-    /// The mark and the length.
+    /// Next: the mark and the length.
     Prefix,
-    /// So many bytes of head.
+    /// Next: a head of this many bytes.
     Head(usize),
-    /// So many more bytes of body.
+    /// Next: this many more bytes of body.
     Body(usize),
-    /// The end-of-stream mark came.
+    /// The end-of-stream mark arrived.
     End,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct Framing {
     state: State,
-    /// What came of a prefix or a head.
+    /// Bytes of an incomplete prefix or head.
     part: Vec<u8>,
 }
 
@@ -42,15 +41,14 @@ impl Framing {
         Framing { state: State::Prefix, part: Vec::new() }
     }
 
-    /// Whether the stream has come to its end.
+    /// Whether the stream has ended.
     pub fn is_at_end(&self) -> bool {
         matches!(self.state, State::End)
     }
 
-    /// The next bytes.
+    /// Checks the next bytes.
     ///
-    /// # Errors
-    /// The decoder must not see them.
+    /// # Errors The decoder must not see these bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
         while !bytes.is_empty() {
             self.state = match self.state {
@@ -73,7 +71,7 @@ impl Framing {
         Ok(())
     }
 
-    /// So many bytes, when they have all come.
+    /// Takes `length` bytes once they have all arrived.
     fn whole(&mut self, length: usize, bytes: &mut &[u8]) -> Option<Vec<u8>> {
         let (here, rest) = bytes.split_at((length - self.part.len()).min(bytes.len()));
         self.part.extend_from_slice(here);

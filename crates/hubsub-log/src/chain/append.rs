@@ -1,4 +1,4 @@
-//! Writing a chain: appending, sealing, syncing, removing what is too old.
+//! Writes a chain: appends, seals, syncs, and applies retention.
 
 use super::retention::{Retention, Span, Verdict};
 use super::{Chain, ChainOptions, Open, Sealed, entry};
@@ -13,22 +13,20 @@ use crate::storage::{Storage, StorageFile};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Records above it are not copied, and their memory is given back once they are written.
+/// Longer batches are not copied, and a longer buffer is freed after the write.
 const LONG_BYTES: usize = 1 << 20;
 
-/// The writer of a chain.
 pub struct Appender<S: Storage> {
-    /// What it writes.
     pub chain: Arc<Chain<S>>,
     options: ChainOptions,
     file: Arc<S::File>,
-    /// Whether `file` has bytes that were not synced.
+    /// Whether `file` has unsynced bytes.
     is_dirty: bool,
-    /// Segments that were sealed with bytes that were not synced.
+    /// Sealed segments with unsynced bytes.
     unsynced: Vec<Arc<S::File>>,
-    /// Records that are yet to be written.
+    /// Records that are not written yet.
     pending: Vec<u8>,
-    /// Offset of the record behind those.
+    /// Offset after `pending`.
     next: u64,
 }
 
@@ -38,13 +36,13 @@ impl<S: Storage> Appender<S> {
         Appender { chain, options, file, is_dirty: true, unsynced: Vec::new(), pending: Vec::new(), next }
     }
 
-    /// Takes whole records behind those it has, up to offset `next` - 1; `flush` writes them.
+    /// Appends whole records, up to offset `next` - 1, to `pending`; `flush` writes them.
     pub fn push(&mut self, records: &[u8], next: u64) {
         self.pending.extend_from_slice(records);
         self.next = next;
     }
 
-    /// Likewise, without a copy where they are long and nothing waits.
+    /// As `push`, without a copy if the records are long and `pending` is empty.
     pub fn push_owned(&mut self, records: Vec<u8>, next: u64) {
         if records.len() > LONG_BYTES && self.pending.is_empty() {
             (self.pending, self.next) = (records, next);
@@ -53,23 +51,22 @@ impl<S: Storage> Appender<S> {
         }
     }
 
-    /// Offset of the record that comes behind those that were pushed.
+    /// Offset after the last pushed record.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that are yet to be written.
+    /// Bytes that are not written yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
 
-    /// Writes what was pushed, as far as it goes.
+    /// Writes the pushed records, as far as possible.
     ///
-    /// # Errors
-    /// [`LogError::Full`]: the rest is kept for another try. Others: likewise, but
-    /// there is little hope.
+    /// # Errors [`LogError::Full`]: the rest is retained for a retry. Others: the same, but a retry is
+    /// unlikely to succeed.
     pub fn flush(&mut self) -> Result<(), LogError> {
         let mut done = 0;
         let outcome = self.flush_counting(&mut done);
@@ -99,7 +96,7 @@ impl<S: Storage> Appender<S> {
                     let open = &self.chain.read_state().open;
                     (open.run_start, open.end)
                 };
-                // A checkpoint that found all of it would keep the journal's syncs waiting.
+                // Start the write-back now; a checkpoint with all of it would delay the journal's syncs.
                 self.file.begin_sync(from, to);
                 self.write_run()?;
             }
@@ -107,8 +104,8 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// Bytes of the whole records from `from` on that the open segment and its
-    /// present run take: at least one record.
+    /// Bytes of the whole records from `from` on that fit into the open segment and its current run: at least
+    /// one record.
     fn part(&self, from: usize, end: u64) -> usize {
         let run_start = self.chain.read_state().open.run_start;
         let room = self.options.segment_bytes.saturating_sub(end);
@@ -124,10 +121,10 @@ impl<S: Storage> Appender<S> {
         n
     }
 
-    /// Moves the run in memory to the file of the open segment's runs.
+    /// Writes the run in memory to the runs file of the open segment.
     fn write_run(&mut self) -> Result<(), LogError> {
-        // No lock is held while the disk is waited for: until it is in the file, readers find
-        // the run in memory, which nobody but this thread adds to.
+        // No lock is held during disk I/O: until the run is in the file, readers use the one in memory, to
+        // which only this thread adds.
         let (name, at, bytes) = {
             let open = &self.chain.read_state().open;
             (open.name, open.runs_bytes, open.run.encode())
@@ -137,7 +134,7 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// Ends the open segment and begins another.
+    /// Seals the open segment and begins another.
     fn seal(&mut self) -> Result<(), LogError> {
         self.write_run()?;
         let chain = Arc::clone(&self.chain);
@@ -163,10 +160,9 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// Makes everything that was flushed safe.
+    /// Makes all flushed records safe.
     ///
-    /// # Errors
-    /// Nobody knows what of it reached the disk.
+    /// # Errors It is unknown which bytes reached the disk.
     pub fn sync(&mut self) -> Result<(), LogError> {
         let sync = |file: &S::File| file.sync().map_err(|e| LogError::io("cannot sync a segment", e));
         if !self.unsynced.is_empty() || self.is_dirty {
@@ -184,7 +180,7 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// The segments as the manifest lists them, and the next offset and the earliest.
+    /// The segments for the manifest, the next offset and the earliest offset.
     #[must_use]
     pub fn entries(&self) -> (Vec<SegmentEntry>, u64, u64) {
         let state = self.chain.read_state();
@@ -193,9 +189,9 @@ impl<S: Storage> Appender<S> {
         (segments, state.open.next, state.earliest)
     }
 
-    /// Takes whole segments off the chain that are over its limits and below `hold`
-    /// (an offset that somebody still needs). The segments, whose files may go once
-    /// the manifest no longer lists them, and why.
+    /// Removes segments that exceed the limits and are below `hold` (an offset that is still needed) from the
+    /// chain. Returns these segments, whose files may be removed once the manifest no longer lists them, and
+    /// the verdict.
     pub fn retire(&mut self, retention: Retention, now_us: u64, hold: u64) -> (Vec<Name>, Verdict) {
         let mut state = self.chain.write_state();
         let bytes: u64 = state.sealed.iter().map(|s| s.bytes).sum::<u64>() + state.open.end;
@@ -221,7 +217,7 @@ impl<S: Storage> Appender<S> {
         (retired, verdict)
     }
 
-    /// Takes the files of retired segments away.
+    /// Removes the files of retired segments.
     pub fn unlink(&self, retired: &[Name]) {
         for &name in retired {
             self.chain.unlink(name, Part::Segment);
@@ -231,8 +227,7 @@ impl<S: Storage> Appender<S> {
 }
 
 impl<S: Storage> Chain<S> {
-    /// Takes note of records that were written behind the others; whether the run
-    /// in memory has its full length.
+    /// Indexes records that were appended; returns whether the run in memory has its full length.
     fn written(&self, records: &[u8], run_bytes: u64) -> bool {
         let mut state = self.write_state();
         let open = &mut state.open;
@@ -249,7 +244,7 @@ impl<S: Storage> Chain<S> {
         open.end - open.run_start >= run_bytes
     }
 
-    /// Moves a segment's run in memory to the file of its runs.
+    /// Writes a segment's run in memory to its runs file.
     pub(super) fn write_run(&self, open: &mut Open) -> Result<(), LogError> {
         if let Some(run) = self.store_run(open.name, open.runs_bytes, open.run.encode())? {
             open.took_run(run);
@@ -257,7 +252,7 @@ impl<S: Storage> Chain<S> {
         Ok(())
     }
 
-    /// Writes a segment's run at a place of the file of its runs; none if it is empty.
+    /// Writes an encoded run at a position of the runs file; none if it is empty.
     fn store_run(&self, name: Name, at: u64, bytes: Vec<u8>) -> Result<Option<Run>, LogError> {
         if bytes.is_empty() {
             return Ok(None);
@@ -268,8 +263,7 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// Takes note of one record at a place of an open segment. Whether its room is new to
-/// the table.
+/// Indexes one record at a position of an open segment. Returns whether its room is new to the table.
 pub(super) fn note(
     identity: u64,
     rooms: &RoomTable,
@@ -303,7 +297,7 @@ pub(super) fn note(
 }
 
 impl Open {
-    /// The run in memory is in the file.
+    /// Drops the run in memory after it was written to the file.
     fn took_run(&mut self, run: Run) {
         self.runs.push(run);
         self.run = RunBuilder::default();
@@ -323,8 +317,8 @@ impl Open {
     }
 }
 
-/// Makes the files of a new segment. Files of that name are left over from before
-/// a crash, behind the last checkpoint.
+/// Creates the files of a new segment. Existing files of that name are left from before a crash, after the
+/// last checkpoint.
 pub(super) fn create<S: Storage>(chain: &Chain<S>, name: Name) -> Result<Arc<S::File>, LogError> {
     let create = |part| {
         chain.unlink(name, part);

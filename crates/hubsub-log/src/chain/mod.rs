@@ -1,14 +1,12 @@
-//! One hub's chain of segments, as its writer and its readers share it.
+//! One hub's chain of segments, shared by its writer and its readers.
 //!
-//! [`Appender`] is its only writer, on the segment thread. Readers
-//! ([`read`]) see what was written, in this process; what is *safe* is the
-//! journal's business. Invariant: the chain holds every offset from `earliest`
-//! to `next - 1`, except what was compacted, and what was lost and given up
+//! [`Appender`] is its only writer, on the segment thread. Readers ([`read`]) see all records written in this
+//! process; whether a record is *safe* is decided by the journal. Invariant: the chain has every offset from
+//! `earliest` to `next - 1`, except those removed by compaction and those lost and given up
 //! ([`crate::repair`]): such holes are between segments, never within one.
 //!
-//! Sealed segments never change. They are taken off the chain by retention, or
-//! replaced by others with fewer records ([`compact`]); a reader that meets this
-//! looks again.
+//! Sealed segments never change. Retention removes them from the chain, and compaction replaces them with
+//! others that have fewer records ([`compact`]); a reader that encounters this retries.
 
 mod append;
 mod compact;
@@ -38,12 +36,11 @@ use hubsub_types::HubId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How a chain is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainOptions {
-    /// A segment is sealed when it is so long; below 4 GiB.
+    /// A segment is sealed at this size; below 4 GiB.
     pub segment_bytes: u64,
-    /// While a segment is open, its index is written for so many bytes at a time.
+    /// The open segment's index is written as a run for each of this many bytes.
     pub run_bytes: u64,
 }
 
@@ -53,83 +50,80 @@ impl Default for ChainOptions {
     }
 }
 
-/// See the module.
 pub struct Chain<S: Storage> {
-    /// Whose it is.
     pub hub: HubId,
-    /// What it keeps. Where that is the latest of each key, seqs have gaps.
+    /// If it keeps the latest of each key, seqs have gaps.
     pub keep: Keep,
     pub(crate) identity: u64,
     files: Arc<Files<S>>,
-    /// The last record of every room in it.
+    /// The last record of every room.
     pub rooms: RoomTable,
-    /// What they are called.
+    /// The names of the rooms.
     pub(crate) names: Names<S::File>,
-    /// Never held while the disk is waited for: who only looks must not wait for it.
+    /// Never held during disk I/O, so readers do not wait for the disk.
     state: RwLock<State>,
-    /// `open.next` of that, for those who ask often how far the chain is.
+    /// Copy of `open.next` that can be read without the lock.
     next: AtomicU64,
-    /// Offsets whose loss was accepted, between segments, in order.
+    /// Offset ranges whose loss was accepted, between segments, in order.
     lost: Vec<Lost>,
-    /// Held by the reader that makes an index again: another that found the same waits for it.
+    /// Held by the reader that rebuilds an index; other readers that need it wait.
     mending: Mutex<()>,
-    /// Indexes that were made again, since the start.
+    /// Indexes rebuilt since the start.
     index_rebuilds: AtomicU64,
 }
 
-/// What changes as records come and go.
+/// The part that changes as records are added and removed.
 #[derive(Debug)]
 struct State {
     /// Oldest first.
     sealed: Vec<Sealed>,
-    /// How often segments were sealed, removed or replaced.
+    /// Number of segments sealed, removed or replaced.
     changes: u64,
     open: Open,
-    /// Offset of the oldest record kept, or of the next one.
+    /// Offset of the oldest record, or of the next one if there is none.
     earliest: u64,
 }
 
-/// A segment that is not written any more. It is for the offsets below the next one's first.
+/// A segment that is no longer written. It covers the offsets below the first of the next segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sealed {
     name: Name,
     bytes: u64,
     /// Timestamp of its first record; 0 without one.
     first_us: u64,
-    /// Its index, as it was when it was made or read last: so no look-up begins with the
-    /// head of a file.
+    /// Head of its index, as it was when written or read last, so that a look-up need not read it.
     index: Run,
 }
 
-/// The segment that is written.
+/// The segment that is being written.
 #[derive(Debug, Default)]
 struct Open {
     name: Name,
-    /// Offset of the record that comes.
+    /// Offset of the next record.
     next: u64,
-    /// Bytes in it, head included.
+    /// Bytes in it, including the head.
     end: u64,
-    /// Timestamp of its first record, of its last one.
+    /// Timestamps of its first and last record.
     first_us: u64,
     last_us: u64,
-    /// What its index holds, and behind it what is still in memory.
+    /// Runs of its index in the file; the run after them is still in memory.
     runs: Vec<Run>,
     run: RunBuilder,
-    /// Bytes of the file of runs.
+    /// Size of the file of runs.
     runs_bytes: u64,
-    /// Where the run in memory begins.
+    /// Position in the segment at which the run in memory begins.
     run_start: u64,
 }
 
 impl State {
-    /// Of a chain with one segment, which is open.
+    /// State of a chain whose only segment is open.
     fn at(open: Name, earliest: u64) -> State {
         State { sealed: Vec::new(), changes: 0, open: Open::at(open), earliest }
     }
 }
 
 impl Sealed {
-    /// As the manifest lists it.
+    /// Its entry in the manifest.
     fn entry(&self) -> SegmentEntry {
         entry(self.name, self.bytes)
     }
@@ -139,26 +133,25 @@ fn entry(name: Name, bytes: u64) -> SegmentEntry {
     SegmentEntry(name.first, bytes, name.generation)
 }
 
-/// What a chain tells of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainInfo {
-    /// Offset of the oldest record kept, or of the next one.
+    /// Offset of the oldest record, or of the next one if there is none.
     pub earliest: u64,
     /// Offset of the next record.
     pub next: u64,
     /// Bytes of all segments.
     pub bytes: u64,
-    /// How many segments there are.
+    /// Number of segments.
     pub segments: usize,
     /// Rooms with records.
     pub rooms: usize,
-    /// Memory of table and index.
+    /// Memory of the room table and the index, in bytes.
     pub index_bytes: usize,
-    /// Timestamp of the oldest record kept, in µs; 0 without one.
+    /// Timestamp of the oldest record, in µs; 0 without one.
     pub first_us: u64,
-    /// Timestamp of the last record; 0 without one.
+    /// Timestamp of the last record, in µs; 0 without one.
     pub last_us: u64,
-    /// Indexes that were made again, since the start.
+    /// Indexes rebuilt since the start.
     pub index_rebuilds: u64,
 }
 
@@ -167,7 +160,7 @@ impl<S: Storage> Chain<S> {
         self.files.storage()
     }
 
-    /// While this is held, nothing is written.
+    /// Blocks the writer until the returned guard is dropped.
     pub(crate) fn hold(&self) -> impl Sized {
         self.read_state()
     }
@@ -185,31 +178,30 @@ impl<S: Storage> Chain<S> {
         self.files.get(self.hub, name, part).map_err(cannot)
     }
 
-    /// Offset behind the records of the segment before the one that begins with `next_first`.
+    /// Offset after the records of the segment before the one that begins with `next_first`.
     fn end_before(&self, next_first: u64) -> u64 {
         end_before(&self.lost, next_first)
     }
 
-    /// An offset, or the first one behind it that is not lost.
+    /// The offset, or the first one after it that is not lost.
     fn kept_from(&self, offset: u64) -> u64 {
         let hole = self.lost.iter().find(|lost| (lost.0..=lost.1).contains(&offset));
         hole.map_or(offset, |lost| lost.1 + 1)
     }
 
-    /// First offset of the unbroken part that an offset is in.
+    /// First offset of the contiguous range that contains an offset.
     fn unbroken_from(&self, offset: u64) -> u64 {
         self.lost.iter().rev().find(|lost| lost.1 < offset).map_or(0, |lost| lost.1 + 1)
     }
 
-    /// Takes a file away. What cannot be removed now is removed at the next start,
-    /// since the manifest does not list it.
+    /// Removes a file. If this fails, the next start removes it, since the manifest does not list it.
     fn unlink(&self, name: Name, part: Part) {
-        // In this order: who opens it in between keeps a file that has no name for no longer than this.
+        // In this order: a file opened in between stays in the cache only until `forget`.
         let _ = self.files.storage().unlink(&segment::path(self.hub, name, part));
         self.files.forget(self.hub, name, part);
     }
 
-    /// Writes the index of a sealed segment, in place of the one it had.
+    /// Writes the index of a sealed segment and replaces the previous one.
     fn store_index(&self, name: Name, bytes: &[u8]) -> Result<Run, LogError> {
         let directory = segment::directory(self.hub);
         storage::replace(&**self.files.storage(), &directory, &name.file(Part::Index), bytes)
@@ -218,25 +210,24 @@ impl<S: Storage> Chain<S> {
         Ok(Run::of(bytes, 0).expect("a segment that is sealed has records or covers offsets"))
     }
 
-    /// The hash that stands for a room of this directory.
+    /// Hash of a room's name in this directory.
     #[must_use]
     pub fn hash(&self, room: &[u8]) -> RoomHash {
         RoomHash::new(self.identity, room)
     }
 
-    /// Offset of the record that comes behind those written.
+    /// Offset of the next record to be written.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// How often segments were sealed, removed or replaced: a reader that found
-    /// something amiss looks again if this has changed.
+    /// Number of segments sealed, removed or replaced. A reader that found an inconsistency retries if this
+    /// has changed.
     fn changes(&self) -> u64 {
         self.read_state().changes
     }
 
-    /// What it tells of itself.
     #[must_use]
     pub fn info(&self) -> ChainInfo {
         let state = self.read_state();

@@ -1,5 +1,5 @@
-//! Opening a chain as the manifest has it. Segments below the checkpoint must be
-//! there as they were; what is behind it is cut, the journal has it.
+//! Opens a chain with its manifest entry. Segments must match the checkpoint; bytes after the checkpoint are
+//! cut off, since the journal has those records.
 
 use super::append::{Appender, create, note};
 use super::{Chain, ChainOptions, Open, Sealed, State};
@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// What an index says of its segment.
+/// Contents of the index of a segment.
 struct Learned {
     rooms: Vec<(RoomHash, RoomHead)>,
     /// Timestamp of the first record; 0 without one.
@@ -27,10 +27,9 @@ struct Learned {
     index: Run,
 }
 
-/// Makes the chain of a new hub.
+/// Creates the chain of a new hub.
 ///
-/// # Errors
-/// Those of the storage.
+/// # Errors Errors of the storage.
 pub fn new<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,
@@ -47,8 +46,7 @@ pub fn new<S: Storage>(
 
 /// Opens a hub's chain.
 ///
-/// # Errors
-/// [`LogError::Damaged`]: its records are not all there. Others: as they say.
+/// # Errors [`LogError::Damaged`]: records are missing. Others come from the storage.
 pub fn open<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,
@@ -123,7 +121,7 @@ fn damaged<S: Storage>(chain: &Chain<S>, name: Name, at: u64, why: String) -> Lo
     LogError::Damaged { path: segment::path(chain.hub, name, Part::Segment), at, why }
 }
 
-/// A segment's file, if it is one.
+/// Opens a segment's file and checks its head.
 fn check_file<S: Storage>(chain: &Chain<S>, name: Name, next: u64) -> Result<Arc<S::File>, LogError> {
     let file = match chain.files.get(chain.hub, name, Part::Segment) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -135,8 +133,8 @@ fn check_file<S: Storage>(chain: &Chain<S>, name: Name, next: u64) -> Result<Arc
     Ok(file)
 }
 
-/// Removes files that the manifest does not list: from behind the checkpoint, or
-/// retired or replaced before it. What a repair set aside stays until somebody removes it.
+/// Removes files that the manifest does not list: written after the checkpoint, or retired or replaced before
+/// it. Files that a repair put aside stay until an operator removes them.
 fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
     let storage = files.storage();
     let of_segment = |s: &SegmentEntry| [Part::Segment, Part::Index].map(|part| s.name().file(part));
@@ -151,8 +149,8 @@ fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
 }
 
 impl<S: Storage> Chain<S> {
-    /// Brings a table of rooms from before a sealed segment to behind it, by its index,
-    /// which is made again if it is of no use. Timestamp of the first record, and the index.
+    /// Updates a room table with the records of a sealed segment from its index, which is rebuilt if
+    /// unusable. Returns the timestamp of the first record, and the index.
     pub(super) fn learn(
         &self,
         segment: &SegmentEntry,
@@ -177,19 +175,18 @@ impl<S: Storage> Chain<S> {
         Ok((first_us, index))
     }
 
-    /// What the index of a sealed segment says; none if it is missing, damaged or not
-    /// over all of the segment.
+    /// Reads the index of a sealed segment; none if it is missing, damaged or does not cover the whole
+    /// segment.
     fn read_index(&self, name: Name, next: u64) -> Option<Learned> {
         let file = self.files.get(self.hub, name, Part::Index).ok()?;
         let run = Run::open(&*file, 0).ok().filter(|run| run.first == name.first && run.last + 1 == next)?;
         let samples = run.samples(&*file).ok()?;
-        // Of what was compacted, nothing may be left.
+        // A compacted segment may have no records.
         let first_us = samples.first().map_or(0, |sample| sample.timestamp_us);
         Some(Learned { rooms: run.rooms(&*file).ok()?, first_us, index: run })
     }
 
-    /// Makes the index of a sealed segment again. `before` knows the rooms as they
-    /// were before it.
+    /// Rebuilds the index of a sealed segment. `before` is the room table before the segment.
     pub(super) fn rebuild_index(
         &self,
         segment: &SegmentEntry,
@@ -211,7 +208,7 @@ impl<S: Storage> Chain<S> {
         self.store_index(name, &open.run.encode())
     }
 
-    /// Takes note of a record that was read back, if it is the one that comes next.
+    /// Indexes a record that was read back; checks its offset.
     pub(super) fn note_in_order(
         &self,
         rooms: &RoomTable,
@@ -227,10 +224,10 @@ impl<S: Storage> Chain<S> {
         Ok(())
     }
 
-    /// Finds out the time of the last record where the open segment has none.
+    /// Determines the time of the last record if the open segment is empty.
     fn remember_time(&self) -> Result<(), LogError> {
         let sealed = self.read_state().sealed.clone();
-        // Of what was compacted, nothing may be left.
+        // A compacted segment may have no records.
         for Sealed { name, bytes, .. } in sealed.into_iter().rev() {
             if self.read_state().open.last_us > 0 {
                 break;
@@ -243,7 +240,7 @@ impl<S: Storage> Chain<S> {
                     Ok(())
                 })
             };
-            // Where the index leads astray, from the beginning.
+            // If the position from the index is wrong, read from the beginning.
             match read(self.position_before(name, u64::MAX)?) {
                 Err(LogError::Damaged { .. }) => read(segment::HEAD_BYTES)?,
                 outcome => outcome?,
@@ -253,7 +250,7 @@ impl<S: Storage> Chain<S> {
         Ok(())
     }
 
-    /// Takes note of the records that the open segment has, up to `end`.
+    /// Indexes the records of the open segment, up to `end`.
     fn reread(&self, file: &S::File, end: u64, options: ChainOptions) -> Result<(), LogError> {
         let mut open = std::mem::take(&mut self.write_state().open);
         let name = open.name;

@@ -1,4 +1,4 @@
-//! Reading a chain by offsets: what was written, in the order in which it was.
+//! Reads a chain by offsets, in the order in which records were written.
 
 use super::Chain;
 use super::read::{MOVES_MAX, READ_BYTES, read_at};
@@ -10,15 +10,14 @@ use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 
 impl<S: Storage> Chain<S> {
-    /// Gives the records from an offset on to `take`, in order of offsets, up to the
-    /// last one written. The offset behind them.
+    /// Passes the records from an offset on to `take`, in order, up to the last one written. Returns the
+    /// offset after them.
     ///
-    /// Of a hub that keeps the latest of each key: what is given last of a key is its
-    /// value, and after a tombstone it has none. This holds if the whole is read, from
-    /// the beginning, within the time that tombstones are kept, or on hold.
+    /// If the hub keeps the latest of each key, the last record passed for a key is its value; after a
+    /// tombstone it has none. This holds if the whole chain is read from the beginning within the time that
+    /// tombstones are kept, or with a hold.
     ///
-    /// # Errors
-    /// Damage, or the storage's.
+    /// # Errors Damage, or an error of the storage.
     pub fn replay(&self, from: u64, mut take: impl FnMut(&Record<'_>)) -> Result<u64, LogError> {
         let mut from = from.max(self.info().earliest);
         let mut bytes = Vec::new();
@@ -35,12 +34,11 @@ impl<S: Storage> Chain<S> {
         Ok(from)
     }
 
-    /// Appends the records from an offset on, or from the first one that is not lost, to
-    /// `out`, as bytes of whole records of one segment, until it has `bytes_max` of them or
-    /// a record more. The offset from which to go on; there may be nothing below it.
+    /// Appends the encoded records of one segment from an offset on (or from the first one that is not lost)
+    /// to `out`, until `bytes_max` is reached; the last record may exceed it. Returns the offset from which
+    /// to continue; there may be no record below it.
     ///
-    /// # Errors
-    /// Damage, or the storage's.
+    /// # Errors Damage, or an error of the storage.
     pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
         let from = self.kept_from(from);
         let start = out.len();
@@ -48,7 +46,7 @@ impl<S: Storage> Chain<S> {
         loop {
             let changes = self.changes();
             match self.read_offsets_once(from, bytes_max, out) {
-                // The segment was removed or replaced in between.
+                // The segment was removed or replaced meanwhile.
                 Err(_) if self.changes() != changes && moves < MOVES_MAX => moves += 1,
                 outcome => return outcome,
             }
@@ -61,7 +59,7 @@ impl<S: Storage> Chain<S> {
         let file = self.file(name, Part::Segment)?;
         let mut at = self.position_before(name, from)?;
         if record_at(&*file, at)?.is_none_or(|offset| offset > from) {
-            // The index leads astray; without it the segment is read from its beginning.
+            // The index is wrong, so the segment is read from its beginning.
             at = segment::HEAD_BYTES;
         }
         let mut next = None;
@@ -96,16 +94,15 @@ impl<S: Storage> Chain<S> {
             at += used as u64;
         }
         if name.generation > 0 && at >= end {
-            // What was behind the last one was compacted away.
+            // Compaction removed the records after the last one.
             return Ok(behind);
         }
         Ok(next.unwrap_or(from))
     }
 
-    /// An offset from which on there are the chain's last `bytes` bytes, and little more.
+    /// An offset from which the chain has its last `bytes` bytes, and little more.
     ///
-    /// # Errors
-    /// The storage's.
+    /// # Errors Errors of the storage.
     pub fn offset_of_last(&self, bytes: u64) -> Result<u64, LogError> {
         let earliest = self.info().earliest;
         let Some((name, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };
@@ -119,8 +116,7 @@ impl<S: Storage> Chain<S> {
         Ok(name.first.max(earliest))
     }
 
-    /// The segment in which the chain's last `bytes` bytes begin, and where
-    /// in it they do.
+    /// The segment in which the chain's last `bytes` bytes begin, and their position in it.
     fn place_of_last(&self, bytes: u64) -> Option<(Name, u64)> {
         let state = self.read_state();
         let sealed = state.sealed.iter().rev().map(|s| (s.name, s.bytes));
@@ -134,7 +130,7 @@ impl<S: Storage> Chain<S> {
         })
     }
 
-    /// Places in a segment, as far as its index can be read.
+    /// Samples of a segment, as far as its index can be read.
     pub(super) fn samples(&self, name: Name) -> Vec<Sample> {
         let of_run = |part: Part, run: Option<Run>| {
             let file = self.files.get(self.hub, name, part).ok()?;
@@ -152,7 +148,7 @@ impl<S: Storage> Chain<S> {
         of_runs.chain(in_memory).collect()
     }
 
-    /// The segment that has an offset, its end, and the offset behind those it is for.
+    /// The segment that has an offset, its end, and the offset after those it covers.
     pub(super) fn segment_of(&self, offset: u64) -> Option<(Name, u64, u64)> {
         let state = self.read_state();
         let open = &state.open;
@@ -167,7 +163,7 @@ impl<S: Storage> Chain<S> {
         state.sealed.get(at).map(|s| (s.name, s.bytes, behind))
     }
 
-    /// A place in a segment at or before an offset, where a record begins.
+    /// Position of a record in a segment at or before an offset.
     pub(super) fn position_before(&self, name: Name, offset: u64) -> Result<u64, LogError> {
         let of = |samples: &[Sample]| {
             let at = samples.partition_point(|s| s.offset <= offset);
@@ -188,7 +184,7 @@ impl<S: Storage> Chain<S> {
             Some(run) => run,
             None => match self.files.get(self.hub, name, Part::Index).and_then(|f| Run::open(&*f, 0)) {
                 Ok(run) => (run, Part::Index),
-                // Without an index it is read from its beginning.
+                // Without an index, the segment is read from its beginning.
                 Err(_) => return Ok(segment::HEAD_BYTES),
             },
         };
@@ -197,7 +193,7 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// Offset of the record at a place, if one is there.
+/// Offset of the record at a position, if there is one.
 pub(super) fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>, LogError> {
     let bytes = read_at(file, at, record::HEAD_BYTES)?;
     let is_head = bytes.len() == record::HEAD_BYTES && record::len(&bytes).is_ok();

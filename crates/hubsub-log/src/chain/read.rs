@@ -1,13 +1,12 @@
-//! Reading a room's past.
+//! Reads a room's history.
 //!
-//! It is found through the index, from its last record backwards, and
-//! checked as it is read: each record's own checksum, its room, and that seqs
-//! follow each other. An index that leads astray is made again from its segment
-//! and the read begins anew; a segment that does is damaged.
+//! Records are found through the index, from the last one backwards, and checked as they are read: the
+//! record's own checksum, its room, and contiguous seqs. If the index points to a wrong record, it is rebuilt
+//! from its segment and the read starts again; if that fails, the segment is damaged.
 //!
-//! Where the latest of each key is kept, seqs have gaps, and `prev` may lead to a
-//! record that is gone: then the room's record before it is in an older run. That
-//! nothing is hidden there is what the checksum of each row of an index is for.
+//! If only the latest of each key is kept, seqs have gaps, and `prev` may point to a removed record: then the
+//! room's previous record is in an older run. The checksum of each index row ensures that no record is
+//! hidden.
 
 use super::Chain;
 use super::walk::{Ahead, Step, Stop};
@@ -21,55 +20,53 @@ use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
-/// Read at once from a segment.
+/// Bytes per read of a segment.
 pub(super) const READ_BYTES: u64 = 64 * 1024;
 
-/// A record is read with so much behind it, which it may need.
+/// Bytes read from the start of a record, which suffice for most records.
 const RECORD_GUESS: u64 = 2 * 1024;
 
-/// Places of records that are nearer than this are read together.
+/// Records that are closer than this are read together.
 const NEAR_BYTES: u32 = 8 * 1024;
 
-/// Records that are looked for at once, then read.
+/// Records located per batch before they are read.
 const BATCH: u32 = 64;
 
-/// Segments that may be sealed, removed or replaced under one read.
+/// Limit of retries because segments were sealed, removed or replaced during a read.
 pub(super) const MOVES_MAX: u32 = 100;
 
-/// Where a read of a room's past stopped, for another to go on from there.
+/// Position at which a backward read stopped, so that another can continue.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// The last record that was given.
+    /// The last record that was passed on.
     last: Last,
     segment: Name,
     place: u32,
 }
 
-/// Some of a run's records of the room that is read.
+/// Some of the room's records in a run.
 struct Piece {
     step: Step,
     skip: u32,
     count: u32,
 }
 
-/// What came of reading on from a seq.
+/// Result of a forward read from a seq.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// The records from `first` on were given, as far as they were taken.
+    /// The records from `first` on were passed on until `take` broke off.
     From {
-        /// The seq asked for, or the oldest that is left.
+        /// The requested seq, or the oldest that remains.
         first: u64,
     },
-    /// The room has no record in that epoch from there on.
+    /// The room has no record from there on in that epoch.
     Nothing,
 }
 
 impl<S: Storage> Chain<S> {
-    /// Gives a room's records to `take`, newest first, until it breaks off or there
-    /// are no more.
+    /// Passes a room's records to `take`, newest first, until it breaks off or none is left.
     ///
-    /// # Errors
-    /// Damage, or the storage's.
+    /// # Errors Damage, or an error of the storage.
     pub fn read_back(
         &self,
         room: &[u8],
@@ -78,11 +75,10 @@ impl<S: Storage> Chain<S> {
         self.read_back_from(room, &mut None, u64::MAX, take)
     }
 
-    /// Likewise those before a mark, which then is the last one given. `wanted`: how many
-    /// will be taken, so that not many more are looked for.
+    /// As `read_back`, from before a mark; updates the mark. `wanted` is the number of records that the
+    /// caller will take, so that not many more are located.
     ///
-    /// # Errors
-    /// Damage, or the storage's.
+    /// # Errors Damage, or an error of the storage.
     pub fn read_back_from(
         &self,
         room: &[u8],
@@ -93,11 +89,10 @@ impl<S: Storage> Chain<S> {
         self.mending(|| self.read_back_once(room, mark, wanted, &mut take))
     }
 
-    /// Gives a room's records of one epoch to `take`, from a seq on, until it breaks
-    /// off or there are no more. `wanted`: as for `read_back_from`.
+    /// Passes a room's records of one epoch to `take`, from a seq on, until it breaks off or none is left.
+    /// `wanted`: as for `read_back_from`.
     ///
-    /// # Errors
-    /// Damage, or the storage's.
+    /// # Errors Damage, or an error of the storage.
     pub fn read_on(
         &self,
         room: &[u8],
@@ -113,7 +108,7 @@ impl<S: Storage> Chain<S> {
                 if !std::mem::replace(&mut begun, true) {
                     match reach {
                         Reach::Nothing => reach = Reach::From { first: record.seq },
-                        // What is between was retired since: that is for another read to tell.
+                        // Retention removed the records in between since; another read will report it.
                         Reach::From { .. } if self.keep == Keep::Log && record.seq != next => {
                             return ControlFlow::Break(());
                         }
@@ -127,8 +122,8 @@ impl<S: Storage> Chain<S> {
         Ok(reach)
     }
 
-    /// Runs a read again after its index was mended, once for each segment at most, or
-    /// after segments were sealed, removed or replaced under it.
+    /// Repeats a read after its index was rebuilt, at most once per segment, or after segments were sealed,
+    /// removed or replaced meanwhile.
     fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<(), LogError> {
         let mut mended = Vec::new();
         let mut moves = 0;
@@ -220,7 +215,8 @@ impl<S: Storage> Chain<S> {
                 at_once = BATCH;
                 continue;
             }
-            // Once anything was retired or lost, what came before may be: the room table knows no more of it.
+            // If records were retired or lost, the earlier ones may be gone, and the room table does not know
+            // of them.
             let may_begin_here = |mark: Mark| {
                 mark.last.seq == 1 || self.unbroken_from(mark.last.offset).max(self.info().earliest) > 1
             };
@@ -231,7 +227,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// How many of a run's records are before a mark, or more.
+    /// Number of a run's records before a mark; may be too high.
     fn count_before(&self, step: &Step, mark: Option<&Mark>) -> Result<u32, Stop> {
         match mark {
             Some(mark) if mark.segment == step.segment => {
@@ -242,7 +238,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Whether a record may be the one before `newer`.
+    /// Whether a record can be the predecessor of `newer`.
     fn follows_back(&self, newer: &Last, record: &Record<'_>) -> bool {
         let is_same = newer.epoch == record.epoch;
         let is_next = match self.keep {
@@ -266,7 +262,7 @@ impl<S: Storage> Chain<S> {
         };
         let mut steps = self.first_steps(hash, (epoch, from), last.offset)?;
         let Some(mut step) = steps.pop_back() else { return Ok(()) };
-        // How many of the run's records are from `from` on, were they all of this epoch.
+        // Number of the run's records from `from` on, if all are of this epoch.
         let of_run = (step.head.last.seq + 1).saturating_sub(from);
         let mut skip = step.head.count.saturating_sub(u32::try_from(of_run).unwrap_or(u32::MAX));
         let mut newest: Option<u64> = None;
@@ -300,7 +296,8 @@ impl<S: Storage> Chain<S> {
                         && newest.is_none()
                         && (record.epoch != epoch || (self.keep == Keep::Latest && record.seq < from))
                     {
-                        // Of the life before, in the same run, or where seqs have gaps of what was skipped.
+                        // A record of the previous epoch in the same run, or one before `from` where seqs
+                        // have gaps.
                         return ControlFlow::Continue(());
                     }
                     let follows = |seq| match self.keep {
@@ -328,7 +325,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// The run behind one that was read; none behind the one that has the last record.
+    /// The run after the current one; none after the one with the last record.
     fn next_step(
         &self,
         hash: RoomHash,
@@ -340,16 +337,16 @@ impl<S: Storage> Chain<S> {
         }
         match self.step_behind(hash, step)? {
             Some(next) if next.head.prev == step.head.last.offset => Ok(Some(next)),
-            // What was between them was compacted away.
+            // Compaction removed the records between them.
             Some(next) if self.keep == Keep::Latest && next.head.last.epoch == epoch => Ok(Some(next)),
             None if self.keep == Keep::Latest => Ok(None),
-            // A room that was deleted meanwhile, or an index that hides a run.
+            // The room was deleted meanwhile, or an index hides a run.
             _ if self.rooms.get(hash).is_none_or(|now| now.epoch != epoch) => Ok(None),
             _ => Err(Stop::Astray(step.segment, 0, "a run is missing".to_owned())),
         }
     }
 
-    /// Where some records are. The disk is asked for all of them at once.
+    /// Positions of some records. Requests all of them from the disk at once.
     fn located(&self, pieces: Vec<Piece>) -> Result<Vec<(Step, Vec<u32>)>, Stop> {
         let is_alone = pieces.len() < 2;
         for Piece { step, skip, count } in pieces.iter().filter(|_| !is_alone) {
@@ -371,8 +368,8 @@ impl<S: Storage> Chain<S> {
         Ok(located)
     }
 
-    /// Reads records of one segment, in the order of their places, and gives each with
-    /// its bytes and place to `take`. Breaks off as `take` does.
+    /// Reads records of one segment, in order of position, and passes each with its bytes and position to
+    /// `take`. Breaks off as `take` does.
     fn read_places(
         &self,
         segment: Name,
@@ -414,8 +411,8 @@ impl<S: Storage> Chain<S> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes the index of a segment again. What is wrong with an open one is only in memory
-    /// and in a file that nobody else wrote, so that is damage.
+    /// Rebuilds the index of a segment. The index of an open segment is in memory and in a file that only
+    /// this process wrote, so an error there is damage.
     fn mend(&self, segment: Name) -> Result<(), LogError> {
         let _alone = self.mending.lock().expect("nothing panics under this lock");
         let (at, sealed, open) = {
@@ -431,7 +428,7 @@ impl<S: Storage> Chain<S> {
         let next = self.end_before(sealed.get(at + 1).map_or(open, |s| s.name.first));
         let index = self.rebuild_index(&entry.entry(), next, &before)?;
         let mut state = self.write_state();
-        // Those who read with the one before look again.
+        // Readers that used the previous index retry.
         state.changes += 1;
         state.sealed.iter_mut().filter(|s| s.name == segment).for_each(|s| s.index = index);
         Ok(())
@@ -450,12 +447,12 @@ fn astray(step: &Step, record: &Record<'_>, place: u32) -> Stop {
     )
 }
 
-/// Records to look for at first.
+/// Number of records to locate first.
 fn batch(wanted: u64) -> u32 {
     wanted.clamp(1, u64::from(BATCH)) as u32
 }
 
-/// Bytes to read for the first of some places and those near it.
+/// Bytes to read for the first of some positions and those near it.
 fn span(places: &[u32]) -> usize {
     let mut end = places[0];
     for &place in &places[1..] {
@@ -467,7 +464,7 @@ fn span(places: &[u32]) -> usize {
     (u64::from(end - places[0]) + RECORD_GUESS) as usize
 }
 
-/// Where the reads for some places begin, and how long they are.
+/// Start and length of the reads for some positions.
 fn groups(places: &[u32]) -> Vec<(u64, u64)> {
     let (mut groups, mut left) = (Vec::new(), places);
     while let Some(&first) = left.first() {

@@ -1,12 +1,11 @@
-//! The journal: one for all hubs of a disk. What shards sent since the last turn
-//! goes into one frame, one write, one sync; then it is safe.
+//! The journal: one for all hubs of a disk. Each turn writes the records that shards sent since the last turn
+//! as one frame: one write, one sync, then they are safe.
 //!
-//! It owns its open file and the next one, which is made ready by somebody else
-//! before it is needed, at its full size: so a sync has data to write and no
-//! sizes. The layout stands in `docs/log-format.md`.
+//! It owns its open file and the next one, which another thread prepares in advance at its full size. So a
+//! sync writes data and no file sizes. `docs/log-format.md` documents the layout.
 //!
-//! Invariants: frame n + 1 is written only after frame n was synced; after a
-//! failed write or sync nothing is written any more.
+//! Invariants: frame n + 1 is written only after frame n was synced; after a failed write or sync nothing
+//! more is written.
 
 mod replay;
 
@@ -21,7 +20,6 @@ use hubsub_types::HubId;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-/// Where journals are.
 pub const DIRECTORY: &str = "journal";
 
 const FILE_MAGIC: &[u8; 8] = b"HSJOURN1";
@@ -29,22 +27,21 @@ const FILE_HEAD: usize = 64;
 const FRAME_MAGIC: &[u8; 4] = b"HSJF";
 const FRAME_HEAD: usize = 40;
 
-/// Zeros that are written at once to a new file.
+/// Zeros per write in a new file.
 const FILL_BYTES: usize = 1024 * 1024;
 
-/// A frame with a batch of more than that is written in pieces.
+/// A frame with a batch longer than this is written in pieces.
 const LONG_BYTES: usize = 4 * FILL_BYTES;
 
-/// Records of one hub on their way to disk, encoded, in order of offset.
+/// Encoded records of one hub on their way to disk, in order of offset.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Whose they are.
     pub hub: HubId,
-    /// Offset of the first.
+    /// Offset of the first record.
     pub first: u64,
-    /// How many there are.
+    /// Number of records.
     pub count: u32,
-    /// As [`crate::record::encode`] wrote them.
+    /// Encoded by [`crate::record::encode`].
     pub bytes: Vec<u8>,
 }
 
@@ -55,14 +52,14 @@ pub struct Prepared<F> {
     bytes: u64,
 }
 
-/// See the module.
 pub struct Journal<S: Storage> {
     identity: u64,
     file: Prepared<S::File>,
-    /// Where the next frame goes.
+    /// Position of the next frame in the file.
     at: u64,
     next: Option<Prepared<S::File>>,
-    /// Last frame written, last one synced, the mark of that, and the last frame with records.
+    /// Last written frame, last synced frame, the last frame that a later mark covers, and the last frame
+    /// with records.
     written: u64,
     synced: u64,
     marked: u64,
@@ -71,17 +68,14 @@ pub struct Journal<S: Storage> {
     is_broken: bool,
 }
 
-/// Name of a journal file.
 #[must_use]
 pub fn path(number: u64) -> String {
     join(DIRECTORY, &format!("{number:08}.journal"))
 }
 
-/// Makes a journal file: an old one of the same size that nobody needs any more,
-/// or a new one.
+/// Prepares a journal file: reuses an old file of the same size that is no longer needed, or creates one.
 ///
-/// # Errors
-/// Those of the storage. The file stays, and is used by the next try.
+/// # Errors Errors of the storage. The file remains, and the next try uses it.
 pub fn prepare<S: Storage>(
     storage: &S,
     identity: u64,
@@ -100,9 +94,9 @@ pub fn prepare<S: Storage>(
             file => file?,
         },
     };
-    // So that a sync has its bytes to write and no sizes.
+    // So that a sync writes bytes and no file sizes.
     if let Err(e) = file.fill(bytes) {
-        // What it got of a full disk is for others.
+        // Release what it allocated before the disk was full.
         let _ = file.set_len(0);
         return Err(e);
     }
@@ -122,7 +116,7 @@ pub fn prepare<S: Storage>(
 }
 
 impl<S: Storage> Journal<S> {
-    /// A journal that goes on behind frame `last` in a file of its own.
+    /// A journal that continues after frame `last` in a file of its own.
     #[must_use]
     pub fn new(identity: u64, last: u64, file: Prepared<S::File>) -> Journal<S> {
         Journal {
@@ -139,44 +133,42 @@ impl<S: Storage> Journal<S> {
         }
     }
 
-    /// Number of the file that is written.
+    /// Number of the current file.
     #[must_use]
     pub fn file(&self) -> u64 {
         self.file.number
     }
 
-    /// Whether the next file is yet to be given.
+    /// Whether the next file is still missing.
     #[must_use]
     pub fn wants_next(&self) -> bool {
         self.next.is_none()
     }
 
-    /// The file to go on in when this one is full.
+    /// Sets the file to continue in when the current one is full.
     pub fn give_next(&mut self, file: Prepared<S::File>) {
         debug_assert_eq!(file.number, self.file.number + 1);
         self.next = Some(file);
     }
 
-    /// Whether a frame of these records fits, in this file or the next one.
+    /// Whether a frame of these records fits into this file or the next one.
     #[must_use]
     pub fn has_room(&self, records_bytes: usize) -> bool {
         self.next.is_some() || self.fits(records_bytes)
     }
 
-    /// A file's only frame may be longer than the file was made.
+    /// The only frame of a file may exceed the file's size.
     fn fits(&self, records_bytes: usize) -> bool {
         let end = self.at + (FRAME_HEAD + records_bytes) as u64;
         end <= self.file.bytes || self.at == FILE_HEAD as u64
     }
 
-    /// Writes one frame; without records it brings the mark alone. Its number.
+    /// Writes one frame and returns its number. Without records, the frame contains only the mark.
     ///
-    /// # Errors
-    /// [`LogError::Full`]: nothing was written and the same may be tried again.
-    /// Any other: nothing more can be written.
+    /// # Errors [`LogError::Full`]: nothing was written, and a retry is possible. After any other error
+    /// nothing more can be written.
     ///
-    /// # Panics
-    /// The frame before was not synced, there is no room, or it has 4 GiB.
+    /// # Panics The previous frame was not synced, there is no room, or the frame has 4 GiB.
     pub fn append(&mut self, batches: &[Batch]) -> Result<u64, LogError> {
         assert_eq!(self.synced, self.written, "a frame is synced before the next is written");
         if self.is_broken {
@@ -233,11 +225,10 @@ impl<S: Storage> Journal<S> {
         Ok(number)
     }
 
-    /// Makes every frame written safe. The last one.
+    /// Makes all written frames safe; returns the last one.
     ///
-    /// # Errors
-    /// What was written since the last sync may be lost, and nothing more can be
-    /// written: a second try could succeed without the first one's bytes.
+    /// # Errors The bytes written since the last sync may be lost, and nothing more can be written: a retry
+    /// could succeed without the bytes of the first try.
     pub fn sync(&mut self) -> Result<u64, LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
@@ -251,14 +242,13 @@ impl<S: Storage> Journal<S> {
         Ok(self.synced)
     }
 
-    /// Last frame that was synced.
+    /// Number of the last synced frame.
     #[must_use]
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
-    /// Whether the last frame with records is marked by no later one: so that, were
-    /// it damaged, it would look torn.
+    /// Whether no later frame marks the last frame with records, so that, if damaged, it would look torn.
     #[must_use]
     pub fn wants_mark(&self) -> bool {
         self.marked < self.loaded && !self.is_broken
@@ -271,7 +261,7 @@ impl<S: Storage> Journal<S> {
     }
 }
 
-/// A frame as it stands in a file.
+/// A frame in a file.
 struct Frame<'a> {
     number: u64,
     mark: u64,
@@ -285,7 +275,7 @@ impl Frame<'_> {
     }
 }
 
-/// The frame that begins here, if its number is not below `least` and it is whole.
+/// Decodes the frame that begins here, if it is whole and its number is at least `least`.
 fn frame_at(bytes: &[u8], identity: u64, least: u64) -> Option<Frame<'_>> {
     let head = bytes.get(..FRAME_HEAD)?;
     let number = u64_at(head, 8);
@@ -297,7 +287,7 @@ fn frame_at(bytes: &[u8], identity: u64, least: u64) -> Option<Frame<'_>> {
     (checksum == u32_at(head, 4)).then_some(Frame { number, mark: u64_at(head, 16), records })
 }
 
-/// What is wrong with a journal file's head, if anything.
+/// Checks the head of a journal file.
 fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> {
     let path = path(number);
     let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
@@ -318,7 +308,7 @@ fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> 
     Ok(())
 }
 
-/// Writes zeros over a journal that nobody needs, where there is no room for another.
+/// Overwrites an unneeded journal with zeros, when there is no space for another.
 pub(crate) fn clear(storage: &impl Storage, number: u64) -> io::Result<()> {
     let file = storage.open(&path(number))?;
     let zeros = vec![0; FILL_BYTES];
@@ -331,7 +321,7 @@ pub(crate) fn clear(storage: &impl Storage, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a journal has nothing but zeros behind its head, so that no frame was ever written to it.
+/// Whether a journal has only zeros after its head, so that no frame was ever written to it.
 pub(crate) fn is_unwritten(storage: &impl Storage, number: u64) -> io::Result<bool> {
     let file = storage.open(&path(number))?;
     let mut bytes = vec![0; FILL_BYTES];
@@ -348,13 +338,13 @@ pub(crate) fn is_unwritten(storage: &impl Storage, number: u64) -> io::Result<bo
     }
 }
 
-/// Names of the storage's journal files by number.
+/// Numbers of the journal files in the storage.
 pub(crate) fn files(storage: &impl Storage) -> io::Result<Vec<u64>> {
     let names = storage.list(DIRECTORY)?;
     Ok(names.iter().filter_map(|name| name.strip_suffix(".journal")?.parse().ok()).collect())
 }
 
-/// Takes journal files away; those that cannot be go with the next start.
+/// Removes journal files; the next start removes those that cannot be removed now.
 pub(crate) fn unlink(storage: &Arc<impl Storage>, numbers: impl Iterator<Item = u64>) {
     numbers.for_each(|number| _ = storage.unlink(&path(number)));
 }

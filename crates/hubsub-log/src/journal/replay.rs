@@ -1,9 +1,8 @@
-//! Reading the journal back at a start.
+//! Reads the journal at a start.
 //!
-//! A frame that cannot be read is *torn* when nothing behind it was ever written
-//! in the knowledge that it was safe: then it was never acknowledged, and it ends
-//! the log. It is *damage in the middle* when a later frame can be read whose mark
-//! covers it: then acknowledged records are missing, and that is said.
+//! An unreadable frame is *torn* if no later frame's mark covers it: then it was never acknowledged, and the
+//! log ends before it. It is *damage in the middle* if a later readable frame has a mark that covers it: then
+//! acknowledged records are missing, and the replay reports this.
 
 use super::{DIRECTORY, FILE_HEAD, FRAME_MAGIC, Frame, check_head, frame_at, path};
 use crate::LogError;
@@ -11,22 +10,19 @@ use crate::open::KEPT;
 use crate::record::{self, Record};
 use crate::storage::{self, Storage};
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// Last frame that was read.
+    /// Number of the last frame that was read.
     pub last: u64,
-    /// Frames that are missing in the middle, first to last, with where and why.
+    /// Missing frames in the middle: first, last, and a description of where and why.
     pub lost: Vec<(u64, u64, String)>,
 }
 
-/// Reads frames behind number `after` from journal files `first` to `last`, in
-/// order, and gives their records to `take`: how often frames were missing before,
-/// and the records' bytes.
+/// Reads the frames after number `after` from the journal files `first` to `last`, in order, and passes to
+/// `take` the number of gaps so far and the bytes of the frame's records.
 ///
-/// # Errors
-/// A file cannot be read, or is of a newer format. A file that is missing or
-/// damaged is no error: it is among what was lost.
+/// # Errors A file cannot be read or has a newer format. A missing or damaged file is no error: it adds to
+/// `lost`.
 pub fn replay(
     storage: &impl Storage,
     identity: u64,
@@ -48,7 +44,7 @@ pub fn replay(
         match check_head(&bytes, number, identity) {
             Ok(()) => {}
             Err(e @ LogError::NewerFormat { .. }) => return Err(e),
-            // Its frames have the directory's identity each, so they may be read all the same.
+            // Each frame has the directory's identity, so the frames may be read nevertheless.
             Err(e) => _ = why.get_or_insert_with(|| e.to_string()),
         }
         let mut at = FILE_HEAD;
@@ -66,18 +62,16 @@ pub fn replay(
             at = start + frame.len();
         }
     }
-    // Files that are missing or cut behind the last frame held what nobody can tell.
+    // A file after the last frame is missing or truncated; what it contained is unknown.
     if let Some(why) = why {
         found.lost.push((found.last + 1, found.last + 1, why));
     }
     Ok(found)
 }
 
-/// Paths of all journal files, those that a start has put aside among them, in
-/// the order of their numbers.
+/// Paths of all journal files, including those put aside at a start, sorted by number.
 ///
-/// # Errors
-/// Those of the storage.
+/// # Errors Errors of the storage.
 pub(crate) fn all_files(storage: &impl Storage) -> Result<Vec<String>, LogError> {
     let mut files: Vec<(u64, String)> = Vec::new();
     for directory in [KEPT, DIRECTORY] {
@@ -89,11 +83,10 @@ pub(crate) fn all_files(storage: &impl Storage) -> Result<Vec<String>, LogError>
     Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Gives every record to `take` that stands in a whole frame of these files, with
-/// its bytes, in the order of frames. Whether frames are missing is not asked.
+/// Passes every record in a whole frame of these files to `take`, with its bytes, in the order of frames.
+/// Does not check for missing frames.
 ///
-/// # Errors
-/// A file cannot be read or is of a newer format, or what `take` says.
+/// # Errors A file cannot be read or has a newer format, or `take` failed.
 pub(crate) fn records(
     storage: &impl Storage,
     identity: u64,
@@ -119,7 +112,7 @@ pub(crate) fn records(
     Ok(())
 }
 
-/// The next whole frame from a place on whose number is not below `least`.
+/// The next whole frame at or after a position whose number is at least `least`.
 fn next_frame(bytes: &[u8], from: usize, identity: u64, least: u64) -> Option<(usize, Frame<'_>)> {
     let mut at = from;
     loop {

@@ -1,7 +1,6 @@
-//! The file of names as bytes: a head, then entries.
+//! Encoding of the file of names: a head, then entries.
 //!
-//! Invariant: what [`walk`] gives is what [`encode`] was given, or the checksum is
-//! wrong about it.
+//! Invariant: [`walk`] returns only names that [`encode`] wrote, unless the checksum collides.
 
 use crate::FORMAT;
 use crate::record::{NAME_BYTES_MAX, u32_at};
@@ -14,13 +13,12 @@ const MAGIC: &[u8; 8] = b"HSNAMES2";
 /// Bytes before the first entry.
 pub const HEAD: u64 = 64;
 
-/// Bytes of an entry before its name: checksum of what follows it, length of the name.
+/// Bytes of an entry before its name: a checksum of the rest, and the length of the name.
 const PREFIX: usize = 8;
 
-/// Read at once.
+/// Bytes per read.
 pub const READ_BYTES: usize = 256 * 1024;
 
-/// What the file of a hub opens with.
 #[must_use]
 pub fn head(hub: HubId, identity: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD as usize);
@@ -34,13 +32,11 @@ pub fn head(hub: HubId, identity: u64) -> Vec<u8> {
     head
 }
 
-/// Whether a file opens so.
 pub fn is_head(file: &impl StorageFile, hub: HubId, identity: u64) -> io::Result<bool> {
     let mut bytes = [0; HEAD as usize];
     Ok(file.read_full_at(&mut bytes, 0)? == bytes.len() && bytes[..] == head(hub, identity))
 }
 
-/// Appends an entry.
 pub fn encode(name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -50,7 +46,8 @@ pub fn encode(name: &[u8], out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The name that begins here, and the bytes of its entry; none if there is no whole one.
+/// Decodes the name that begins here; returns it and the bytes of its entry, or none if there is no whole
+/// entry.
 pub fn decode(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let len = u32_at(bytes.get(..PREFIX)?, 4) as usize;
     let len = PREFIX + Some(len).filter(|&len| len <= NAME_BYTES_MAX)?;
@@ -58,8 +55,8 @@ pub fn decode(bytes: &[u8]) -> Option<(&[u8], usize)> {
     (crc32c::crc32c(&entry[4..]) == u32_at(entry, 0)).then_some((&entry[PREFIX..], len))
 }
 
-/// Gives the names between two places of a file to `take`, up to the first that cannot
-/// be read. The place behind the last, and how many there were.
+/// Passes the names between two positions of a file to `take`, up to the first that cannot be read. Returns
+/// the position after the last and the number of names.
 pub fn walk(
     file: &impl StorageFile,
     from: u64,
@@ -118,7 +115,7 @@ mod tests {
         ) {
             let (disk, end) = file_of(&names);
             prop_assert_eq!(read(&disk, end), (names.clone(), end));
-            // What is cut ends where a whole entry does.
+            // A truncated file is read up to its last whole entry.
             let (left, at) = read(&disk, end.saturating_sub(cut).max(HEAD));
             prop_assert_eq!(&left[..], &names[..left.len()]);
             prop_assert_eq!(file_of(&left).1, at);

@@ -1,18 +1,14 @@
-//! The names of a hub's rooms, in a file beside its segments: the table of rooms
-//! knows hashes only, and a listing has to tell names. The layout stands in
-//! `docs/log-format.md`.
+//! The names of a hub's rooms, in a file beside its segments: the room table has only hashes, and a listing
+//! needs names. `docs/log-format.md` documents the layout.
 //!
-//! The file is an aid. It holds the name of every room in the table, and others:
-//! rooms that are gone, and names twice. It is appended to when the table gets a new
-//! row, and written anew when more than half of it is of no use. What stands in it is
-//! checked once after each start, by the first reader that asks, against the table;
-//! if a name is missing, the file is made again from the segments. So nothing is kept
-//! in memory for a name, and whatever happens to the file, no room is lost with it:
-//! a disk that fails here costs the file and nothing else.
+//! The file can always be rebuilt. It has the name of every room in the table, and may have names of removed
+//! rooms and duplicates. The writer appends a name when the table gets a new room, and rewrites the file when
+//! more than half of it is obsolete. After each start, the first reader checks the file against the table
+//! once; if a name is missing, the file is rebuilt from the segments. So names take no memory, and damage to
+//! the file loses no room: a failing disk costs only this file.
 //!
-//! Invariant: while `file` is set and `is_checked`, file and `pending` have the name
-//! of every row in the table, except of rows that `written` is about to push.
-//! Locks, in their order: `making`, the chain's state, `state`.
+//! Invariant: while `file` is set and `is_checked`, the file and `pending` have the name of every room in the
+//! table, except of rooms that the writer is about to push. Lock order: `making`, the chain's state, `state`.
 
 mod file;
 
@@ -29,49 +25,48 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-/// Name of the file, and of the one that takes its place.
+/// Name of the file, then of its replacement.
 pub(crate) const NAME: &str = "names";
 const NEW_NAME: &str = "names.new";
 
-/// Written at once when the file is made again.
+/// Bytes per write when the file is rebuilt.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Names that wait for room on the disk; past it the file is given up.
+/// Limit of names that wait for disk space; above it the file is dropped.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// Entries of no use that are not worth writing the file anew.
+/// Minimum of obsolete entries that justifies rewriting the file.
 const SPARE_ENTRIES: u64 = 1024;
 
-/// Times that a reader begins anew since the file was found damaged.
+/// How often a reader restarts after the file was found damaged.
 const TRIES_MAX: u32 = 4;
 
-/// Times that the segments are read on to find names that came meanwhile.
+/// How often the segments are read further to find names added meanwhile.
 const ROUNDS_MAX: u32 = 8;
 
-/// See the module.
 pub(crate) struct Names<F> {
     state: Mutex<State<F>>,
-    /// Held while the file is checked or made.
+    /// Held while the file is checked or rebuilt.
     making: Mutex<()>,
     is_stopping: AtomicBool,
 }
 
 struct State<F> {
-    /// None: there is none of use, and nobody appends to it.
+    /// None: there is no usable file, and nothing is appended.
     file: Option<Arc<F>>,
-    /// Bytes of whole entries in it, head included.
+    /// Bytes of whole entries in the file, including the head.
     end: u64,
-    /// Entries in the file and behind it.
+    /// Entries in the file and in `pending`.
     entries: u64,
-    /// Entries that are yet to be written.
+    /// Encoded entries that are not written yet.
     pending: Vec<u8>,
-    /// Whether the file has bytes that were not synced.
+    /// Whether the file has unsynced bytes.
     is_dirty: bool,
     /// Whether no name is missing.
     is_checked: bool,
 }
 
-/// What a reader reads without a lock.
+/// A consistent view that a reader uses without a lock.
 struct Snapshot<F> {
     file: Arc<F>,
     end: u64,
@@ -91,7 +86,7 @@ impl<F: StorageFile> Names<F> {
         self.state.lock().expect("nothing panics under this lock")
     }
 
-    /// The table has a new row; the caller holds the chain's state.
+    /// Adds the name of a new room; the caller holds the chain's state.
     pub(crate) fn push(&self, name: &[u8]) {
         let mut state = self.state();
         if state.file.is_some() {
@@ -104,7 +99,7 @@ impl<F: StorageFile> Names<F> {
         self.state().snapshot()
     }
 
-    /// Of a file with all names.
+    /// A snapshot, if the file is known to have all names.
     fn checked(&self) -> Option<Snapshot<F>> {
         let state = self.state();
         if state.is_checked { state.snapshot() } else { None }
@@ -117,13 +112,13 @@ impl<F: StorageFile> State<F> {
         Some(Snapshot { file, end: self.end, pending: self.pending.clone() })
     }
 
-    /// Begins with a file that has nothing but its head.
+    /// Starts with a file that has only a head.
     fn begin(&mut self, file: F, is_checked: bool) {
         let file = Some(Arc::new(file));
         *self = State { file, end: HEAD, entries: 0, pending: Vec::new(), is_dirty: true, is_checked };
     }
 
-    /// Writes what waits.
+    /// Writes `pending` to the file.
     fn flush(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| !self.pending.is_empty()) else { return Ok(()) };
         self.is_dirty = true;
@@ -144,16 +139,16 @@ impl<F: StorageFile> State<F> {
     }
 }
 
-/// For the writer of the chain.
+/// Methods of the chain's writer.
 impl<S: Storage> Chain<S> {
-    /// Begins the file of a hub without rooms.
+    /// Creates the file of a hub without rooms.
     pub(crate) fn new_names(&self) {
         if let Ok(file) = self.create_names(NAME) {
             self.names.state().begin(file, true);
         }
     }
 
-    /// Takes the file over as it is found, as far as it can be read.
+    /// Opens the existing file, as far as it can be read.
     pub(crate) fn open_names(&self) {
         let path = self.names_path(NAME);
         let found = self.storage().open(&path).and_then(|file| {
@@ -161,7 +156,8 @@ impl<S: Storage> Chain<S> {
             if !is_head(&file, self.hub, self.identity)? {
                 return Err(ErrorKind::InvalidData.into());
             }
-            // What stands behind that is overwritten; if it can be read one day, it is names.
+            // Bytes after the readable entries are overwritten; if they become readable later, they are names
+            // nevertheless.
             let (end, entries) = walk(&file, HEAD, len, |_| {})?;
             Ok((file, end, entries))
         });
@@ -172,7 +168,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Writes the names of new rows.
+    /// Writes the names of new rooms.
     pub(crate) fn flush_names(&self) {
         let mut state = self.names.state();
         if let Err(e) = state.flush()
@@ -182,8 +178,8 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Makes what was flushed safe, as a part of a checkpoint: it may fail, and then
-    /// there is no file until somebody asks for it.
+    /// Syncs the written names as a part of a checkpoint. If this fails, there is no file until a reader
+    /// needs it.
     pub(crate) fn sync_names(&self) {
         self.rewrite_names();
         let mut state = self.names.state();
@@ -192,7 +188,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Writes the file anew if more than half of it is of no use.
+    /// Rewrites the file if more than half of it is obsolete.
     fn rewrite_names(&self) {
         let is_bloated = |state: &State<S::File>| {
             state.file.is_some() && state.entries > 2 * self.rooms.len() as u64 + SPARE_ENTRIES
@@ -200,7 +196,7 @@ impl<S: Storage> Chain<S> {
         if !is_bloated(&self.names.state()) {
             return;
         }
-        // Segments wait for no reader; there is another checkpoint.
+        // The segment thread does not wait for readers; a later checkpoint tries again.
         let _alone = match self.names.making.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::WouldBlock) => return,
@@ -223,7 +219,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Puts a file in place of the old one that has the names of present rooms, each once.
+    /// Replaces the old file with one that has each present room once.
     fn copy_names(&self, old: &Snapshot<S::File>) -> io::Result<(S::File, u64, u64)> {
         let file = self.create_names(NEW_NAME)?;
         let (mut end, mut bytes, mut seen) = (HEAD, Vec::new(), HashSet::new());
@@ -248,7 +244,7 @@ impl<S: Storage> Chain<S> {
         Ok((file, end, seen.len() as u64))
     }
 
-    /// There is no file until it is made again.
+    /// Removes the file until it is rebuilt.
     fn drop_names(&self, state: &mut State<S::File>) {
         (state.file, state.pending, state.is_checked) = (None, Vec::new(), false);
         let _ = self.storage().unlink(&self.names_path(NAME));
@@ -270,15 +266,14 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// For readers.
+/// Methods of the chain's readers.
 impl<S: Storage> Chain<S> {
-    /// Up to `limit` rooms behind a name that `matches` wants, in the order of their
-    /// names, each with its last record. Reads the whole file of names, and the first
-    /// time looks whether all are there: not for a thread that others wait for.
+    /// Returns up to `limit` rooms after the name `after` that `matches` accepts, sorted by name, each with
+    /// its last record. Reads the whole file of names, and the first time checks that it is complete: do not
+    /// call it on a latency-critical thread.
     ///
-    /// # Errors
-    /// The file had to be made again and could not: segments are damaged, or the
-    /// storage failed or is full.
+    /// # Errors The file had to be rebuilt and could not: segments are damaged, or the storage failed or is
+    /// full.
     pub fn rooms_page(
         &self,
         after: Option<&[u8]>,
@@ -288,7 +283,7 @@ impl<S: Storage> Chain<S> {
         let mut failed = given_up();
         for _ in 0..TRIES_MAX {
             self.check_names()?;
-            // Another reader may have found it damaged since, and makes it again.
+            // Another reader may have found it damaged since, and rebuilds it.
             let Some(names) = self.names.checked() else { continue };
             let mut page: BTreeMap<Vec<u8>, Last> = BTreeMap::new();
             let read = names.read(HEAD, |name| {
@@ -316,12 +311,12 @@ impl<S: Storage> Chain<S> {
         Err(failed)
     }
 
-    /// Whoever makes the file again gives up.
+    /// Makes a rebuild of the file stop.
     pub fn stop_names(&self) {
         self.names.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Makes sure that no name is missing, once after each start.
+    /// Ensures that no name is missing, once after each start.
     fn check_names(&self) -> Result<(), LogError> {
         let _alone = self.names.making.lock().expect("nothing panics under this lock");
         if self.names.state().is_checked || self.is_all_named() {
@@ -351,8 +346,8 @@ impl<S: Storage> Chain<S> {
         Err(given_up())
     }
 
-    /// Whether file and `pending` have the name of every row of the table; if so, that
-    /// is noted.
+    /// Checks whether the file and `pending` have the name of every room in the table, and sets `is_checked`
+    /// accordingly.
     fn is_all_named(&self) -> bool {
         let Some(first) = self.names.snapshot() else { return false };
         let mut seen = HashSet::new();
@@ -363,7 +358,7 @@ impl<S: Storage> Chain<S> {
         let mut missing: HashSet<RoomHash> = HashSet::new();
         self.rooms.for_each(|hash, _| _ = !seen.contains(&hash) && missing.insert(hash));
         drop(seen);
-        // Rows that came meanwhile have their names now: who makes them holds the chain's state.
+        // Rooms added meanwhile have their names now: the writer adds both under the chain's state.
         let held = self.hold();
         let Some(now) = self.names.snapshot().filter(|now| Arc::ptr_eq(&now.file, &first.file)) else {
             return false;
@@ -377,8 +372,8 @@ impl<S: Storage> Chain<S> {
         state.is_checked
     }
 
-    /// Adds the names of rooms that have records from an offset on. The offset behind
-    /// the last of them.
+    /// Adds the names of rooms that have records from an offset on. Returns the offset after the last record
+    /// read.
     fn name_all(&self, from: u64) -> Result<u64, LogError> {
         let (mut seen, mut names, mut bytes) = (HashSet::new(), Vec::new(), Vec::new());
         let through = self.next();
@@ -390,7 +385,7 @@ impl<S: Storage> Chain<S> {
             bytes.clear();
             next = match self.read_offsets(next, READ_BYTES, &mut bytes) {
                 Ok(behind) => behind,
-                // Its segment was retired meanwhile.
+                // Retention removed the segment meanwhile.
                 Err(_) if self.info().earliest > next => self.info().earliest,
                 Err(e) => return Err(e),
             };
@@ -418,7 +413,7 @@ impl<S: Storage> Chain<S> {
         Ok(through)
     }
 
-    /// A file that was found damaged is of no use.
+    /// Drops a file that was found damaged.
     fn forget_names(&self, file: &Arc<S::File>) {
         let mut state = self.names.state();
         if state.file.as_ref().is_some_and(|now| Arc::ptr_eq(now, file)) {
@@ -428,7 +423,7 @@ impl<S: Storage> Chain<S> {
 }
 
 impl<F: StorageFile> Snapshot<F> {
-    /// Gives every name from a place of the file on to `take`, and those behind it.
+    /// Passes every name from a position of the file on to `take`, then those in `pending`.
     fn read(&self, from: u64, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let (end, _) = walk(&*self.file, from, self.end, &mut take)?;
         if end < self.end {
@@ -447,7 +442,7 @@ fn cannot_make(e: io::Error) -> LogError {
     LogError::storage("cannot write the names of rooms", e)
 }
 
-/// The file was taken away while it was made: the storage has failed the writer.
+/// The writer dropped the file during the rebuild, since the storage failed.
 fn given_up() -> LogError {
     LogError::Refused("the names of the rooms cannot be written; hint: ask again".to_owned())
 }

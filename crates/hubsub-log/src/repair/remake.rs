@@ -1,4 +1,4 @@
-//! A manifest that is lost, made again by what the files of its directory say.
+//! Rebuilds a lost manifest from the other files of its directory.
 
 use crate::LogError;
 use crate::files::Part;
@@ -11,7 +11,6 @@ use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 
-/// A manifest by what the files of a directory say.
 pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     if is_unwritten(storage)? {
         let text =
@@ -29,7 +28,7 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     for hub in hubs {
         let file = match HubFile::load(storage, hub) {
             Ok(Some(file)) => file,
-            // An opening was cut short before its first segment.
+            // An opening was interrupted before its first segment.
             Ok(None) if !has_segment(storage, hub)? => continue,
             Ok(None) => return refused(format!("hub {} has no hub.json", hub.0)),
             Err(e @ LogError::Damaged { .. }) => return refused(e.to_string()),
@@ -57,7 +56,7 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     Ok(manifest)
 }
 
-/// Whether a hub has segments that stand for others, so that it cannot be told which are its own.
+/// Whether the hub has compacted segments: then it is unknown which of its segments are current.
 fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     let names =
         storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
@@ -65,14 +64,14 @@ fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     Ok(names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others))
 }
 
-/// Whether a hub's directory has a segment, whatever became of it.
+/// Whether a hub's directory has a segment, including damaged ones.
 fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     let names =
         storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
     Ok(names.iter().any(|name| name.contains(".segment")))
 }
 
-/// Lists the segments that a hub has, up to where the last of them can be read.
+/// Lists the segments of a hub, up to the last readable record.
 fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<(), LogError> {
     let directory = segment::directory(entry.hub);
     let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
@@ -103,7 +102,7 @@ fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) ->
             Ok(()) | Err(LogError::Damaged { .. }) => {}
             Err(e) => return Err(e),
         }
-        // Of the last one, what cannot be read may never have been written.
+        // The unreadable end of the last segment may never have been written.
         let is_last = i + 1 == firsts.len();
         entry.segments.push(SegmentEntry(first, if is_last { end } else { len }, 0));
         entry.next = next;

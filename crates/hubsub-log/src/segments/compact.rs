@@ -1,9 +1,8 @@
-//! Compaction of the hubs that keep the latest of each key, one after the other, a
-//! little at a time: the thread that does it has segments to write.
+//! Compaction of the hubs that keep the latest of each key, one hub at a time in small steps, since its
+//! thread also writes segments.
 //!
-//! Invariant: the manifest lists what was copied before what it was copied from is
-//! taken away, so a crash leaves the one or the other. What it leaves of both, the
-//! next start removes, since the manifest lists only one.
+//! Invariant: the manifest lists a copy before its sources are removed, so a crash leaves a complete set. The
+//! next start removes the files that the manifest does not list.
 
 use super::Segments;
 use crate::LogError;
@@ -12,32 +11,31 @@ use crate::manifest::Keep;
 use crate::storage::Storage;
 use hubsub_types::HubId;
 
-/// Keys that a pass has in memory: those of a segment of 64 MiB at least, in 26 MiB
-/// (what a hash table with 2²⁰ places takes before it grows).
+/// Keys that a pass keeps in memory: at least those of a segment of 64 MiB, in 26 MiB (a hash table with 2²⁰
+/// places holds this many before it grows).
 const KEYS_MAX: usize = 917_504;
 
-/// A day, as Kafka keeps its tombstones.
+/// A day, as in Kafka's default for tombstones.
 const TOMBSTONE_US: u64 = 24 * 3600 * 1_000_000;
 
-/// How much is read, and at most as much written and synced, in a turn of the segment
-/// thread: some ms, during which records wait in memory and in the journal.
+/// Bytes read, and at most written and synced, per turn of the segment thread: some ms, during which records
+/// wait in memory and in the journal.
 const BUDGET_BYTES: u64 = 1 << 20;
 
-/// What comes new is read twice, and what was there, at most as much, once: with this
-/// a pass is done before as much has come again, however fast it comes.
+/// New bytes are read twice, and at most as many old ones once. With this factor, a pass ends before as many
+/// bytes have arrived again, however fast they arrive.
 const PACE: u64 = 4;
 
-/// How hubs are compacted.
 #[derive(Clone, Copy, Debug)]
 pub struct Compaction {
-    /// Bytes that one call reads, and at most as many that it writes.
+    /// Bytes that one call reads, and at most writes.
     pub budget_bytes: u64,
-    /// So many more for each byte that such hubs were given since the call before.
+    /// Additional budget per byte applied to such hubs since the previous call.
     pub pace: u64,
-    /// How long a tombstone is kept at least after what it hides is gone, in µs: a
-    /// reader that takes longer for the whole hub must hold it.
+    /// Minimum time in µs for which a tombstone is kept after the records it hides are removed. A reader that
+    /// takes longer for the whole hub must hold it.
     pub tombstone_us: u64,
-    /// Keys of new records that are in memory at once; a pass ends where there are more.
+    /// Maximum of keys of new records in memory; a pass ends where there are more.
     pub keys_max: usize,
 }
 
@@ -48,14 +46,12 @@ impl Default for Compaction {
 }
 
 impl<S: Storage> Segments<S> {
-    /// Goes on compacting. `hold` says from which offset on somebody needs all records
-    /// of a hub. How many segments went.
+    /// Continues compaction; returns the number of removed segments. `hold` returns the offset from which all
+    /// records of a hub are needed.
     ///
-    /// # Errors
-    /// [`LogError::Full`], [`LogError::Unopened`]: no copy can be made now; it begins again with the next
-    /// call. [`LogError::Damaged`]: a hub's segments cannot be read, and it will not be
-    /// compacted until the next start. In both cases nothing was lost. Others: the
-    /// storage's.
+    /// # Errors [`LogError::Full`], [`LogError::Unopened`]: no copy can be made now; the next call starts
+    /// again. [`LogError::Damaged`]: a hub's segments cannot be read, and it is not compacted until the next
+    /// start. In both cases nothing was lost. Others come from the storage.
     pub fn compact(
         &mut self,
         now_us: u64,
@@ -92,7 +88,7 @@ impl<S: Storage> Segments<S> {
                     self.compacted = hub;
                     let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
                     let entry = entry.expect("hubs stay");
-                    // Safe with the next manifest: were it lost, the pass would be made again.
+                    // Stored with the next manifest; if this is lost, the pass is repeated.
                     entry.compacted = pass.compacted(&entry.compacted, now_us);
                 }
                 Err(e) if e.is_passing() || matches!(e, LogError::Damaged { .. }) => {
@@ -108,7 +104,7 @@ impl<S: Storage> Segments<S> {
         Ok(gone)
     }
 
-    /// A pass over the next hub in turn that is worth one.
+    /// A pass over the next hub in turn that has enough to compact.
     fn next_pass(
         &self,
         now_us: u64,
@@ -132,7 +128,7 @@ impl<S: Storage> Segments<S> {
         })
     }
 
-    /// Puts a copy in place of what it was made from; how many those were.
+    /// Replaces segments with their copy; returns how many were replaced.
     fn put(&mut self, hub: HubId, replacement: &Replacement) -> Result<usize, LogError> {
         let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub).expect("hubs stay");
         let old = replacement.old();
@@ -141,8 +137,8 @@ impl<S: Storage> Segments<S> {
         let before = entry.segments.clone();
         entry.segments.splice(at..at + old.len(), [replacement.entry()]);
         if let Err(e) = self.manifest.store(&*self.storage) {
-            // With another error the disk may have either list; both have all their files
-            // as long as nothing is made or removed.
+            // After another error, the disk may have either list; all files of both exist as long as nothing
+            // is created or removed.
             self.is_broken |= !e.is_passing();
             let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
             entry.expect("hubs stay").segments = before;

@@ -1,28 +1,28 @@
-//! Hubs that come to a log while it runs, and go.
+//! Opens and closes hubs while the log runs.
 //!
-//! Three steps, since only the first and the last need who writes the others' segments:
-//! [`Segments::opening`] says what is to be done, [`Opening::run`] makes or reads the hub's files
-//! on any thread, [`Segments::admit`] lists it in the manifest. From then on it is written.
+//! There are three steps, since only the first and the last need the thread that writes the other hubs'
+//! segments: [`Segments::opening`] determines what is to be done, [`Opening::run`] creates or reads the hub's
+//! files on any thread, [`Segments::admit`] adds the hub to the manifest. From then on it is written.
 //!
 //! Invariants
-//! - **A hub is there once the manifest lists it, and not before.** What stands in its directory until
-//!   then is nobody's: an opening that was cut short anywhere leaves no hub, or a whole one without
-//!   records. The next opening of the same id takes its place.
-//! - **No record of a hub is older than its entry.** Who numbers its records has them from `admit`
-//!   alone, so no frame of the journal, which all hubs share, names a hub that the manifest
-//!   does not, and the first one that does has offset 1. Frames before it say nothing of the hub:
-//!   there is no hole to fill. A start gives each hub of the manifest what comes behind its
-//!   own `next`, so it need not know when a hub came.
-//! - **An id is one hub for ever:** one class, one index in it, and no other id has these. It is told by
-//!   the manifest and by the hub's own file; an opening that says otherwise is refused, with both.
-//! - **A hub that goes takes nothing along.** Everything that was taken for it is synced in its segments, and the
-//!   manifest says up to which offset, before it is let go. Journals that have those records
-//!   still tell a start nothing new, as they stand below that offset. So it may come again in this
-//!   life or another, and goes on where it was.
-//! - **Others are not touched:** nothing here writes, syncs or reads a file of another hub but the
-//!   manifest, whose entries of others are those of the last checkpoint.
-//! - A directory with records that the manifest does not list is not taken for a hub's: nobody knows
-//!   whether they are all there.
+//! - **A hub exists once the manifest lists it, not before.** Until then its directory belongs to nobody: an
+//!   opening that was interrupted anywhere leaves no hub, or a whole one without records. The next opening of
+//!   the same id takes its place.
+//! - **No record of a hub is older than its manifest entry.** Records get offsets only after `admit`, so no
+//!   frame of the journal, which all hubs share, names a hub that the manifest does not list, and the first
+//!   frame that names it has offset 1. Earlier frames say nothing of the hub, so there is no gap to fill. A
+//!   start gives each hub in the manifest the records from the hub's own `next` on, so it need not know when
+//!   a hub was added.
+//! - **An id is one hub for ever:** one class, one index in it, and no other id has these. The manifest and
+//!   the hub's own file store them; an opening with other values is refused with an error that names both.
+//! - **Closing a hub loses nothing.** All records applied to it are synced in its segments, and the manifest
+//!   has their end offset, before it is closed. Journals that still have those records do not matter to a
+//!   start, since the records are below that offset. So the hub can be opened again, by this process or
+//!   another, and continues where it was.
+//! - **Other hubs are unaffected:** nothing here writes, syncs or reads a file of another hub except the
+//!   manifest, where the entries of other hubs are those of the last checkpoint.
+//! - A directory with records that the manifest does not list is not opened as a hub, since they may be
+//!   incomplete.
 
 use super::Segments;
 use crate::chain::{self, Appender, ChainOptions};
@@ -40,11 +40,11 @@ pub struct Opening<S: Storage> {
     options: ChainOptions,
     identity: u64,
     entry: HubEntry,
-    /// If it is new: the file that says what it is.
+    /// The hub's own file, if the hub is new.
     made: Option<HubFile>,
 }
 
-/// One that was opened and is not written yet.
+/// An opened hub that is not written yet.
 pub struct Ready<S: Storage> {
     entry: HubEntry,
     appender: Appender<S>,
@@ -52,11 +52,9 @@ pub struct Ready<S: Storage> {
 }
 
 impl<S: Storage> Segments<S> {
-    /// What there is to do for a hub to be written: it is made if it was never here. `keep` is for one
-    /// that is made. None: it is written already.
+    /// Prepares to open a hub; it is created with `keep` if it never existed here. None: it is open already.
     ///
-    /// # Errors
-    /// [`LogError::Differs`]: the id, or the class's index, is another hub's here.
+    /// # Errors [`LogError::Differs`]: another hub here has the id, or the index in the class.
     /// [`LogError::Quarantined`]: it is damaged.
     pub fn opening(&self, name: &HubName, keep: Keep) -> Result<Option<Opening<S>>, LogError> {
         let is_it = |entry: &HubEntry| entry.hub == name.hub;
@@ -83,13 +81,11 @@ impl<S: Storage> Segments<S> {
         Opening { files, options, identity, entry, made }
     }
 
-    /// Takes hubs into service that were opened: all of them or none.
+    /// Takes opened hubs into service: all of them or none.
     ///
-    /// # Errors
-    /// The manifest cannot be written. None of those that were to be made is there.
+    /// # Errors The manifest cannot be written. None of the new hubs exists then.
     ///
-    /// # Panics
-    /// One of them is written already: who opens hubs opens each once.
+    /// # Panics One of them is already open: callers open each hub once.
     pub fn admit(&mut self, ready: Vec<Ready<S>>) -> Result<(), LogError> {
         assert!(ready.iter().all(|ready| !self.hubs.contains_key(&ready.entry.hub)), "opened twice");
         for entry in ready.iter().filter(|ready| ready.is_made).map(|ready| &ready.entry) {
@@ -109,10 +105,9 @@ impl<S: Storage> Segments<S> {
         Ok(())
     }
 
-    /// Makes a hub with the next id that is free. It is safe once this has returned.
+    /// Creates a hub with the next free id. It is safe once this returns.
     ///
-    /// # Errors
-    /// As for `opening`, `run` and `admit`; there is no such hub then.
+    /// # Errors As for `opening`, `run` and `admit`; then there is no such hub.
     pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId, LogError> {
         let last = self.manifest.hubs.last().map_or(0, |entry| entry.hub.0);
         let hub = last.checked_add(1).map(HubId);
@@ -123,18 +118,17 @@ impl<S: Storage> Segments<S> {
         Ok(hub)
     }
 
-    /// Offset behind the records that a hub was given; none if it is not written.
+    /// Offset after the records applied to a hub; none if it is not open.
     #[must_use]
     pub fn next(&self, hub: HubId) -> Option<u64> {
         self.hubs.get(&hub).map(Appender::next)
     }
 
-    /// Lets a hub go, which stays on the disk: all that it was given is safe in segments then, and
-    /// who has its chain may read on. Whether it was written.
+    /// Closes a hub, which remains on the disk: all records applied to it are then safe in segments, and
+    /// readers of its chain may continue. Returns whether it was open.
     ///
-    /// # Errors
-    /// It could not be made safe: the hub is written as before. Once a sync has failed there
-    /// is no other.
+    /// # Errors It could not be made safe: the hub is still open. Once a sync has failed, no other close is
+    /// possible.
     pub fn close_hub(&mut self, hub: HubId) -> Result<bool, LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
@@ -155,18 +149,17 @@ impl<S: Storage> Segments<S> {
 }
 
 impl<S: Storage> Opening<S> {
-    /// Whether it is made, since it was never here.
+    /// Whether the hub will be created, since it never existed here.
     #[must_use]
     pub fn makes(&self) -> bool {
         self.made.is_some()
     }
 
-    /// Makes or opens the hub's files, on any thread.
+    /// Creates or opens the hub's files, on any thread.
     ///
-    /// # Errors
-    /// [`LogError::Full`]: the disk is. [`LogError::Damaged`]: its records are not all there.
-    /// [`LogError::Refused`]: it would be made where there are records. Others: the storage's.
-    /// Nothing is left of one that was to be made.
+    /// # Errors [`LogError::Full`]: the disk is full. [`LogError::Damaged`]: records are missing.
+    /// [`LogError::Refused`]: its new directory already has records. Others come from the storage. A hub that
+    /// was to be created leaves no files.
     pub fn run(self) -> Result<Ready<S>, LogError> {
         let Opening { files, options, identity, entry, made } = self;
         let Some(file) = made else {
@@ -187,7 +180,7 @@ impl<S: Storage> Opening<S> {
                 entry.name()
             )));
         }
-        // In this order: a segment without that file is damage, not an opening that was cut short.
+        // In this order: a segment without that file is damage, not an interrupted opening.
         match file.store(storage).and_then(|()| chain::new(&files, identity, entry.hub, entry.keep, options))
         {
             Ok(appender) => Ok(Ready { entry, appender, is_made: true }),
@@ -200,24 +193,22 @@ impl<S: Storage> Opening<S> {
 }
 
 impl<S: Storage> Ready<S> {
-    /// As the manifest will list it, or does.
+    /// Its present or future entry in the manifest.
     #[must_use]
     pub fn entry(&self) -> &HubEntry {
         &self.entry
     }
 
-    /// Its chain.
     #[must_use]
     pub fn chain(&self) -> &Arc<chain::Chain<S>> {
         &self.appender.chain
     }
 }
 
-/// Whether a hub's directory has at most what an opening that was cut short leaves: a first
-/// segment without records.
+/// Whether a hub's directory has at most the files that an interrupted opening leaves: a first segment
+/// without records.
 ///
-/// # Errors
-/// Those of the storage.
+/// # Errors Errors of the storage.
 fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     let directory = segment::directory(hub);
     let cannot = |e| LogError::io("cannot look into a directory", e);
@@ -231,8 +222,8 @@ fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Takes the files of a hub away that was not made: what they took of the disk is for others. What
-/// says whose they are goes last.
+/// Removes the files of a hub that was not created, to release their space. The file that identifies the hub
+/// is removed last.
 fn clear(storage: &impl Storage, hub: HubId) {
     let directory = segment::directory(hub);
     for name in storage.list(&directory).unwrap_or_default().iter().filter(|name| *name != HUB_NAME) {
