@@ -1,23 +1,25 @@
-//! Who counts when a majority is asked for: the record `meta/census` of the coordinator.
+//! The voters of a majority: the record `meta/census` of the coordinator.
 //!
-//! Never the nodes that are registered: registrations lapse with their leases, and the few on the coordinator's side
-//! of a split would become a majority. While there is a `before`, a majority of both sets is needed.
+//! Registered nodes are not the voters: registrations lapse with their leases, so the few nodes on the
+//! coordinator's side of a partition would become a majority. While `before` is not empty, a majority of both
+//! sets is needed.
 
 use hubsub_types::NodeId;
 
-/// The record, as this node's watch gave it.
+/// The record, as this node's watch delivered it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Census {
-    /// Of the record's key: a later record has a greater one.
+    /// Revision of the record's key; a later record has a greater one.
     pub revision: u64,
-    /// Who counts. None: there is no majority.
+    /// Voters. If empty, there is no majority.
     pub nodes: Vec<NodeId>,
-    /// Who counts too, as long as the census changes; empty when it does not.
+    /// Voters before the current membership change; empty when none is in progress.
     pub before: Vec<NodeId>,
 }
 
 impl Census {
-    /// The latest time that a majority has reached, each node its own `time`; none if no majority has any.
+    /// The latest time that a majority has reached, where `time` gives the time of each node. `None` if no
+    /// majority has one.
     pub fn reached(&self, time: impl Fn(NodeId) -> Option<u64>) -> Option<u64> {
         let of = |counted: &[NodeId]| {
             let mut times: Vec<u64> = counted.iter().filter_map(|&node| time(node)).collect();

@@ -1,17 +1,18 @@
-//! What shards ask before they act as leaders: one atomic deadline that the thread of [`crate::Leads`] raises.
+//! The check that shards make before they act as leaders: one atomic deadline that the thread of
+//! [`crate::Leads`] raises.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When the lead of this process ends. Clones are the same gate.
+/// When the leader lease of this process ends. Clones share the deadline.
 ///
-/// A shard reads it once a turn, with the time of that turn, and leads the hubs it was told of (`Began`) as long as
-/// it is open. The deadline only grows until the process stops, so a value that is read late is an earlier deadline;
-/// nothing else is ordered by it, and relaxed loads and stores do.
+/// A shard reads it once per turn, with the time of that turn, and leads the hubs that `Began` named as long
+/// as it is open. The deadline only grows until the process stops, so a stale read yields an earlier
+/// deadline. Nothing else is ordered by it, so relaxed loads and stores suffice.
 #[derive(Clone, Debug, Default)]
 pub struct LeadGate(Arc<AtomicU64>);
 
-/// Stands for the deadline of a process that stops: later than any, so that nothing raises it.
+/// The deadline of a stopping process: later than any other, so that nothing raises it.
 const CLOSED: u64 = u64::MAX;
 
 impl LeadGate {
@@ -22,7 +23,7 @@ impl LeadGate {
         now_us < self.until_us()
     }
 
-    /// The deadline, in µs; 0 before the first lead, and when the gate is closed.
+    /// The deadline, in µs; 0 before the first leader lease and when the gate is closed.
     #[inline]
     #[must_use]
     pub fn until_us(&self) -> u64 {
@@ -30,7 +31,8 @@ impl LeadGate {
         if until_us == CLOSED { 0 } else { until_us }
     }
 
-    /// This process leads no more, whatever it is granted: it is about to say goodbye, and others take over then.
+    /// Stops this process from leading, whatever it is granted: it is about to send its goodbye, after which
+    /// others take over.
     pub fn close(&self) {
         self.0.store(CLOSED, Ordering::SeqCst);
     }

@@ -1,66 +1,72 @@
-//! The controller's side: what may be granted to whom, and what was.
+//! The controller's side: which leader leases may be granted to which process, and which were.
 //!
-//! Every node has one, which hears its peers and grants while the control plane of this node has a mandate.
+//! Every node has one. It receives the heartbeats of its peers and grants leader leases while the control
+//! plane of this node holds a controller term (`mandate`).
 //!
 //! Invariants:
 //!
-//! 1. Nothing is granted behind the deadline of the controller's own lease at the coordinator, and no lead ends later
-//!    than one lead after a time at which the mandate was *confirmed*: a majority of the census heeded it, by round
-//!    trip, or the coordinator still had it. So who is elected beside a controller that is cut off, or stands still,
-//!    waits for nothing but one lead from its election and from when a majority heeds it.
-//! 2. What is granted was claimed, and stands in the table of that very process.
-//! 3. A snapshot gives the version of the tables that apply and `lead_until_us` of one moment: no grant lies between.
-//! 4. A peer heeds this mandate, without a break, from `heeds_us` to `heeds_until_us`: the first is when its number
-//!    was first heard here, the second when a ping left here that it answered with the same number.
-//! 5. A mandate that was not confirmed for one lead does not run, and no majority brings it back, since another may
-//!    have had that one meanwhile: only the coordinator does.
+//! 1. Nothing is granted after the deadline of the controller's own lease at the coordinator. No leader lease
+//!    ends later than one lease length after the controller term was *confirmed*: a majority of the voters
+//!    acknowledged it, by round trip, or the coordinator still had it. So a successor elected while this
+//!    controller is cut off or stalled waits for only one lease length after its election and after a
+//!    majority acknowledges it.
+//! 2. A granted hub was claimed by the process and is in the table of that very process.
+//! 3. A snapshot gives the version of the current tables and `lead_until_us` at one moment: no grant happens
+//!    in between.
+//! 4. A peer acknowledges this controller term without a break from `heeds_us` to `heeds_until_us`. The first
+//!    is when its acknowledgement number was first received here; the second is when a ping was sent from
+//!    here that it answered with the same number.
+//! 5. A controller term that was not confirmed for one lease length has expired. No majority restores it,
+//!    since another controller may have had that majority meanwhile; only the coordinator does.
 
 use crate::{Beat, Census, Grant, HubTerm, Process, Question, SUSPECTS_MAX, Timing};
 use hubsub_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each process may be granted to lead.
+/// The hubs and terms that may be granted to each process.
 pub type Tables = BTreeMap<Process, BTreeSet<HubTerm>>;
 
-/// What the controller's node knows of a process: see `view.Peer` of the control plane. Times are its monotonic µs.
+/// State of a process at the controller's node: see `view.Peer` of the control plane. Times are the
+/// node's monotonic µs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Peer {
-    /// When it was heard last.
+    /// When it was last heard from.
     pub heard_us: u64,
-    /// Since when it is known to heed this mandate; none: it does not.
+    /// Since when it is known to acknowledge this controller term; `None` if it does not.
     pub heeds_us: Option<u64>,
-    /// Until when it is known to have heeded it since then; before `heeds_us` as long as it answered no ping.
+    /// Until when it is known to have acknowledged it since then; before `heeds_us` until it has answered a
+    /// ping.
     pub heeds_until_us: u64,
-    /// When the last lead ends that was granted to it under this mandate.
+    /// When the last leader lease ends that was granted to it under this controller term.
     pub lead_until_us: Option<u64>,
-    /// What it will never lead again, of the hubs that it knows itself to lead.
+    /// The terms that it will never lead again, among the hubs whose records name it as leader.
     pub gave_up: Vec<HubTerm>,
-    /// Whom it suspects.
+    /// Nodes that it suspects.
     pub suspects: Vec<NodeId>,
-    /// Number of its heeding.
     heed: u64,
-    /// Stamp of the question that the two lists are of.
+    /// Stamp of the request that carried `gave_up` and `suspects`.
     asked_us: u64,
 }
 
-/// All of it, at one moment.
+/// The state of the grantor at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
     /// That moment, on the clock of all times here, in µs.
     pub now_us: u64,
-    /// The mandate that this is of; 0: none.
+    /// The controller term; 0: none.
     pub mandate: u64,
-    /// Of the tables that apply. Later ones that were given are under way.
+    /// Version of the tables that apply. Later versions may still be in flight.
     pub tables: u64,
-    /// When that mandate was confirmed last: see the module.
+    /// When that controller term was last confirmed: see the module.
     pub confirmed_us: u64,
-    /// The latest time at which a majority of the census had no controller, by round trip; none: this process has one.
+    /// The latest time at which a majority of the voters had no controller, by round trip; `None` while this
+    /// process acknowledges one.
     pub alone_us: Option<u64>,
-    /// Revision of the census that grants name, and since when all name that one or a later one.
+    /// Revision of the voters that grants name.
     pub census: u64,
-    /// See `census`.
+    /// Since when all grants name `census` or a later revision.
     pub census_us: u64,
-    /// All processes that were heard, this one too.
+    /// All processes that were heard from, including this one.
     pub peers: BTreeMap<Process, Peer>,
 }
 
@@ -69,28 +75,28 @@ struct Mandate {
     number: u64,
     /// Deadline of the controller's lease at the coordinator.
     until_us: u64,
-    /// When it was confirmed last, without a break of one lead since the coordinator did.
+    /// When it was last confirmed, without a break of one lease length since the coordinator confirmed it.
     confirmed_us: u64,
 }
 
-/// See the module.
+/// Grants leader leases; see the module for the invariants.
 #[derive(Debug)]
 pub struct Grantor {
     timing: Timing,
     mandate: Option<Mandate>,
     census: u64,
     census_us: u64,
-    /// Whose majority confirms.
+    /// Voters whose majority confirms the controller term.
     counted: Census,
     tables: Tables,
     tables_version: u64,
     peers: BTreeMap<Process, Peer>,
-    /// Whether a peer heeds anew or no more, gave something up, or suspects others than before.
+    /// Whether a peer started or stopped acknowledging, gave something up, or changed its suspects.
     is_changed: bool,
 }
 
 impl Grantor {
-    /// Of a node that is no controller.
+    /// The grantor of a node that is not the controller.
     #[must_use]
     pub fn new(timing: Timing) -> Grantor {
         Grantor {
@@ -106,10 +112,11 @@ impl Grantor {
         }
     }
 
-    // -- What the control plane says --
+    // -- From the control plane --
 
-    /// This node is the controller, or still is: its lease at the coordinator runs until then, and the coordinator
-    /// had the mandate at `confirmed_us` or later. Under a new mandate nothing was granted and nothing may be.
+    /// Sets or renews this node's controller term. `until_us` is the deadline of its lease at the
+    /// coordinator, which had the controller term at `confirmed_us` or later. A new controller term starts
+    /// with no grants and empty tables.
     pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
         let confirmed_us = confirmed_us.min(now);
         match &mut self.mandate {
@@ -128,39 +135,41 @@ impl Grantor {
         }
     }
 
-    /// It is not, or no more.
+    /// This node is not the controller, or is no longer.
     pub fn resign(&mut self) {
         self.mandate = None;
     }
 
-    /// What may be granted from now on. `mandate`: who made them; those of another one change nothing.
+    /// Replaces what may be granted from now on. `mandate`: the controller term that made the tables; those
+    /// of another one are ignored.
     pub fn tables(&mut self, mandate: u64, version: u64, tables: Tables) {
         if self.mandate.is_some_and(|held| held.number == mandate) && version > self.tables_version {
             (self.tables, self.tables_version) = (tables, version);
         }
     }
 
-    /// The census as this node's watch gave it.
+    /// The voters, as this node's watch delivered them.
     pub fn counts(&mut self, census: Census) {
         if census.revision >= self.counted.revision {
             self.counted = census;
         }
     }
 
-    /// Revision of the census that this node knows.
+    /// Revision of the voters that this node knows.
     pub fn census(&mut self, revision: u64, now: u64) {
         if revision > self.census {
             (self.census, self.census_us) = (revision, now);
         }
     }
 
-    /// Nobody asks for a process any more: another one has its name.
+    /// Forgets a process because another one now has its name, so no request for it will come.
     pub fn forget(&mut self, process: Process) {
         self.peers.remove(&process);
     }
 
-    /// Forgets a process that is registered no more, unless it may hold a lead that this mandate granted: what is
-    /// known of that is what its hubs are withheld by. Whether it is forgotten.
+    /// Forgets a process that is no longer registered, unless it may hold a leader lease that this controller
+    /// term granted: the end of that lease decides how long its hubs are withheld. Returns whether it is
+    /// forgotten.
     pub fn forget_left(&mut self, process: Process) -> bool {
         let has_lead = |peer: &Peer| self.mandate.is_some() && peer.lead_until_us.is_some();
         let may_go = !self.peers.get(&process).is_some_and(has_lead);
@@ -170,20 +179,20 @@ impl Grantor {
         may_go
     }
 
-    // -- What links give --
+    // -- From links --
 
-    /// The mandate that this node may act by now; 0: none.
+    /// The controller term that this node may act under now; 0: none.
     #[must_use]
     pub fn running(&self, now: u64) -> u64 {
         self.mandate.filter(|mandate| now < self.end_of(mandate)).map_or(0, |mandate| mandate.number)
     }
 
-    /// When the mandate, and every lead of it that is granted now, is over if nothing confirms it.
+    /// When the controller term, and every leader lease granted under it now, ends if nothing confirms it.
     fn end_of(&self, mandate: &Mandate) -> u64 {
         mandate.until_us.min(mandate.confirmed_us + self.timing.lead_us)
     }
 
-    /// Sees whether a majority confirms the mandate, which runs.
+    /// Confirms an unexpired controller term if a majority acknowledges it.
     fn confirm(&mut self, now: u64) {
         if self.running(now) == 0 {
             return;
@@ -199,14 +208,14 @@ impl Grantor {
         }
     }
 
-    /// When a mandate that runs is over.
+    /// When a controller term that has not expired ends.
     #[must_use]
     pub(crate) fn ends_at(&self, mandate: u64) -> u64 {
         let held = self.mandate.filter(|held| held.number == mandate);
         held.map_or(u64::MAX, |held| self.end_of(&held))
     }
 
-    /// A process said what it heeds.
+    /// Handles a process's report of the controller term that it acknowledges.
     pub fn hear(&mut self, process: Process, beat: Beat, now: u64) {
         let mandate = self.mandate.map(|mandate| mandate.number);
         let peer = self.peers.entry(process).or_default();
@@ -219,7 +228,7 @@ impl Grantor {
         }
     }
 
-    /// It said so in answer to a ping that was sent at `stamp_us`.
+    /// Handles such a report in a pong to the ping that was sent at `stamp_us`.
     pub fn answer(&mut self, process: Process, stamp_us: u64, beat: Beat, now: u64) {
         self.hear(process, beat, now);
         let peer = self.peers.entry(process).or_default();
@@ -229,7 +238,8 @@ impl Grantor {
         }
     }
 
-    /// A process asks for its lead. None: it has no table, or this node has no mandate that runs.
+    /// Handles a process's request for a leader lease. `None` if the process has no table or this node has no
+    /// unexpired controller term.
     pub fn ask(&mut self, process: Process, question: &Question, now: u64) -> Option<Grant> {
         let mandate = self.running(now);
         let peer = self.peers.entry(process).or_default();
@@ -242,7 +252,7 @@ impl Grantor {
             peer.suspects = suspects.to_vec();
         }
         let table = self.tables.get(&process).filter(|_| mandate != 0)?;
-        // The asker counts it from its question, which was before now.
+        // The requester counts the lease from when it sent the request, which was before now.
         let confirmed_us = self.mandate.map_or(0, |mandate| mandate.confirmed_us);
         let lead_us = (confirmed_us + self.timing.lead_us).saturating_sub(now);
         peer.lead_until_us = peer.lead_until_us.max(Some(now + lead_us));
@@ -255,12 +265,12 @@ impl Grantor {
         })
     }
 
-    /// Whether something of [`Peer`] has changed, but for times that go on, since this was called last.
+    /// Whether a field of [`Peer`] other than an advancing time has changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// What a decision is made from.
+    /// The input of the controller's decisions.
     #[must_use]
     pub fn snapshot(&self, now: u64) -> Snapshot {
         Snapshot {

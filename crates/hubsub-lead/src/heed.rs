@@ -1,11 +1,13 @@
-//! Which controller a node heeds: the greatest mandate it hears, until it has not heard it for `silence_us`, its link
-//! has ended, or the mandate is over, this node's own or one whose holder says so.
+//! Which controller a node acknowledges: the one with the greatest controller term it hears, until it has not
+//! heard it for `silence_us`, its link has ended, or the controller term has ended (this node's own, or one
+//! whose holder reports so).
 //!
-//! Invariant: one number stands for one unbroken time of heeding. Under it the node never says that it has none.
+//! Invariant: an acknowledgement number identifies one unbroken period of acknowledging. Under it the node
+//! never reports that it has no controller.
 
 use crate::{Beat, Process};
 
-/// A controller that is heard.
+/// The controller that this node acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heeded {
     pub mandate: u64,
@@ -24,12 +26,13 @@ impl Heed {
         self.heeded
     }
 
-    /// What heartbeats say of it.
+    /// The heartbeat that this node sends.
     pub fn beat(&self, mandate: u64) -> Beat {
         Beat { mandate, heeds: self.heeded.map_or(0, |heeded| heeded.mandate), heed: self.number }
     }
 
-    /// The holder of a mandate was heard. True if it is heeded from now on and was not before.
+    /// Handles a message from the holder of a controller term. Returns true if that term is acknowledged from
+    /// now on and was not before.
     pub fn hear(&mut self, by: Process, mandate: u64, now: u64) -> bool {
         match &mut self.heeded {
             Some(heeded) if heeded.mandate == mandate => {
@@ -45,7 +48,7 @@ impl Heed {
         }
     }
 
-    /// This process is gone, or its mandate over: what it says does not come any more.
+    /// This process is gone, or its controller term ended: nothing more will be heard from it.
     pub fn lose(&mut self, process: Process) {
         self.heeded.take_if(|heeded| heeded.by == process);
     }
@@ -54,7 +57,7 @@ impl Heed {
         self.heeded.take_if(|heeded| now >= heeded.heard_us + silence_us);
     }
 
-    /// When `lapse` is to be called.
+    /// When `lapse` must be called.
     pub fn lapses_at(&self, silence_us: u64) -> u64 {
         self.heeded.map_or(u64::MAX, |heeded| heeded.heard_us + silence_us)
     }

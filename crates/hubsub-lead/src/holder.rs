@@ -1,81 +1,83 @@
-//! A node's side: what it claims, what it was granted, until when it may lead that.
+//! A node's side: the hubs it claims, those it was granted, and until when it may lead them.
 //!
-//! Owns the deadline of the lead (in its [`LeadGate`]), what the last granted claim covered, what shards were told to
-//! give up and have not yet, what was given up, and who said that they heed no controller either.
+//! Owns the deadline of the leader lease (in its [`LeadGate`]), the hubs that the last granted claim covers,
+//! those that shards must give up and have not yet, those given up, and the nodes that report that they
+//! acknowledge no controller either.
 //!
 //! Invariants:
 //!
-//! 1. A hub is led only in a term that the watch gave, and that the last granted claim covered.
-//! 2. The deadline is a time before a question was sent plus the lead's length: to the controller's node, or to a
-//!    majority of the census that heeds no controller. It is raised by the latter only with a census that is not older
-//!    than any that a grant named, and where it has passed (a process or machine stood still) only by nodes that are
-//!    known to have heeded none *without a break* since before it passed: their numbers of heeding are those that they
-//!    said then. Among them nobody can have been elected meanwhile who replaces anybody: that takes a majority that
-//!    heeds at the end of the lead.
-//! 3. It is not raised while a shard may still lead what was given up: so what was not granted any more ends with the
-//!    lead that covered it, at the latest.
-//! 4. The controller hears that a hub was given up when the shard has said so, never before.
+//! 1. A hub is led only in a term that the watch delivered and the last granted claim covered.
+//! 2. The deadline is the time before a request was sent plus the lease length. The request goes to the
+//!    controller's node, or to a majority of the voters that acknowledges no controller. Such a majority
+//!    raises it only if the known voters are not older than any that a grant named. After the deadline has
+//!    passed (the process or machine stalled), only nodes count that are known to have acknowledged none
+//!    *without a break* since before it passed: their acknowledgement numbers are those that they reported
+//!    then. Among them no controller can have been elected meanwhile that replaces a leader: that takes a
+//!    majority that acknowledges it at the end of the leader lease.
+//! 3. The deadline is not raised while a shard may still lead a hub that was given up. So a hub that is no
+//!    longer granted ends with the leader lease that covered it, at the latest.
+//! 4. The controller learns that a hub was given up only after the shard has confirmed it.
 
 use crate::heed::{Heed, Heeded};
 use crate::{Action, Beat, Census, Grant, HubTerm, LeadGate, Process, Question, Route, SUSPECTS_MAX, Timing};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The last question to a controller's node.
+/// The last request to a controller's node.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     of: Process,
     stamp_us: u64,
 }
 
-/// A process that said that it heeds no controller.
+/// A process that reported that it acknowledges no controller.
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     of: Process,
-    /// Number of the heeding that it was after.
+    /// Number of the acknowledgement that preceded this.
     heed: u64,
-    /// When it was first heard to say so under this number.
+    /// When it was first heard to report so under this number.
     from_us: u64,
-    /// When it was pinged to which it said so last.
+    /// When the latest ping was sent that it answered so.
     until_us: u64,
 }
 
-/// See the module. All times are this node's monotonic µs.
+/// Holds this node's leader lease; see the module. All times are this node's monotonic µs.
 #[derive(Debug)]
 pub struct Holder {
     me: Process,
     timing: Timing,
     heed: Heed,
     census: Option<Census>,
-    /// Greatest revision of a census that a grant named.
+    /// Greatest revision of the voters that a grant named.
     census_named: u64,
-    /// For each node, what its answers to pings say of its being without a controller.
+    /// Per node, when its pongs reported that it has no controller.
     alone: BTreeMap<NodeId, Alone>,
     suspects: BTreeSet<NodeId>,
 
-    /// What the watch says that this process leads.
+    /// The hubs that this process leads according to the watch.
     routes: BTreeMap<HubId, Term>,
-    /// What the last granted claim covered, without what was given up since.
+    /// The hubs that the last granted claim covered, without those given up since.
     covers: BTreeMap<HubId, Term>,
-    /// What shards were told to give up, and may still lead.
+    /// The hubs that shards were asked to give up and may still lead.
     stopping: BTreeSet<HubTerm>,
-    /// Of `routes`: what this process will never lead again.
+    /// The part of `routes` that this process will never lead again.
     gave_up: BTreeMap<HubId, Term>,
 
     asked: Option<Asked>,
     ask_at_us: u64,
-    /// Wait before a claim that was not granted whole is made again; it doubles up to the usual time.
+    /// Wait before a partly granted claim is repeated; it doubles up to the usual time.
     again_us: u64,
-    /// Stamp of the claim that `covers` is of.
+    /// Stamp of the claim that granted `covers`.
     covered_by_us: u64,
-    /// The deadline that holds once nothing is `stopping`.
+    /// The deadline that applies once `stopping` is empty.
     wanted_us: u64,
     gate: LeadGate,
     is_open: bool,
 }
 
 impl Holder {
-    /// Of a process that leads nothing yet.
+    /// A process that leads nothing yet.
     #[must_use]
     pub fn new(me: Process, timing: Timing) -> Holder {
         Holder {
@@ -100,7 +102,7 @@ impl Holder {
         }
     }
 
-    /// What shards look at.
+    /// The gate that shards check.
     #[must_use]
     pub fn gate(&self) -> LeadGate {
         self.gate.clone()
@@ -112,12 +114,13 @@ impl Holder {
         self.gate.may_lead(now) && self.covers.get(&hub) == Some(&term)
     }
 
-    /// Which controller it heeds, for pings, next to the mandate that it holds itself.
+    /// The heartbeat for pings: the controller it acknowledges, next to the controller term that it holds
+    /// itself.
     pub(crate) fn beat(&self, mandate: u64) -> Beat {
         self.heed.beat(mandate)
     }
 
-    // -- What Python's watches give --
+    // -- From Python's watches --
 
     /// All hubs whose records name this process as their leader.
     pub fn routes(&mut self, routes: &[Route], now: u64, actions: &mut VecDeque<Action>) {
@@ -136,14 +139,13 @@ impl Holder {
         }
     }
 
-    /// The record of the census.
     pub fn census(&mut self, census: Census) {
         self.census = Some(census);
     }
 
-    // -- What shards say --
+    // -- From shards --
 
-    /// A shard leads a hub no more in a term: the answer to [`Action::GiveUp`].
+    /// A shard no longer leads a hub in a term: the reply to [`Action::GiveUp`].
     pub fn gave_up(&mut self, pair: HubTerm, now: u64, actions: &mut VecDeque<Action>) {
         if self.stopping.remove(&pair) {
             self.note_given_up(pair);
@@ -152,16 +154,16 @@ impl Holder {
         }
     }
 
-    // -- What links give --
+    // -- From links --
 
-    /// The holder of a mandate that runs was heard.
+    /// Handles a message from the holder of an unexpired controller term.
     pub fn hear(&mut self, by: Process, mandate: u64, now: u64) {
         if self.heed.hear(by, mandate, now) {
             self.ask_soon(now);
         }
     }
 
-    /// A process said which mandate it acts by, 0 for none.
+    /// A process reported the controller term that it acts under, 0 for none.
     pub fn heard(&mut self, from: Process, mandate: u64, now: u64) {
         if mandate != 0 {
             self.hear(from, mandate, now);
@@ -170,12 +172,13 @@ impl Holder {
         }
     }
 
-    /// A link has ended, or this process's own mandate: nothing more is heard of it now.
+    /// A link, or this process's own controller term, has ended: nothing more will be heard from that
+    /// process.
     pub fn lose(&mut self, process: Process) {
         self.heed.lose(process);
     }
 
-    /// A node answered a ping, sent at `stamp_us`.
+    /// Handles a node's pong to a ping that was sent at `stamp_us`.
     pub fn answered(&mut self, of: Process, stamp_us: u64, beat: Beat, now: u64) {
         if !beat.is_alone() {
             return;
@@ -190,7 +193,7 @@ impl Holder {
         }
     }
 
-    /// The latest time at which a majority had no controller, this process among them.
+    /// The latest time at which a majority, including this process, had no controller.
     pub fn majority_alone_us(&self, now: u64) -> Option<u64> {
         self.census
             .as_ref()
@@ -202,7 +205,7 @@ impl Holder {
         if node == self.me.node { Some(now) } else { self.alone.get(&node).map(|alone| alone.until_us) }
     }
 
-    /// A node is suspected, or no more.
+    /// A node is now suspected, or no longer.
     pub fn suspects(&mut self, node: NodeId, is_suspected: bool) {
         if is_suspected {
             self.suspects.insert(node);
@@ -211,7 +214,7 @@ impl Holder {
         }
     }
 
-    /// What the controller's node granted.
+    /// Handles a grant from the controller's node.
     pub fn granted(&mut self, by: Process, grant: &Grant, now: u64, actions: &mut VecDeque<Action>) {
         let is_due = |asked: &Asked| asked.of == by && grant.stamp_us <= asked.stamp_us;
         if !self.asked.as_ref().is_some_and(is_due) || grant.stamp_us <= self.covered_by_us {
@@ -229,7 +232,7 @@ impl Holder {
         actions.extend(began.map(|(hub, term)| Action::Began(hub, term)));
         self.covers = granted;
         self.raise(grant.stamp_us + self.timing.lead_us.min(grant.lead_us), now, actions);
-        // The controller's own watch may be behind this one.
+        // The controller's own watch may lag this one.
         if of(&self.routes).all(|pair| !self.claims(pair) || holds(&self.covers, pair)) {
             self.again_us = self.timing.again_us();
         } else {
@@ -240,8 +243,8 @@ impl Holder {
 
     // -- Time --
 
-    /// What is due: a question, a longer lead, the news that it ended. Called at the end of each turn with events, and
-    /// when `wake_at` has come.
+    /// Sends a request, extends the lease or reports its end, if that is due. Called at the end of each turn
+    /// with events, and when `wake_at` has come.
     pub fn poll(&mut self, now: u64, actions: &mut VecDeque<Action>) {
         self.heed.lapse(now, self.timing.silence_us);
         match self.heed.heeded() {
@@ -259,15 +262,13 @@ impl Holder {
         }
     }
 
-    /// When `poll` is to be called at the latest.
+    /// The latest time at which `poll` must be called.
     #[must_use]
     pub fn wake_at(&self) -> u64 {
         let ask_at = if self.heed.heeded().is_some() { self.ask_at_us } else { u64::MAX };
         let closes_at = if self.is_open { self.gate.until_us() } else { u64::MAX };
         ask_at.min(closes_at).min(self.heed.lapses_at(self.timing.silence_us))
     }
-
-    // -- Below --
 
     fn claims(&self, pair: HubTerm) -> bool {
         holds(&self.routes, pair) && !holds(&self.gave_up, pair) && !self.stopping.contains(&pair)
@@ -287,7 +288,7 @@ impl Holder {
         self.again_us = self.timing.again_us();
     }
 
-    /// Leads a hub no more in a term: at once if no shard does, else when the shard has said so.
+    /// Stops leading a hub in a term: at once if no shard leads it, else when the shard has confirmed.
     fn give_up(&mut self, pair: HubTerm, actions: &mut VecDeque<Action>) {
         let (hub, term) = pair;
         if holds(&self.covers, pair) {
@@ -305,7 +306,8 @@ impl Holder {
         }
     }
 
-    /// Among a majority that heeds no controller nobody can have been elected who replaces anybody.
+    /// Extends the leader lease without a controller. Among a majority that acknowledges none, no controller
+    /// can have been elected that replaces a leader.
     fn prolong(&mut self, now: u64, actions: &mut VecDeque<Action>) {
         self.note_own(now);
         let Some(census) = self.census.as_ref().filter(|census| census.revision >= self.census_named) else {
@@ -323,7 +325,7 @@ impl Holder {
         }
     }
 
-    /// This process has no controller: since when counts as of others.
+    /// Records that this process has no controller, since when, as for other nodes.
     fn note_own(&mut self, now: u64) {
         let beat = self.heed.beat(0);
         self.answered(self.me, now, beat, now);

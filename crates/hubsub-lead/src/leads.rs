@@ -1,4 +1,5 @@
-//! Both sides in one: what a node's rim drives. It answers its own questions when the controller is this node.
+//! Both sides in one, driven by a node's I/O context. It answers its own requests when this node is the
+//! controller.
 
 use crate::{
     Action, Beat, Census, Grant, Grantor, Holder, HubTerm, LeadGate, Process, Question, Route, Snapshot,
@@ -7,7 +8,7 @@ use crate::{
 use hubsub_types::NodeId;
 use std::collections::VecDeque;
 
-/// See the head of the crate. All times are this node's monotonic µs.
+/// The leader-lease state machine; see the head of the crate. All times are this node's monotonic µs.
 #[derive(Debug)]
 pub struct Leads {
     me: Process,
@@ -18,7 +19,7 @@ pub struct Leads {
 }
 
 impl Leads {
-    /// Of a process that leads nothing yet.
+    /// A process that leads nothing yet.
     ///
     /// # Panics
     /// The times of `timing` do not fit each other.
@@ -33,7 +34,7 @@ impl Leads {
         }
     }
 
-    /// For every shard.
+    /// The gate that every shard checks.
     #[must_use]
     pub fn gate(&self) -> LeadGate {
         self.holder.gate()
@@ -45,7 +46,7 @@ impl Leads {
         self.holder.leads(pair, now)
     }
 
-    /// The next thing to be done, in order. Taken after each call, before more input is read.
+    /// The next action to execute, in order. Taken after each call, before more input is read.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -57,55 +58,55 @@ impl Leads {
         self.holder.routes(routes, now, &mut self.actions);
     }
 
-    /// The record of the census, after each change of it.
+    /// The record of the voters, after each change of it.
     pub fn census(&mut self, census: Census, now: u64) {
         self.grantor.census(census.revision, now);
         self.grantor.counts(census.clone());
         self.holder.census(census);
     }
 
-    /// Grants name this revision of the census from now on, or a later one: the control plane that decides knows it,
-    /// before `census` may have told.
+    /// Grants name this revision of the voters or a later one from now on: the control plane that decides may
+    /// know it before `census` is called.
     pub fn names_census(&mut self, revision: u64, now: u64) {
         self.grantor.census(revision, now);
     }
 
-    /// This node is the controller, or still is, until a deadline of its lease at the coordinator, which had the
-    /// mandate at `confirmed_us` or later.
+    /// Sets or renews this node's controller term until the deadline of its lease at the coordinator, which
+    /// had the controller term at `confirmed_us` or later.
     pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
         self.grantor.mandate(number, until_us, confirmed_us, now);
         self.tend(now);
     }
 
-    /// It is not, or no more.
+    /// This node is not the controller, or is no longer.
     pub fn resign(&mut self, now: u64) {
         self.grantor.resign();
         self.tend(now);
     }
 
-    /// What may be granted from now on, and the version of it that snapshots name.
+    /// Replaces what may be granted from now on; snapshots name the version.
     pub fn tables(&mut self, mandate: u64, version: u64, tables: Tables) {
         self.grantor.tables(mandate, version, tables);
     }
 
-    /// Nobody asks for a process any more: another one has its name.
+    /// Forgets a process because another one now has its name, so no request for it will come.
     pub fn forget(&mut self, process: Process) {
         self.grantor.forget(process);
     }
 
-    /// A process is registered no more, and no other one has its name. Whether it is forgotten: as long as it may hold
-    /// a lead that was granted here it is not, and this is to be called again.
+    /// Forgets a process that is no longer registered and whose name no other process has. Returns whether it
+    /// is forgotten: it is not while it may hold a leader lease granted here, and then you call this again.
     pub fn forget_left(&mut self, process: Process) -> bool {
         self.grantor.forget_left(process)
     }
 
-    /// Whether what a controller decides by has changed, but for times that go on, since this was called last: who
-    /// heeds it, gave something up, suspects whom.
+    /// Whether the input of a controller's decisions, other than an advancing time, has changed since the
+    /// last call: which processes acknowledge it, gave a hub up, or suspect which nodes.
     pub fn take_changed(&mut self) -> bool {
         self.grantor.take_changed()
     }
 
-    /// What a decision is made from.
+    /// The input of the controller's decisions.
     pub fn snapshot(&mut self, now: u64) -> Snapshot {
         self.tend(now);
         Snapshot { alone_us: self.holder.majority_alone_us(now), ..self.grantor.snapshot(now) }
@@ -113,52 +114,50 @@ impl Leads {
 
     // -- From shards --
 
-    /// A shard leads a hub no more in a term: the answer to [`Action::GiveUp`].
+    /// A shard no longer leads a hub in a term: the reply to [`Action::GiveUp`].
     pub fn gave_up(&mut self, pair: HubTerm, now: u64) {
         self.holder.gave_up(pair, now, &mut self.actions);
     }
 
     // -- From links --
 
-    /// A ping came.
     pub fn ping(&mut self, from: Process, beat: Beat, now: u64) {
         self.grantor.hear(from, beat, now);
         self.hear(from, beat, now);
     }
 
-    /// A pong came; `stamp_us` is its ping's.
+    /// Handles a pong; `stamp_us` is its ping's.
     pub fn pong(&mut self, from: Process, stamp_us: u64, beat: Beat, now: u64) {
         self.grantor.answer(from, stamp_us, beat, now);
         self.holder.answered(from, stamp_us, beat, now);
         self.hear(from, beat, now);
     }
 
-    /// A link of this process ended.
+    /// A link to this process ended.
     pub fn gone(&mut self, process: Process, now: u64) {
         self.holder.lose(process);
         self.tend(now);
     }
 
-    /// A node is suspected, or no more.
+    /// A node is now suspected, or no longer.
     pub fn suspects(&mut self, node: NodeId, is_suspected: bool) {
         self.holder.suspects(node, is_suspected);
     }
 
-    /// A question came.
+    /// Handles a request for a leader lease.
     pub fn ask(&mut self, from: Process, question: &Question, now: u64) {
         if let Some(grant) = self.grantor.ask(from, question, now) {
             self.actions.push_back(Action::Answer(from, grant));
         }
     }
 
-    /// An answer came.
     pub fn answer(&mut self, from: Process, grant: &Grant, now: u64) {
         self.holder.granted(from, grant, now, &mut self.actions);
     }
 
     // -- Time --
 
-    /// What is due. Called at the end of each turn with any of the above, and when `wake_at` has come.
+    /// Does what is due. Called at the end of each turn with any of the above, and when `wake_at` has come.
     pub fn poll(&mut self, now: u64) {
         self.tend(now);
         let begun = self.actions.len();
@@ -173,20 +172,18 @@ impl Leads {
         self.say(now);
     }
 
-    /// When `poll` is to be called at the latest.
+    /// The latest time at which `poll` must be called.
     #[must_use]
     pub fn wake_at(&self) -> u64 {
         self.holder.wake_at().min(self.grantor.ends_at(self.said.mandate))
     }
-
-    // -- Below --
 
     fn hear(&mut self, from: Process, beat: Beat, now: u64) {
         self.holder.heard(from, beat.mandate, now);
         self.say(now);
     }
 
-    /// A controller hears itself, as long as its mandate runs.
+    /// A controller acknowledges itself as long as its controller term has not expired.
     fn tend(&mut self, now: u64) {
         match self.grantor.running(now) {
             0 => self.holder.lose(self.me),

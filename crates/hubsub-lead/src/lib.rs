@@ -1,17 +1,18 @@
-//! Who may lead which ephemeral hub, and until when: what goes on between nodes without Python and without the
-//! coordinator. Bytes, sockets, clocks and threads are the node's; see docs/adr/0013-a-cluster.md, "Leads of
-//! ephemeral leaders", and docs/cluster.md.
+//! Leader leases of ephemeral hubs: which node may lead which hub, and until when. They work between nodes
+//! without Python and without the coordinator. Bytes, sockets, clocks and threads belong to the node; see
+//! docs/adr/0013-a-cluster.md, "Leads of ephemeral leaders", and docs/cluster.md.
 //!
-//! - [`Leads`]: what a node's rim drives: both sides below in one
-//! - [`Holder`]: each node: claims, deadline, giving up, prolonging without a controller
-//! - [`Grantor`]: the controller's node: tables, grants, what is known of each process
-//! - [`LeadGate`]: the one atomic that shards look at
+//! - [`Leads`]: both sides below in one, driven by a node's I/O context
+//! - [`Holder`]: each node: claims, deadline, giving up, extension without a controller
+//! - [`Grantor`]: the controller's node: tables, grants, what is known about each process
+//! - [`LeadGate`]: the one atomic that shards check
 //!
-//! # How a node places it
+//! # Integration into a node
 //!
-//! One thread owns [`Leads`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leads and the frames
-//! LeadAsk and LeadGranted. `now` is that shard's monotonic clock in µs; one that goes on while the machine sleeps
-//! (`CLOCK_BOOTTIME`) is better, since a lead is as long as its clock says.
+//! One thread owns [`Leads`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leader leases
+//! and the frames LeadAsk and LeadGranted. `now` is that shard's monotonic clock in µs. A clock that runs
+//! while the machine sleeps (`CLOCK_BOOTTIME`) is better, since a leader lease is as long as its clock
+//! measures.
 //!
 //! | event | call |
 //! |---|---|
@@ -21,40 +22,45 @@
 //! | link 0 of a peer ended, for whatever reason | `gone(peer, now)` |
 //! | a peer is suspected, or heard again | `suspects(node, yes)` |
 //! | Python: hubs led by this process, by the watch | `routes(all of them, now)` |
-//! | Python: `meta/census`; its own mandate and lease's deadline; tables | `census`, `mandate`, `resign`, `tables`, `names_census` |
+//! | Python: `meta/census` | `census`, `names_census` |
+//! | Python: its own controller term and lease deadline; tables | `mandate`, `resign`, `tables` |
 //! | the roster: another process has the name of one that was heard | `forget(process)` |
-//! | the roster: a process is registered no more | `forget_left(process)`, until it is forgotten |
+//! | the roster: a process is no longer registered | `forget_left(process)`, until it is forgotten |
 //! | Python wants to decide | `snapshot(now)` |
 //! | a shard stopped leading a hub | `gave_up((hub, term), now)` |
 //! | end of a turn with any of these; `wake_at()` has come | `poll(now)` |
 //!
 //! After each call, before more input is read, it takes `next_action()` until there is none:
 //!
-//! | action | what the rim does |
+//! | action | what the I/O context does |
 //! |---|---|
-//! | `Ask(process, question)` | LeadAsk on link 0 of that process; without a link nothing |
-//! | `Answer(process, grant)` | LeadGranted, likewise |
+//! | `Ask(process, question)` | sends LeadAsk on link 0 of that process; nothing without a link |
+//! | `Answer(process, grant)` | sends LeadGranted the same way |
 //! | `Say(beat)` | sets it as status of all links of shard 0, before it reads any of them again |
-//! | `Began(hub, term)` | tells the hub's shard. If the shard gave up the term just before, nobody led in between |
-//! | `GiveUp(hub, term)` | tells the hub's shard, behind its `Began`; when the shard leads it no more: `gave_up` |
-//! | `Opened`, `Closed` | for logs and for the control plane (`on_partition`); shards see it themselves, in the gate |
+//! | `Began(hub, term)` | notifies the hub's shard; no node led between its `GiveUp` and this |
+//! | `GiveUp(hub, term)` | notifies the hub's shard, after `Began`; `gave_up` follows when it has stopped |
+//! | `Opened`, `Closed` | for logs and the control plane (`on_partition`); shards check the gate |
 //!
-//! A shard keeps the hubs it was told of (`Began` without `GiveUp`) and leads them in a turn whose time has
-//! `gate.may_lead(now)`: one relaxed load a turn, nothing a message. That is enough, because the deadline is not raised
-//! while a give-up is on its way: what was not granted any more is covered by the lead that runs, and when that has
-//! ended the gate does not open before each shard has confirmed.
+//! A shard remembers the hubs that it was notified of (`Began` without `GiveUp`) and leads them in a turn
+//! whose time has `gate.may_lead(now)`: one relaxed load per turn, nothing per message. That is enough,
+//! because the deadline is not raised while a `GiveUp` is in flight. A hub that is no longer granted is
+//! covered by the current leader lease; when that has ended, the gate does not open before each shard has
+//! confirmed.
 //!
 //! # Invariants
 //!
-//! 1. Nothing is led but what a watch gave, was claimed, stood in the controller's table and was granted.
-//! 2. Every deadline is counted from before its question, on the asker's own clock.
-//! 3. A node says "no controller" only between two numbers of heeding; a number is one unbroken time.
-//! 4. The controller replaces nobody by time alone unless a majority is *known to have heeded it until* the end of the
-//!    leads in question (`Peer::heeds_until_us`, by round trip). That it was heard of late does not do: it may have
-//!    stopped to heed since, and have helped a leader to prolong.
+//! 1. A hub is led only if a watch delivered it, it was claimed, it was in the controller's table and it was
+//!    granted.
+//! 2. Every deadline is counted from before its request was sent, on the requester's own clock.
+//! 3. A node reports "no controller" only between two acknowledgement numbers; a number is one unbroken
+//!    period.
+//! 4. The controller replaces no leader by time alone unless a majority is *known to have acknowledged it
+//!    until* the end of the leader leases in question (`Peer::heeds_until_us`, by round trip). A recent
+//!    message from a node is not enough: the node may have stopped acknowledging since, and have helped a
+//!    leader to extend its lease.
 //!
-//! What this does not defend against: two processes of one name at once, of which the earlier has lost the
-//! coordinator but not its peers; the links' roster refuses it where it can see both.
+//! Not covered: two processes with one name at once, of which the earlier has lost the coordinator but not
+//! its peers. The links' roster refuses this where it can see both.
 
 mod census;
 mod gate;

@@ -1,4 +1,4 @@
-//! Each rule by itself, at the times that decide. See `simulation` for all of them together.
+//! Each rule by itself, at the boundary times. See `simulation` for all of them together.
 
 use hubsub_lead::{Action, Beat, Census, Grant, HubTerm, LeadGate, Leads, Process, Question, Route, Timing};
 use hubsub_types::{HubId, NodeId, Term};
@@ -39,7 +39,7 @@ fn beat_of_controller() -> Beat {
     Beat { mandate: MANDATE, heeds: MANDATE, heed: 1 }
 }
 
-/// A node of three that the controller granted `pairs`, asked for at `NOW`.
+/// A node of three that the controller granted `pairs`, requested at `NOW`.
 fn leading(pairs: &[HubTerm]) -> (Leads, LeadGate) {
     let mut leads = Leads::new(ME, Timing::default());
     leads.census(Census { revision: 9, nodes: vec![NodeId(1), NodeId(2), NodeId(3)], before: vec![] }, NOW);
@@ -117,7 +117,7 @@ fn a_hub_that_is_to_move_is_given_up_and_not_claimed_again_in_its_term() {
     leads.routes(&[moving], NOW + 300_000);
     assert_eq!(all(&mut leads), [Action::GiveUp(A.0, A.1)]);
     leads.gave_up(A, NOW + 301_000);
-    // What was proposed is withdrawn: the term is over all the same.
+    // The proposal is withdrawn, but the term has ended nevertheless.
     leads.routes(&[route(A)], NOW + 302_000);
     leads.poll(NOW + 302_000);
     let asked = all(&mut leads);
@@ -235,7 +235,7 @@ fn a_controller_that_is_silent_is_heeded_no_more_and_each_heeding_has_a_number()
     assert_eq!(all(&mut leads), [Action::Say(Beat { mandate: 0, heeds: MANDATE + 1, heed: 3 })]);
 }
 
-/// A controller by `MANDATE` until `NOW + 2 leads`, with `A` in the table of `OTHER`.
+/// A controller under `MANDATE` until `NOW + 2 leads`, with `A` in the table of `OTHER`.
 fn controlling() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
     leads.mandate(MANDATE, NOW + 2 * LEAD, NOW, NOW);
@@ -283,7 +283,7 @@ fn a_controller_grants_itself_without_a_link() {
     assert_eq!(all(&mut leads), [Action::Began(B.0, B.1), Action::Opened]);
     assert!(leads.leads(B, NOW + LEAD - 1) && !leads.leads(B, NOW + LEAD));
     leads.mandate(MANDATE, NOW + 2 * LEAD, NOW + LEAD - 1, NOW + LEAD - 1);
-    // Its lease ends, and it says so at that moment.
+    // Its lease ends, and it reports that at that moment.
     assert!(leads.wake_at() <= NOW + 2 * LEAD);
     leads.poll(NOW + 2 * LEAD);
     assert!(all(&mut leads).contains(&Action::Say(Beat { mandate: 0, heeds: 0, heed: 1 })));
@@ -329,7 +329,7 @@ fn what_a_process_gave_up_and_whom_it_suspects_is_what_it_said_last() {
     assert!(leads.snapshot(NOW + 4).peers[&OTHER].gave_up.is_empty());
 }
 
-/// A controller that granted `OTHER` a lead under mandate 1.
+/// A controller that granted `OTHER` a leader lease under mandate 1.
 fn granting() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
     leads.mandate(1, u64::MAX, NOW, NOW);
@@ -405,12 +405,13 @@ fn a_mandate_runs_for_one_lead_from_when_a_majority_or_the_coordinator_confirmed
         NOW,
     );
     let heeding = Beat { mandate: 0, heeds: MANDATE, heed: 3 };
-    // A majority heeds it: it was asked for that half a lead ago.
+    // A majority acknowledges it: the ping was sent half a lease length ago.
     leads.pong(OTHER, NOW + LEAD / 2, heeding, NOW + LEAD - 1);
     assert_eq!(leads.snapshot(NOW + LEAD - 1).confirmed_us, NOW + LEAD / 2);
     assert_eq!(ask(&mut leads, OTHER, &[A], NOW + LEAD), Some(vec![A]));
     assert_eq!(leads.snapshot(NOW + LEAD).peers[&OTHER].lead_until_us, Some(NOW + LEAD / 2 + LEAD));
-    // One lead after that it runs no more, and says so. A majority may have had another one since.
+    // One lease length later the controller term has expired, and the node reports that. A majority may have
+    // had another one since.
     let ends_us = NOW + LEAD / 2 + LEAD;
     assert!(leads.wake_at() <= ends_us);
     leads.poll(ends_us);
@@ -441,7 +442,7 @@ fn while_the_census_changes_both_majorities_confirm_a_mandate() {
     assert_eq!(confirmed_by(&mut leads, another), NOW + 10);
 }
 
-/// After a stall: the lead of `ME` ended, and a majority of three has had no controller.
+/// After a stall: the leader lease of `ME` ended, and a majority of three has had no controller.
 #[test]
 fn a_lead_that_has_ended_comes_back_from_who_had_no_controller_without_a_break_since_before() {
     for (heed, restarts, is_back) in [(4, false, true), (5, false, false), (4, true, false)] {

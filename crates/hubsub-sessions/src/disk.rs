@@ -1,15 +1,15 @@
-//! Sessions in a file of the node's: [`Disk`], on redb.
+//! Sessions in a file of the node: [`Disk`], on redb.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `format` | – | the version of this layout |
-//! | `heads` | id | the number of the last entry; how many are kept, and their bytes |
+//! | `format` | – | version of this layout |
+//! | `heads` | id | number of the last entry; count and bytes of the stored entries |
 //! | `snapshots` | id | snapshot |
 //! | `entries` | id, number | entry |
 //!
-//! Invariants: a batch is one transaction and one sync, and where that fails, nothing of it is kept; a file has its whole
-//! layout before it has its name. After a failure the file is opened again for the next batch: a disk that was full may
-//! have room by then.
+//! Invariants: a batch is one transaction and one sync; if that fails, nothing of it is stored. A file gets
+//! its name after its layout is complete. After a failure the file is reopened for the next batch: a full
+//! disk may have space by then.
 
 use crate::{Answer, Limits, PAGE_BYTES, Request, SessionStore, StoreError, check};
 use redb::{
@@ -27,16 +27,15 @@ const HEADS: TableDefinition<&str, Head> = TableDefinition::new("heads");
 const SNAPSHOTS: TableDefinition<&str, &[u8]> = TableDefinition::new("snapshots");
 const ENTRIES: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("entries");
 
-/// The version of the layout.
 const VERSION: u32 = 1;
 
-/// The number of the last entry; how many are kept, and their bytes.
+/// Number of the last entry; count and bytes of the stored entries.
 type Head = (u64, u64, u64);
 
-/// Memory for pages of the file: what is read is mostly what was written last.
+/// Page cache of the file: reads mostly hit the latest writes.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// See the module.
+/// A session store in one file.
 pub struct Disk {
     path: PathBuf,
     limits: Limits,
@@ -48,36 +47,36 @@ enum State {
     Open(Database),
     /// After a failure.
     Closed,
-    /// It was found to be damaged, and stays so.
+    /// Found damaged, for good.
     Damaged(StoreError),
 }
 
 impl Disk {
-    /// Opens the file, or makes it, and reads all of it, so that damage shows now.
+    /// Opens or creates the file and reads all of it, so that damage is found now.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::NewerFormat`]; [`StoreError::Failed`] where the disk does not let it be opened,
-    /// or another process has it open.
+    /// [`StoreError::Damaged`], [`StoreError::NewerFormat`]; [`StoreError::Failed`] if the disk fails or
+    /// another process has it open.
     pub fn open(path: &Path, limits: Limits) -> Result<Disk, StoreError> {
         let is_new = matches!(fs::metadata(path), Err(e) if e.kind() == ErrorKind::NotFound);
         if is_new {
             make(path)?;
         }
-        // Of a damaged file it cannot be closed, either: it is left as it is.
+        // A damaged file cannot be closed, either, so it is leaked.
         let mut database = ManuallyDrop::new(open(path)?);
         let is_whole = guarded(path, || database.check_integrity())?;
         let database = State::Open(ManuallyDrop::into_inner(database));
         Ok(Disk { path: path.to_owned(), limits, database, was_repaired: !is_whole })
     }
 
-    /// Whether the file was found damaged, and mended at the cost of what was written last.
+    /// Whether the file was damaged and repaired, at the cost of the latest writes.
     #[must_use]
     pub fn was_repaired(&self) -> bool {
         self.was_repaired
     }
 
     fn batch(&mut self, requests: &[Request]) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-        // It is put back only where all went well.
+        // Restored only after success.
         let database = match std::mem::replace(&mut self.database, State::Closed) {
             State::Open(database) => database,
             State::Closed => open(&self.path)?,
@@ -111,10 +110,10 @@ impl SessionStore for Disk {
     }
 }
 
-/// What is wrong with a file of which redb panics.
+/// Reason for a file on which redb panics.
 const NOT_WRITTEN: &str = "its pages are not what was written";
 
-/// Makes a file with its layout, which has its name only once it is whole.
+/// Creates a file with its layout; it gets its name once it is complete.
 fn make(path: &Path) -> Result<(), StoreError> {
     let unnamed = path.with_extension("new");
     let failed = |e: io::Error| StoreError::Failed(format!("cannot make {}: {e}", path.display()));
@@ -133,12 +132,12 @@ fn make(path: &Path) -> Result<(), StoreError> {
     };
     lay_out().map_err(|e| told(&unnamed, &e))?;
     fs::rename(&unnamed, path).map_err(failed)?;
-    // A relative name without a directory is in the one that the process is in.
+    // A relative name without a directory is in the working directory.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
-/// Opens a file that is there.
+/// Opens an existing file.
 fn open(path: &Path) -> Result<Database, StoreError> {
     let database = guarded(path, || Builder::new().set_cache_size(CACHE_BYTES).open(path))?;
     let found = || -> Result<Option<u32>, redb::Error> {
@@ -153,11 +152,11 @@ fn open(path: &Path) -> Result<Database, StoreError> {
     }
 }
 
-/// Of a damaged file redb may panic, too.
+/// Turns redb's errors and its panics on a damaged file into [`StoreError`].
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, DatabaseError>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(opened)) => Ok(opened),
-        // That it says of a file that is none of its own, or too short for one.
+        // redb returns these for a file in another format or a truncated one.
         Ok(Err(DatabaseError::Storage(StorageError::Io(e))))
             if matches!(e.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
@@ -314,7 +313,7 @@ impl Tables<'_> {
         Ok(Answer::Ended)
     }
 
-    /// Removes entries of these numbers, which are there; their bytes.
+    /// Removes existing entries of these numbers; returns their bytes.
     fn remove(&mut self, id: &str, first: u64, last: u64) -> Result<u64, redb::Error> {
         let mut bytes = 0;
         for number in first..=last {

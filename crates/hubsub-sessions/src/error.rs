@@ -1,85 +1,78 @@
-//! What can go wrong with a store of sessions.
+//! Errors of session stores.
 
 use thiserror::Error;
 
-/// See the module. One error may answer a whole batch.
+/// One error may be the reply to a whole batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Nothing is kept of that session, so nothing can be appended to it: it has ended, or the store lost it. Its owner
-    /// may save it again.
+    /// Nothing is stored for that session, so nothing can be appended: it has ended, or the store lost it.
+    /// Its owner may save it again.
     #[error("nothing is kept of this session")]
     NoSession,
-    /// An entry of that session was refused that its owner counts: it saves all of it again.
+    /// An entry of that session was refused, but its owner counts it: the owner must save the whole session
+    /// again.
     #[error("the last entry of the session that is kept has number {last}")]
     Gap {
-        /// The last one that is kept.
+        /// Number of the last stored entry.
         last: u64,
     },
-    /// An id without a byte.
+    /// The id is empty.
     #[error("a session needs an id")]
     NoId,
-    /// Entries are not numbered so far.
+    /// The number is above [`crate::NUMBER_MAX`].
     #[error("no entry has that number: {0}")]
     NoNumber(u64),
-    /// More bytes than a store takes.
+    /// A value is longer than a store accepts.
     #[error("the {what} has {bytes} bytes, at most {max} are kept")]
     TooLong {
-        /// Id, snapshot or entry.
+        /// Id, snapshot, entry or beginning.
         what: &'static str,
-        /// Its length.
         bytes: usize,
-        /// The limit.
+        /// Greatest length in bytes.
         max: usize,
     },
-    /// As much is kept behind the session's snapshot as may be.
+    /// The entries after the session's snapshot have reached a limit.
     #[error("the session has {entries} entries of {bytes} bytes behind its snapshot, more are not kept")]
     Full {
-        /// How many.
         entries: u64,
-        /// Together.
+        /// Total bytes of the entries.
         bytes: u64,
     },
-    /// Bytes that are not what was written.
+    /// The file's bytes are not those that were written.
     #[error("{path} is damaged: {why}")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { path: String, why: String },
     /// Written by a later version.
     #[error("{path} has format {found}, this version reads formats up to {known}")]
     NewerFormat {
-        /// The file.
         path: String,
-        /// Its format.
         found: u32,
-        /// The latest that is understood.
+        /// Latest format that this version reads.
         known: u32,
     },
-    /// The storage failed, or its server refused. Whether the batch is kept is not known; the same may succeed later.
+    /// The storage failed, or its server refused. Whether the batch is stored is unknown; a retry may
+    /// succeed.
     #[error("{0}")]
     Failed(String),
-    /// The server cannot be reached, or gave no answer in time. Whether the batch was carried out is not known.
+    /// The server is unreachable, or did not reply in time. Whether the batch was executed is unknown.
     #[error("{0}")]
     Unreachable(String),
-    /// Too much waits for the store.
+    /// The queue of the store is full.
     #[error("too much waits for the store of sessions")]
     Busy,
-    /// That says nowhere where to keep sessions.
+    /// The URL does not name a session server.
     #[error("no server has this URL: {0}")]
     NoUrl(String),
 }
 
 impl StoreError {
-    /// Whether the store itself is in trouble, and no request but this one would fare better.
+    /// Whether the store itself has a problem, so that other requests would fail, too.
     #[must_use]
     pub fn is_of_the_store(&self) -> bool {
         use StoreError::{Damaged, Failed, NewerFormat, Unreachable};
         matches!(self, Damaged { .. } | NewerFormat { .. } | Failed(_) | Unreachable(_))
     }
 
-    /// A name that does not change.
+    /// Stable error code, for logs and replies.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

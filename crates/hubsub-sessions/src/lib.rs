@@ -1,20 +1,20 @@
-//! What is kept of MQTT sessions beyond their process (docs/protocol/mqtt-state.md): of each the latest *snapshot*, and
-//! the *entries* that came since, which are bytes here. One interface, [`SessionStore`]; its calls block, so they are for
-//! a thread of their own.
+//! Persisted state of MQTT sessions (docs/protocol/mqtt-state.md): per session the latest *snapshot* and the
+//! *entries* since then, as opaque bytes. The interface is [`SessionStore`]; its calls block, so they belong
+//! on a thread of their own.
 //!
-//! | part | what it owns |
+//! | part | owns |
 //! |---|---|
-//! | [`Memory`] | sessions that end with the process: what the others are held against |
-//! | [`Disk`] | sessions in a file of the node's |
+//! | [`Memory`] | sessions that end with the process: the reference for the others |
+//! | [`Disk`] | sessions in a file of the node |
 //! | [`Redis`] | sessions in a Redis server |
 //!
 //! Invariants of each store:
-//! - The requests of a batch are carried out in their order, and each has its answer; a later one sees what an earlier
-//!   one did. What is answered is as safe as the store makes it when the call returns.
-//! - Entries of a session are numbered from 1 on without gaps, also over restarts; a number is not given twice unless
-//!   the session ended between.
-//! - A session is there from its first snapshot until its end. To one that is not there nothing can be appended, so
-//!   nothing is left behind by what comes late.
+//! - The requests of a batch are executed in order, and each has its reply; a later one sees the effect of an
+//!   earlier one. When the call returns, the results are as durable as the store makes them.
+//! - Entries of a session are numbered from 1 without gaps, also across restarts. A number is not reused
+//!   unless the session ended in between.
+//! - A session exists from its first snapshot until its end. Nothing can be appended to one that does not
+//!   exist, so a late request leaves nothing in the store.
 
 mod disk;
 mod error;
@@ -26,62 +26,57 @@ pub use error::StoreError;
 pub use memory::Memory;
 pub use redis::Redis;
 
-/// One request. Ids are client ids, of 1 to [`ID_BYTES_MAX`] bytes.
+/// One request. Ids are client ids of 1 to [`ID_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// All of the session as it is now: the snapshot and these entries. Begins it, if it is not there; whatever was kept
-    /// of it goes.
+    /// Replaces the whole session with this snapshot and these entries, or creates it.
     Save {
-        /// Whose.
         id: Box<str>,
         /// At most [`SNAPSHOT_BYTES_MAX`] bytes.
         snapshot: Vec<u8>,
-        /// At most [`NUMBER_MAX`]: the entries are numbered after it.
+        /// At most [`NUMBER_MAX`]; the entries are numbered from the next number on.
         through: u64,
-        /// Each of at most [`ENTRY_BYTES_MAX`] bytes.
+        /// Each has at most [`ENTRY_BYTES_MAX`] bytes.
         entries: Vec<Vec<u8>>,
     },
-    /// A snapshot of a session that is there, with all its entries: [`StoreError::NoSession`], [`StoreError::Gap`] if the
-    /// store has others than its owner believes, since one was refused.
+    /// Replaces the snapshot of an existing session, with all its entries. [`StoreError::NoSession`] if there
+    /// is none; [`StoreError::Gap`] if the store has other entries than its owner assumes, since one was
+    /// refused.
     Update {
-        /// Whose.
         id: Box<str>,
         /// At most [`SNAPSHOT_BYTES_MAX`] bytes.
         snapshot: Vec<u8>,
-        /// The number of the last entry.
+        /// Number of the last entry.
         last: u64,
-        /// Entries up to this number are of no use with the snapshot, and are not kept any more.
+        /// Entries up to this number are covered by the snapshot and are removed.
         through: u64,
     },
-    /// Something that happened since.
+    /// Appends an entry after the snapshot.
     Append {
-        /// To whom; [`StoreError::NoSession`] if it is not there.
+        /// The session; [`StoreError::NoSession`] if it does not exist.
         id: Box<str>,
         /// At most [`ENTRY_BYTES_MAX`] bytes; [`StoreError::Full`] beyond the [`Limits`] of a session.
         entry: Vec<u8>,
     },
-    /// All of one.
-    Load {
-        /// Whose.
-        id: Box<str>,
-    },
-    /// A page of snapshots, in the order of ids as bytes.
+    /// Loads a whole session.
+    Load { id: Box<str> },
+    /// A page of snapshots, ordered by the bytes of the ids.
     List {
-        /// Those behind this id; all if there is none.
+        /// Only ids after this one; `None`: from the first.
         after: Option<Box<str>>,
-        /// At most so many, from 1 on. The page also ends with the snapshot that fills [`PAGE_BYTES`].
+        /// Most snapshots, from 1. The page also ends with the snapshot that fills [`PAGE_BYTES`].
         max: usize,
     },
-    /// Nothing of it is kept any more; it need not be there, and one that has taken its place stays.
+    /// Removes a session if it exists and its snapshot has this beginning; a successor under the same id is
+    /// unaffected.
     End {
-        /// Whose.
         id: Box<str>,
-        /// What its snapshot begins with, of at most [`PREFIX_BYTES_MAX`] bytes: one with another beginning is not it.
+        /// The beginning of its snapshot, of at most [`PREFIX_BYTES_MAX`] bytes.
         begins_with: Vec<u8>,
     },
 }
 
-/// The answer to one request.
+/// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Request::Save`] and [`Request::Update`].
@@ -90,54 +85,54 @@ pub enum Answer {
     Appended(u64),
     /// To [`Request::Load`].
     Loaded {
-        /// None if it is not there.
+        /// `None` if the session does not exist.
         snapshot: Option<Vec<u8>>,
-        /// Those behind the snapshot, in the order of their numbers.
+        /// The entries after the snapshot, by number.
         entries: Vec<(u64, Vec<u8>)>,
     },
-    /// To [`Request::List`]: ids and snapshots. None are left if it is empty.
+    /// To [`Request::List`]: ids and snapshots; empty after the last page.
     Listed(Vec<(Box<str>, Vec<u8>)>),
     /// To [`Request::End`].
     Ended,
 }
 
-/// Keeps sessions.
+/// The interface of all session stores.
 pub trait SessionStore: Send {
-    /// Carries out a batch: as many answers as requests, in their order. Blocks, at most as long as the store's patience
-    /// with a server or a disk.
+    /// Executes a batch; returns one reply per request, in order. Blocks at most for the store's timeout for
+    /// its server or disk.
     fn carry_out(&mut self, requests: &[Request]) -> Vec<Result<Answer, StoreError>>;
 }
 
-/// Bytes of an id, at most: what MQTT can say.
+/// Longest id, in bytes: MQTT's limit.
 pub const ID_BYTES_MAX: usize = 65_535;
 
-/// Bytes of the beginning of a snapshot by which it is known, at most.
+/// Longest `begins_with` of [`Request::End`], in bytes.
 pub const PREFIX_BYTES_MAX: usize = 64;
 
-/// Bytes of a snapshot, at most.
+/// Longest snapshot, in bytes.
 pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
 
-/// The last number that a snapshot may name. Redis counts so far.
+/// Greatest number that a snapshot may name. Redis counts exactly up to it.
 pub const NUMBER_MAX: u64 = 1 << 52;
 
-/// Bytes of an entry, at most: a message of MQTT's greatest length, and what is said beside it.
+/// Longest entry, in bytes: a message of MQTT's greatest length and its metadata.
 pub const ENTRY_BYTES_MAX: usize = (256 << 20) + (1 << 20);
 
 /// Bytes of snapshots and ids that fill a page of [`Request::List`].
 pub const PAGE_BYTES: usize = 4 << 20;
 
-/// How much a session may keep behind its snapshot. Its owner lets the oldest messages give way before; this is the end
-/// of a store's patience with one that does not.
+/// Limits of the entries after a session's snapshot. Its owner drops the oldest messages before these are
+/// reached; they protect the store from an owner that does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries of one session.
     pub entries_max: u64,
-    /// Bytes of these entries together.
+    /// Total bytes of these entries.
     pub bytes_max: u64,
 }
 
 impl Limits {
-    /// Whether an entry has room behind so much.
+    /// Whether another entry is accepted after these.
     fn admit(&self, entries: u64, bytes: u64, entry: &[u8]) -> Result<(), StoreError> {
         if entries < self.entries_max && bytes + entry.len() as u64 <= self.bytes_max {
             Ok(())
@@ -147,7 +142,7 @@ impl Limits {
     }
 }
 
-/// What each store refuses alike, before it looks at what it keeps.
+/// Checks that are the same for all stores, before they read their state.
 fn check(request: &Request) -> Result<(), StoreError> {
     let (id, more) = match request {
         Request::Save { id, snapshot, .. } | Request::Update { id, snapshot, .. } => {
@@ -156,7 +151,7 @@ fn check(request: &Request) -> Result<(), StoreError> {
         Request::Append { id, entry } => (id, Some(("entry", entry.len(), ENTRY_BYTES_MAX))),
         Request::End { id, begins_with } => (id, Some(("beginning", begins_with.len(), PREFIX_BYTES_MAX))),
         Request::Load { id } => (id, None),
-        // Any id has others before and behind it, also one that no session can have.
+        // Any id is a valid start of a page, also one that no session can have.
         Request::List { .. } => return Ok(()),
     };
     if id.is_empty() {

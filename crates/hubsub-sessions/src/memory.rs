@@ -4,7 +4,7 @@ use crate::{Answer, Limits, PAGE_BYTES, Request, SessionStore, StoreError, check
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// See the module.
+/// A session store without persistence.
 #[derive(Debug)]
 pub struct Memory {
     limits: Limits,
@@ -14,16 +14,15 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Session {
     snapshot: Vec<u8>,
-    /// Those behind the snapshot; the first has number `through + 1`.
+    /// Entries after the snapshot; the first has number `through + 1`.
     entries: VecDeque<Vec<u8>>,
-    /// Of the entries.
+    /// Bytes of the entries.
     bytes: u64,
-    /// The number of the last entry that is in the snapshot.
+    /// Number of the last entry covered by the snapshot.
     through: u64,
 }
 
 impl Memory {
-    /// One that is empty.
     #[must_use]
     pub fn new(limits: Limits) -> Memory {
         Memory { limits, sessions: BTreeMap::new() }
@@ -95,7 +94,7 @@ impl Session {
         if last == expected { Ok(()) } else { Err(StoreError::Gap { last }) }
     }
 
-    /// Lets go of entries up to a number.
+    /// Removes entries up to a number.
     fn trim(&mut self, through: u64) {
         while self.through < through {
             let Some(entry) = self.entries.pop_front() else { return };

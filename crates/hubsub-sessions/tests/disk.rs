@@ -1,4 +1,4 @@
-//! What the file of sessions survives, and what it says where it does not.
+//! Faults that the file of sessions survives, and the errors for the others.
 
 use hubsub_sessions::{Answer, Disk, Limits, Request, SessionStore, StoreError};
 use std::fs;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 const LIMITS: Limits = Limits { entries_max: 1_000_000, bytes_max: 1 << 30 };
 
-/// Tells the process that is killed which file it writes.
+/// Environment variable with the file that the killed process writes.
 const FILE: &str = "HUBSUB_SESSIONS_FILE";
 
 const IDS: [&str; 3] = ["a", "b", "c"];
@@ -29,7 +29,7 @@ fn load(store: &mut Disk, id: &str) -> (Option<Vec<u8>>, Entries) {
     }
 }
 
-/// Writes entries until it is killed, and says each number that it was answered.
+/// Writes entries until it is killed, and prints each acknowledged number.
 #[test]
 #[ignore = "a part of the test behind it, which starts it as a process of its own"]
 fn writes_until_it_is_killed() {
@@ -66,7 +66,7 @@ fn what_was_answered_is_there_after_kill_9_and_a_batch_is_there_whole_or_not_at_
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let mut answered = std::collections::HashMap::new();
-        // It goes on writing while it is killed, so that comes anywhere in a batch.
+        // It goes on writing until the kill, which therefore may hit any point of a batch.
         let seen = lines.by_ref().filter(|line| line.starts_with("answered")).take(1 + 3 * kill as usize);
         let mut note = |line: String| {
             for (id, number) in line.split(' ').skip(1).filter_map(|word| word.split_once(':')) {
@@ -76,7 +76,7 @@ fn what_was_answered_is_there_after_kill_9_and_a_batch_is_there_whole_or_not_at_
         seen.for_each(&mut note);
         child.kill().unwrap();
         child.wait().unwrap();
-        // A line that was cut off was not said.
+        // A truncated line does not count.
         lines.filter(|line| line.split(' ').count() as u64 == TOGETHER + 1).for_each(&mut note);
         assert_eq!(answered.len(), IDS.len(), "each has had an answer");
         let mut store = Disk::open(&path, LIMITS).unwrap();

@@ -1,5 +1,5 @@
-//! Room classes: the named policies, and which class and room a topic belongs
-//! to. A room has the first class that matches its name, and keeps it for life.
+//! Room classes: named policies, and the lookup of a topic's class and room. A room has the first class that
+//! matches its name, and keeps it for life.
 
 use crate::names::{DeviceTemplate, Matcher, NameError, Template, hash_tag};
 use std::borrow::Cow;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// When a publish is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// At once; kept in memory only as far as `History` says.
+    /// At once; retained in memory only as far as `History` allows.
     #[default]
     Ephemeral,
-    /// When a quorum of the hub's members holds it in memory; then logged.
+    /// When a quorum of the hub's members has it in memory; then logged.
     Replicated,
     /// When a quorum of the hub's members has it on disk, sync included.
     Durable,
@@ -27,51 +27,48 @@ impl Durability {
     }
 }
 
-/// What happens to a record when a subscriber is at its output limit.
+/// Handling of a record when a subscriber is at its output limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnSlow {
-    /// The connection is closed with the reason, as Redis does.
+    /// Closes the connection with the reason, as Redis does.
     #[default]
     Disconnect,
-    /// The subscriber becomes a cursor and reads on from history.
+    /// Turns the subscriber into a cursor that reads on from history.
     CatchUp,
-    /// The oldest waiting record gives way.
+    /// Drops the oldest queued record.
     DropOldest,
-    /// Only the latest record of each topic waits.
+    /// Queues only the latest record of each topic.
     Conflate,
 }
 
-/// Which member of a group gets a record.
+/// Strategy that selects the member of a group that gets a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ShareStrategy {
-    /// One after the other.
+    /// Members in turn.
     #[default]
     RoundRobin,
-    /// Any.
     Random,
-    /// The same one for as long as it is there and takes records.
+    /// The same member as long as it is connected and takes records.
     Sticky,
-    /// The same one for all records of a key, while the members stay the same.
+    /// The same member for all records with one key, while the members stay the same.
     Hash(ShareKey),
 }
 
-/// What records have in common that go to one member of a group.
+/// The key by which records go to the same member of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ShareKey {
-    /// Their topic.
     Topic,
-    /// Who published them.
     Publisher,
-    /// The value of this header; those without it have that in common.
+    /// The value of this header; all records without it share one key.
     Header(Box<str>),
 }
 
 impl ShareStrategy {
-    /// Reads one of the configuration: `round-robin`, `random`, `sticky`, `hash:topic`, `hash:publisher` or
+    /// Parses a configured strategy: `round-robin`, `random`, `sticky`, `hash:topic`, `hash:publisher` or
     /// `hash:header:NAME`.
     ///
     /// # Errors
-    /// It is none of them.
+    /// The text is none of them.
     pub fn parse(text: &str) -> Result<ShareStrategy, NameError> {
         Ok(match text {
             "round-robin" => ShareStrategy::RoundRobin,
@@ -91,87 +88,81 @@ impl ShareStrategy {
     }
 }
 
-/// What a subscriber sees of a gap whose protocol has no words for it.
+/// Reaction to a gap that the subscriber's protocol cannot report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnGap {
-    /// It goes on behind the gap.
+    /// It continues after the gap.
     #[default]
     Continue,
-    /// It is disconnected, so that it knows.
+    /// It is disconnected, so that it notices.
     Disconnect,
 }
 
-/// Who is a member of a room.
+/// Clients that count as members of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Membership {
-    /// Who says so.
+    /// Clients that ask to be.
     #[default]
     Asked,
-    /// And each MQTT client that subscribes to a topic of it, under its client id.
+    /// Those, and each MQTT client that subscribes to a topic of the room, under its client id.
     All,
-    /// Nobody, and nobody is told who is there.
+    /// None; nobody can list members.
     Off,
 }
 
-/// How much of its past a room keeps. `messages` and `age_ms` hold per room,
-/// `bytes` per hub, oldest record first. 0 means no limit, but one of
-/// `messages` and `bytes` is always set.
+/// How much history a room retains. `messages` and `age_ms` apply per room, `bytes` per hub, oldest record
+/// first. 0 means no limit, but one of `messages` and `bytes` is always set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct History {
-    /// Records a room.
+    /// Most records per room.
     pub messages: u64,
-    /// Bytes a hub: payload, topic and headers, plus the record's own cost.
+    /// Most bytes per hub: payload, topic and headers, plus the record's own overhead.
     pub bytes: u64,
-    /// Age in ms.
+    /// Greatest age of a record, in ms.
     pub age_ms: u64,
 }
 
-/// A named policy.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Unique, non-empty.
     pub name: String,
-    /// A room whose name matches one of these has this class. Empty matches all.
+    /// Patterns for room names; a room that matches one has this class. Empty matches all.
     pub matches: Vec<Matcher>,
-    /// How a topic that matches yields its room; none: the topic is the room.
+    /// How a matching topic yields its room; `None`: the topic is the room.
     pub room: Option<Template>,
-    /// Which part of a record's topic is the device; none: no part. Who reads the log has it.
+    /// Template for the device in a record's topic, for readers of the log; `None`: no device.
     pub device: Option<Arc<DeviceTemplate>>,
     /// When a publish is acknowledged.
     pub durability: Durability,
-    /// None: the room remembers nothing.
+    /// `None`: the room retains nothing.
     pub history: Option<History>,
-    /// Whether a room is its latest record, for ever, and one without a payload ends it. For the node's own classes.
+    /// Whether a room retains only its latest record, forever, and a record without payload ends the room.
+    /// For the node's internal classes.
     pub keeps_latest: bool,
-    /// Bytes of a hub up to which what is not archived stays, beyond what the history says; 0: it does not.
+    /// Bytes per hub up to which unarchived records are retained beyond the history limits; 0: none.
     pub archive_wait_bytes: u64,
-    /// Slow subscribers.
     pub on_slow: OnSlow,
-    /// Gaps nobody can be told of.
     pub on_gap: OnGap,
-    /// Groups that share records.
     pub share_strategy: ShareStrategy,
     /// Largest payload, in bytes.
     pub payload_bytes_max: u64,
-    /// Time without publish and subscriber after which a room with history is
-    /// forgotten, in ms; 0: when its history is empty.
+    /// Time without publishes and subscribers after which a room with history is forgotten, in ms; 0: when
+    /// its history is empty.
     pub idle_ms: u64,
-    /// Whether what browsers push is said to the room; else it is refused.
+    /// Whether browsers may push events to the room; else pushes are refused.
     pub browser_events: bool,
-    /// Who is in a room, for who asks.
     pub presence: Membership,
-    /// Whether it is recorded who comes and goes, in `$stats/presence/ROOM`.
+    /// Whether joins and leaves are recorded, in `$stats/presence/ROOM`.
     pub presence_records: bool,
-    /// Whether it is recorded how many are in a room, in `$stats/room/ROOM/occupancy`.
+    /// Whether the number of members is recorded, in `$stats/room/ROOM/occupancy`.
     pub occupancy_records: bool,
-    /// Delay of each commit, in ms: a tool of the tests for what a disk will do.
+    /// Delay of each commit, in ms: lets tests emulate a disk.
     pub commit_delay_ms: u64,
-    /// Whether it was removed from the cluster: its rooms go on, and it gets no new ones.
+    /// Whether it was removed from the cluster: its rooms stay, and it gets no new ones.
     pub is_removed: bool,
 }
 
 impl Class {
-    /// A class of that name that matches everything and remembers nothing.
+    /// A class with that name that matches everything and retains nothing.
     #[must_use]
     pub fn named(name: &str) -> Class {
         Class {
@@ -197,7 +188,7 @@ impl Class {
         }
     }
 
-    /// Whether somebody asks who published a record of it.
+    /// Whether records of this class need their publisher: for history, or to share by publisher.
     #[must_use]
     pub fn names_publishers(&self) -> bool {
         self.history.is_some() || self.share_strategy == ShareStrategy::Hash(ShareKey::Publisher)
@@ -209,13 +200,12 @@ impl Class {
         self.matches.is_empty() || self.matches.iter().any(|m| m.matches(name))
     }
 
-    /// Whether the rooms that the template yields are rooms of this class, too,
-    /// as they must be. Patterns that are MQTT filters are decided; a glob is
-    /// tried on a few topics, so an odd one may pass that should not, but none
-    /// is refused without a topic that shows why.
+    /// Checks that the rooms that the template yields are rooms of this class, too. For MQTT filters the
+    /// check is exact. A glob is tried on a few topics, so a wrong one may pass, but none is refused without
+    /// a topic that shows why.
     ///
     /// # Errors
-    /// Names such a room, and the topic that it is the room of.
+    /// Names such a room, and the topic that yields it.
     pub fn check(&self) -> Result<(), NameError> {
         let Some(template) = &self.room else { return Ok(()) };
         for topic in self.matches.iter().flat_map(|pattern| template.probes(pattern)) {
@@ -238,26 +228,25 @@ impl Class {
     }
 }
 
-/// All classes. The last one in their order is the default class and matches all.
+/// All classes. The last one in order of precedence is the default class and matches all.
 ///
-/// Invariant: a class keeps its index in all tables that were made from one another ([`ClassTable::changed`]).
+/// Invariant: a class keeps its index in all tables derived from one another ([`ClassTable::changed`]).
 #[derive(Clone, Debug)]
 pub struct ClassTable {
     classes: Vec<Class>,
-    /// Their indexes in order of precedence.
+    /// Class indexes in order of precedence.
     order: Vec<ClassIndex>,
     /// Whether `{tag}` in a topic names its room.
     hash_tags: bool,
-    /// Rooms that were made under other rules, and keep their class.
+    /// Rooms that were created under other rules and keep their class.
     kept: HashMap<Box<[u8]>, ClassIndex>,
 }
 
-/// Index of a class in its table.
 pub type ClassIndex = u16;
 
 impl ClassTable {
-    /// `classes` in order of precedence; a default class that matches all is
-    /// put behind them unless the last one does already.
+    /// `classes` in order of precedence; a default class that matches all is appended unless the last one is
+    /// such a class.
     #[must_use]
     pub fn new(mut classes: Vec<Class>, hash_tags: bool) -> ClassTable {
         if classes.last().is_none_or(|c| !c.matches.is_empty() || c.room.is_some()) {
@@ -268,11 +257,12 @@ impl ClassTable {
         ClassTable { classes, order, hash_tags, kept: HashMap::new() }
     }
 
-    /// The table with these classes in this order of precedence: those that it has, by name, are as given now, others
-    /// are new. One that is not among them is in no order, and no room's that is found from now on.
+    /// The table with these classes in this order of precedence: known names get the given settings, others
+    /// are added. A class that is missing loses its place in the order, so no room looked up from now on has
+    /// it.
     ///
     /// # Panics
-    /// The last one does not match all.
+    /// The last class does not match all.
     #[must_use]
     pub fn changed(&self, given: Vec<Class>) -> ClassTable {
         assert!(given.last().is_some_and(|class| class.matches.is_empty()), "the last is the default class");
@@ -288,7 +278,8 @@ impl ClassTable {
         table
     }
 
-    /// Whether that is true of all classes of clients that a room can have; those behind one that matches all are no room's.
+    /// Whether the predicate is true for all client classes that a room can have; classes after one that
+    /// matches all are unreachable.
     #[must_use]
     pub fn all_clients(&self, is_true: impl Fn(&Class) -> bool) -> bool {
         for (_, class) in self.in_order().filter(|(_, class)| !class.name.starts_with('$')) {
@@ -302,13 +293,12 @@ impl ClassTable {
         true
     }
 
-    /// Whether any class has it recorded how many are in its rooms.
+    /// Whether any class records the number of members in its rooms.
     #[must_use]
     pub fn tells_occupancy(&self) -> bool {
         self.classes.iter().any(|class| class.occupancy_records)
     }
 
-    /// The index of a class.
     #[must_use]
     pub fn index_of(&self, name: &str) -> Option<ClassIndex> {
         self.classes.iter().position(|class| class.name == name).map(|index| index as ClassIndex)
@@ -318,12 +308,12 @@ impl ClassTable {
         self.order.iter().map(|&index| (index, self.get(index)))
     }
 
-    /// A room keeps a class, whatever the rules say.
+    /// Pins a room to a class, whatever the rules yield.
     pub fn keep(&mut self, room: &[u8], class: ClassIndex) {
         self.kept.insert(room.into(), class);
     }
 
-    /// Which rules decide a room's class, as a number: another one where they changed.
+    /// Hash of the rules that decide a room's class; it differs after a change of them.
     #[must_use]
     pub fn rules(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -332,13 +322,13 @@ impl ClassTable {
         hasher.finish()
     }
 
-    /// What is wrong with the classes, one error a class at most.
+    /// The errors of the classes, at most one per class.
     #[must_use]
     pub fn check(&self) -> Vec<NameError> {
         self.classes.iter().filter_map(|class| class.check().err()).collect()
     }
 
-    /// The class at an index that this table gave out.
+    /// The class at an index of this table.
     #[must_use]
     pub fn get(&self, index: ClassIndex) -> &Class {
         &self.classes[usize::from(index)]
@@ -350,10 +340,9 @@ impl ClassTable {
         &self.classes
     }
 
-    /// The room of a topic: its hash tag if it has one and tags are on; else
-    /// what the template of the first class that has one and matches the topic
-    /// yields; else the whole topic. In topics that begin with `$` neither tags nor
-    /// users' templates have a say: the node's own rooms are where it puts them.
+    /// The room of a topic: its hash tag if it has one and tags are on; else what the template of the first
+    /// class that has one and matches the topic yields; else the whole topic. For topics that begin with `$`,
+    /// tags and users' templates are ignored: the node's internal rooms have fixed names.
     #[must_use]
     pub fn room<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
         if let Some(tag) = self.tag(topic) {
@@ -371,14 +360,14 @@ impl ClassTable {
         Cow::Borrowed(topic)
     }
 
-    /// The hash tag by which a topic says its room itself, if it does.
+    /// The hash tag by which a topic names its room, if it has one and tags are on.
     #[must_use]
     pub fn tag<'t>(&self, topic: &'t [u8]) -> Option<&'t [u8]> {
         let may_say = self.hash_tags && topic.first() != Some(&b'$');
         may_say.then(|| hash_tag(topic)).flatten()
     }
 
-    /// The class of a room: the one that it keeps, or the first that matches its name.
+    /// The class of a room: its pinned class, or the first that matches its name.
     #[must_use]
     pub fn class_of_room(&self, room: &[u8]) -> ClassIndex {
         if !self.kept.is_empty()

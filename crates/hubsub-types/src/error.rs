@@ -1,5 +1,5 @@
-//! Every refusal a client can meet, with a stable code. One table maps each to
-//! the words of each protocol; the Python side has the same codes as classes.
+//! All errors that a client can get, with stable codes. One table maps each to the reply of each protocol;
+//! the Python side has a class for each code.
 
 /// Why a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,35 +30,35 @@ pub enum ErrorCode {
     TimedOut,
     /// The disk of the log is full.
     DiskFull,
-    /// The log has failed: what came of the publish is not known.
+    /// The log has failed; the outcome of the publish is unknown.
     LogFailed,
     /// The log of the room's hub is damaged.
     Quarantined,
-    /// A producer numbers a record of a class without a log.
+    /// A producer numbered a record of a class without a log.
     NotLogged,
-    /// The sequence is below the producer's window: what came of it is not known.
+    /// The sequence is below the producer's window, so the outcome is unknown.
     SequenceTooOld,
-    /// The sequence was never used, and a later one was.
+    /// The sequence was skipped: a later one was used.
     SequencePassed,
-    /// The sequence was another record before.
+    /// The sequence was used for another record.
     SequenceReused,
-    /// A number of a gapless sequence came before the one that it follows: never stored.
+    /// A gapless sequence skipped a number, so the record was not stored.
     SequenceAhead,
-    /// Records that are asked for were removed, or lost and given up.
+    /// Requested records were removed, or lost and given up.
     OffsetsLost,
-    /// The offset is behind what is committed.
+    /// The offset is after the last committed one.
     OffsetUnknown,
     /// `log_streams_max` is reached.
     TooManyStreams,
-    /// There is no link to the node that is meant.
+    /// There is no link to the target node.
     NotLinked,
-    /// More waits for a node than its link's queue takes.
+    /// The queue of the link to the target node is full.
     LinkFull,
-    /// The link to a node ended before it answered: what came of the request is not known.
+    /// The link to a node ended before it replied; the outcome of the request is unknown.
     LinkLost,
     /// The hub of the room is not open on this node, or is about to be closed.
     HubClosed,
-    /// A hub's id, or its place in its class, is another hub's.
+    /// Another hub has this id, or this place in the class.
     HubDiffers,
     /// The class of the room was removed: it gets no new rooms.
     ClassRemoved,
@@ -72,7 +72,7 @@ pub enum ErrorCode {
     PatternLength,
     /// `presence_members_max` is reached.
     TooManyMembers,
-    /// Key and meta of a member are longer than `presence_member_bytes_max`.
+    /// A member's key and meta are longer than `presence_member_bytes_max`.
     MemberLength,
 }
 
@@ -116,7 +116,7 @@ impl ErrorCode {
         ErrorCode::MemberLength,
     ];
 
-    /// The stable code, the same in REST answers, logs and Python.
+    /// The stable code, the same in REST responses, logs and Python.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.row().0
@@ -128,7 +128,7 @@ impl ErrorCode {
         self.row().1
     }
 
-    /// The reason code of MQTT 5.0 in the answer to a publish; other versions have no word for it.
+    /// The reason code of MQTT 5.0 in the reply to a publish; earlier versions have none.
     #[must_use]
     pub fn mqtt_reason(self) -> u8 {
         match self {

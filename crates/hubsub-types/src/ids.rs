@@ -1,5 +1,5 @@
-//! Identifiers. On the hot path everything is an integer: the first parse of a
-//! name yields a handle, and only handles travel from there (docs/adr/0002).
+//! Identifiers. On the hot path everything is an integer: the first parse of a name yields a handle, and only
+//! handles are passed on from there (docs/adr/0002).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,65 +8,63 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ShardId(pub u16);
 
-/// A node of the cluster: its place among those that this process knows, never given out again
-/// while it runs. Other processes give it other places.
+/// A node of the cluster: its index among those that this process knows, never reused while the process runs.
+/// Other processes have other indexes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct NodeId(pub u16);
 
-/// How often the leader of a hub, its process or its members changed; from 1.
+/// Number of a hub's configuration: it grows by 1 with each change of the leader, its process or the members;
+/// from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Term(pub u64);
 
-/// A hub of this cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct HubId(pub u32);
 
-/// Who numbers records before they have an offset; 0 is nobody.
+/// The producer that numbers records before they have an offset; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ProducerId(pub u64);
 
-/// Who a connection acts for. 0 is the default user.
+/// The user that a connection acts for. 0 is the default user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PrincipalId(pub u32);
 
 impl PrincipalId {
-    /// The node itself, which alone writes to reserved names. No connection acts for it.
+    /// The node itself, which alone writes to reserved names. No connection has it.
     pub const NODE: PrincipalId = PrincipalId(u32::MAX);
 }
 
-/// A connection of one shard: its place in the slab and the generation of that
-/// place, so that a late answer never reaches the next tenant.
+/// A connection of one shard: its slab index and the generation of that slot, so that a late reply never
+/// reaches the next connection there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnKey {
-    /// Place in the shard's slab.
+    /// Index in the shard's slab.
     pub index: u32,
-    /// Raised each time the place is given out.
+    /// Increases each time the slot is reused.
     pub generation: u32,
 }
 
-/// One unbroken life of a room. Compared for equality only.
+/// One unbroken life of a room, from creation until it is forgotten or continuity is lost. Compared for
+/// equality only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
-/// Place of a record in its room's epoch: from 1, without gaps. 0 is "before
-/// the first record".
+/// Position of a record in its room's epoch: from 1, without gaps. 0 is "before the first record".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The seq that follows this one; none follows the last, which clients may name.
+    /// The next seq. The last one, which clients may send, yields itself.
     #[must_use]
     pub fn next(self) -> Seq {
         Seq(self.0.saturating_add(1))
     }
 }
 
-/// `(epoch, seq)`: what clients resume from. Written `EPOCH-SEQ`, both decimal.
+/// `(epoch, seq)`, from which clients resume. Written `EPOCH-SEQ`, both decimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Position {
-    /// The room's epoch.
     pub epoch: Epoch,
-    /// The record's place in it.
     pub seq: Seq,
 }
 
@@ -76,7 +74,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A text that is not `EPOCH-SEQ`.
+/// Parse error: the text is not `EPOCH-SEQ`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadPosition;
 

@@ -1,6 +1,5 @@
-//! What every other crate of HubSub speaks of: identifiers, limits, error
-//! codes, room classes, topic and room names. Data and pure functions on it;
-//! no I/O, no clock, no dependency but a byte search (memchr).
+//! Types that all other crates of HubSub share: identifiers, limits, error codes, room classes, topic and
+//! room names. Data and pure functions on it; no I/O, no clock, no dependency but a byte search (memchr).
 
 pub mod class;
 pub mod error;

@@ -1,19 +1,17 @@
-//! What clients speak.
+//! Client protocols.
 
-/// One of the protocols of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// Redis's.
     Redis,
-    /// MQTT; sessions that go on without their clients, too.
+    /// MQTT, including offline sessions.
     Mqtt,
     /// Phoenix channels, of browsers.
     Phoenix,
-    /// Server-sent events.
+    /// Server-sent events (SSE).
     Events,
 }
 
 impl Protocol {
-    /// Their names, in order: that of one is at its number.
+    /// Names, indexed by the protocol's number.
     pub const NAMES: [&str; 4] = ["redis", "mqtt", "phoenix", "events"];
 }

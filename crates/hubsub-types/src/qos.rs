@@ -1,22 +1,22 @@
-//! How surely a message arrives: MQTT's word, which records keep, since a subscriber gets
-//! no more than the publisher asked for.
+//! MQTT quality of service. Records retain it, since a subscriber gets no higher one than the publisher asked
+//! for.
 
-/// How surely a message arrives.
+/// The delivery guarantee of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Qos {
-    /// At most once.
+    /// QoS 0: at most once.
     #[default]
     AtMostOnce = 0,
-    /// At least once.
+    /// QoS 1: at least once.
     AtLeastOnce = 1,
-    /// Exactly once. It is also that of a record whose protocol has no such word: nothing of it
-    /// bounds its subscribers.
+    /// QoS 2: exactly once. Also for records of protocols without QoS, so that they do not limit their
+    /// subscribers.
     ExactlyOnce = 2,
 }
 
 impl Qos {
-    /// By its two bits; none for 3.
+    /// Decodes two bits; `None` for 3.
     #[must_use]
     #[inline]
     pub fn from_bits(bits: u8) -> Option<Qos> {
@@ -28,13 +28,14 @@ impl Qos {
         }
     }
 
-    /// How much of it a record lacks, as links and logs write it: 0, so nothing, where nobody bounds it.
+    /// How far it is below `ExactlyOnce`, as links and logs encode it: 0 for a record that does not limit its
+    /// subscribers.
     #[must_use]
     pub fn lack(self) -> u8 {
         Qos::ExactlyOnce as u8 - self as u8
     }
 
-    /// By [`Qos::lack`]; none for 3.
+    /// Decodes [`Qos::lack`]; `None` for 3.
     #[must_use]
     pub fn from_lack(lack: u8) -> Option<Qos> {
         (Qos::ExactlyOnce as u8).checked_sub(lack).and_then(Qos::from_bits)

@@ -1,5 +1,5 @@
-//! The controller, as small as it can be: the rules of the control plane's `leads` and `census` for who is replaced
-//! when, which tables are granted by, and how the census changes. Where hubs go is chance.
+//! A minimal controller: the rules of the control plane's `leads` and `census` for when a leader is replaced,
+//! which tables are granted, and how the voters change. Placement of hubs is random.
 
 use crate::random::Random;
 use crate::store::{Hub, Write};
@@ -7,13 +7,13 @@ use hubsub_lead::{Census, HubTerm, Process, Snapshot, Tables, Timing};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of the class, for good.
+/// Number of hubs in the class; it never changes.
 pub const HUBS: u32 = 8;
-/// By how much of itself a clock may be faster or slower than another one.
+/// Most that a clock may be faster or slower than another one, as a fraction of its rate.
 pub const DRIFT: f64 = 0.01;
 const MARGIN_US: u64 = 50_000;
 
-/// All that a decision is made from; times are the controller's own.
+/// The input of a decision; times are the controller's own.
 pub struct View<'a> {
     pub now: u64,
     pub timing: Timing,
@@ -22,14 +22,14 @@ pub struct View<'a> {
     pub hubs: &'a BTreeMap<HubId, Hub>,
     pub nodes: &'a BTreeMap<NodeId, Process>,
     pub census: &'a Census,
-    /// Who is dead, and since when that is known.
+    /// Dead processes, and since when that is known.
     pub dead: &'a BTreeMap<Process, u64>,
-    /// By the tables that apply, and by those that are under way.
+    /// Grants of the tables that apply and of those in flight.
     pub granted: Tables,
     pub replacing: &'a BTreeSet<HubTerm>,
 }
 
-/// A write, and what it expects: a revision, and records of processes that are dead.
+/// A write and its preconditions: a revision, and processes that must still be dead.
 #[derive(Debug)]
 pub struct Change {
     pub revision: u64,
@@ -103,8 +103,8 @@ impl View<'_> {
         gave_up || self.is_dead(hub.leader) || (!may_be_granted && self.has_ended(hub.leader))
     }
 
-    /// Whether a majority is known to have heeded until the leads of a process were over, and until no lead was held
-    /// any more that others granted or nodes prolonged.
+    /// Whether a majority is known to have acknowledged until the leader leases of a process ended, and until
+    /// no leader lease was held any more that others granted or nodes extended.
     fn has_ended(&self, process: Process) -> bool {
         self.ends_us(process).is_some_and(|ends| self.is_proved(ends))
     }
@@ -156,8 +156,8 @@ impl View<'_> {
         (nodes != registered).then_some(Census { nodes: registered, before, revision: 0 })
     }
 
-    /// The latest time that a majority has reached. Who is dead counts in the census before, with what `dead` makes of
-    /// the time since when that is known.
+    /// The latest time that a majority has reached. Dead nodes count among the voters before the change, with
+    /// the time that `dead` derives from when their death was noticed.
     fn reached(
         &self,
         time: impl Fn(NodeId) -> Option<u64>,
@@ -176,7 +176,7 @@ impl View<'_> {
         of(before).reached(with_dead).map(|before| before.min(reached))
     }
 
-    /// Registered processes that are dead: nobody else has been in their names.
+    /// Registered processes that are dead and whose names no other process has had.
     fn gone(&self) -> impl Iterator<Item = Process> + '_ {
         self.nodes.values().copied().filter(|process| self.dead.contains_key(process))
     }
@@ -199,26 +199,26 @@ impl View<'_> {
         self.timing.lead_us + self.guard_us()
     }
 
-    /// When a process has no lead any more if it is granted none.
+    /// When a process no longer has a leader lease if it is granted none.
     fn ends_us(&self, process: Process) -> Option<u64> {
         let settled = self.settled_us()?;
         let until = self.snapshot.peers.get(&process).and_then(|peer| peer.lead_until_us);
         Some(until.map_or(settled, |until| settled.max(until + self.guard_us())))
     }
 
-    /// From when on no lead is held that this controller did not grant.
+    /// From when on no leader lease is held that this controller did not grant.
     fn settled_us(&self) -> Option<u64> {
         Some(self.begun_us()?.max(self.elected_us) + self.wait_us())
     }
 
-    /// Since when a majority heeds this controller.
+    /// Since when a majority acknowledges this controller.
     fn begun_us(&self) -> Option<u64> {
         // The times of `reached` count backwards here: the first majority, not the last.
         self.reached(|node| Some(u64::MAX - self.heeding(node)?.0), |since| Some(u64::MAX - since))
             .map(|since| u64::MAX - since)
     }
 
-    /// Since and until when a node heeds; a name stands for its latest process.
+    /// Since and until when a node acknowledges this controller; the latest process of its name counts.
     fn heeding(&self, node: NodeId) -> Option<(u64, u64)> {
         let (process, peer) = self.snapshot.peers.iter().rfind(|(process, _)| process.node == node)?;
         let since = peer.heeds_us.filter(|_| self.is_heard(*process))?;

@@ -1,4 +1,4 @@
-//! Leads among nodes that fail in every way there is: what holds whatever happens. A failing seed is in the message
+//! Invariants of leader leases among nodes that fail in every possible way. A failing seed is in the message
 //! and fails again.
 
 mod controller;
@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{DEAF, FAIR, FOUL, MS, SECOND, SLOW, World};
 
-/// Leases of who is gone, an election, a lead, the census: after that all is as it should be.
+/// Enough for leases of dead nodes, an election, a leader lease and a change of the voters; after that all is
+/// well.
 const BOUND_US: u64 = 10 * SECOND;
 
-/// Seeds of the long run; `HUBSUB_SEEDS` says how many.
+/// Default number of seeds of the long run; `HUBSUB_SEEDS` overrides it.
 const SEEDS: u64 = 6;
 
 fn with_seed(seed: u64, nodes: u16, run: impl FnOnce(&mut World)) {
@@ -26,7 +27,7 @@ fn with_seed(seed: u64, nodes: u16, run: impl FnOnce(&mut World)) {
     }
 }
 
-/// Lets all of it be well for a while, and looks for a leader of every hub.
+/// Removes all faults for a while, and then looks for a leader of every hub.
 fn settle(world: &mut World) {
     world.heal();
     world.weather = FAIR;
@@ -34,7 +35,7 @@ fn settle(world: &mut World) {
     let led: BTreeSet<HubId> = world.led().into_keys().collect();
     let moving: BTreeSet<HubId> =
         world.store.hubs.iter().filter(|(_, hub)| hub.proposed.is_some()).map(|(id, _)| *id).collect();
-    // A hub that moves is led by nobody for a moment.
+    // A hub that moves has no leader for a moment.
     for hub in (0..HUBS).map(HubId).filter(|hub| !led.contains(hub) && !moving.contains(hub)) {
         let before = world.store.hubs.get(&hub).map(|hub| hub.term);
         for _ in 0..100 {
@@ -87,7 +88,7 @@ fn happen(world: &mut World) {
         11 => _ = world.bad.insert((one, other), DEAF),
         12 => _ = world.bad.insert((one, other), SLOW),
         13 | 14 => {
-            // The coordinator is away, and a machine stands still.
+            // The coordinator is unreachable, and a machine stalls.
             world.away = all.into_iter().collect();
             let before_us = world.random.below(3 * SECOND);
             world.run(before_us);
@@ -138,7 +139,7 @@ fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_
     assert!(regained > 0 && deposed > 0, "too little happened: {regained}, {deposed}");
 }
 
-/// The census grows while it is founded: whoever of three dies then, the others lead all.
+/// The voters grow during bootstrap: whichever of three nodes dies then, the others lead all hubs.
 #[test]
 fn a_death_in_the_first_seconds_is_failed_over() {
     for seed in 0..60 {
@@ -167,7 +168,7 @@ fn while_the_coordinator_is_away_leads_go_on_without_a_break() {
         with_seed(seed, 5, |world| {
             settle(world);
             world.away = world.nodes.keys().copied().collect();
-            // What was being moved is given up or granted by then, and the controller's lease is over.
+            // By then hubs in a move are given up or granted, and the controller's lease has ended.
             world.run(4 * SECOND);
             let (led, closed) = (world.led(), world.closed);
             world.run(60 * SECOND);
@@ -178,8 +179,8 @@ fn while_the_coordinator_is_away_leads_go_on_without_a_break() {
     }
 }
 
-/// A controller's leads depend on a majority or on the coordinator as everybody's do: its lease, which may run for longer,
-/// is not enough. And nobody waits for that.
+/// A controller's leader leases depend on a majority or on the coordinator like any other node's. Its own
+/// lease, which may last longer, is not enough, and no node waits for its end.
 #[test]
 fn a_controller_that_is_cut_off_leads_nothing_after_one_lead_and_is_soon_replaced() {
     let mut slowest = 0;
@@ -210,7 +211,7 @@ fn a_controller_that_is_cut_off_leads_nothing_after_one_lead_and_is_soon_replace
     assert!(slowest < 4 * SECOND, "{slowest}");
 }
 
-/// A machine stands still for longer than a lead.
+/// A machine stalls for longer than a leader lease.
 #[test]
 fn a_lead_that_a_stall_ended_comes_back_while_the_coordinator_is_away() {
     for seed in 0..40 {
@@ -233,7 +234,8 @@ fn a_lead_that_a_stall_ended_comes_back_while_the_coordinator_is_away() {
     }
 }
 
-/// It was replaced while it was cut off, and does not know it: those that have no controller now had one meanwhile.
+/// The leader was replaced while it was cut off and does not know: the nodes that have no controller now had
+/// one meanwhile.
 #[test]
 fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
     for seed in 0..30 {
@@ -243,7 +245,7 @@ fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
             let others: Vec<NodeId> = world.alive().into_iter().filter(|node| *node != controller).collect();
             let one = others[seed as usize % 2];
             let rest: BTreeSet<NodeId> = world.alive().into_iter().filter(|node| *node != one).collect();
-            // Its clock goes on, or the process stands still too.
+            // Its clock goes on, or the process stalls too.
             world.split(&[one].into(), &rest);
             let for_us = 2 * SECOND + world.random.below(2 * SECOND);
             if world.random.percent(50) {
@@ -259,8 +261,8 @@ fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
     }
 }
 
-/// The third of three hears the controller no more, while the controller still hears it say that it does: it helps the
-/// leader to prolong, and the controller must not count it.
+/// The third of three no longer hears the controller, while the controller still receives its
+/// acknowledgement: it helps the leader to extend its lease, and the controller must not count it.
 #[test]
 fn who_was_heard_of_late_and_stopped_to_heed_does_not_help_to_replace() {
     let mut helped = 0;

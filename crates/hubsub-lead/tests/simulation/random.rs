@@ -1,4 +1,5 @@
-//! A seed's numbers (splitmix64: Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+//! Random numbers from a seed (splitmix64: Steele, Lea, Flood: Fast splittable pseudorandom number
+//! generators, 2014).
 
 pub struct Random(u64);
 
@@ -15,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end`, without it.
+    /// A number in `0..end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }

@@ -1,4 +1,4 @@
-//! The coordinator: what it keeps, and who wrote which term for whom.
+//! The simulated coordinator: its records, and which process was the leader in each term.
 
 use crate::controller::Change;
 use hubsub_lead::{Census, HubTerm, Process};
@@ -13,7 +13,7 @@ pub struct Hub {
     pub proposed: Option<NodeId>,
 }
 
-/// What commits write.
+/// The content of a commit.
 #[derive(Clone, Debug)]
 pub enum Write {
     Hub(HubId, Hub),
@@ -25,18 +25,18 @@ pub struct Store {
     pub revision: u64,
     pub mandates: u64,
     pub hubs: BTreeMap<HubId, Hub>,
-    /// Bound to leases: the world takes them out.
+    /// Bound to leases: the world removes them.
     pub nodes: BTreeMap<NodeId, Process>,
     pub controller: Option<(Process, u64)>,
     pub census: Census,
-    /// Every term that was ever written, and of whom it is.
+    /// Every term that was ever written, and its leader.
     pub terms: BTreeMap<HubTerm, Process>,
     pub replaced: u64,
 }
 
 impl Store {
-    /// One write, if the mandate stands, the record is the one that it was made from, and nobody has taken the name of
-    /// the dead.
+    /// Applies one write, if the controller term is current, the record has the expected revision, and no
+    /// process has taken the name of a dead one.
     pub fn commit(&mut self, mandate: u64, Change { revision: expected, dead, write }: Change) -> bool {
         if self.controller.is_none_or(|(_, number)| number != mandate) {
             return false;

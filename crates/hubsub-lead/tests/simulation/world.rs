@@ -1,8 +1,10 @@
-//! A simulated cluster: a coordinator, processes with clocks of their own, links that lose, delay and reorder, shards
-//! that are told late; all from one seed. After each event, with the one true time:
+//! A simulated cluster, all from one seed: a coordinator, processes with clocks of their own, links that
+//! lose, delay and reorder messages, and shards that are notified late. After each event it checks, in true
+//! time:
 //!
-//! - no hub is led by two processes, and each term by the one that it was written for, after it was written;
-//! - who prolongs its lead without a controller does so among a majority that had none.
+//! - no hub is led by two processes, and each term only by the process that it was written for, after it was
+//!   written;
+//! - a process extends its leader lease without a controller only among a majority that had none.
 
 mod plane;
 
@@ -33,13 +35,13 @@ enum Event {
     Wake,
     PingTime,
     Arrives(Process, Message),
-    /// A shard hears what it is to do.
+    /// A shard reads its inbox.
     Mail,
     /// The shard's answer to a `GiveUp`.
     Confirmed(HubTerm),
-    /// The control plane talks to the coordinator.
+    /// The control plane exchanges data with the coordinator.
     Coordinates,
-    /// It decides, if it is the controller.
+    /// The control plane decides, if it is the controller.
     Decides,
     TablesCome {
         mandate: u64,
@@ -53,7 +55,7 @@ enum Event {
     },
 }
 
-/// A process that was elected. Its times are its own.
+/// An elected controller. Its times are on its own clock.
 struct Mandate {
     number: u64,
     elected_us: u64,
@@ -73,7 +75,7 @@ pub struct Node {
     leads: Leads,
     woken_at: u64,
     beat: Beat,
-    /// When what it says changed, in true time, and whether it was alone from then on.
+    /// When its heartbeat changed, in true time, and whether it had no controller from then on.
     alone: Vec<(u64, bool)>,
     // Its shard.
     mail: VecDeque<(bool, HubTerm)>,
@@ -95,7 +97,7 @@ impl Node {
         (own.saturating_sub(self.offset) as f64 / self.rate) as u64
     }
 
-    /// What its shard leads now.
+    /// The hubs that its shard leads now.
     fn leading(&self, now: u64) -> impl Iterator<Item = HubTerm> + '_ {
         let is_open = self.is_alive && self.leads.gate().may_lead(self.clock(now));
         self.led.iter().copied().filter(move |_| is_open)
@@ -108,7 +110,7 @@ impl Node {
     }
 }
 
-/// How bad links are: percent lost, percent that are late, and how late.
+/// Link quality: percent lost, percent delayed, and the delay.
 #[derive(Clone, Copy)]
 pub struct Weather {
     pub lost: u64,
@@ -126,19 +128,19 @@ pub struct World {
     pub now: u64,
     pub timing: Timing,
     pub weather: Weather,
-    /// From one node to another, where it is worse.
+    /// Worse quality from one node to another.
     pub bad: BTreeMap<(NodeId, NodeId), Weather>,
     pub store: Store,
     pub nodes: BTreeMap<NodeId, Node>,
     pub cut: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that do not reach the coordinator.
     pub away: BTreeSet<NodeId>,
-    /// Times that a lead ended before there was another one.
+    /// How often a leader lease ended before the next one began.
     pub closed: u64,
     pub prolonged: u64,
-    /// Leads that were taken up again without a controller after they had ended.
+    /// Leader leases that were resumed without a controller after they had ended.
     pub regained: u64,
-    /// Controllers that were followed by another one before their lease was over.
+    /// Controllers that were replaced before their lease had ended.
     pub deposed: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Process, u64)>>,
     events: BTreeMap<u64, Event>,
@@ -173,7 +175,7 @@ impl World {
         world
     }
 
-    // -- What happens to it --
+    // -- Faults --
 
     pub fn start(&mut self, node: NodeId) {
         self.incarnations += 1;
@@ -216,7 +218,7 @@ impl World {
         }
     }
 
-    /// A process stands still for a time, and its clock does not.
+    /// Stalls a process for a time; its clock goes on.
     pub fn stop(&mut self, node: NodeId, for_us: u64) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.stopped_until = self.now + for_us;
@@ -243,7 +245,7 @@ impl World {
         self.away.clear();
     }
 
-    // -- What can be seen of it --
+    // -- Observations --
 
     pub fn led(&self) -> BTreeMap<HubId, NodeId> {
         let led =
@@ -289,7 +291,7 @@ impl World {
             return;
         };
         if now < node.stopped_until {
-            // What comes to a process that stands still is found when it goes on, in order.
+            // Events for a stalled process are delivered when it resumes, in order.
             if node.waiting.is_empty() {
                 let after = node.stopped_until - now;
                 node.waiting.push_back(event);
@@ -358,7 +360,7 @@ impl World {
         self.turn_ends(to);
     }
 
-    /// Polls, does what is to be done, and looks at a lead that got longer.
+    /// Polls, executes the actions, and checks a leader lease that was extended.
     fn turn_ends(&mut self, to: Process) {
         let node = self.nodes.get_mut(&to.node).expect("it is alive");
         let now = node.clock(self.now);
@@ -414,7 +416,7 @@ impl World {
         }
     }
 
-    /// Shards are slower at times; mail stays in order, whoever of its events comes first.
+    /// Shards are slower at times. Mail stays in order, whichever of its events comes first.
     fn push_mail(&mut self, by: Process) {
         let most = if self.random.percent(10) { 200 * MS } else { MS };
         let after = self.random.below(most);

@@ -1,14 +1,14 @@
-//! Sessions in a Redis server: [`Redis`]. They survive what that server survives.
+//! Sessions in a Redis server: [`Redis`]. They are as durable as that server.
 //!
-//! | key | type | what |
+//! | key | type | value |
 //! |---|---|---|
-//! | `{hubsub:NAME}:ids` | sorted set | the ids of all sessions, in their order |
-//! | `{hubsub:NAME}:session:ID` | hash | `snapshot`; `last`, the number of the last entry; `bytes` of those kept |
+//! | `{hubsub:NAME}:ids` | sorted set | ids of all sessions, in order |
+//! | `{hubsub:NAME}:session:ID` | hash | `snapshot`; `last`: number of the last entry; `bytes` of entries |
 //! | `{hubsub:NAME}:entries:ID` | list | entries |
 //!
-//! `NAME` is of the cluster, or of the node that is alone. Each request is one script, so it is done whole or not at all;
-//! a batch goes in one piece. A batch that the server did not answer is not sent again: whether it was carried out is
-//! not known.
+//! `NAME` is the name of the cluster, or of the node if it is alone. Each request is one script, so it is
+//! atomic; a batch is one pipeline. A batch without a reply from the server is not sent again: whether it was
+//! executed is unknown.
 
 use crate::{Answer, Limits, PAGE_BYTES, Request, SessionStore, StoreError, check};
 use redis::{Client, Cmd, Connection, ConnectionAddr, ConnectionLike, IntoConnectionInfo, Pipeline, Value};
@@ -22,31 +22,33 @@ const LOAD: &str = include_str!("load.lua");
 const LIST: &str = include_str!("list.lua");
 const END: &str = include_str!("end.lua");
 
-/// Between two attempts to connect. What comes between, while the server is known to be away, is refused at once.
+/// Interval between two attempts to connect. While the server is known to be unreachable, requests in between
+/// fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A connection that was silent for so long is tried before it is used.
+/// Idle time after which a connection is checked before it is used.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// A session store in a Redis server.
 pub struct Redis {
     client: Client,
-    /// Its address, as operators are told it.
+    /// The server's address, for messages to operators.
     address: String,
     prefix: String,
     limits: Limits,
-    /// For a connection, for a server that has just gone, and for each piece of an answer.
+    /// Timeout to connect, to wait for a server that has just gone, and for each part of a reply.
     patience: Duration,
     connection: Option<Connection>,
     /// When the connection was last used.
     used: Instant,
-    /// When it was last tried to connect, and why that failed; none while it is there.
+    /// Time and reason of the last failed attempt to connect; `None` while connected.
     failed: Option<(Instant, String)>,
 }
 
 impl Redis {
-    /// A store in the server of this URL (`redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, `unix:///PATH`), which need not
-    /// be there yet. It waits for it so long, at most: for a connection, for its return, for each piece of an answer.
+    /// A store in the server at this URL (`redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, `unix:///PATH`),
+    /// which need not run yet. `patience` is the timeout to connect, to wait for its return, and for each
+    /// part of a reply.
     ///
     /// # Errors
     /// [`StoreError::NoUrl`].
@@ -76,7 +78,8 @@ impl Redis {
         Ok(self.connection.as_mut().expect("it was connected above"))
     }
 
-    /// Waits for a server that has just gone; one that is known to be away is tried once in a while.
+    /// Waits for a server that has just gone; one that is known to be unreachable is tried once per
+    /// [`PAUSE`].
     fn connect_anew(&mut self) -> Result<Connection, String> {
         let began = Instant::now();
         let ends = match &self.failed {
@@ -109,7 +112,7 @@ impl Redis {
         format!("Redis at {}: {why}", self.address)
     }
 
-    /// What the server answers to each; all of it, or nothing.
+    /// Sends a pipeline; returns the reply to each command, or an error if any is missing.
     fn ask(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let count = pipeline.len();
         let packed = pipeline.get_packed_pipeline();

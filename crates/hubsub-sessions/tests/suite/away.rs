@@ -1,4 +1,4 @@
-//! What a store in a Redis server says while that is away, and once it is back.
+//! Replies of a store in a Redis server while that is unreachable, and after it returns.
 
 use crate::support::{LIMITS, PATIENCE, Server, append, end, list, load, loaded, nobody, one, save};
 use hubsub_sessions::{Answer, Redis, Request, SessionStore, StoreError};
@@ -16,7 +16,7 @@ fn is_unreachable(answer: &Result<Answer, StoreError>) -> bool {
     matches!(answer, Err(StoreError::Unreachable(why)) if why.contains("redis.sock"))
 }
 
-/// Asks until the server is known to be back.
+/// Sends a request until the server is known to be back.
 fn wait_for(store: &mut Redis, request: &Request) -> Result<Answer, StoreError> {
     loop {
         let answer = one(store, request.clone());
@@ -52,7 +52,7 @@ fn a_server_that_restarts_between_two_batches_is_found_again() {
     assert_eq!(one(&mut store, save("a", "s", 0)), Ok(Answer::Saved));
     server.stop();
     assert!(server.start_again(&[]));
-    // The connection that it had is found to be dead, by a batch or before it.
+    // Its connection is found to be dead, during a batch or before it.
     let answer = one(&mut store, append("a", "x"));
     assert!(answer == Err(StoreError::NoSession) || is_unreachable(&answer), "{answer:?}");
     assert_eq!(one(&mut store, append("a", "x")), Err(StoreError::NoSession), "it kept nothing");

@@ -1,4 +1,4 @@
-//! What holds for each store that outlives its process.
+//! Rules of all stores that outlive their process.
 
 use crate::support::{Keeper, LIMITS, append, end, list, load, loaded, nobody, one, save};
 use hubsub_sessions::Answer;

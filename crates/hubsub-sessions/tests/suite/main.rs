@@ -1,4 +1,4 @@
-//! One suite for all stores of sessions.
+//! One suite for all session stores.
 
 mod away;
 mod kept;
@@ -6,7 +6,7 @@ mod model;
 mod rules;
 mod support;
 
-/// The rules of a file, as tests of one store.
+/// Makes the rules of one file tests of one store.
 macro_rules! holds {
     ($keeper:expr, $file:ident: $($rule:ident),* $(,)?) => {
         $(#[test]
@@ -18,7 +18,7 @@ macro_rules! holds {
     };
 }
 
-/// Those of all stores.
+/// The rules of all stores.
 macro_rules! rules {
     ($keeper:expr) => {
         holds!(
@@ -40,7 +40,7 @@ macro_rules! rules {
     };
 }
 
-/// Those of stores that outlive their process.
+/// The rules of stores that outlive their process.
 macro_rules! kept {
     ($keeper:expr) => {
         holds!(

@@ -1,11 +1,11 @@
-//! Any sequence of requests gets the same answers of each store as of [`Memory`], wherever it is closed and opened again.
+//! For any sequence of requests, each store replies as [`Memory`] does, whenever it is closed and reopened.
 
 use crate::support::{Keeper, append, end_of, list, load, save_with, update};
 use hubsub_sessions::{Limits, Memory, Request, SessionStore};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Small, so that they are met.
+/// Small, so that they are reached.
 const LIMITS: Limits = Limits { entries_max: 6, bytes_max: 12 };
 
 const IDS: [&str; 4] = ["a", "a\0", "b", "\u{10ffff}"];
@@ -42,7 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..12)
 }
 
-/// `keeper` gives a new, empty one.
+/// `keeper` creates an empty store.
 pub fn each_answer_is_the_models<K: Keeper>(cases: u32, keeper: impl Fn() -> K) {
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&steps(), |steps| {

@@ -1,4 +1,4 @@
-//! What holds for each store, kept or not: each rule is a function of a [`Keeper`].
+//! Rules of all stores, persistent or not: each is a function of a [`Keeper`].
 
 use crate::support::{
     Keeper, LIMITS, append, end, end_of, list, load, loaded, nobody, one, save, save_with, update,

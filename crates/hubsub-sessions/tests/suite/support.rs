@@ -1,4 +1,4 @@
-//! Requests and answers in short, and the stores under test.
+//! Short forms of requests and replies, and the stores under test.
 
 use hubsub_sessions::{Answer, Disk, Limits, Memory, Redis, Request, SessionStore, StoreError};
 use std::io::{BufRead, BufReader};
@@ -9,9 +9,9 @@ use tempfile::TempDir;
 
 pub const LIMITS: Limits = Limits { entries_max: 1_000, bytes_max: 32 << 20 };
 
-/// A store that is opened again and again.
+/// A store that can be reopened.
 pub trait Keeper {
-    /// Opens it; what was opened before is gone by then.
+    /// Opens it; the previous handle is closed by then.
     fn open(&self, limits: Limits) -> Box<dyn SessionStore>;
 }
 
@@ -24,7 +24,7 @@ impl Keeper for InMemory {
     }
 }
 
-/// A file in a directory of its own.
+/// A file in a temporary directory.
 pub struct OnDisk(TempDir);
 
 impl OnDisk {
@@ -43,14 +43,14 @@ impl Keeper for OnDisk {
     }
 }
 
-/// A redis-server of the test, at a socket in a directory of its own.
+/// A redis-server for the test, at a socket in a temporary directory.
 pub struct Server {
     directory: TempDir,
     process: Option<Child>,
 }
 
 impl Server {
-    /// None, said aloud, where there is no redis-server; with `CI=true` that is a failure.
+    /// `None`, with a message, if there is no redis-server; with `CI=true` that is a failure.
     pub fn start(options: &[&str]) -> Option<Server> {
         let mut server = Server { directory: TempDir::new().expect("the disk has room"), process: None };
         if !server.start_again(options) {
@@ -73,7 +73,7 @@ impl Server {
         let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let mut lines = lines.map(|line| line.expect("it is text"));
         assert!(lines.any(|line| line.contains("eady to accept connections")), "redis-server has ended");
-        // It must have somebody to tell more.
+        // Its output must be read, so that it does not block.
         std::thread::spawn(move || lines.for_each(drop));
         self.process = Some(process);
         true
@@ -86,12 +86,12 @@ impl Server {
         }
     }
 
-    /// Of the process, while it runs.
+    /// Process id, while it runs.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()
     }
 
-    /// With these parameters behind it.
+    /// The URL, followed by these parameters.
     pub fn url(&self, parameters: &str) -> String {
         format!("unix://{}{parameters}", self.directory.path().join("redis.sock").display())
     }
@@ -109,7 +109,7 @@ pub struct InRedis {
     pub name: String,
 }
 
-/// More than any server takes that is there.
+/// Longer than any running server takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Keeper for InRedis {
@@ -140,7 +140,7 @@ pub fn load(id: &str) -> Request {
     Request::Load { id: id.into() }
 }
 
-/// Whatever its snapshot is.
+/// Matches any snapshot.
 pub fn end(id: &str) -> Request {
     end_of(id, "")
 }

@@ -1,18 +1,16 @@
-//! Device templates: `devices/{device}/#` says which part of a topic is the name of the
-//! device that it is about.
+//! Device templates: `devices/{device}/#` defines which part of a topic is the name of its device.
 
 use super::NameError;
 use memchr::memmem;
 
-/// Where the device stands in a template.
+/// Placeholder of the device in a template.
 const DEVICE: &str = "{device}";
 
 const EXAMPLES: &str = "such as devices/{device}/# or device:{device}:*";
 
-/// A template. Its levels are text, `+` for any one, or have `{device}` once among all of
-/// them; behind them may be `/#`, for all levels below, or at the end of the last one `*`,
-/// for any text. A device has one character at least and no `/`; where `*` leaves a choice
-/// it is the shortest that fits.
+/// A device template. Each level is text or `+` for any level, and one contains `{device}`, once. After the
+/// levels may follow `/#`, for all levels below, or at the end of the last level `*`, for any text. A device
+/// has at least one character and no `/`; where `*` leaves a choice, it is the shortest that fits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceTemplate {
     source: Box<str>,
@@ -24,11 +22,11 @@ pub struct DeviceTemplate {
 enum Level {
     Any,
     Text(Box<[u8]>),
-    /// With what stands before and behind it.
+    /// The text before and after the device in its level.
     Device(Box<[u8]>, Box<[u8]>),
 }
 
-/// What may come behind the levels.
+/// The end of the template, after the levels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rest {
     Nothing,
@@ -39,7 +37,7 @@ enum Rest {
 }
 
 impl DeviceTemplate {
-    /// Reads the `device` of a class.
+    /// Parses the `device` of a class.
     ///
     /// # Errors
     /// It does not have `{device}` once, or a wildcard in a wrong place.
@@ -69,8 +67,8 @@ impl DeviceTemplate {
         Ok(DeviceTemplate { source: text.into(), levels, rest })
     }
 
-    /// The device of a topic; none if the topic does not fit. As MQTT has it, a topic that
-    /// begins with `$` fits none that does not begin with it, too.
+    /// The device of a topic; `None` if the topic does not match. As in MQTT, a topic that begins with `$`
+    /// matches no template that does not.
     #[must_use]
     pub fn device<'t>(&self, topic: &'t [u8]) -> Option<&'t [u8]> {
         if topic.first() == Some(&b'$') && !self.source.starts_with('$') {
@@ -101,7 +99,7 @@ impl DeviceTemplate {
         if rest.is_none() || self.rest == Rest::Levels { device } else { None }
     }
 
-    /// The text it was made from.
+    /// The text of the template.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -183,7 +181,7 @@ mod tests {
         }
     }
 
-    /// The rule said another way: all ways to divide a topic are tried, the shortest device first.
+    /// Reference implementation: tries all ways to divide a topic, the shortest device first.
     fn naive(template: &str, topic: &str) -> Option<String> {
         fn fits(template: &[char], topic: &[char], is_below: bool) -> bool {
             match template {
@@ -206,7 +204,7 @@ mod tests {
         for start in 0..topic.len() {
             for end in start + 1..=topic.len() {
                 let name: String = topic[start..end].iter().collect();
-                // A character that nothing else is, so that the device fits itself alone.
+                // A character that occurs nowhere else, so that the device matches only itself.
                 let (marked, mut with) = (template.replace(DEVICE, "\0"), topic[..start].to_vec());
                 with.push('\0');
                 with.extend(&topic[end..]);

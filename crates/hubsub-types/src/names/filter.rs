@@ -1,6 +1,5 @@
-//! MQTT topic filters (MQTT 5.0 section 4.7): `+` stands for one level, a last
-//! `#` for the level before it and everything below. A filter that begins with
-//! a wildcard matches no topic that begins with `$`.
+//! MQTT topic filters (MQTT 5.0 section 4.7): `+` matches one level, a final `#` matches the level before it
+//! and everything below. A filter that begins with a wildcard matches no topic that begins with `$`.
 
 use super::NameError;
 
@@ -14,7 +13,7 @@ impl Filter {
     /// Longest filter, in bytes.
     pub const BYTES_MAX: usize = 65_535;
 
-    /// Checks a filter.
+    /// Parses a topic filter.
     ///
     /// # Errors
     /// It is empty, too long, has a NUL byte or a misplaced wildcard.
@@ -66,15 +65,15 @@ impl Filter {
         levels.next().is_none()
     }
 
-    /// The bytes of a filter before its first wildcard, and whether it has none. A topic that matches begins with them, or
-    /// is the level above a `#` that follows them.
+    /// The bytes of a filter before its first wildcard, and whether it has none. A matching topic begins with
+    /// them, or is the level above a `#` that follows them.
     #[must_use]
     pub fn prefix_of(source: &[u8]) -> (&[u8], bool) {
         let wildcard = memchr::memchr2(b'+', b'#', source);
         (&source[..wildcard.unwrap_or(source.len())], wildcard.is_none())
     }
 
-    /// What every topic that matches begins with.
+    /// The common prefix of all matching topics.
     #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         let wildcard = memchr::memchr2(b'+', b'#', &self.source).unwrap_or(self.source.len());
@@ -86,12 +85,12 @@ impl Filter {
         }
     }
 
-    /// The levels, wildcards among them.
+    /// The levels, including wildcards.
     pub fn levels(&self) -> impl Iterator<Item = &[u8]> {
         self.source.split(|&b| b == b'/')
     }
 
-    /// The text it was made from.
+    /// The text of the filter.
     #[must_use]
     pub fn source(&self) -> &[u8] {
         &self.source

@@ -1,58 +1,54 @@
-//! Redis's glob, compiled once: `*`, `?`, `[abc]`, `[a-c]`, `[^a-c]` and `\` as
-//! escape, over bytes. A pattern is cut at its stars into segments of fixed
-//! length; the first is held against the topic's start, the last against its
-//! end, each other is taken at its leftmost place behind the one before. No
-//! place is ever tried again. A segment of plain bytes is found in linear time;
-//! any other at the cost of the topic's length times the segment's, with 64
-//! items of the segment at a time where that product is large.
+//! Redis globs, compiled once: `*`, `?`, `[abc]`, `[a-c]`, `[^a-c]` and `\` as escape, over bytes. A pattern
+//! is cut at its stars into segments of fixed length. The first is matched against the topic's start, the
+//! last against its end, each other one at its leftmost position after the previous one. No position is tried
+//! twice. A segment of plain bytes is found in linear time; any other costs the topic's length times the
+//! segment's, with 64 items of the segment at a time where that product is large.
 //!
-//! Odd cases are Redis's own, as on x86-64: the empty topic matches the empty
-//! pattern only, not `*`; a class without `]` ends with the pattern; a range
-//! may be written backwards, has no escapes in it, and compares bytes as signed.
+//! Edge cases follow Redis on x86-64: the empty topic matches only the empty pattern, not `*`; a class
+//! without `]` ends with the pattern; a range may be reversed, has no escapes in it, and compares bytes as
+//! signed.
 
 use memchr::memmem;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Steps of a search above which its tables pay.
+/// Steps of a search above which its tables pay off.
 const STEPS_MAX: usize = 16 * 1024;
 
-/// Items of a segment above which its tables may pay.
+/// Items of a segment above which its tables may pay off.
 pub const PLAIN_MAX: usize = 16;
 
-/// Steps for each item of a segment that making these tables takes: one for each byte, and a part of a word's.
+/// Steps per item of a segment to build these tables: one per byte, and its share of a word's.
 pub const TABLE_STEPS: usize = 256 + 256 / PLAIN_MAX;
 
-/// A compiled glob. Every byte string is one.
+/// A compiled glob. Every byte string is valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Glob {
     source: Box<[u8]>,
-    /// The bytes before the first wildcard, where escapes make them differ
-    /// from the start of `source`.
+    /// The bytes before the first wildcard, if escapes make them differ from the start of `source`.
     unescaped: Box<[u8]>,
     prefix_len: u32,
     plan: Plan,
 }
 
-/// How a topic is held against the pattern.
+/// How a topic is matched against the pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Plan {
-    /// No wildcard: the topic is the prefix.
+    /// No wildcard: the topic equals the prefix.
     Exact,
     /// `prefix*`.
     Prefix,
-    /// Anything else.
     Segments(Box<Segments>),
 }
 
-/// What stands between the stars: with k stars k + 1 segments, some empty.
+/// The parts between the stars: k stars give k + 1 segments, some empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Segments {
-    /// None where all are bytes.
+    /// Empty if all are bytes.
     items: Box<[Item]>,
-    /// `items`, where they are bytes.
+    /// `items` as bytes, if they are bytes.
     bytes: Box<[u8]>,
-    /// Each once.
+    /// Byte classes, without duplicates.
     classes: Box<[ByteSet]>,
     segments: Box<[Segment]>,
 }
@@ -65,14 +61,14 @@ struct Segment {
     literal: bool,
 }
 
-/// What one byte of the topic must be: that byte, any, or one of a class, in four bytes of memory.
+/// Pattern for one byte of the topic: that byte, any, or one of a class, in four bytes of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Item(u32);
 
 impl Item {
     const ANY: Item = Item(256);
 
-    /// By its index in `classes`.
+    /// An item for the class with this index in `classes`.
     fn class(index: usize) -> Item {
         Item(257 + index as u32)
     }
@@ -91,10 +87,10 @@ impl Item {
 }
 
 impl Glob {
-    /// Compiles a pattern; there is none that is wrong.
+    /// Compiles a pattern; every pattern is valid.
     ///
     /// # Panics
-    /// If the pattern has 4 GiB or more; `pattern_bytes_max` keeps far below.
+    /// The pattern has 4 GiB or more; `pattern_bytes_max` is far below.
     #[must_use]
     pub fn new(source: &[u8]) -> Glob {
         assert!(u32::try_from(source.len()).is_ok(), "limits bound the length of patterns");
@@ -123,14 +119,14 @@ impl Glob {
         }
     }
 
-    /// The bytes that every match begins with, escapes removed.
+    /// The common prefix of all matches, without escapes.
     #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         let from = if self.unescaped.is_empty() { &self.source } else { &self.unescaped };
         &from[..self.prefix_len as usize]
     }
 
-    /// The literal prefix of a pattern, and whether that is all of it, without compiling it.
+    /// The literal prefix of a pattern, and whether it is the whole pattern, without compiling it.
     #[must_use]
     pub fn prefix_of(source: &[u8]) -> (Vec<u8>, bool) {
         let mut prefix = Vec::new();
@@ -147,14 +143,13 @@ impl Glob {
         }
     }
 
-    /// Whether there is no wildcard: only `literal_prefix` itself matches.
+    /// Whether there is no wildcard, so only `literal_prefix` itself matches.
     #[must_use]
     pub fn is_literal(&self) -> bool {
         matches!(self.plan, Plan::Exact)
     }
 
-    /// A topic that matches, with every star filled by `star`, unless a class
-    /// is empty.
+    /// A matching topic, with every star replaced by `star`; `None` if a class is empty.
     pub(crate) fn sample(&self, star: &[u8]) -> Option<Vec<u8>> {
         match &self.plan {
             Plan::Exact => Some(self.literal_prefix().to_vec()),
@@ -163,9 +158,9 @@ impl Glob {
         }
     }
 
-    /// Steps that a match takes at most for each byte of a topic: what is between two stars is searched, a text at one step
-    /// a byte and anything else at its length; all else of a pattern has its place. To that come as many as the pattern is
-    /// long, or [`TABLE_STEPS`] times as many where this is above [`PLAIN_MAX`].
+    /// Most steps that a match takes per byte of a topic. The part between two stars is searched, literal
+    /// text at one step per byte and anything else at its length; the rest of a pattern has a fixed position.
+    /// Added once: the length of the pattern, or [`TABLE_STEPS`] times that if it is above [`PLAIN_MAX`].
     #[must_use]
     pub fn search(&self) -> usize {
         match &self.plan {
@@ -174,7 +169,7 @@ impl Glob {
         }
     }
 
-    /// Bytes of memory that it has on the heap.
+    /// Heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let program = match &self.plan {
@@ -184,7 +179,7 @@ impl Glob {
         self.source.len() + self.unescaped.len() + program
     }
 
-    /// The pattern as it was written.
+    /// The pattern before compilation.
     #[must_use]
     pub fn source(&self) -> &[u8] {
         &self.source
@@ -300,7 +295,7 @@ impl Segments {
         Some(topic)
     }
 
-    /// Whether a part of the topic, as long as the segment, fits it.
+    /// Whether a part of the topic, as long as the segment, matches it.
     fn fits(&self, segment: &Segment, part: &[u8]) -> bool {
         count_steps(segment.len());
         if segment.literal {
@@ -309,7 +304,7 @@ impl Segments {
         self.items[segment.range()].iter().zip(part).all(|(item, &byte)| item.fits(&self.classes, byte))
     }
 
-    /// The leftmost place where the segment fits.
+    /// The leftmost position where the segment matches.
     fn find(&self, segment: &Segment, within: &[u8]) -> Option<usize> {
         if segment.literal {
             let found = memmem::find(within, &self.bytes[segment.range()]);
@@ -322,9 +317,8 @@ impl Segments {
         within.windows(segment.len()).position(|part| self.fits(segment, part))
     }
 
-    /// As `find`, byte by byte through the topic with one bit an item: bit i is
-    /// set where the items up to i fit the bytes up to here (Baeza-Yates and
-    /// Gonnet's shift-and).
+    /// As `find`, byte by byte through the topic with one bit per item: bit i is set if the items up to i
+    /// match the bytes up to here (shift-and, by Baeza-Yates and Gonnet).
     fn find_bitwise(&self, segment: &Segment, within: &[u8]) -> Option<usize> {
         let words = segment.len().div_ceil(64);
         let last = 1 << ((segment.len() - 1) % 64);
@@ -361,7 +355,7 @@ thread_local! {
     static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// For tests that hold the work against its bound.
+/// For tests that compare the work with its bound.
 #[inline]
 fn count_steps(_steps: usize) {
     #[cfg(test)]
@@ -378,12 +372,12 @@ impl Segment {
     }
 }
 
-/// The bytes that a class `[…]` stands for.
+/// The bytes in a class `[…]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ByteSet([u64; 4]);
 
 impl ByteSet {
-    /// Reads the class whose `[` is just before `at`; with it the place behind.
+    /// Parses the class whose `[` is just before `at`; also returns the position after it.
     fn parse(source: &[u8], mut at: usize) -> (ByteSet, usize) {
         let mut set = ByteSet([0; 4]);
         let negated = source.get(at) == Some(&b'^');

@@ -1,6 +1,5 @@
-//! Topic and room names: hash tags, patterns, room and device templates. All work on
-//! bytes, compile once and match without allocating; no pattern, however
-//! hostile, costs more than its length times the topic's.
+//! Topic and room names: hash tags, patterns, room and device templates. All work on bytes, compile once and
+//! match without allocating. No pattern, however hostile, costs more than its length times the topic's.
 
 mod device;
 mod filter;
@@ -20,12 +19,10 @@ pub use template::Template;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A class pattern: which names belong to a class.
+/// A pattern of a class, which matches names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Matcher {
-    /// Redis's glob.
     Glob(Glob),
-    /// MQTT's topic filter.
     Filter(Filter),
 }
 
@@ -36,9 +33,8 @@ impl Matcher {
         matches!(self, Matcher::Filter(filter) if filter.source() == b"#")
     }
 
-    /// Reads a pattern of the configuration: one with a `+` level or ending in
-    /// `#` is an MQTT filter, any other a glob; `mqtt:` or `glob:` in front
-    /// decides.
+    /// Parses a configured pattern: one with a `+` level or ending in `#` is an MQTT filter, any other a
+    /// glob; the prefix `mqtt:` or `glob:` overrides this.
     ///
     /// # Errors
     /// The pattern is empty, or is a filter with a misplaced wildcard.
@@ -60,7 +56,6 @@ impl Matcher {
         }
     }
 
-    /// Whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
@@ -70,14 +65,12 @@ impl Matcher {
     }
 }
 
-/// A pattern or template that cannot be used.
+/// Parse error of a pattern or template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NameError {
-    /// What is wrong.
     pub what: &'static str,
-    /// The text that was given.
     pub value: String,
-    /// How to put it right.
+    /// How to correct it.
     pub hint: Cow<'static, str>,
 }
 

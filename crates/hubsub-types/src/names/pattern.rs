@@ -1,17 +1,17 @@
-//! What a subscription to many topics matches: a glob of Redis, or a topic filter of MQTT. Both travel
-//! between shards and nodes as text; a filter has a mark in front that begins with NUL, which no filter has.
-//! So has the filter of a group, whose name stands between the two.
+//! Patterns of subscriptions: Redis globs and MQTT topic filters. Both are passed between shards and nodes as
+//! text. A filter has a mark in front that begins with NUL, which no filter contains; a group's filter has a
+//! mark and the group's name in front.
 
 use super::{Filter, Glob, Matcher};
 
-/// What stands before a filter where patterns are kept.
+/// Prefix of an encoded filter.
 pub const FILTER_MARK: &[u8] = b"\0mqtt:";
 
-/// What stands before a group's name and its filter.
+/// Prefix of an encoded group name and filter.
 const GROUP_MARK: &[u8] = b"\0share:";
 
 impl Matcher {
-    /// Of a pattern as it is kept. What only looks like a filter is a glob.
+    /// Decodes a pattern. Text that only resembles a filter is a glob.
     #[must_use]
     pub fn of_pattern(source: &[u8]) -> Matcher {
         let filter = source.strip_prefix(FILTER_MARK).or_else(|| group_of(source).map(|(_, filter)| filter));
@@ -19,7 +19,7 @@ impl Matcher {
         filter.map_or_else(|| Matcher::Glob(Glob::new(source)), Matcher::Filter)
     }
 
-    /// Bytes of memory that it has on the heap.
+    /// Heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         match self {
@@ -28,7 +28,7 @@ impl Matcher {
         }
     }
 
-    /// What every topic that matches begins with.
+    /// The common prefix of all matching topics.
     #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         match self {
@@ -38,7 +38,7 @@ impl Matcher {
     }
 }
 
-/// Bytes of a kept pattern without its marks: of a group's its name and filter.
+/// Bytes of an encoded pattern without its marks; for a group's, of its name and filter.
 #[must_use]
 pub fn pattern_len(source: &[u8]) -> usize {
     match (group_of(source), source.strip_prefix(FILTER_MARK)) {
@@ -48,19 +48,18 @@ pub fn pattern_len(source: &[u8]) -> usize {
     }
 }
 
-/// A filter as patterns are kept.
 #[must_use]
 pub fn filter_pattern(filter: &[u8]) -> Vec<u8> {
     [FILTER_MARK, filter].concat()
 }
 
-/// A group's filter as patterns are kept. The name has no slash.
+/// Encodes a group's filter. The name has no slash.
 #[must_use]
 pub fn group_pattern(group: &[u8], filter: &[u8]) -> Vec<u8> {
     [GROUP_MARK, group, b"/", filter].concat()
 }
 
-/// The group and its filter, of a pattern that is of one.
+/// The group and its filter, if the encoded pattern is a group's.
 #[must_use]
 pub fn group_of(source: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = source.strip_prefix(GROUP_MARK)?;

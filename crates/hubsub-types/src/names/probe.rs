@@ -1,15 +1,13 @@
-//! Sample topics for the check of a class: given a pattern and a room template,
-//! topics that the pattern matches and the template shortens, where there are
-//! such. Filters get the one sample that decides; globs get a few likely ones.
+//! Sample topics for the check of a class: topics that a given pattern matches and a given room template
+//! shortens, if there are any. A filter needs one sample for an exact check; globs get a few likely ones.
 
 use super::{Filter, Glob, Matcher, Template};
 
-/// A level that no reasonable pattern names: what matches it matches any level.
+/// A level that no reasonable pattern names: a pattern that matches it matches any level.
 const LEVEL: &str = "hubsub-probe";
 
 impl Template {
-    /// Topics to try on a class with this template and that pattern. Each of
-    /// them matches the pattern.
+    /// Topics to try on a class with this template and that pattern. Each matches the pattern.
     pub(crate) fn probes(&self, pattern: &Matcher) -> Vec<Vec<u8>> {
         let mut topics = match pattern {
             Matcher::Filter(filter) => vec![self.filter_probe(filter)],
@@ -19,8 +17,8 @@ impl Template {
         topics
     }
 
-    /// The filter's levels, with the template's where the filter leaves them
-    /// open; below `#`, one level more than the template has.
+    /// The filter's levels, with the template's in place of `+`; below `#`, one level more than the template
+    /// has.
     fn filter_probe(&self, filter: &Filter) -> Vec<u8> {
         let mut levels: Vec<&[u8]> = filter.levels().collect();
         if levels.last() == Some(&&b"#"[..]) {
@@ -37,8 +35,8 @@ impl Template {
         levels.join(&b'/')
     }
 
-    /// The glob with its stars filled, and topics that fit the template with
-    /// the glob's last bytes behind.
+    /// The glob with its stars replaced, and topics that match the template and end with the glob's last
+    /// bytes.
     fn glob_probes(&self, glob: &Glob) -> Vec<Vec<u8>> {
         let own: Vec<&str> = self.levels().map(|own| if own == "+" { LEVEL } else { own }).collect();
         let own = own.join("/");

@@ -1,18 +1,18 @@
 //! Hash tags, by Redis's rule: one `{tag}` in a topic names its room.
 
-/// What the node adds at most to a name of a client's where it makes a name of its own of it, such as
-/// `$system/session/ID` or `$stats/room/ROOM/occupancy`.
+/// Most bytes that the node adds to a client's name to form an internal name, such as `$system/session/ID` or
+/// `$stats/room/ROOM/occupancy`.
 pub const OWN_BYTES_MAX: usize = 64;
 
-/// Whether a topic is no longer than topics may be: one of the node's own has more to it than the client's name that it
-/// holds.
+/// Whether a topic is within its length limit: an internal topic may exceed it by what it adds to the
+/// client's name.
 #[must_use]
 pub fn topic_fits(topic: &[u8], topic_bytes_max: u64) -> bool {
     let len = topic.len() as u64;
     len <= topic_bytes_max || (len <= topic_bytes_max + OWN_BYTES_MAX as u64 && is_reserved(topic))
 }
 
-/// What stands between the first `{` and the next `}`, unless it is nothing.
+/// The text between the first `{` and the next `}`; `None` if it is empty.
 #[must_use]
 pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {
     let open = memchr::memchr(b'{', topic)?;
@@ -21,23 +21,24 @@ pub fn hash_tag(topic: &[u8]) -> Option<&[u8]> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// Whether a topic, or the room that its tag names, is the node's own: names that begin with `$`, or with NUL, as marked
-/// patterns do.
+/// Whether a topic, or the room that its tag names, is internal: its name begins with `$`, or with NUL, as
+/// marked patterns do.
 #[inline]
 #[must_use]
 pub fn is_reserved(topic: &[u8]) -> bool {
-    // A tag may be anywhere; topics with one are few.
+    // A tag may be anywhere; few topics have one.
     begins_reserved(topic) || has_reserved_tag(topic)
 }
 
-/// Whether the room that a topic's tag names is the node's own.
+/// Whether the room that a topic's tag names is internal.
 #[must_use]
 pub fn has_reserved_tag(topic: &[u8]) -> bool {
     hash_tag(topic).is_some_and(begins_reserved)
 }
 
-/// Bytes of literal prefix that a pattern has at least if it may match a topic; none if no pattern may. Who subscribes to
-/// everything does not ask for the node's own names, and those that only a tag reserves are out of reach of every pattern.
+/// Least length of the literal prefix of a pattern that may match a topic; `None` if no pattern may. A
+/// subscription to everything does not include internal names, and no pattern matches a topic that is
+/// internal only by its tag.
 #[must_use]
 pub fn pattern_prefix_min(topic: &[u8]) -> Option<usize> {
     (!has_reserved_tag(topic)).then(|| usize::from(begins_reserved(topic)))

@@ -1,5 +1,5 @@
-//! Room templates: `devices/+` gives all topics of one device one room, by
-//! keeping as many leading levels of the topic as the template has.
+//! Room templates: `devices/+` gives all topics of one device one room, because the room has as many leading
+//! levels of the topic as the template has.
 
 use super::NameError;
 use std::borrow::Cow;
@@ -11,8 +11,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads the `room` of a class; none for `topic`, where the whole topic is
-    /// the room.
+    /// Parses the `room` of a class; `None` for `topic`, where the whole topic is the room.
     ///
     /// # Errors
     /// The template is empty, or a wildcard in it is not `+` as a whole level.
@@ -28,9 +27,8 @@ impl Template {
         Ok((text != "topic").then(|| Template { source: text.into() }))
     }
 
-    /// The room of a topic: its leading levels, as many as the template has. A
-    /// topic with fewer levels, or with another one where the template has
-    /// literal text, is a room itself.
+    /// The room of a topic: its leading levels, as many as the template has. A topic with fewer levels, or
+    /// with another level where the template has literal text, is its own room.
     #[must_use]
     pub fn apply<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
         let mut end = 0;
@@ -51,12 +49,12 @@ impl Template {
         Cow::Borrowed(&topic[..end])
     }
 
-    /// The levels, `+` among them.
+    /// The levels, including `+`.
     pub fn levels(&self) -> impl Iterator<Item = &str> {
         self.source.split('/')
     }
 
-    /// The text it was made from.
+    /// The text of the template.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source

@@ -1,4 +1,5 @@
-//! The control plane of a node, as the leads need it: its lease, its mandate, what it watches, decides and commits.
+//! The control plane of a node, as leader leases need it: its lease, its controller term, what it watches,
+//! decides and commits.
 
 use super::{Event, LEASE_US, MS, Mandate, World};
 use crate::controller::{Change, View};
@@ -16,7 +17,7 @@ impl World {
     pub(super) fn expire(&mut self) {
         let has_ended = |process: &Process| match self.nodes.get(&process.node) {
             Some(node) if node.id == *process => node.clock(self.now) > node.lease_us + 100 * MS,
-            // Another process has the name: that one's lease runs out like any other.
+            // Another process has the name: its lease expires like any other.
             _ => true,
         };
         self.store.nodes.retain(|_, process| !has_ended(process));
@@ -37,7 +38,7 @@ impl World {
         if store.nodes[&process.node] != process {
             return;
         }
-        // Nobody waits for the lease of a controller that a majority does not hear.
+        // The lease of a controller that a majority does not hear is not waited for.
         let alone_us = node.leads.snapshot(now).alone_us;
         let is_deserted = alone_us.is_some_and(|alone| now <= alone + self.timing.silence_us);
         if store.controller.is_none_or(|(by, _)| gone.contains(&by) || (by != process && is_deserted)) {
@@ -62,7 +63,7 @@ impl World {
         self.watch(process);
     }
 
-    /// What the watches of a node give: everything, as it is now.
+    /// Delivers the whole current state to the watches of a node.
     fn watch(&mut self, process: Process) {
         let node = self.nodes.get_mut(&process.node).expect("it is alive");
         let now = node.clock(self.now);
@@ -135,7 +136,7 @@ impl World {
             return;
         }
         if !self.reaches(process) {
-            // What came of it is not known: it is asked for again.
+            // The outcome is unknown, so the commit is retried.
             self.push(100 * MS, process, Event::CommitCome { mandate, change, ends });
             return;
         }

@@ -1,4 +1,4 @@
-//! Globs against a plain reading of their rules, Redis's odd cases, and bombs.
+//! Compares globs with a direct implementation of their rules; also Redis's edge cases and pattern bombs.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn matches(pattern: &str, topic: &str) -> bool {
     Glob::new(pattern.as_bytes()).matches(topic.as_bytes())
 }
 
-/// The meaning of a glob, spelled out: every star tries every length.
+/// Reference implementation: every star tries every length.
 fn naive(pattern: &[u8], topic: &[u8]) -> bool {
     let one = |fits: bool, rest: &[u8]| fits && naive_rest(rest, &topic[1..]);
     match (pattern, topic) {
@@ -27,7 +27,7 @@ fn naive(pattern: &[u8], topic: &[u8]) -> bool {
     }
 }
 
-/// As `naive`, once a byte of the topic is used up: stars match nothing, too.
+/// As `naive`, after the first byte of the topic: stars match nothing, too.
 fn naive_rest(pattern: &[u8], topic: &[u8]) -> bool {
     if topic.is_empty() { pattern.iter().all(|&b| b == b'*') } else { naive(pattern, topic) }
 }
@@ -123,11 +123,11 @@ fn the_odd_cases_are_those_of_redis() {
     // A class without end, an empty one, one with `]` escaped.
     assert!(matches("[ab", "b") && !matches("[", "[") && matches("[^", "x"));
     assert!(!matches("[]", "]") && matches("[^]", "x") && matches("[\\]]", "]"));
-    // Backward ranges, `-` at the end, `]` as the end of a range.
+    // Reversed ranges, `-` at the end, `]` as the end of a range.
     assert!(matches("[c-a]", "b") && matches("[a-", "-") && matches("[a-]", "^"));
-    // An escape is none inside a range and at the end of the pattern.
+    // A backslash is literal inside a range and at the end of the pattern.
     assert!(matches("[Z-\\]", "[") && matches("a\\", "a\\") && matches("[a\\", "\\"));
-    // Bytes above 127 come before those below.
+    // Bytes above 127 sort before those below.
     let range = Glob::new(b"[\xff-a]");
     assert!(range.matches(b"\x00") && range.matches(b"\xff") && !range.matches(b"\x80"));
 }
