@@ -1,5 +1,5 @@
-//! How fast a log becomes an Arrow stream, on one core: the encoder alone, and with
-//! reading segments and their checksums. The page cache has the segments.
+//! Measures the speed of encoding a log as an Arrow stream on one core: the encoder alone, and including the
+//! read of segments and their checksums. The segments are in the page cache.
 //!
 //! `cargo run --release -p hubsub-log --example arrow_speed -- [rows] [lz4]`
 
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Stands for what sends it: reads it once.
+/// Reads the chunk once, in place of a sender.
 fn sent(chunk: &Chunk) -> usize {
     chunk.pieces().for_each(|piece| _ = black_box(piece.last()));
     chunk.len()

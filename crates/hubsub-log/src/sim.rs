@@ -1,6 +1,5 @@
-//! A disk that can be crashed, filled and broken, for tests of whoever stores on
-//! it. What was not synced is kept or lost at a crash sector by sector and name by
-//! name, as the given randomness says: an operating system promises no more.
+//! A simulated disk that tests can crash, fill and break. At a crash, each unsynced sector and name is kept
+//! or lost at random (by a callback), as operating systems guarantee no more.
 
 use crate::error::unopened;
 use crate::storage::{Storage, StorageFile};
@@ -8,25 +7,25 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// What a disk writes at once or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// What a test wants to go wrong.
+/// Faults that a test injects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Bytes that may still be stored before the disk is full.
     pub free_bytes: Option<u64>,
     /// Calls that still succeed before every write and sync fails with EIO.
     pub fails_after: Option<u64>,
-    /// Whether no file can be opened: too many are.
+    /// Whether opening a file fails with EMFILE.
     pub opens_fail: bool,
-    /// Bytes that one `write_at` takes at most.
+    /// Maximum bytes per `write_at`.
     pub write_bytes_max: Option<usize>,
-    /// Bytes that one `read_at` gives at most.
+    /// Maximum bytes per `read_at`.
     pub read_bytes_max: Option<usize>,
 }
 
-/// See the module. Clones are the same disk.
+/// Clones share the same disk.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -36,23 +35,22 @@ pub struct SimDisk {
 struct State {
     /// Names as a running process sees them.
     names: BTreeMap<String, Arc<Mutex<Content>>>,
-    /// Names as they were at the last `sync_directory`, by directory.
+    /// Names at the last `sync_directory` of their directory.
     synced: BTreeMap<String, Arc<Mutex<Content>>>,
     faults: Faults,
-    /// Raised by a crash: files opened before it are dead.
+    /// Increased by a crash, which invalidates files opened before it.
     life: u64,
     syncs: u64,
 }
 
 #[derive(Clone, Default)]
 struct Content {
-    /// As a running process sees it.
+    /// Bytes as a running process sees them.
     bytes: Vec<u8>,
-    /// As of the last sync.
+    /// Bytes at the last sync.
     synced: Vec<u8>,
 }
 
-/// An open file of a [`SimDisk`].
 pub struct SimFile {
     content: Arc<Mutex<Content>>,
     disk: Weak<Mutex<State>>,
@@ -68,19 +66,19 @@ fn directory_of(path: &str) -> &str {
 }
 
 impl SimDisk {
-    /// Sets what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         locked(&self.state).faults = faults;
     }
 
-    /// Syncs of files since the start.
+    /// Number of file syncs.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         locked(&self.state).syncs
     }
 
-    /// The machine loses power. `keeps` is asked for each sector, length and name
-    /// that was not synced whether it reached the disk all the same.
+    /// Simulates a power loss. `keeps` decides for each unsynced sector, length and name whether it reached
+    /// the disk.
     pub fn crash(&self, keeps: impl FnMut() -> bool) {
         let mut state = locked(&self.state);
         state.life += 1;
@@ -90,8 +88,7 @@ impl SimDisk {
         state.faults = Faults::default();
     }
 
-    /// What `crash` would leave, as a disk of its own: threads that go on with this one
-    /// write nothing to it.
+    /// A separate disk with the state after a crash; threads that continue on this one do not write to it.
     #[must_use]
     pub fn crashed(&self, keeps: impl FnMut() -> bool) -> SimDisk {
         let after = locked(&self.state).after_crash(keeps);
@@ -99,19 +96,18 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Bytes of a file, if it is there.
+    /// Bytes of a file, if it exists.
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         locked(&self.state).names.get(path).map(|content| locked(content).bytes.clone())
     }
 
-    /// All paths.
     #[must_use]
     pub fn paths(&self) -> Vec<String> {
         locked(&self.state).names.keys().cloned().collect()
     }
 
-    /// Damages a file, as if by a fault of the disk: safe at once.
+    /// Damages a file as a disk fault does; takes effect as if synced.
     pub fn damage(&self, path: &str, damage: impl FnOnce(&mut Vec<u8>)) {
         let state = locked(&self.state);
         let mut content = locked(&state.names[path]);
@@ -119,14 +115,14 @@ impl SimDisk {
         content.synced = content.bytes.clone();
     }
 
-    /// Removes a file, as if by hand: safe at once.
+    /// Removes a file as an operator does; takes effect as if synced.
     pub fn lose(&self, path: &str) {
         let mut state = locked(&self.state);
         state.names.remove(path);
         state.synced.remove(path);
     }
 
-    /// A disk of its own with the same files.
+    /// A separate disk with the same files.
     #[must_use]
     pub fn copy(&self) -> SimDisk {
         let state = locked(&self.state);
@@ -140,7 +136,7 @@ impl SimDisk {
     }
 }
 
-/// What of a file's unsynced sectors and length reached the disk.
+/// The content of a file after a power loss.
 fn crashed(content: &Content, keeps: &mut impl FnMut() -> bool) -> Content {
     let Content { bytes: now, synced: before } = content;
     let len = if now.len() == before.len() || keeps() { now.len() } else { before.len() };
@@ -157,7 +153,7 @@ fn crashed(content: &Content, keeps: &mut impl FnMut() -> bool) -> Content {
 }
 
 impl State {
-    /// The names and files that a loss of power leaves.
+    /// The names and files after a power loss.
     fn after_crash(&self, mut keeps: impl FnMut() -> bool) -> BTreeMap<String, Arc<Mutex<Content>>> {
         let mut names: Vec<String> = self.names.keys().chain(self.synced.keys()).cloned().collect();
         names.sort_unstable();
@@ -173,7 +169,7 @@ impl State {
                 after.insert(name, Arc::clone(content));
             }
         }
-        // A rename that was not synced leaves the old name, the new one, or both, never neither.
+        // An unsynced rename leaves the old name, the new one, or both, but never neither.
         for (old, content) in &self.synced {
             let is_it = |other: &Arc<Mutex<Content>>| Arc::ptr_eq(other, content);
             let new = self.names.iter().find(|(_, now)| is_it(now)).map(|(name, _)| name);
@@ -184,20 +180,20 @@ impl State {
                 after.insert(name.clone(), Arc::clone(content));
             }
         }
-        // Two names may stand for one file now, as after a rename that was half lost.
+        // Two names may refer to one file here, as after a half-lost rename; each gets its own copy.
         after
             .into_iter()
             .map(|(name, content)| (name, Arc::new(Mutex::new(crashed(&locked(&content), &mut keeps)))))
             .collect()
     }
 
-    /// A call that opens a file.
+    /// Accounts for a call that opens a file.
     fn open(&self) -> io::Result<()> {
         let too_many = || io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
         if self.faults.opens_fail { Err(unopened(too_many())) } else { Ok(()) }
     }
 
-    /// A call that writes or syncs.
+    /// Accounts for a call that writes or syncs.
     fn spend(&mut self) -> io::Result<()> {
         match &mut self.faults.fails_after {
             Some(0) => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
@@ -271,7 +267,7 @@ impl Storage for SimDisk {
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         let mut state = locked(&self.state);
         state.spend()?;
-        // The root is open, as that of a disk.
+        // The root is always open, as in `Disk`.
         if !directory.is_empty() {
             state.open()?;
         }
@@ -288,7 +284,7 @@ impl Storage for SimDisk {
 }
 
 impl SimFile {
-    /// The disk, if it has not crashed since this was opened.
+    /// The disk, if it has not crashed since this file was opened.
     fn disk(&self) -> io::Result<Arc<Mutex<State>>> {
         let disk = self.disk.upgrade().ok_or(ErrorKind::NotConnected)?;
         let is_alive = locked(&disk).life == self.life;

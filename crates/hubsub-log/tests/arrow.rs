@@ -1,5 +1,4 @@
-//! A stream has the rows that were asked for, and each is what was encoded; whatever the
-//! records, the filter and the size of batches.
+//! A stream has exactly the requested rows, each as encoded, for any records, filter and batch size.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
@@ -12,7 +11,7 @@ use hubsub_types::names::{DeviceTemplate, Matcher};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// A record, owned.
+/// An owned record.
 #[derive(Clone, Debug)]
 struct Sent {
     numbers: [u64; 4],
@@ -75,7 +74,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-/// What names devices, if anything does: the second level.
+/// Optional device template: the second level.
 fn device() -> impl Strategy<Value = Option<Arc<DeviceTemplate>>> {
     let template = DeviceTemplate::parse("+/{device}/#").expect("it is one");
     prop::option::of(Just(Arc::new(template)))
@@ -124,7 +123,7 @@ fn filter() -> impl Strategy<Value = Filter> {
     )
 }
 
-/// The rule, said another way.
+/// A second implementation of the filter.
 fn is_wanted(filter: &Filter, sent: &Sent) -> bool {
     let is_of = |name: &Vec<u8>, names: &Vec<Vec<u8>>, prefix: &[u8], patterns: &Vec<Matcher>| {
         let is_named = names.is_empty() || names.contains(name);
@@ -142,7 +141,7 @@ fn is_wanted(filter: &Filter, sent: &Sent) -> bool {
         && is_of(&sent.topic, topics, topic_prefix, topic_filters)
 }
 
-/// `hubsub.names.text_of`, said another way.
+/// A second implementation of `hubsub.names.text_of`.
 fn text_of(name: &[u8]) -> String {
     let mut escaped = Vec::new();
     for (at, &byte) in name.iter().enumerate() {
@@ -167,7 +166,7 @@ fn decoded(chunks: &[Chunk]) -> Vec<RecordBatch> {
     StreamReader::try_new(&bytes[..], None).unwrap().map(Result::unwrap).collect()
 }
 
-/// One value of a row as text, by which rows are compared.
+/// A value of a row as text, for comparison.
 fn value(batch: &RecordBatch, column: Column, row: usize) -> String {
     let array = batch.column_by_name(column.name()).expect("it was asked for");
     if column == Column::Device && array.is_null(row) {

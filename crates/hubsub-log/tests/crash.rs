@@ -1,5 +1,4 @@
-//! Power may fail at any moment: what was acknowledged is there, and nothing that
-//! was not sent.
+//! Power may fail at any moment: afterwards the log has all acknowledged records, and none that was not sent.
 
 mod support;
 
@@ -16,7 +15,7 @@ enum Step {
     Apply,
     Checkpoint,
     CleanRestart,
-    /// With the randomness of what survives, and whether a frame was under way.
+    /// Seed that decides what survives, and whether a frame was in flight.
     Crash(u64, bool),
 }
 
@@ -92,7 +91,7 @@ fn run(steps: Vec<Step>) {
 
 #[test]
 fn after_a_failed_sync_there_is_no_checkpoint() {
-    // A sync that is tried again may succeed without the bytes that the first one lost.
+    // A retried sync could succeed without the bytes that the first one lost.
     let mut log = TestLog::new(1);
     log.say(&frame(&[(0, vec![(0, 300)])]));
     log.apply().unwrap();
@@ -133,7 +132,7 @@ proptest! {
             let tried = log.append(&what).and_then(|()| log.sync()).and_then(|()| log.apply());
             let tried = if i % 3 == 0 { tried.and_then(|()| log.segments.checkpoint()) } else { tried };
             if tried.is_err() {
-                // The node stops here; power fails too.
+                // The node stops here, and power fails.
                 crash(&log.disk, &mut seed);
                 log.reopen().unwrap();
                 log.check_all();
@@ -193,9 +192,9 @@ fn a_node_that_was_killed_on_a_full_disk_starts_there_and_reads_what_was_acknowl
     assert!(log.segments.keep_reserve().unwrap());
 }
 
-/// A log on a disk that others have filled, down to the last byte, since it was killed there.
+/// A log on a disk that other files have filled to the last byte after it was killed there.
 fn killed_twice_on_a_full_disk() -> TestLog {
-    // What is kept for a start is less than a journal.
+    // The space kept for a start is smaller than a journal.
     let options = LogOptions { reserve_bytes: 64 << 10, journal_bytes: 2 << 20, ..OPTIONS };
     let mut log = TestLog::with(&[Keep::Log, Keep::Log], options);
     assert!(log.segments.keep_reserve().unwrap());
@@ -217,7 +216,7 @@ fn a_node_that_is_killed_again_on_a_full_disk_starts_without_the_reserve_that_it
         assert_eq!(log.warnings, [] as [String; 0]);
         log.check_all();
         assert!(!log.segments.keep_reserve().unwrap(), "so it takes no records");
-        // What a node does at a start has room, too.
+        // The writes of a node's start succeed, too.
         log.segments.end_epochs(hub(0)).unwrap();
         log.segments.checkpoint().unwrap();
         log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
@@ -241,7 +240,7 @@ fn a_start_on_a_full_disk_that_is_cut_short_anywhere_loses_nothing() {
         log.disk.set_faults(full(0, Some(calls)));
         let cut = log.reopen();
         crash(&log.disk, &mut seed);
-        // Of what the start had given back there is enough for a manifest, not for a journal.
+        // The space that the start released suffices for a manifest, not for a journal.
         log.disk.set_faults(full(6000, None));
         log.reopen().unwrap();
         assert_eq!(log.warnings, [] as [String; 0], "call {calls}");
@@ -262,7 +261,7 @@ fn a_frame_that_is_written_in_pieces_is_whole_or_nothing_after_a_crash() {
     for byte in 0..8 {
         log.append(&[(hub(0), long(byte)), (hub(1), vec![(room(1), vec![byte; 70], Kind::Message)])])
             .unwrap();
-        // Every other one is safe before the machine goes; of the rest any writes may be lost.
+        // Every other frame is synced before the crash; any other writes may be lost.
         if byte % 2 == 0 {
             log.sync().unwrap();
         }

@@ -1,6 +1,6 @@
-//! Any file of a data directory may be flipped, cut, doubled or removed: then
-//! everything acknowledged is read back, or it is said that it cannot be. And a repair
-//! keeps what is undamaged, and nothing that was not written.
+//! Any file of a data directory may have flipped bits, be truncated, duplicated or removed: then all
+//! acknowledged records are read back, or the loss is reported. A repair keeps the undamaged records, and no
+//! others.
 
 mod support;
 
@@ -39,8 +39,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// A log with sealed and open segments, and journals in use. `marked`: nothing in
-/// the journal is above its last mark.
+/// A log with sealed and open segments, and journals in use.
 fn some_log(is_clean: bool, checkpoint_at: usize) -> TestLog {
     let mut log = TestLog::new(2);
     for i in 0..60usize {
@@ -94,7 +93,7 @@ fn apply(log: &TestLog, path: &str, damage: &Damage) {
     }
 }
 
-/// Reads a hub's rooms: all of each, or an error.
+/// Reads a hub's rooms: each read returns all records or an error.
 fn rooms_are_whole_or_refused(log: &TestLog, hub: HubId) {
     let chain = log.segments.chain(hub).unwrap();
     match chain.rooms_page(None, 9, |_| true) {
@@ -142,13 +141,13 @@ proptest! {
         let verified = verify(&log.disk).map(|found| found.problems);
         match log.reopen() {
             Err(LogError::Io { source, .. }) => panic!("{source}"),
-            // A clear refusal; the files are as they were.
+            // A clear refusal; the files are unchanged.
             Err(_) => return Ok(()),
             Ok(()) => {}
         }
         let is_well = log.warnings.is_empty();
         match verified {
-            // An index can be made again, so it is no problem.
+            // An index can be rebuilt, so its damage is no problem.
             Ok(problems) => prop_assert!(!problems.is_empty() || is_well, "{path}: {:?}", log.warnings),
             Err(e) => prop_assert!(false, "{path} was opened, and verify says {e}"),
         }
@@ -159,7 +158,7 @@ proptest! {
                 prop_assert!(log.segments.chain(hub).is_none());
                 continue;
             }
-            // Damage that takes the last frame and its mark at once is like a torn tail.
+            // Damage to the last frame together with its mark looks like a torn tail.
             let sent = &log.hubs[&hub].sent;
             let may_look_torn = !is_clean && path.ends_with(".journal") && matches!(damage, Damage::Zero(..));
             match log.held(hub) {
@@ -173,7 +172,7 @@ proptest! {
             }
             rooms_are_whole_or_refused(&log, hub);
         }
-        // And it stays so.
+        // The result is the same after another restart.
         let quarantined = |log: &TestLog| -> Vec<bool> {
             log.segments.manifest().hubs.iter().map(|entry| entry.quarantined.is_some()).collect()
         };
@@ -182,7 +181,7 @@ proptest! {
         let before = (before, kept(&log));
         log.reopen().unwrap();
         prop_assert_eq!((quarantined(&log), kept(&log)), before);
-        // What a start has found is mended as well.
+        // A repair also works after a start has found the damage.
         repairs(&log.disk, &log, &segments, &path, &damage);
     }
 
@@ -209,7 +208,7 @@ proptest! {
     }
 }
 
-/// For each hub, first offset and the one behind of every segment at the checkpoint.
+/// For each hub, the range of offsets of every segment at the checkpoint.
 fn listed(log: &TestLog) -> Vec<(String, HubId, std::ops::Range<u64>)> {
     let manifest = Manifest::load(&log.disk).unwrap().unwrap();
     let of_hub = |entry: &HubEntry| {
@@ -225,7 +224,7 @@ fn repair_all(disk: &SimDisk) -> Result<Repair, LogError> {
     repair(&Arc::new(disk.clone()), support::OPTIONS, None, true, watch)
 }
 
-/// Every record that a directory holds of a hub.
+/// All records of a hub in a directory.
 fn held(disk: &SimDisk, hub: HubId) -> Vec<Sent> {
     let mut all = Vec::new();
     let wanted = Selection { hub: Some(hub), room: None, from: 0, count: u64::MAX };
@@ -241,7 +240,7 @@ fn offsets_of(disk: &SimDisk, hub: HubId) -> Vec<u64> {
     held(disk, hub).iter().map(|sent| sent.offset).collect()
 }
 
-/// Repairs a damaged directory: what is undamaged is there, and nothing that was not written.
+/// Repairs a damaged directory: it must have all undamaged records and no others.
 fn repairs(
     disk: &SimDisk,
     log: &TestLog,
@@ -274,7 +273,7 @@ fn repairs(
         }
     }
     for file in before.paths().iter().filter(|file| file.ends_with(".segment")) {
-        // What was put aside is there, byte by byte.
+        // Files put aside are unchanged.
         let is_kept =
             disk.paths().iter().any(|p| p.starts_with(file.as_str()) && disk.bytes(p) == before.bytes(file));
         assert!(is_kept || !listed_in(segments, file) || file != path, "{file} is gone");
@@ -293,7 +292,7 @@ fn repairs(
             assert_eq!((segments.continuous_from(hub), chain.next()), (mended.next, mended.next));
             assert!(mended.next > there.last().map_or(0, |sent| sent.offset));
         }
-        // It takes records.
+        // The hub takes new records.
         let record = Record {
             hub,
             offset: chain.next(),
@@ -329,8 +328,8 @@ fn listed_in(segments: &[(String, HubId, std::ops::Range<u64>)], file: &str) -> 
     segments.iter().any(|(path, ..)| path == file)
 }
 
-/// A chain's rooms are what `there` has of them: all of it backwards, and from the
-/// last hole on in order.
+/// A chain's rooms have exactly the records in `there`: all of them backwards, and those after the last hole
+/// forwards.
 fn rooms_have(chain: &Chain<SimDisk>, there: &[Sent]) {
     for room in (0..4).map(|r| format!("room:{r}").into_bytes()) {
         let all: Vec<Sent> = there.iter().filter(|sent| sent.room == room).cloned().collect();
@@ -366,7 +365,7 @@ fn a_lost_manifest_is_refused() {
 
 #[test]
 fn a_segment_of_format_1_is_read() {
-    // The bytes of one record as version 0.1 wrote them: they must be read for ever.
+    // The bytes of a record as version 0.1 wrote them: later versions must read them for ever.
     let record = Record {
         hub: HubId(3),
         kind: Kind::Message,

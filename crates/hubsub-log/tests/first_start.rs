@@ -1,5 +1,5 @@
-//! A first start may fail or be killed at any place: the next one begins where it would
-//! have. But a directory in which a record was written is never taken for a new one.
+//! A first start may fail or be killed at any point: the next one starts as if it were the first. But a
+//! directory with a record is never taken for a new one.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn a_first_start_that_ended_at_any_call_is_begun_anew() {
 
 #[test]
 fn journals_of_nothing_without_a_manifest_are_a_first_start() {
-    // As a start that found no room left it, before it took that away again.
+    // Left by a start that ran out of space, before its cleanup.
     let disk = SimDisk::default();
     disk.create("journal/00000001.journal").unwrap();
     assert!(opened(&disk).is_ok());
@@ -62,13 +62,13 @@ fn a_directory_with_a_byte_of_a_record_and_no_manifest_is_not_new() {
     }
     let journals = log.disk.paths();
     assert!(opened(&log.disk).err().unwrap().to_string().contains("no manifest.json"));
-    // Also where neither head can be read any more.
+    // Also if neither head is readable.
     for path in &journals {
         log.disk.damage(path, |bytes| bytes[..64 + 40].fill(0));
     }
     assert!(opened(&log.disk).err().unwrap().to_string().contains("no manifest.json"));
     assert_eq!(log.disk.paths(), journals);
-    // A segment, a journal that was put aside, or a file of somebody else.
+    // A segment, a journal that was put aside, or a foreign file.
     for path in ["hubs/1/hub.json", "quarantine/00000001.journal", "journal/mine"] {
         let disk = SimDisk::default();
         disk.create(path).unwrap();

@@ -1,5 +1,5 @@
-//! Hubs come while others are written, and go: an opening that is cut short anywhere leaves no hub
-//! or a whole one without records, and nothing that others were given is touched.
+//! Hubs are added and closed while others are written: an opening that is interrupted anywhere leaves no hub
+//! or a whole one without records, and does not affect the records of other hubs.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn manifest(disk: &SimDisk) -> Manifest {
     Manifest::load(disk).unwrap().unwrap()
 }
 
-/// The id of a hub in `what`, far from those that a log gives itself.
+/// Id of a test's hub, far from those that a log assigns itself.
 fn id(n: u8) -> HubId {
     HubId(100 - u32::from(n))
 }
@@ -74,7 +74,7 @@ fn a_hub_that_goes_and_comes_again_goes_on_where_it_was() {
         let chain = log.segments.chain(HubId(1)).unwrap();
         assert!(log.segments.close_hub(HubId(1)).unwrap() && !log.segments.close_hub(HubId(1)).unwrap());
         assert_eq!((log.segments.next(HubId(1)), log.segments.chain(HubId(1)).is_none()), (None, true));
-        // What others were given since goes through the same journal.
+        // The records of other hubs go through the same journal.
         log.say(&[records(HubId(2), &[3], 900)]);
         log.apply().unwrap();
         if life == 1 {
@@ -155,7 +155,7 @@ fn an_opening_that_is_cut_short_anywhere_leaves_no_hub_or_a_whole_empty_one() {
                 assert_eq!((info.next, info.earliest, info.rooms), (1, 1, 0));
             }
             seen.insert((is_there, tried.is_ok()));
-            // Whatever it left, the same hub is opened, and takes records.
+            // Whatever the interrupted opening left, the same hub can be opened, and takes records.
             log.open_hub(HubId(7), 3).unwrap();
             log.hubs.entry(HubId(7)).or_default();
             log.say(&[records(HubId(7), &[1, 5], 300), records(HubId(1), &[5], 10)]);
@@ -223,7 +223,7 @@ fn a_directory_is_of_one_cluster_for_ever() {
     assert_eq!(refused(Membership::Alone), "it is of cluster red, this node is of none");
     assert_eq!(disk.paths().iter().map(|path| disk.bytes(path)).collect::<Vec<_>>(), before, "untouched");
 
-    // One that numbered its hubs itself: who founds a cluster brings them in, who joins one cannot.
+    // If the node numbered the hubs itself, only the node that founds a cluster can bring them in.
     let mut log = TestLog::new(1);
     log.say(&[records(HubId(1), &[1], 300)]);
     let told = "it has hubs that its node numbered itself, this node is of cluster red";
@@ -244,7 +244,7 @@ fn a_manifest_that_is_made_again_is_of_its_cluster_and_has_no_hub_that_was_never
     log.say(&[records(HubId(4), &[1], 300)]);
     log.apply().unwrap();
     log.close();
-    // An opening was cut short behind its first file.
+    // An opening was interrupted after its first file.
     hubsub_log::storage::Storage::create(&log.disk, "hubs/5/00000000000000000001.runs").unwrap();
     log.disk.lose("manifest.json");
     let watch = &mut |_: Progress| ControlFlow::Continue(());
@@ -263,7 +263,7 @@ enum Step {
     Say(Vec<(u8, Vec<u8>, u16)>),
     /// All of them at once.
     Open(Vec<u8>),
-    /// One that fails or is cut short at some call: and with it the power.
+    /// An opening that fails or loses power at some call.
     CutOpening(u8, u64, u64),
     Close(u8),
     Apply,
@@ -287,7 +287,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// A log, and those of its hubs that were closed: with what they should hold.
+/// A log, and the expected state of its closed hubs.
 struct Run {
     log: TestLog,
     closed: std::collections::HashMap<HubId, support::Expected>,
@@ -301,7 +301,7 @@ impl Run {
         self.log.open_hub(id(hub), u16::from(hub)).map(drop)
     }
 
-    /// The log begins again with all hubs that are there.
+    /// The log restarts and opens all its hubs.
     fn restarted(&mut self) {
         self.log.reopen().unwrap();
         assert_eq!(self.log.warnings, [] as [String; 0]);

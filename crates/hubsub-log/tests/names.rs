@@ -1,5 +1,4 @@
-//! Whatever becomes of the file of names: the rooms that are listed are those that
-//! the table knows.
+//! Whatever happens to the file of names, a listing has exactly the rooms in the table.
 
 mod support;
 
@@ -23,7 +22,7 @@ fn message(n: u32) -> Publish {
     (room(n), vec![n as u8; 20], Kind::Message)
 }
 
-/// A frame for each hundred of some records, applied at once.
+/// Sends the records in frames of fifty and applies each at once.
 fn say(log: &mut TestLog, records: impl IntoIterator<Item = Publish>) {
     let records: Vec<Publish> = records.into_iter().collect();
     for part in records.chunks(50) {
@@ -44,7 +43,7 @@ fn rooms(range: std::ops::Range<u32>) -> Vec<Vec<u8>> {
 #[test]
 fn pages_are_in_order_behind_a_name_and_hold_what_matches() {
     let mut log = TestLog::new(1);
-    // In no order, and each twice.
+    // In mixed order, and each twice.
     say(&mut log, (0..600).map(|i| message(i * 7 % 300)));
     let chain = log.segments.chain(HUB).unwrap();
     let page = |after: Option<u32>, limit, wanted: &dyn Fn(&[u8]) -> bool| -> Vec<Vec<u8>> {
@@ -72,7 +71,7 @@ fn a_start_finds_the_names_and_reads_no_segment_for_them() {
     log.disk.crash(|| false);
     log.reopen().unwrap();
     let sealed = log.disk.paths().into_iter().filter(|path| path.ends_with(".segment")).min().unwrap();
-    // Would be found out if it was read.
+    // A read of this segment would detect the damage.
     log.disk.damage(&sealed, |bytes| bytes[100] ^= 1);
     assert_eq!(listed(&log), rooms(0..350));
 }
@@ -89,7 +88,7 @@ fn deleted_and_retired_rooms_are_not_listed_and_the_file_is_written_anew() {
     assert!(after < before / 20, "{before} bytes became {after}");
     assert!(!log.disk.paths().contains(&format!("{NAMES}.new")));
     assert_eq!(listed(&log), rooms(3900..4000));
-    // Those that come back are there again.
+    // Rooms that are recreated are listed again.
     say(&mut log, (0..10).map(message));
     let wanted: BTreeSet<_> = rooms(0..10).into_iter().chain(rooms(3900..4000)).collect();
     assert_eq!(listed(&log), wanted.iter().cloned().collect::<Vec<_>>());
@@ -107,7 +106,7 @@ fn a_disk_that_has_no_room_for_names_costs_nothing_but_the_file() {
     let mut log = TestLog::new(1);
     say(&mut log, (0..50).map(message));
     log.segments.checkpoint().unwrap();
-    // Enough for the records, at one point not for the names as well.
+    // Enough space for the records, but at some point not for the names as well.
     let mut were_refused = 0;
     for free in (0..30_000).step_by(500) {
         let mut log = TestLog { disk: log.disk.copy(), hubs: log.hubs.clone(), ..TestLog::new(1) };
@@ -140,7 +139,7 @@ fn readers_list_while_rooms_come_and_the_file_is_lost() {
                 while !is_done.load(Ordering::Relaxed) {
                     let before = chain.rooms.len();
                     let found = chain.rooms_page(None, usize::MAX, |_| true).unwrap();
-                    // A row is named by the time that its write is over.
+                    // A room is named by the time that its write returns.
                     assert!(found.len() + 50 >= before && found.len() >= most, "{} of {before}", found.len());
                     assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
                     most = found.len();
@@ -152,8 +151,8 @@ fn readers_list_while_rooms_come_and_the_file_is_lost() {
         for i in 2..60 {
             say(&mut log, (i * 50..(i + 1) * 50).map(message));
             if i % 15 == 0 {
-                // Under the readers, once each has got something since the last time: what they
-                // find damaged they make again.
+                // Damages the file once each reader has read pages since the last time; readers rebuild a
+                // damaged file.
                 let begin = Instant::now();
                 while pages.iter().zip(seen).any(|(pages, seen)| pages.load(Ordering::Relaxed) < seen + 2) {
                     assert!(begin.elapsed() < Duration::from_secs(60), "a reader has stopped");
@@ -172,7 +171,7 @@ fn readers_list_while_rooms_come_and_the_file_is_lost() {
 enum Damage {
     Flip(Index, u8),
     Cut(Index),
-    /// At the end of an entry, so that nothing is wrong with what is left.
+    /// At the end of an entry, so that the rest is valid.
     CutBetween(Index),
     Zero(Index, u16),
     Remove,
@@ -195,7 +194,7 @@ fn damages() -> impl Strategy<Value = Damage> {
 }
 
 fn apply(log: &TestLog, damage: &Damage) {
-    /// Of an entry of this file.
+    /// Bytes of an entry in this file.
     const ENTRY: usize = 6 + 9;
     match damage {
         Damage::Remove => log.disk.lose(NAMES),
@@ -242,7 +241,7 @@ proptest! {
         if !is_open {
             log.reopen().unwrap();
         } else if matches!(damage, Damage::Remove) {
-            // Who has it open has it still.
+            // An open file handle still refers to the old file.
             return Ok(());
         }
         if !is_open || !matches!(damage, Damage::OfAnotherHub) {
@@ -264,7 +263,7 @@ proptest! {
             log.reopen().unwrap();
         }
         log.disk.set_faults(Faults { fails_after: Some(calls), ..Faults::default() });
-        // The reader's writes are the only ones: the rooms are listed, or that is refused.
+        // Only the reader writes: it lists all rooms, or fails.
         let chain = log.segments.chain(HUB).unwrap();
         if let Ok(found) = chain.rooms_page(None, 100, |_| true) {
             prop_assert_eq!(found.len(), 60);

@@ -1,4 +1,4 @@
-//! Readers beside the writer: whatever is sealed under them, what they get is whole.
+//! Readers concurrent with the writer get whole records while segments are sealed.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn the_end_of_a_chain_is_found_by_its_bytes() {
         while at < chain.next() {
             at = chain.read_offsets(at, 10_000, &mut bytes).unwrap();
         }
-        // Where each record begins.
+        // Start of each record.
         let mut starts = vec![0];
         while let Ok((_, len)) = record::decode(&bytes[starts[starts.len() - 1]..]) {
             starts.push(starts[starts.len() - 1] + len);
@@ -78,7 +78,7 @@ fn the_end_of_a_chain_is_found_by_its_bytes() {
 fn any_place_of_a_room_is_found_however_much_is_behind_it() {
     let mut log = TestLog::new(1);
     let hub = HubId(1);
-    // One room is everywhere, one here and there, one only far back.
+    // One room is everywhere, one in some places, one only at the beginning.
     for i in 0..600usize {
         let some = (0..12).map(|n| match n {
             3 if i % 40 < 15 => b"some".to_vec(),

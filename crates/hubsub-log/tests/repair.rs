@@ -1,4 +1,4 @@
-//! Single damages, and what a repair makes of them.
+//! Repairs after single damages.
 
 mod support;
 
@@ -16,8 +16,8 @@ use support::{OPTIONS, Sent, TestLog, read_back, read_on};
 const HUB: HubId = HubId(1);
 const NONE: [String; 0] = [];
 
-/// Sixty records of 500 bytes in two rooms, all in segments and none in a journal, though journals
-/// may be used again and then hold older frames behind the new ones; a second hub without any.
+/// Sixty records of 500 bytes in two rooms, all in segments and none in a journal (a recycled journal may
+/// have older frames after the new ones); and a second hub without records.
 fn sixty() -> TestLog {
     sixty_in(TestLog::new(2))
 }
@@ -83,7 +83,7 @@ fn a_record_that_is_damaged_leaves_a_hole_of_one() {
     assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX), kept);
     assert_eq!(run(&log.disk, None, true).unwrap().problems, NONE, "there is nothing left to do");
 
-    // What was put aside outlives starts, and the epochs have ended.
+    // Files put aside survive restarts, and the epochs have ended.
     log.reopen().unwrap();
     assert_eq!(log.warnings, NONE);
     assert!(log.disk.bytes(&format!("{path}.damaged")).is_some());
@@ -246,7 +246,7 @@ fn journals_that_a_start_put_aside_give_back_what_they_have() {
     log.disk.damage(&path, |bytes| bytes[200] ^= 4);
     log.reopen().unwrap();
     assert!(log.segments.chain(HUB).is_none());
-    // The other hub has gone on since.
+    // The other hub has continued since.
     log.hubs.get_mut(&HUB).unwrap().sent.clear();
     let done = run(&log.disk, Some(HUB), true).unwrap();
     assert_eq!(done.left, NONE);
@@ -297,7 +297,7 @@ fn a_lost_or_damaged_manifest_is_made_again_from_what_hubs_say() {
     }
 }
 
-/// Likewise, of which the first hub keeps the latest of each room.
+/// The same, but the first hub keeps the latest of each key.
 fn sixty_of_the_latest() -> TestLog {
     sixty_in(TestLog::with(&[Keep::Latest, Keep::Log], OPTIONS))
 }
@@ -390,8 +390,8 @@ fn what_a_hub_says_of_itself_is_written_again_when_it_is_lost() {
 
 #[test]
 fn records_inside_of_a_payload_are_never_taken_for_records() {
-    // A payload that holds, as bytes, records of the same hub with the offsets that follow: fewer
-    // than really do, as many, and more.
+    // A payload that contains the bytes of records of the same hub with the following offsets: fewer than
+    // really follow, as many, and more.
     for fakes in 1..6 {
         let mut log = TestLog::new(1);
         let mut payload = vec![0; 40];
@@ -416,12 +416,12 @@ fn records_inside_of_a_payload_are_never_taken_for_records() {
         log.apply().unwrap();
         log.segments.checkpoint().unwrap();
         let path = segments(&log.disk)[0].clone();
-        // They would give everything back.
+        // The journals would restore every record.
         wipe_journals(&log.disk);
         let bytes = log.disk.bytes(&path).unwrap();
         let second = 64 + record::decode(&bytes[64..]).unwrap().1;
         let first_fake = bytes.windows(payload.len()).position(|at| at == payload).unwrap() + 40;
-        // The length of the second leads to what its payload holds; or it is another one.
+        // The second record's length points into its own payload, or has one wrong bit.
         let length = (first_fake - second - record::PREFIX_BYTES) as u32;
         let real = u32::from_le_bytes(*bytes[second..].first_chunk().unwrap());
         for length in std::iter::once(length).chain((0..32).map(|bit| real ^ 1 << bit)) {
@@ -450,7 +450,7 @@ fn a_segment_of_another_directory_gives_nothing() {
     let done = run(&log.disk, None, true).unwrap();
     let Lost(first, last) = done.hubs[0].lost[0];
     assert!(last > first + 4 && done.hubs[0].kept.0 == 60 - (last + 1 - first), "{:?}", done.hubs);
-    // But one whose head cannot be read gives all it has.
+    // But a file with an unreadable head yields all its records.
     let log = sixty();
     log.disk.damage(&path, |bytes| bytes[32] ^= 1);
     assert_eq!(run(&log.disk, None, true).unwrap().hubs[0].kept.0, 60);
@@ -494,7 +494,7 @@ fn who_watches_may_stop_it() {
 fn a_repair_that_was_cut_short_anywhere_is_done_again_and_keeps_as_much() {
     let log = sixty();
     let path = segments(&log.disk)[2].clone();
-    // Length of the third record: what is behind it is found by the index alone.
+    // The third record's length: later records are found only through the index.
     let at = {
         let bytes = log.disk.bytes(&path).unwrap();
         let mut at = 64;
@@ -531,7 +531,7 @@ fn a_repair_does_not_make_a_clean_end_of_an_unclean_one() {
         let path = segments(&log.disk)[2].clone();
         log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
         assert!(run(&log.disk, None, true).unwrap().is_done);
-        // Whoever acknowledges from memory alone must know, also where nothing was repaired.
+        // Acknowledgements from memory alone require this, also where nothing was repaired.
         let opened = support::opened(&log.disk).unwrap();
         assert_eq!(opened.was_clean, is_clean);
     }
@@ -549,7 +549,7 @@ fn a_repair_on_a_full_disk_takes_what_is_kept_for_that() {
     log.disk.set_faults(Faults { free_bytes: Some(9000), ..Faults::default() });
     assert!(run(&log.disk, None, true).unwrap().is_done);
     assert_eq!(offsets(&log.disk, HUB, None, 0, u64::MAX).len(), 59);
-    // The node starts behind it, though others have what it left.
+    // The node then starts although other files have taken the released space.
     log.disk.set_faults(Faults { free_bytes: Some(0), ..Faults::default() });
     log.reopen().unwrap();
     assert_eq!(log.warnings, NONE);

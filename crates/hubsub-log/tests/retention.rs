@@ -1,4 +1,4 @@
-//! What is too old goes, a segment at a time, and nothing else does.
+//! Retention removes exactly the records over its limits, a segment at a time.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{Sent, TestLog, read_back};
 
 const HUB: HubId = HubId(1);
 
-/// Sixty records of 500 bytes in two rooms, the second one quiet since the tenth.
+/// Sixty records of 500 bytes in two rooms; the room "quiet" has none after the tenth.
 fn sixty() -> TestLog {
     let mut log = TestLog::new(1);
     for i in 0..60u8 {
@@ -82,11 +82,11 @@ fn what_is_not_archived_stays_up_to_a_limit() {
     assert_eq!(retire(&mut log, waits(1 << 20, 0), 0, None), 1);
     let (_, verdict) = log.segments.take_verdicts()[0];
     assert!(verdict.waiting_bytes > 9_000 && verdict.lost.is_none(), "{verdict:?}");
-    // As far as it is archived, a whole segment at a time.
+    // Archived records are removed, a whole segment at a time.
     let earliest = retire(&mut log, waits(1 << 20, 30), 0, None);
     assert!(earliest > 1 && earliest <= 30, "{earliest}");
     assert_eq!(log.segments.take_verdicts()[0].1.lost, None);
-    // Over the limit one goes after the other, and is told.
+    // Over the size limit segments are removed one by one, and the loss is reported.
     let limit = bytes(&log) - 1;
     let lost_to = retire(&mut log, waits(limit, 30), 0, None);
     assert_eq!(log.segments.take_verdicts()[0].1.lost, Some((30, lost_to)));
@@ -116,7 +116,7 @@ fn a_room_whose_records_are_gone_goes_on_in_its_epoch() {
     retire(&mut log, Retention { bytes: 9_000, age_us: 0, ..Retention::default() }, 0, None);
     assert_eq!(room(&log, b"quiet"), []);
     let epoch = log.hubs[&HUB].rooms[&b"quiet"[..]].0;
-    // Somebody subscribes to it all the time, so that it stays in memory with its epoch and seq.
+    // A subscriber keeps the room in memory, with its epoch and seq.
     for i in 0..40u8 {
         log.say(&[(HUB, vec![(b"quiet".to_vec(), vec![i; 500], Kind::Message)])]);
         log.apply().unwrap();
@@ -125,7 +125,7 @@ fn a_room_whose_records_are_gone_goes_on_in_its_epoch() {
     }
     log.segments.checkpoint().unwrap();
     log.check(HUB);
-    // An index that is made again does not know of what was before, either.
+    // A rebuilt index does not link to removed records, either.
     let indexes = log.disk.paths().into_iter().filter(|path| path.ends_with(".index"));
     indexes.for_each(|path| hubsub_log::storage::Storage::unlink(&log.disk, &path).unwrap());
     log.reopen().unwrap();
@@ -137,7 +137,7 @@ fn a_disk_without_room_for_the_manifest_gets_its_room_back() {
     let mut log = sixty();
     let files = |log: &TestLog, end: &str| log.disk.paths().iter().filter(|p| p.ends_with(end)).count();
     let full = Faults { free_bytes: Some(0), ..Faults::default() };
-    // Two checkpoints and a retirement come to nothing for want of room.
+    // Two checkpoints and a retirement fail for lack of space.
     for i in 0..60u8 {
         log.say(&[(HUB, vec![(b"talks".to_vec(), vec![i; 500], Kind::Message)])]);
     }
@@ -151,7 +151,7 @@ fn a_disk_without_room_for_the_manifest_gets_its_room_back() {
     log.segments.checkpoint().unwrap();
     log.segments.retire(0, |_| (limits, None)).unwrap();
     assert_eq!(files(&log, ".segment"), log.segments.chain(HUB).unwrap().info().segments);
-    // The one that is written, the next one, one that is spare.
+    // The current one, the next one, and a spare one.
     assert!(files(&log, ".journal") <= 3, "{:?}", log.disk.paths());
     log.reopen().unwrap();
     log.check(HUB);

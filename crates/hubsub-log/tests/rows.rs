@@ -1,5 +1,5 @@
-//! Rows from an Arrow stream come out of their chunks as they went in, however the stream
-//! is cut; what is no stream of rows is an error.
+//! Rows from an Arrow stream leave their chunks unchanged, however the stream is split; any other stream is
+//! an error.
 
 use arrow_array::builder::{MapBuilder, StringBuilder};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
@@ -141,7 +141,7 @@ fn an_escaped_topic_is_the_bytes_that_it_stands_for() {
     assert_eq!(topics, [&b"a\xff"[..], b"100%", b"%41", b"%zz%4"]);
 }
 
-/// A compressed buffer says itself how large it becomes: a few bytes could ask for any memory.
+/// A compressed buffer states its own uncompressed size, so a few bytes could request any amount of memory.
 #[test]
 fn compressed_buffers_and_lengths_out_of_all_reason_are_refused_before_they_are_believed() {
     let topics = StringArray::from_iter_values((0..1_000).map(|_| "room"));

@@ -1,4 +1,4 @@
-//! Reading a chain through: each record once, in order, or an error that says what is missing.
+//! Sequential reads return each record once, in order, or an error with the missing range.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{OPTIONS, Sent, TestLog};
 
 const HUB: HubId = HubId(1);
 
-/// Reads on from a cursor, `some` records at a time.
+/// Reads from a cursor on, `some` records at a time.
 fn read(
     chain: &Chain<SimDisk>,
     cursor: &mut Cursor<SimDisk>,
@@ -40,7 +40,7 @@ fn publish(log: &mut TestLog, count: usize, bytes: usize) {
     }
 }
 
-/// Segments in memory are small, pieces that are read are not: so all kinds of ends are met.
+/// Segments are smaller or larger than the pieces read, so that all boundary cases occur.
 fn with_segments(bytes: u64) -> TestLog {
     let chain = ChainOptions { segment_bytes: bytes, run_bytes: 1024 };
     let options = LogOptions { chain, journal_bytes: 4 << 20, ..OPTIONS };
@@ -113,7 +113,7 @@ fn what_retention_removes_under_a_reader_is_an_error_with_its_range() {
     assert!(earliest > 50);
     let mut given = cursor.next();
     let outcome = chain.read_through(&mut cursor, u64::MAX, |record| {
-        // What was read already may still be given, and nothing is passed over.
+        // Records already read may still be returned, and none is skipped.
         assert_eq!(record.offset, given);
         given += 1;
         ControlFlow::Continue(())

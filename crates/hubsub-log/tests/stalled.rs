@@ -1,4 +1,4 @@
-//! A disk that takes its time with an index keeps nobody waiting who only looks.
+//! A disk that is slow to write an index does not block readers.
 
 use hubsub_log::sim::{SimDisk, SimFile};
 use hubsub_log::storage::{Storage, StorageFile};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Look = Box<dyn Fn() + Send>;
 
-/// A disk that has somebody look while a run is written.
+/// A disk that runs a reader while a run is written.
 #[derive(Default)]
 struct Stalled {
     disk: SimDisk,

@@ -1,8 +1,8 @@
-//! Records into Arrow IPC messages.
+//! Encodes records as Arrow IPC messages.
 //!
-//! A record's fields are copied once, from the bytes that were read into the buffers of
-//! the columns; these become the body of the message as they are. So a [`Chunk`] is a
-//! list of buffers, not one: who sends it copies it, or does not.
+//! A record's fields are copied once, from the bytes read from disk into the buffers of the columns, which
+//! become the body of the message as they are. So a [`Chunk`] is a list of buffers, and the sender decides
+//! whether to copy them into one.
 
 use super::schema::{self, Column};
 use super::text::{append_lossy, append_name};
@@ -21,36 +21,35 @@ use arrow_schema::{ArrowError, SchemaRef};
 use hubsub_types::names::DeviceTemplate;
 use std::sync::Arc;
 
-/// Bytes that buffers begin with, so that the first rows do not make them grow one by one.
+/// Initial capacity of text buffers, so that the first rows do not grow them repeatedly.
 const BEGIN_BYTES: usize = 64 * 1024;
 
-/// Part of a stream, in buffers that follow each other.
+/// Part of a stream, as a sequence of buffers.
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
     buffers: Vec<Buffer>,
-    /// Records in it.
+    /// Number of records.
     pub rows: usize,
 }
 
 impl Chunk {
-    /// Its bytes, piece by piece.
+    /// Its bytes, buffer by buffer.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.buffers.iter().map(Buffer::as_slice)
     }
 
-    /// How many bytes these are.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffers.iter().map(Buffer::len).sum()
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes its first bytes, so many at most; its rows count with them. Nothing is copied.
+    /// Splits off at most the first `bytes_max` bytes; all rows count with them. Copies nothing.
     #[must_use]
     pub fn split_to(&mut self, bytes_max: usize) -> Chunk {
         let (mut first, mut left) = (Chunk { buffers: Vec::new(), rows: self.rows }, bytes_max);
@@ -69,25 +68,24 @@ impl Chunk {
         first
     }
 
-    /// Puts another behind it.
+    /// Appends another chunk.
     pub fn append(&mut self, other: Chunk) {
         self.buffers.extend(other.buffers);
         self.rows += other.rows;
     }
 }
 
-/// See the module.
 pub struct Encoder {
     shape: Shape,
     schema: SchemaRef,
     stream: StreamEncoder,
     rows: Rows,
-    /// What the batch before came to, by which the next one's buffers are made.
+    /// Sizes of the previous batches, from which the next one's buffers are allocated.
     before: Sizes,
 }
 
 impl Encoder {
-    /// Of an empty stream.
+    /// An encoder of an empty stream.
     #[must_use]
     pub fn new(mut shape: Shape) -> Encoder {
         shape.columns.sort_unstable();
@@ -102,27 +100,26 @@ impl Encoder {
         Encoder { shape, schema, stream, rows, before }
     }
 
-    /// Adds a row.
+    /// Adds a record.
     pub fn push(&mut self, record: &Record<'_>) {
         self.rows.push(record, self.shape.device.as_deref());
     }
 
-    /// Rows that wait for `take`.
+    /// Rows that `take` would return.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.count
     }
 
-    /// Whether they are a whole batch.
+    /// Whether these rows are a whole batch.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.rows.count >= self.shape.batch_rows || self.rows.bytes() >= self.shape.batch_bytes
     }
 
-    /// A batch of the rows that wait, be there none; the first one has the schema before it.
+    /// Encodes the waiting rows as a batch, which may be empty; the first batch is preceded by the schema.
     ///
-    /// # Errors
-    /// They do not fit Arrow's 32-bit offsets.
+    /// # Errors They exceed Arrow's 32-bit offsets.
     pub fn take(&mut self) -> Result<Chunk, LogError> {
         let count = self.rows.count;
         let sizes = self.rows.sizes();
@@ -139,10 +136,9 @@ impl Encoder {
         Ok(Chunk { buffers, rows: count })
     }
 
-    /// The rows that wait, and the end of the stream.
+    /// Encodes the waiting rows and the end of the stream.
     ///
-    /// # Errors
-    /// As `take`.
+    /// # Errors As for `take`.
     pub fn finish(mut self) -> Result<Chunk, LogError> {
         let mut chunk = if self.rows() > 0 { self.take()? } else { Chunk::default() };
         let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
@@ -151,7 +147,7 @@ impl Encoder {
     }
 }
 
-/// What buffers are made for.
+/// Capacities of buffers.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     rows: usize,
@@ -159,7 +155,7 @@ struct Sizes {
     payload: usize,
 }
 
-/// The rows of one batch, by column; those of columns that nobody asked for stay empty.
+/// The rows of one batch, by column; columns that were not requested stay empty.
 struct Rows {
     count: usize,
     wanted: [bool; COLUMNS.len()],
@@ -173,9 +169,9 @@ struct Rows {
     timestamp: Vec<i64>,
     publisher: Texts,
     device: Texts,
-    /// Which of them are devices: the others are null.
+    /// Validity of `device`: false where the device is null.
     is_device: Vec<bool>,
-    /// Where each row's headers end among all.
+    /// End of each row's headers in `keys` and `values`.
     headers: Vec<i32>,
     keys: Texts,
     values: Texts,
@@ -220,8 +216,8 @@ impl Rows {
 
     fn push(&mut self, record: &Record<'_>, template: Option<&DeviceTemplate>) {
         self.count += 1;
-        // What the log numbers with 64 bits fits 63: offsets and seqs count from 1, and the
-        // high half of an epoch is a time in seconds.
+        // The log's 64-bit numbers fit into 63 bits: offsets and seqs count from 1, and the high half of an
+        // epoch is a time in seconds.
         if self.wants(Column::Hub) {
             self.hub.push(record.hub.0 as i32);
         }
@@ -266,7 +262,7 @@ impl Rows {
         }
     }
 
-    /// Bytes that they have beside their numbers.
+    /// Bytes of variable-length columns.
     fn bytes(&self) -> usize {
         let names = [&self.room, &self.topic, &self.publisher, &self.device];
         let texts = names.into_iter().chain([&self.keys, &self.values, &self.payload]);
@@ -310,10 +306,10 @@ fn headers(ends: Vec<i32>, keys: Texts, values: Texts) -> MapArray {
     MapArray::new(Arc::new(schema::entries()), ends, pairs, None, false)
 }
 
-/// A column of texts or bytes.
+/// A column of text or bytes.
 struct Texts {
     bytes: Vec<u8>,
-    /// Where each ends; and a 0 before them.
+    /// End of each value, after a first 0.
     ends: Vec<i32>,
 }
 
@@ -329,20 +325,20 @@ impl Texts {
         self.ends.len() - 1
     }
 
-    /// Adds one, which `append` appends.
+    /// Adds the value that `append` appends.
     fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.bytes);
         // A batch ends far below 2 GiB, and a record has 260 MiB at most.
         self.ends.push(self.bytes.len() as i32);
     }
 
-    /// As an array, some of it null. What was appended to one of texts is UTF-8.
+    /// Converts to an array, with optional nulls. A text column must have only valid UTF-8.
     fn array<T: ByteArrayType<Offset = i32>>(self, nulls: Option<NullBuffer>) -> GenericByteArray<T> {
         let Texts { bytes, ends } = self;
         assert!(i32::try_from(bytes.len()).is_ok(), "a batch of {} bytes", bytes.len());
-        // SAFETY: ends begin with 0, never fall, and the last is the length of the bytes, which
-        // fits; nulls are as many as ends. Texts were appended as whole `str`s: plain ones are ASCII, the others were
-        // made of chunks that are valid.
+        // SAFETY: ends begin with 0, never decrease, and the last is the length of the bytes, which fits;
+        // there are as many nulls as values. Texts were appended as whole `str`s: plain ones are ASCII, the
+        // others were made of valid chunks.
         unsafe {
             let ends = OffsetBuffer::new_unchecked(ScalarBuffer::from(ends));
             GenericByteArray::new_unchecked(ends, Buffer::from_vec(bytes), nulls)

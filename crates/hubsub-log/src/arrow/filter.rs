@@ -1,28 +1,27 @@
-//! Which records of a range are wanted.
+//! Selects records of a range.
 
 use crate::record::Record;
 use hubsub_types::names::{DeviceTemplate, Matcher};
 use std::sync::Arc;
 
-/// A record passes if it is of everything that is asked for; an empty list, and none,
-/// ask for nothing.
+/// A record passes if it meets every condition; an empty list, and none, are no condition.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Of one of these rooms.
+    /// In one of these rooms.
     pub rooms: Vec<Vec<u8>>,
-    /// Of a room whose name begins so.
+    /// In a room whose name has this prefix.
     pub room_prefix: Vec<u8>,
-    /// Of a room that matches one of these.
+    /// In a room that matches one of these.
     pub room_patterns: Vec<Matcher>,
-    /// Of one of these topics.
+    /// With one of these topics.
     pub topics: Vec<Vec<u8>>,
-    /// Of a topic that begins so.
+    /// With a topic that has this prefix.
     pub topic_prefix: Vec<u8>,
-    /// Of a topic that matches one of these.
+    /// With a topic that matches one of these.
     pub topic_filters: Vec<Matcher>,
-    /// Of one of these devices, as `device` names them.
+    /// Of one of these devices, as `device` extracts them.
     pub devices: Vec<Vec<u8>>,
-    /// What names a topic's device; it is the hub's class that says it.
+    /// Extracts a topic's device, as the hub's class configures it.
     pub device: Option<Arc<DeviceTemplate>>,
     /// With this timestamp or a later one.
     pub since_us: u64,
@@ -31,7 +30,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Puts its lists in order, so that names are found by halving.
+    /// Sorts its lists for the binary searches of `passes`.
     #[must_use]
     pub fn prepared(mut self) -> Filter {
         self.rooms.sort_unstable();
@@ -40,7 +39,7 @@ impl Filter {
         self
     }
 
-    /// Whether a record passes. Names must be in order.
+    /// Whether a record passes. The lists must be sorted.
     #[must_use]
     pub fn passes(&self, record: &Record<'_>) -> bool {
         record.timestamp_us >= self.since_us
@@ -55,7 +54,7 @@ impl Filter {
         device.is_some_and(|name| self.devices.binary_search_by(|of| of[..].cmp(name)).is_ok())
     }
 
-    /// Whether neither this record nor any behind it passes: timestamps never fall.
+    /// Whether neither this record nor a later one passes, as timestamps never decrease.
     #[must_use]
     pub fn is_over(&self, record: &Record<'_>) -> bool {
         self.until_us.is_some_and(|until| record.timestamp_us >= until)
@@ -64,7 +63,8 @@ impl Filter {
 
 fn is_of(name: &[u8], names: &[Vec<u8>], prefix: &[u8], patterns: &[Matcher]) -> bool {
     (names.is_empty() || names.binary_search_by(|of| of[..].cmp(name)).is_ok())
-        // An empty one has no memory, and to compare with that costs 40 ns on AMD: a masked load that would fault.
+        // An empty prefix has no memory, and comparing with it costs 40 ns on AMD: a masked load that would
+        // fault.
         && (prefix.is_empty() || name.starts_with(prefix))
         && (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name)))
 }

@@ -1,11 +1,10 @@
-//! A range of a hub's log as an Arrow IPC stream (docs/adr/0009, docs/protocol/records.md).
+//! Encodes a range of a hub's log as an Arrow IPC stream (docs/adr/0009, docs/protocol/records.md).
 //!
-//! [`Scan`] says what is wanted, as a plain value. [`Filter`] picks records, [`Encoder`]
-//! makes bytes of them, and neither knows of a chain: who reads one gives records.
+//! [`Scan`] describes the request as a plain value. [`Filter`] selects records, [`Encoder`] encodes them, and
+//! neither depends on a chain: the caller passes in records.
 //!
-//! Invariants: a row stands for one message, in the order in which they were given; the
-//! columns are the canonical ones in the canonical order, less those nobody asked for;
-//! the end-of-stream mark is written when [`Encoder::finish`] is called and never else.
+//! Invariants: each row is one message, in input order; the columns are the requested ones in canonical
+//! order; only [`Encoder::finish`] writes the end-of-stream mark.
 
 mod encoder;
 mod filter;
@@ -22,33 +21,30 @@ use hubsub_types::HubId;
 use hubsub_types::names::DeviceTemplate;
 use std::sync::Arc;
 
-/// What a reader wants of a hub's log.
+/// A request to read a hub's log.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// The hub.
     pub hub: HubId,
-    /// First offset; none: the oldest that is kept.
+    /// First offset; none: the oldest record.
     pub from: Option<u64>,
-    /// The offset behind the last; none: behind what is committed when the scan begins.
+    /// The offset after the last; none: after the last record committed when the scan begins.
     pub until: Option<u64>,
-    /// Which records.
     pub filter: Filter,
-    /// How they are told.
     pub shape: Shape,
 }
 
-/// How records are told.
+/// How records are encoded.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Of each record; in whatever order, they are given in the canonical one.
+    /// Requested columns in any order; they are encoded in the canonical one.
     pub columns: Vec<Column>,
-    /// What names a topic's device; none: the column is null. It is the hub's class that says it.
+    /// Extracts a topic's device, as the hub's class configures it; none: the column is null.
     pub device: Option<Arc<DeviceTemplate>>,
     /// Whether the buffers of a batch are compressed, as LZ4 frames.
     pub is_compressed: bool,
-    /// A batch ends with so many rows,
+    /// Maximum rows of a batch.
     pub batch_rows: usize,
-    /// or with so many bytes of names, headers and payloads, and one record more.
+    /// A batch ends with the record that reaches this many bytes of names, headers and payloads.
     pub batch_bytes: usize,
 }
 

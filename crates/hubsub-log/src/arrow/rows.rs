@@ -1,17 +1,17 @@
-//! Rows to publish: from an Arrow IPC stream into chunks, and from chunks again.
+//! Rows to publish: decodes an Arrow IPC stream into chunks, and chunks into rows.
 //!
-//! [`RowReader`] takes a stream in pieces as they come and gives chunks: self-contained bytes
-//! of some [`CHUNK_BYTES`] that a record of a stage can hold. [`rows`] reads a chunk. The
-//! columns are `topic` (string), `payload` (binary or string), and if they are there
-//! `publisher` (string) and `headers` (map of string to string). A topic is text in the form
-//! of [`super`]'s columns: what is no UTF-8 stands percent-escaped.
+//! [`RowReader`] takes a stream in pieces as they arrive and returns chunks: self-contained bytes of about
+//! [`CHUNK_BYTES`] that fit into one record of a stage. [`rows`] decodes a chunk. The columns are `topic`
+//! (string), `payload` (binary or string), and optionally `publisher` (string) and `headers` (map of string
+//! to string). A topic is text in the form of [`super`]'s columns: bytes that are not UTF-8 are
+//! percent-escaped.
 //!
-//! A chunk is its format (1), the number of rows (u32), and for each row the lengths of topic
-//! (u32), payload (u32) and publisher (u32) and the number of headers (u32), then these; a
-//! header is its name's and its value's length (u32 each), then both. All little-endian.
+//! A chunk is its format (1), the number of rows (u32), and for each row the lengths of topic (u32), payload
+//! (u32) and publisher (u32) and the number of headers (u32), then these; a header is the lengths of its name
+//! and value (u32 each), then both. All little-endian.
 //!
-//! Invariants: rows keep their order; a chunk holds one row at least; a stream whose
-//! end-of-stream mark did not come is an error, whatever came of it.
+//! Invariants: rows keep their order; a chunk has at least one row; a stream without an end-of-stream mark is
+//! an error, whatever it contained.
 
 use super::framing::Framing;
 use arrow_array::cast::AsArray;
@@ -21,7 +21,7 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_schema::{DataType, Schema};
 use thiserror::Error;
 
-/// A chunk ends with so many bytes, and one row more.
+/// A chunk ends with the row that reaches this many bytes.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
 const FORMAT: u8 = 1;
@@ -30,72 +30,66 @@ const HEAD: usize = 5;
 /// A row to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row<'a> {
-    /// Where to.
+    /// Topic to publish to.
     pub topic: &'a [u8],
-    /// What.
     pub payload: &'a [u8],
-    /// Who; empty where the row does not say.
+    /// Empty if the row has none.
     pub publisher: &'a str,
-    /// Beside the payload, in order of name.
+    /// Sorted by name.
     pub headers: Vec<(&'a str, &'a str)>,
 }
 
-/// Rows in bytes.
 #[derive(Debug, Default)]
 pub struct RowChunk {
-    /// How many.
+    /// Number of rows.
     pub rows: u32,
-    /// Themselves.
+    /// Encoded as the module describes.
     pub bytes: Vec<u8>,
 }
 
-/// What is wrong with a stream of rows.
+/// Why a stream of rows was rejected.
 #[derive(Debug, Error)]
 pub enum RowError {
     /// The bytes are no Arrow IPC stream, or end early.
     #[error("this is no whole Arrow IPC stream ({0})")]
     Stream(String),
-    /// A column that must be there is not.
+    /// A required column is missing.
     #[error("there is no column: {0}")]
     NoColumn(&'static str),
-    /// A column is not what it should be.
+    /// A column has the wrong type.
     #[error("column {name} is {found}, it should be: {wanted}")]
     Column {
-        /// Which.
         name: &'static str,
-        /// Its type.
+        /// Type of the column.
         found: String,
-        /// What it may be.
+        /// Allowed types.
         wanted: &'static str,
     },
     /// A column that rows do not have.
     #[error("rows have no such column: {0}")]
     Strange(String),
-    /// A value that must be there is not.
+    /// A required value is null.
     #[error("row {row} has no {column}")]
     Null {
-        /// From 0, in the stream.
+        /// Index in the stream, from 0.
         row: u64,
-        /// Of what.
         column: &'static str,
     },
-    /// Who checks rows said no.
+    /// The caller's check rejected a row.
     #[error("row {row}")]
     Refused {
-        /// From 0, in the stream.
+        /// Index in the stream, from 0.
         row: u64,
-        /// The code of why.
         reason: hubsub_types::ErrorCode,
     },
 }
 
-/// See the module.
 pub struct RowReader {
     framing: Framing,
     decoder: StreamDecoder,
-    /// The topic of all rows, where they have no column for it.
+    /// The topic of all rows, if they have no column for it.
     topic: Option<Vec<u8>>,
-    /// Of rows that name none.
+    /// Default for rows without one.
     publisher: String,
     is_checked: bool,
     rows: u64,
@@ -105,8 +99,8 @@ pub struct RowReader {
 type Check<'a> = &'a dyn Fn(&Row<'_>) -> Result<(), hubsub_types::ErrorCode>;
 
 impl RowReader {
-    /// A reader of one stream. With a `topic` its rows have no column for it; rows that name
-    /// no publisher get this one.
+    /// A reader of one stream. With a `topic`, the stream must have no topic column. `publisher` is the
+    /// default for rows without one.
     #[must_use]
     pub fn new(topic: Option<Vec<u8>>, publisher: String) -> RowReader {
         let (framing, decoder) = (Framing::new(), StreamDecoder::new());
@@ -121,16 +115,15 @@ impl RowReader {
         }
     }
 
-    /// Rows so far.
+    /// Number of rows so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The next bytes of the stream; gives the chunks that are full.
+    /// Takes the next bytes of the stream; returns the full chunks.
     ///
-    /// # Errors
-    /// The stream cannot be read, or a row cannot be taken.
+    /// # Errors The stream cannot be read, or a row is rejected.
     pub fn feed(&mut self, bytes: &[u8], check: Check<'_>) -> Result<Vec<RowChunk>, RowError> {
         self.framing.feed(bytes)?;
         let (mut buffer, mut full) = (Buffer::from(bytes), Vec::new());
@@ -149,10 +142,9 @@ impl RowReader {
         Ok(full)
     }
 
-    /// The last chunk, if there is one left.
+    /// Returns the last chunk, if there is one.
     ///
-    /// # Errors
-    /// The stream has not come to its end.
+    /// # Errors The stream has not ended.
     pub fn finish(&mut self) -> Result<Option<RowChunk>, RowError> {
         self.decoder.finish().map_err(|e| RowError::Stream(e.to_string()))?;
         if !self.is_checked {
@@ -196,7 +188,7 @@ impl RowReader {
                 let (keys, values) = (Texts::of(map.keys()), Texts::of(map.values()));
                 for entry in offsets[at] as usize..offsets[at + 1] as usize {
                     let pair = keys.as_ref().and_then(|k| k.text(entry)).zip(
-                        // A header without a value has an empty one.
+                        // A header without a value gets an empty one.
                         values.as_ref().map(|v| v.text(entry).unwrap_or("")),
                     );
                     headers.extend(pair);
@@ -206,7 +198,8 @@ impl RowReader {
             }
             let value = Row { topic, payload, publisher, headers };
             check(&value).map_err(|reason| RowError::Refused { row, reason })?;
-            // Rows of a chunk must all be in a hub's duplicate window at once: one that is large stands alone.
+            // All rows of a chunk must fit into a hub's duplicate window at once, so a large row gets a chunk
+            // of its own.
             if value.payload.len() >= CHUNK_BYTES && self.chunk.rows > 0 {
                 full.push(std::mem::take(&mut self.chunk));
             }
@@ -220,7 +213,7 @@ impl RowReader {
     }
 }
 
-/// The columns of a batch whose schema is checked.
+/// The columns of a batch whose schema was checked.
 struct Columns<'a> {
     topic: Option<Texts<'a>>,
     payload: Option<Texts<'a>>,
@@ -259,7 +252,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// A value; none where it is null.
+    /// The value of a row; none if it is null.
     fn get(&self, at: usize) -> Option<&'a [u8]> {
         match *self {
             Texts::Text(c) => c.is_valid(at).then(|| c.value(at).as_bytes()),
@@ -290,7 +283,7 @@ fn check_schema(schema: &Schema, has_topic: bool) -> Result<(), RowError> {
     for field in schema.fields() {
         let kind = field.data_type();
         let (name, is_good, wanted) = match field.name().as_str() {
-            // Two columns that say it would be one too many.
+            // If the caller gave a topic, the stream must not have a topic column.
             "topic" if !has_topic => ("topic", is_text(kind), "string"),
             "payload" => ("payload", is_bytes(kind), "binary or string"),
             "publisher" => ("publisher", is_text(kind), "string"),
@@ -308,7 +301,7 @@ fn check_schema(schema: &Schema, has_topic: bool) -> Result<(), RowError> {
     }
 }
 
-/// The bytes of a name in which some stand percent-escaped; none where it has no `%`.
+/// Decodes percent-escapes in a name; none if it has no `%`.
 fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let hex = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     memchr::memchr(b'%', text)?;
@@ -350,7 +343,7 @@ fn write(chunk: &mut RowChunk, row: &Row<'_>) {
     out[1..HEAD].copy_from_slice(&chunk.rows.to_le_bytes());
 }
 
-/// The rows of a chunk; nothing if it is none.
+/// Decodes the rows of a chunk; none if it is invalid.
 #[must_use]
 pub fn rows(chunk: &[u8]) -> Option<Vec<Row<'_>>> {
     let (head, mut rest) = chunk.split_at_checked(HEAD)?;

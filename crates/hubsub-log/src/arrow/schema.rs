@@ -1,41 +1,38 @@
-//! The canonical columns and their Arrow types. They are Spark's own for the same
-//! fields, nullability and names within the map included, so that a reader there
-//! finds the schema equal.
+//! The canonical columns and their Arrow types. They match Spark's types for the same fields, including
+//! nullability and the names within the map, so that Spark finds the schemas equal.
 
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use std::sync::Arc;
 
-/// A column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Column {
-    /// Number of the hub.
+    /// Id of the hub.
     Hub,
-    /// Of the hub's configuration.
+    /// Term of the hub's configuration.
     Term,
     /// Place in the hub's log.
     Offset,
     /// As text (`python/hubsub/names.py`).
     Room,
-    /// Life of the room.
+    /// Epoch of the room.
     Epoch,
-    /// Place in it.
+    /// Place in the epoch.
     Seq,
-    /// As text.
+    /// As text, like the room.
     Topic,
     /// µs, UTC.
     Timestamp,
-    /// Who published it.
+    /// Name of the publisher.
     Publisher,
-    /// As text; null where the class has no template for it, or the topic does not fit.
+    /// As text; null if the class has no device template, or the topic does not match it.
     Device,
-    /// Text to text.
+    /// Map of string to string.
     Headers,
-    /// What was published.
     Payload,
 }
 
-/// All columns in the canonical order, which is that of their numbers.
+/// All columns in canonical order, which is that of their discriminants.
 pub const COLUMNS: [Column; 12] = [
     Column::Hub,
     Column::Term,
@@ -52,7 +49,6 @@ pub const COLUMNS: [Column; 12] = [
 ];
 
 impl Column {
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,7 +67,6 @@ impl Column {
         }
     }
 
-    /// The column of a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Column> {
         COLUMNS.into_iter().find(|column| column.name() == name)
@@ -89,17 +84,16 @@ impl Column {
     }
 }
 
-/// The one field of the map of headers.
+/// The only field of the headers map.
 pub(super) fn entries() -> Field {
     Field::new("entries", DataType::Struct(pair()), false)
 }
 
-/// Key and value.
 pub(super) fn pair() -> Fields {
     vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)].into()
 }
 
-/// The schema of some columns, which are in order.
+/// The schema of columns in canonical order.
 pub(super) fn schema(columns: &[Column]) -> Schema {
     let field = |column: &Column| Field::new(column.name(), column.data_type(), true);
     Schema::new(columns.iter().map(field).collect::<Vec<_>>())

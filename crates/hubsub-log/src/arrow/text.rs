@@ -1,6 +1,5 @@
-//! Names as text, by the rule of `python/hubsub/names.py`: UTF-8 stands as itself, a
-//! byte that is none as `%XX`, and so does a `%` that two hex digits follow. So every
-//! name reads back as the bytes it was.
+//! Encodes names as text by the rule of `python/hubsub/names.py`: valid UTF-8 is unchanged, any other byte
+//! becomes `%XX`, and so does a `%` that two hex digits follow. So every name decodes to its original bytes.
 
 /// Appends a name as text.
 pub fn append_name(out: &mut Vec<u8>, name: &[u8]) {
@@ -11,7 +10,7 @@ pub fn append_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends what should be UTF-8; what is not becomes U+FFFD, as REST tells it.
+/// Appends bytes that should be UTF-8; invalid ones become U+FFFD, as in REST.
 pub fn append_lossy(out: &mut Vec<u8>, text: &[u8]) {
     if is_plain(text) {
         out.extend_from_slice(text);
@@ -20,7 +19,7 @@ pub fn append_lossy(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Whether it is ASCII without a `%`, as nearly all names are: eight bytes at a time.
+/// Whether a name is ASCII without a `%`, as nearly all are; checks eight bytes at a time.
 fn is_plain(name: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -65,7 +64,7 @@ mod tests {
         String::from_utf8(out).expect("it is text")
     }
 
-    /// Undoes it, as `hubsub.names.bytes_of` does.
+    /// Decodes the text, as `hubsub.names.bytes_of` does.
     fn bytes(text: &str) -> Vec<u8> {
         let (mut out, mut rest) = (Vec::new(), text.as_bytes());
         while let Some((&first, behind)) = rest.split_first() {

@@ -1,20 +1,20 @@
-//! Compaction by key: of a hub that keeps the latest, what a later record of the
-//! same key replaces goes. The key is the pair of room and topic.
+//! Compaction by key, of a hub that keeps the latest: removes records that a later record of the same key
+//! replaces. The key is the pair of room and topic.
 //!
-//! A pass goes over sealed segments, from the oldest on, in two turns, as Kafka's
-//! log cleaner does (`LogCleaner`, `SkimpyOffsetMap`). It *maps* what came since the
-//! pass before: for each key the offset of its last record. Then it *copies* all
-//! segments, those of passes before too, without what the map has a later record for.
-//! A copy goes on with the next segment while it is less than half as long as segments are.
+//! A pass covers sealed segments, from the oldest on, in two phases, as Kafka's log cleaner does
+//! (`LogCleaner`, `SkimpyOffsetMap`). First it *maps* the records since the previous pass: for each key the
+//! offset of its last record. Then it *copies* all segments, including those of earlier passes, without
+//! records for which the map has a later one. A copy continues with the next segment while it is shorter than
+//! half a segment.
 //!
 //! Invariants
-//! - Copies take the place of their segments from the oldest on. So a tombstone goes
-//!   after everything that it is to hide, whenever power fails.
-//! - A tombstone goes only when nothing older of its key was there for as long as
-//!   tombstones are kept: a reader that has seen the value has had that time to come
-//!   by (the point of Kafka's KIP-534: the record's own age says nothing of that).
-//! - A room's last record, which says its seq, stays while the room has others. With
-//!   the last of them the room is forgotten: made again, it has a new epoch.
+//! - Copies replace their segments from the oldest on. So a tombstone is removed after all records that it
+//!   hides, even across power failures.
+//! - A tombstone is removed only after no older record of its key has existed for the retention time of
+//!   tombstones: a reader that has seen the value has had that time to read the tombstone (the point of
+//!   Kafka's KIP-534; the record's own age does not show this).
+//! - A room's last record, which has its seq, stays while the room has others. With the last of them the room
+//!   is removed; recreated, it has a new epoch.
 //! - Records that replace others are in sealed segments that the manifest lists.
 
 use super::{Chain, ChainOptions, Open, Sealed};
@@ -30,92 +30,91 @@ use std::collections::HashMap;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// Read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Copied records that wait to be written.
+/// Bytes of copied records per write.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// Times of passes that are remembered within the time that tombstones are kept.
+/// Number of pass times recorded within the retention time of tombstones.
 const SETTLED_MAX: u64 = 8;
 
-/// What a pass may do.
+/// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long tombstones are kept at least, in µs.
+    /// Minimum retention of tombstones, in µs.
     pub tombstone_us: u64,
-    /// Keys in the map.
+    /// Maximum number of keys in the map.
     pub keys_max: usize,
 }
 
-/// 128 bits of a keyed hash, so that no two keys meet.
+/// 128 bits of a keyed hash, so that keys do not collide.
 type Key = [u64; 2];
 
-/// See the module.
 pub struct Pass<S: Storage> {
     chain: Arc<Chain<S>>,
     options: ChainOptions,
     limits: Limits,
-    /// What it goes over, oldest first.
+    /// Segments of this pass, oldest first.
     segments: Vec<Sealed>,
-    /// Offset behind them.
+    /// Offset after them.
     behind: u64,
-    /// No two records below this are of one key.
+    /// Records below this have distinct keys.
     from: u64,
-    /// What is at or above this stays: it is not in the map.
+    /// Records at or above this stay: they are not in the map.
     end: u64,
-    /// Tombstones below this offset may go if their timestamps are below `old_us`.
+    /// Tombstones below this offset may be removed if their timestamps are below `old_us`.
     settled: u64,
     old_us: u64,
-    /// The last offset of each key, and of each room's end.
+    /// Offset of the last record of each key, and of each room's deletion.
     latest: HashMap<Key, u64>,
     is_mapped: bool,
-    /// The segment that is read, and where.
+    /// Index of the segment that is read, and the position in it.
     segment: usize,
     at: u64,
     copy: Option<Copied<S::File>>,
-    /// The last record of each room among what was copied.
+    /// The last copied record of each room.
     before: RoomTable,
     buffer: Vec<u8>,
 }
 
-/// What has been copied of one group of segments.
+/// The copy of a group of segments.
 struct Copied<F> {
     file: F,
-    /// How many segments it has been made from, all of each.
+    /// Number of segments copied completely.
     count: usize,
-    /// With its index.
+    /// The new segment with its index.
     open: Open,
-    /// Records that are yet to be written.
+    /// Records that are not written yet.
     pending: Vec<u8>,
     forgotten: Vec<(RoomHash, u64)>,
 }
 
-/// What a turn came to.
+/// Result of a turn.
 pub enum Turn {
-    /// The budget is spent.
+    /// The budget is used up.
     Paused,
-    /// There is something to put in place of something else.
+    /// A copy is ready to replace its segments.
     Copied(Replacement),
-    /// There is nothing left to do.
+    /// The pass is complete.
     Done,
 }
 
-/// A segment that is safe, and those that it is for.
+/// A synced copy, and the segments that it replaces.
 pub struct Replacement {
     old: Vec<Sealed>,
     new: Sealed,
-    /// Rooms that are no more, if this is still the offset of their last record.
+    /// Rooms to remove if this is still the offset of their last record.
     forgotten: Vec<(RoomHash, u64)>,
 }
 
 impl Replacement {
-    /// Names of those that it replaces.
+    /// Names of the segments that it replaces.
     pub fn old(&self) -> Vec<Name> {
         self.old.iter().map(|segment| segment.name).collect()
     }
 
-    /// As the manifest lists it.
+    /// Its entry in the manifest.
     #[must_use]
     pub fn entry(&self) -> SegmentEntry {
         self.new.entry()
@@ -123,8 +122,8 @@ impl Replacement {
 }
 
 impl<S: Storage> Pass<S> {
-    /// A pass over segments that the manifest lists as sealed, as far as they are
-    /// below `hold`; none if too little came since the pass before to be worth it.
+    /// A pass over segments that the manifest lists as sealed and that are below `hold`; none if there are
+    /// too few new records since the previous pass.
     pub fn new(
         chain: &Arc<Chain<S>>,
         options: ChainOptions,
@@ -146,7 +145,7 @@ impl<S: Storage> Pass<S> {
             new_bytes += if next > compacted.to { segment.bytes } else { 0 };
         }
         drop(state);
-        // All is read and written again, so at least half of it should be news.
+        // All bytes are read and written again, so at least half of them should be new.
         if new_bytes == 0 || new_bytes * 2 < bytes {
             return None;
         }
@@ -171,15 +170,14 @@ impl<S: Storage> Pass<S> {
         })
     }
 
-    /// Offset behind what it goes over.
+    /// Offset after the segments of this pass.
     pub fn behind(&self) -> u64 {
         self.behind
     }
 
-    /// Goes on, for about as many bytes as are left of the budget, which it takes off.
+    /// Continues until the budget in bytes is used up, and deducts from it.
     ///
-    /// # Errors
-    /// The pass is of no use any more; the chain is as it was. `discard` it.
+    /// # Errors The pass cannot continue; the chain is unchanged. `discard` the pass.
     pub fn turn(&mut self, budget_bytes: &mut u64) -> Result<Turn, LogError> {
         while *budget_bytes > 0 {
             if !self.is_mapped {
@@ -192,15 +190,15 @@ impl<S: Storage> Pass<S> {
                 return Ok(Turn::Done);
             }
         }
-        // Little and often: one sync of a whole segment would hold up the segment thread.
+        // Sync in small steps: one sync of a whole segment would block the segment thread.
         self.save()?;
         Ok(Turn::Paused)
     }
 
-    /// How far the hub is compacted when all is done, which it is now.
+    /// The new progress of the hub; call it after the pass is complete.
     pub fn compacted(&self, before: &Compacted, now_us: u64) -> Compacted {
         let needed = before.settled.iter().filter(|&&(offset, _)| offset >= self.settled);
-        // By now it is so, whatever a clock has said that went ahead.
+        // A clock may have been ahead in an earlier pass, but the offset is settled by now.
         let mut settled: Vec<_> = needed.map(|&(offset, us)| (offset, us.min(now_us))).collect();
         let spacing = self.limits.tombstone_us / SETTLED_MAX;
         if settled.last().is_none_or(|&(_, us)| us.saturating_add(spacing) <= now_us) {
@@ -209,7 +207,7 @@ impl<S: Storage> Pass<S> {
         Compacted { to: self.end, settled }
     }
 
-    /// Takes away what was copied and not put in place.
+    /// Removes a copy that did not replace its segments.
     pub fn discard(self) {
         if let Some(Copied { open, .. }) = self.copy {
             self.chain.unlink(open.name, Part::Segment);
@@ -217,8 +215,8 @@ impl<S: Storage> Pass<S> {
         }
     }
 
-    /// Reads the next records of the segment that is read. What cannot be read is damage:
-    /// the disk may be well otherwise.
+    /// Reads the next records of the current segment. A read error counts as damage: the rest of the disk may
+    /// work.
     fn read(
         &mut self,
         budget_bytes: &mut u64,
@@ -241,7 +239,7 @@ impl<S: Storage> Pass<S> {
             self.buffer = buffer;
         }
         let at = read.map_err(|e| unreadable(self.at, e))?;
-        // An empty one costs something too.
+        // An empty segment has a cost, too.
         *budget_bytes = budget_bytes.saturating_sub((at - self.at).max(segment::HEAD_BYTES));
         self.at = at;
         Ok(())
@@ -285,7 +283,7 @@ impl<S: Storage> Pass<S> {
         self.latest.insert(key, record.offset);
     }
 
-    /// Begins with the next group of segments; whether there is one.
+    /// Begins to copy the next group of segments; returns whether there is one.
     fn begin_copy(&mut self) -> Result<bool, LogError> {
         let Some(first) = self.segments.get(self.segment).filter(|s| s.name.first < self.end) else {
             return Ok(false);
@@ -296,14 +294,14 @@ impl<S: Storage> Pass<S> {
         let cannot = |e| LogError::storage("cannot make a segment", e);
         let file = chain.files.storage().create(&segment::path(chain.hub, name, Part::Segment));
         let file = file.map_err(cannot)?;
-        // The head is written last: it says how far the segment goes.
+        // The head is written last: it has the end offset of the segment.
         let pending = vec![0; segment::HEAD_BYTES as usize];
         let open = Open { end: 0, ..Open::at(name) };
         self.copy = Some(Copied { file, count: 0, open, pending, forgotten: Vec::new() });
         Ok(true)
     }
 
-    /// Copies on; when the group is copied, it is safe, and its index is written.
+    /// Continues the copy; when the group is complete, syncs it and writes its index.
     fn copy(&mut self, budget_bytes: &mut u64) -> Result<Option<Replacement>, LogError> {
         self.read(budget_bytes, |pass, record, bytes| pass.take(record, bytes))?;
         let is_read = self.is_read();
@@ -318,7 +316,7 @@ impl<S: Storage> Pass<S> {
         self.at = segment::HEAD_BYTES;
         copy.count += 1;
         let bytes = copy.open.end + copy.pending.len() as u64 - segment::HEAD_BYTES;
-        // Places in a segment have 32 bits.
+        // Positions in a segment have 32 bits.
         let is_short = bytes <= self.options.segment_bytes / 2;
         let fits = |s: &Sealed| is_short && s.name.first < self.end && bytes + s.bytes <= u64::from(u32::MAX);
         if self.segments.get(self.segment).is_some_and(fits) {
@@ -343,7 +341,7 @@ impl<S: Storage> Pass<S> {
     }
 
     fn fate(&self, record: &Record<'_>) -> Fate {
-        // Nothing in the map is at or above `end`, nor anything settled.
+        // No offset in the map, nor `settled`, is above `end`.
         let is_replaced = |key: Key| self.latest.get(&key).is_some_and(|&last| last > record.offset);
         let is_over = is_replaced(self.room_key(record))
             || (record.kind != Kind::RoomDeleted && is_replaced(self.key(record)));
@@ -364,7 +362,7 @@ impl<S: Storage> Pass<S> {
         }
     }
 
-    /// Makes what was copied safe.
+    /// Makes the copied records safe.
     fn save(&mut self) -> Result<(), LogError> {
         let Some(copy) = &mut self.copy else { return Ok(()) };
         copy.write()?;
@@ -381,14 +379,14 @@ impl<S: Storage> Pass<S> {
         copy.open.run.cover(name.first, next - 1);
         self.save()?;
         let copy = self.copy.as_mut().expect("it has begun");
-        // This syncs the directory, and so the name of the segment too.
+        // This also syncs the directory, and so the name of the segment.
         let index = self.chain.store_index(name, &copy.open.run.encode())?;
         let old = self.segments[self.segment - copy.count..self.segment].to_vec();
         let forgotten = std::mem::take(&mut copy.forgotten);
         Ok(Replacement { old, new: Sealed { name, bytes: end, first_us, index }, forgotten })
     }
 
-    /// Takes note that what was copied is in its place.
+    /// Call this after the copy has replaced its segments.
     pub fn replaced(&mut self) {
         self.copy = None;
     }
@@ -397,7 +395,7 @@ impl<S: Storage> Pass<S> {
         self.hash(record.room, Some(record.topic))
     }
 
-    /// Of the room's end, which replaces all its records before.
+    /// Key of the room's deletion, which replaces all of the room's earlier records.
     fn room_key(&self, record: &Record<'_>) -> Key {
         self.hash(record.room, None)
     }
@@ -425,17 +423,16 @@ impl<F: StorageFile> Copied<F> {
     }
 }
 
-/// What becomes of a record.
 enum Fate {
     Stays,
     Goes,
-    /// It goes, and its room with it.
+    /// The record is removed, and the room with it.
     EndsRoom,
 }
 
 impl<S: Storage> Chain<S> {
-    /// Puts a segment in place of others, once the manifest lists it, and takes
-    /// their files away; who has them open may still read them.
+    /// Replaces segments with their copy, after the manifest lists it, and removes their files; readers that
+    /// have them open may continue.
     pub fn replace(&self, replacement: &Replacement) {
         let Replacement { old, new, forgotten } = replacement;
         let mut state = self.write_state();

@@ -1,58 +1,58 @@
-//! Which of a hub's segments go, a pure decision: whole segments, the oldest first.
+//! Decides which of a hub's segments to remove: whole segments, the oldest first. Has no side effects.
 //!
-//! Invariants: the segments that go are a prefix, below `hold`, and each is over the
-//! limits. Where an archive is waited for, a segment with records that it does not have
-//! goes only while the hub has more bytes than it may have for that, and is told.
+//! Invariants: the removed segments are a prefix, below `hold`, and each exceeds the limits. If retention
+//! waits for an archive, a segment with unarchived records is removed only while the hub exceeds its size
+//! limit for waiting, and the verdict reports the loss.
 
-/// How long a hub's records are kept. 0 means no limit.
+/// Limits for a hub's records. 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Retention {
-    /// Bytes of all segments; the oldest goes first.
+    /// Bytes of all segments; the oldest is removed first.
     pub bytes: u64,
     /// Age in µs, by the hub's own timestamps.
     pub age_us: u64,
-    /// What is over these limits waits for an archive, if there is one to wait for.
+    /// If set, segments over these limits wait for the archive.
     pub archive: Option<ArchiveWait>,
 }
 
 /// An archive that retention waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveWait {
-    /// Bytes of all segments up to which it is waited for.
+    /// Total bytes of segments up to which retention waits.
     pub bytes_max: u64,
-    /// First offset that it does not have; 0 where it has told nothing.
+    /// First offset that is not archived; 0 if the archive has reported none.
     pub archived: u64,
 }
 
-/// A sealed segment, as far as it matters here.
+/// A sealed segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// First offset.
     pub first: u64,
-    /// The offset behind the last.
+    /// The offset after the last.
     pub end: u64,
-    /// No record in it is later than that; 0 where it is not known.
+    /// Upper bound of the timestamps of its records; 0 if unknown.
     pub last_us: u64,
-    /// Its length.
+    /// Bytes of the segment.
     pub bytes: u64,
 }
 
-/// What retention came to.
+/// Result of retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// How many of the sealed segments go.
+    /// Number of sealed segments to remove.
     pub gone: usize,
-    /// Records that go and are in no archive that is waited for: the first, and the one behind the last.
+    /// Records to remove that are not archived: the first offset, and the one after the last.
     pub lost: Option<(u64, u64)>,
-    /// Bytes that stay for the archive alone.
+    /// Bytes that stay only because they are not archived.
     pub waiting_bytes: u64,
 }
 
 impl Retention {
-    /// What goes of these sealed segments.
+    /// Decides for the given sealed segments.
     ///
-    /// `bytes` are those of all segments, the open one among them; `hold` is an offset from
-    /// which on somebody still needs the records.
+    /// `bytes` is the size of all segments including the open one; `hold` is an offset from which records are
+    /// still needed.
     #[must_use]
     pub fn verdict(
         &self,
@@ -62,7 +62,7 @@ impl Retention {
         hold: u64,
     ) -> Verdict {
         let mut verdict = Verdict::default();
-        // What there is, and what there would be if nothing was waited for.
+        // Bytes that remain, and bytes that would remain without waiting for an archive.
         let (mut kept, mut wanted, mut waits) = (bytes, bytes, false);
         for span in sealed {
             let is_long = self.bytes > 0 && wanted > self.bytes;
@@ -153,11 +153,11 @@ mod tests {
             prop_assert!(found.gone <= free.gone && free.lost.is_none() && free.waiting_bytes == 0);
             let bytes_of = |spans: &[Span]| spans.iter().map(|span| span.bytes).sum::<u64>();
             prop_assert_eq!(found.waiting_bytes, bytes_of(&spans[found.gone..free.gone]));
-            // Each that went was archived, or there was too much.
+            // Each removed segment was archived, or the hub exceeded its size limit for waiting.
             for (n, span) in spans[..found.gone].iter().enumerate() {
                 prop_assert!(span.end <= archived || total - bytes_of(&spans[..n]) > bytes_max);
             }
-            // The first that stays for the archive is not archived, and there is not too much.
+            // The first segment that waits is not archived, and the size is within the limit.
             if found.gone < free.gone {
                 prop_assert!(spans[found.gone].end > archived);
                 prop_assert!(total - bytes_of(&spans[..found.gone]) <= bytes_max);

@@ -1,10 +1,8 @@
-//! Reading a chain from end to end, as who wants much of it does: in large pieces, each
-//! once and one of them ahead, from a file of its own, so that the system keeps nothing of
-//! what only it has wanted.
+//! Sequential reads of large parts of a chain: each piece is read once, with one piece read ahead, from a
+//! file handle of its own, so that the page cache drops what no other reader uses.
 //!
-//! Invariant: the records are given in order of offsets, each once, and none is passed
-//! over but those that were compacted away. What retention removed, and what is lost, is
-//! an error that says from where to where it goes.
+//! Invariant: records are passed on in order of offset, each once, and only compacted records are skipped.
+//! Records that retention removed or that are lost cause an error with their range.
 
 use super::Chain;
 use super::range::record_at;
@@ -18,87 +16,87 @@ use std::io::{self, ErrorKind};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// Read at once, and asked of the disk ahead. A sync waits behind all that the disk was asked
-/// for: where the system read ahead as it liked, 16 MiB and more for each reader, publishes
-/// took 30 ms beside two of them, and 0.3 without.
+/// Bytes per read, and per read ahead. A sync waits for all outstanding reads of the disk: with the system's
+/// default read-ahead (16 MiB and more per reader), publishes took 30 ms beside two readers, and 0.3 ms
+/// without.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Read at once while others want the disk: what a sync waits for at most.
+/// Bytes per read while other work waits for the disk: the most that a sync waits for.
 const CROWDED_BYTES: usize = 64 * 1024;
 
-/// Bytes of a sealed segment after which the system is told that they are not wanted again.
+/// After this many bytes of a sealed segment, the page cache may drop them.
 const FORGET_BYTES: u64 = 8 << 20;
 
-/// Who reads much, and is in no hurry, lets others at the disk first.
+/// Lets a bulk reader yield the disk to urgent work.
 pub trait Pace: Send + Sync {
-    /// Whether others want it at present: then little is read at once, and nothing ahead.
+    /// Whether urgent work waits for the disk: then reads are small, without read-ahead.
     fn is_crowded(&self) -> bool;
 
     /// Runs a read of the disk when it is its turn.
     fn in_turn(&self, read: &mut dyn FnMut());
 }
 
-/// Where a reader is.
+/// Position of a reader in a chain.
 pub struct Cursor<S: Storage> {
-    /// Offset of the record that comes.
+    /// Offset of the next record.
     next: u64,
     segment: Option<Place<S::File>>,
-    /// What was read, of which `unread` is yet to be given.
+    /// Bytes that were read; `unread` is the range not passed on yet.
     buffer: Vec<u8>,
     unread: Range<usize>,
     pace: Option<Arc<dyn Pace>>,
 }
 
-/// A segment that is read.
+/// The segment that is being read.
 struct Place<F> {
     name: Name,
     file: F,
-    /// Where to read on: behind what is in the buffer.
+    /// Position of the next read: after the bytes in the buffer.
     at: u64,
-    /// Up to where the disk was asked for it.
+    /// End of the read-ahead.
     advised: u64,
-    /// Offset that its next record has, unless that was compacted away; none until one was seen.
+    /// Offset of its next record unless that was compacted away; none until a record was seen.
     follows: Option<u64>,
-    /// From where on the system may still have it in memory.
+    /// Position from which the page cache may have the segment.
     kept_from: u64,
 }
 
-/// Where a segment ends.
+/// The end of a segment.
 struct End {
-    /// Its bytes.
+    /// Bytes of the segment.
     at: u64,
-    /// The offset behind those it is for.
+    /// The offset after those it covers.
     behind: u64,
-    /// Whether it is not written any more.
+    /// Whether it is no longer written.
     is_sealed: bool,
 }
 
 impl<S: Storage> Cursor<S> {
-    /// Before the record of an offset.
+    /// A cursor before the record at `offset`.
     #[must_use]
     pub fn at(offset: u64) -> Cursor<S> {
         Cursor { next: offset, segment: None, buffer: Vec::new(), unread: 0..0, pace: None }
     }
 
-    /// Likewise, of a reader that lets others at the disk first.
+    /// A cursor that yields the disk to urgent work.
     #[must_use]
     pub fn paced(offset: u64, pace: Arc<dyn Pace>) -> Cursor<S> {
         Cursor { pace: Some(pace), ..Cursor::at(offset) }
     }
 
-    /// Offset of the record that comes.
+    /// Offset of the next record.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Memory that it has.
+    /// Memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Gives back the memory that a long record took, if all that was read is given.
+    /// Frees the memory of a long record once the whole buffer was passed on.
     pub fn release(&mut self) {
         if self.buffer.len() > PIECE_BYTES && self.unread.is_empty() {
             (self.buffer, self.unread) = (Vec::new(), 0..0);
@@ -112,11 +110,10 @@ impl<S: Storage> Cursor<S> {
 }
 
 impl<S: Storage> Chain<S> {
-    /// Gives the records from a cursor on, below `until`, to `take`, as far as they are
-    /// written, until it breaks off. The cursor is behind the last one given.
+    /// Passes the written records from a cursor on and below `until` to `take`, until it breaks off. Moves
+    /// the cursor after the last record passed on.
     ///
-    /// # Errors
-    /// [`LogError::Gone`]; damage; the storage's. The cursor is where it fails.
+    /// # Errors [`LogError::Gone`], damage, or an error of the storage. The cursor is at the failing record.
     pub fn read_through(
         &self,
         cursor: &mut Cursor<S>,
@@ -138,14 +135,14 @@ impl<S: Storage> Chain<S> {
         Ok(())
     }
 
-    /// An offset from which on there is everything that is as late as a time, and little more.
+    /// An offset such that all records since a time, and few earlier ones, are at or after it.
     #[must_use]
     pub fn offset_before_time(&self, us: u64) -> u64 {
         let (name, earliest) = {
             let state = self.read_state();
             let open = (state.open.name, state.open.first_us);
             let mut all = state.sealed.iter().map(|s| (s.name, s.first_us)).chain([open]);
-            // Of what was compacted, nothing may be left.
+            // A compacted segment may have no records.
             let before = all.rfind(|&(_, first_us)| first_us > 0 && first_us < us);
             (before.map(|(name, _)| name), state.earliest)
         };
@@ -155,7 +152,7 @@ impl<S: Storage> Chain<S> {
         before.map_or(name.first, |at| samples[at].offset).max(earliest)
     }
 
-    /// Gives what was read.
+    /// Passes on the records in the buffer.
     fn give(
         &self,
         cursor: &mut Cursor<S>,
@@ -174,7 +171,7 @@ impl<S: Storage> Chain<S> {
                         return Err(self.damaged(place.name, at, "offsets do not follow each other"));
                     }
                     if record.offset >= until {
-                        // What was between was compacted away.
+                        // Compaction removed the records in between.
                         cursor.next = until;
                         return Ok(ControlFlow::Break(()));
                     }
@@ -207,12 +204,12 @@ impl<S: Storage> Chain<S> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads on behind what is unread, for a record of `wanted` bytes at least. Whether
-    /// there was something; else the segment is read, and the cursor goes to the next one.
+    /// Reads more bytes into the buffer, for a record of at least `wanted` bytes. Returns whether there were
+    /// any; otherwise the segment ends here, and the cursor moves to the next one.
     fn read_piece(&self, cursor: &mut Cursor<S>, wanted: usize) -> Result<bool, LogError> {
         let place = cursor.segment.as_mut().expect("the caller has placed it");
         let Some(End { at: end, behind, is_sealed }) = self.end_of(place.name) else {
-            // It was removed or replaced: what comes is looked for anew.
+            // The segment was removed or replaced, so look up the next record again.
             cursor.begin_segment(None);
             return Ok(true);
         };
@@ -223,7 +220,7 @@ impl<S: Storage> Chain<S> {
         let left = cursor.unread.len();
         if place.at >= end && left == 0 {
             if place.name.generation > 0 {
-                // What was behind its last record was compacted away.
+                // Compaction removed the records after its last one.
                 cursor.next = cursor.next.max(behind);
             } else if cursor.next < behind {
                 let why = format!("it ends before offset {}, not {behind}", cursor.next);
@@ -261,7 +258,7 @@ impl<S: Storage> Chain<S> {
         Ok(true)
     }
 
-    /// Where a segment ends; none if it is not of the chain any more.
+    /// The end of a segment; none if the chain no longer has it.
     fn end_of(&self, name: Name) -> Option<End> {
         let state = self.read_state();
         if name == state.open.name {
@@ -273,7 +270,7 @@ impl<S: Storage> Chain<S> {
         Some(End { at: sealed.bytes, behind: self.end_before(next_first), is_sealed: true })
     }
 
-    /// The place of an offset, or of one shortly before it.
+    /// A position at or shortly before an offset.
     fn place_of(&self, offset: u64) -> Result<Place<S::File>, LogError> {
         let mut moves = 0;
         loop {
@@ -283,7 +280,7 @@ impl<S: Storage> Chain<S> {
                 return Err(LogError::Gone { first: offset, end: behind });
             }
             match self.place_once(offset) {
-                // It was removed or replaced in between.
+                // The segment was removed or replaced meanwhile.
                 Err(_) if self.changes() != changes && moves < MOVES_MAX => moves += 1,
                 outcome => return outcome,
             }
@@ -300,14 +297,15 @@ impl<S: Storage> Chain<S> {
         file.expect_pieces();
         let mut at = self.position_before(name, offset)?;
         if record_at(&file, at)?.is_none_or(|found| found > offset) {
-            // The index leads astray; without it the segment is read from its beginning.
+            // The index is wrong, so the segment is read from its beginning.
             at = segment::HEAD_BYTES;
         }
         Ok(Place { name, file, at, advised: at, follows: None, kept_from: at })
     }
 }
 
-/// Reads what is in memory, or as much as may be read at once; how many bytes were asked for, and came.
+/// If the disk is busy, reads bytes in memory or a small piece; returns how many bytes were requested and
+/// read.
 fn read_paced<F: StorageFile>(
     file: &F,
     into: &mut [u8],

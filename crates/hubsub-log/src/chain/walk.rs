@@ -1,10 +1,9 @@
-//! Finding a room's past: which runs of a chain's index hold it.
+//! Finds the runs of a chain's index that have a room's history.
 //!
-//! Runs lead from one to the one before it, so a walk is a row of reads each of which
-//! waits for the last. Two things keep that short. Where in an index a room's row is
-//! can be told beforehand, so a walk asks the disk for the rows of older segments
-//! while it reads. And who wants the beginning of a room with much in each segment does
-//! not walk there, but halves the segments in between.
+//! Each run links to the one before it, so a walk is a sequence of dependent reads. Two measures keep it
+//! short. The position of a room's row in an index is known in advance, so a walk requests the rows of older
+//! segments from the disk while it reads. And to find the beginning of a room with many records per segment,
+//! it does a binary search over the segments in between.
 
 use super::{Chain, Open, Sealed};
 use crate::LogError;
@@ -18,23 +17,23 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-/// Segments whose rows are asked for before a walk is there.
+/// Maximum of segments whose rows are requested ahead of a walk.
 const AHEAD_MAX: u64 = 32;
 
-/// Steps of a walk back that are kept for the way forward.
+/// Steps of a backward walk that are retained for the way forward.
 const STEPS_MAX: usize = 1024;
 
-/// A walk back that passed so many records, and has as many before it, looks for a shorter way.
+/// After this many records, and with at least as many to go, a backward walk tries a binary search.
 const PASSED_MAX: u64 = 1024;
 
-/// Segments without the room that are looked at in a row for that; then walking is as good.
+/// Consecutive segments without the room that the search probes; after that, it gives up.
 const PROBES: usize = 4;
 
-/// Where an offset is.
+/// Location of an offset.
 enum Place {
-    /// Nothing was written there yet.
+    /// No record has this offset yet.
     Behind,
-    /// In the run in memory, with what that says of the room.
+    /// In the run in memory, with the room's entry there.
     Memory(Option<Step>),
     /// In a run of a segment.
     Run(Name, Run, Part),
@@ -42,7 +41,7 @@ enum Place {
 
 /// Why a read stopped.
 pub(super) enum Stop {
-    /// The index of this segment leads to what is not there: to this byte of it, or no place.
+    /// The index of this segment is wrong, with the byte position of the wrong record, or 0.
     Astray(Name, u64, String),
     Failed(LogError),
 }
@@ -53,35 +52,34 @@ impl From<LogError> for Stop {
     }
 }
 
-/// A run, and what it says of the room that is read.
+/// A run with its entry of the room that is read.
 #[derive(Clone)]
 pub(super) struct Step {
     pub segment: Name,
-    /// None: it is in memory, and so are its places.
+    /// None: the run is in memory, and so are its positions.
     pub run: Option<(Run, Part)>,
     pub head: RoomHead,
     in_memory: Arc<[u32]>,
 }
 
-/// How far a walk has asked ahead, in places of the list of sealed segments.
+/// How far a walk has requested rows ahead, as indexes into the list of sealed segments.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Behind the segment where it began.
+    /// One after the segment where the walk began.
     begun: Option<usize>,
-    /// The oldest that was asked for.
+    /// Oldest requested segment.
     asked: Option<usize>,
 }
 
 impl<S: Storage> Chain<S> {
-    /// The runs that have the wanted records, as far as they are left, oldest last; or
-    /// only the oldest ones of them.
+    /// The runs with the wanted records, as far as they remain, oldest first; or only the oldest of them.
     pub(super) fn first_steps(
         &self,
         hash: RoomHash,
         (epoch, from): (u64, u64),
         last: u64,
     ) -> Result<VecDeque<Step>, Stop> {
-        // What is before records that are lost does not lead to what is behind them.
+        // Records before a lost range are not linked to those after it.
         let unbroken = self.unbroken_from(last);
         let (mut steps, mut ahead) = (VecDeque::new(), Ahead::default());
         let (mut offset, mut all, mut passed) = (last, 0, 0);
@@ -116,8 +114,8 @@ impl<S: Storage> Chain<S> {
         Ok(steps)
     }
 
-    /// A run before `step` that is nearer to the first of the wanted records, or has it;
-    /// none if the room is in too few segments to find one.
+    /// A run before `step` that is closer to the first wanted record, or has it; none if the room is in too
+    /// few segments to find one.
     fn leap(
         &self,
         hash: RoomHash,
@@ -147,7 +145,7 @@ impl<S: Storage> Chain<S> {
                     high = at;
                     found = Some(step);
                 }
-                // The room's life before, or records before the wanted ones.
+                // It has the room's previous epoch, or records before the wanted ones.
                 Some(_) => low = middle + 1,
                 None if middle - low < PROBES => low = middle + 1,
                 None => break,
@@ -156,9 +154,8 @@ impl<S: Storage> Chain<S> {
         Ok(found)
     }
 
-    /// Asks the disk for what a walk will look up in segments older than this one. `got`
-    /// records were found so far, and `wanted` are to be found yet: as many of them may be
-    /// in each segment as were.
+    /// Requests from the disk the index rows that a walk will need in older segments. `got` records were
+    /// found so far, and `wanted` are still to be found; assumes the same density in older segments.
     pub(super) fn look_ahead(
         &self,
         hash: RoomHash,
@@ -186,9 +183,8 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// What the run that has an offset says of the room whose record it is. None: the
-    /// offset is of nobody, or was removed. What was compacted away is looked for in
-    /// older runs.
+    /// The room's entry in the run that has one of its records at `offset`. None: no record has this offset,
+    /// or it was removed. If the record was compacted away, searches older runs.
     pub(super) fn step(&self, hash: RoomHash, mut offset: u64) -> Result<Option<Step>, Stop> {
         let earliest = self.read_state().earliest;
         while offset >= earliest {
@@ -206,7 +202,7 @@ impl<S: Storage> Chain<S> {
         Ok(None)
     }
 
-    /// The next run behind one that has something of the room.
+    /// The next run after `step` with records of the room.
     pub(super) fn step_behind(&self, hash: RoomHash, step: &Step) -> Result<Option<Step>, Stop> {
         let Some((mut run, _)) = step.run else { return Ok(None) };
         loop {
@@ -224,7 +220,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// The run that has an offset.
+    /// The run that covers an offset.
     fn run_of(&self, hash: RoomHash, offset: u64) -> Result<Place, Stop> {
         let offset = self.kept_from(offset);
         let (segment, index) = {
@@ -239,7 +235,7 @@ impl<S: Storage> Chain<S> {
                     None => Place::Memory(in_memory(open, hash)),
                 });
             }
-            // Below the oldest, it is in what was removed meanwhile.
+            // An offset below the oldest segment was removed meanwhile.
             match state.sealed.partition_point(|s| s.name.first <= offset).checked_sub(1) {
                 Some(at) => (state.sealed[at].name, state.sealed[at].index),
                 None => return Ok(Place::Memory(None)),
@@ -268,18 +264,18 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// Seq of the first of a room's records in a run, if its seqs have no gaps.
+/// Seq of a room's first record in a run, if its seqs have no gaps.
 fn first_seq(head: &RoomHead) -> u64 {
     (head.last.seq + 1).saturating_sub(u64::from(head.count))
 }
 
-/// What the run in memory says of a room.
+/// The room's entry in the run in memory.
 fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
     let of_room = open.run.room(hash);
     of_room.map(|(head, in_memory)| Step { segment: open.name, run: None, head, in_memory: in_memory.into() })
 }
 
-/// An index that cannot be read can be made again; a storage that fails cannot.
+/// An unreadable index can be rebuilt; a failing storage is an error.
 fn index_failed(segment: Name, e: std::io::Error) -> Stop {
     match e.kind() {
         ErrorKind::InvalidData | ErrorKind::NotFound => Stop::Astray(segment, 0, e.to_string()),

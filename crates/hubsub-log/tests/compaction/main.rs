@@ -1,5 +1,5 @@
-//! A hub that keeps the latest: whatever is compacted and whenever power fails, the
-//! latest of each key is there, and readers come to it.
+//! A hub that keeps the latest: whenever compaction runs and power fails, the latest record of each key
+//! exists, and readers reach it.
 
 mod oracle;
 mod steps;
@@ -69,7 +69,7 @@ proptest! {
     }
 }
 
-/// A reader has seen a value whose tombstone is old; it holds its place, or is quick.
+/// A reader has seen a value whose tombstone is old; it has a hold, or is fast.
 fn reader_meets_an_old_tombstone(holds: bool) {
     let mut test = Test::new();
     test.say(vec![publish(0, 10)]);
@@ -77,7 +77,7 @@ fn reader_meets_an_old_tombstone(holds: bool) {
     test.say(vec![tombstone(0, false)]);
     fill(&mut test);
     test.log.clock_us += 10 * TOMBSTONE_US;
-    // The tombstone is old, and what it hides has not been compacted yet.
+    // The tombstone is old, and the record it hides was not compacted yet.
     test.readers = vec![Reader::new(holds, test.now_us())];
     test.read(0);
     assert!(test.readers[0].latest.0.contains_key(&(room(0), room(0))));
@@ -151,7 +151,7 @@ fn a_room_of_which_all_is_gone_is_forgotten_and_one_with_a_value_keeps_its_seq()
     assert_eq!((of(&test, 0), of(&test, 1)), (0, 2));
     test.reopen();
     assert_eq!((rooms(&test, 0), rooms(&test, 1)), (None, Some(3)));
-    // With a record behind it, the tombstone says nothing any more.
+    // The room has a later record, so its tombstone is no longer needed.
     test.say(vec![publish(1, 10), publish(0, 10)]);
     for _ in 0..4 {
         fill(&mut test);
@@ -180,7 +180,7 @@ fn segments_stay_few_and_the_other_hub_is_left_alone() {
     let is_segment = |path: &&String| path.starts_with("hubs/1/") && path.contains(".segment");
     let count = |is: &dyn Fn(&&String) -> bool| test.log.disk.paths().iter().filter(is).count();
     let all = info(HUB).segments;
-    // One may be under way.
+    // One copy may be in progress.
     assert!(count(&is_segment) <= all + 1 && count(&is_index) < all, "what was replaced is gone");
     test.check();
     test.log.check(OTHER);

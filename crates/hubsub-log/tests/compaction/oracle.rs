@@ -1,5 +1,5 @@
-//! The model of a hub that keeps the latest: what was said, what readers have made of
-//! it, and what the log must hold.
+//! The model of a hub that keeps the latest: the records sent, the readers' state, and what the log must
+//! contain.
 
 use crate::support::{OPTIONS, Publish, Sent, TestLog, read_back, read_on};
 use hubsub_log::verify::verify;
@@ -7,10 +7,10 @@ use hubsub_log::{ChainOptions, Compaction, Cursor, HubId, Keep, Kind, LogError, 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
-/// Keeps the latest.
+/// Keeps the latest of each key.
 pub const HUB: HubId = HubId(1);
 
-/// Keeps all.
+/// Keeps all records.
 pub const OTHER: HubId = HubId(2);
 
 pub const TOMBSTONE_US: u64 = 300;
@@ -36,7 +36,7 @@ pub fn tombstone(n: u8, is_odd: bool) -> Publish {
     (room(n), vec![0; usize::from(is_odd)], Kind::Tombstone)
 }
 
-/// What a reader makes of records: for each key with a value, the offset of that.
+/// State of a reader: for each key with a value, the offset of its record.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Latest(pub HashMap<Key, u64>);
 
@@ -57,7 +57,7 @@ impl Latest {
     }
 }
 
-/// Reads the hub a bit at a time, again and again.
+/// Reads the hub repeatedly, a few records at a time.
 pub struct Reader {
     pub latest: Latest,
     pub next: u64,
@@ -74,7 +74,7 @@ impl Reader {
 pub struct Test {
     pub log: TestLog,
     pub readers: Vec<Reader>,
-    /// The latest time that a compaction knew.
+    /// The latest time passed to a compaction.
     compacted_us: u64,
 }
 
@@ -105,7 +105,7 @@ impl Test {
         self.log.segments.compact(now_us, limits, |_| hold)
     }
 
-    /// Nobody holds anything.
+    /// Removes all readers and their holds.
     pub fn let_go(&mut self) {
         self.readers.clear();
     }
@@ -134,7 +134,7 @@ impl Test {
         }
     }
 
-    /// Starts again. What rooms were at is as the log says.
+    /// Restarts. The rooms' state is reloaded from the log.
     pub fn reopen(&mut self) {
         self.log.reopen().unwrap();
         assert_eq!(self.log.warnings, [] as [String; 0]);
@@ -145,7 +145,7 @@ impl Test {
         self.readers.iter_mut().for_each(|reader| *reader = Reader::new(reader.holds, began_us));
     }
 
-    /// Rooms are as the log says.
+    /// Reloads the rooms' state from the log.
     pub fn recall(&mut self) {
         let chain = self.log.segments.chain(HUB).unwrap();
         let rooms = &mut self.log.hubs.get_mut(&HUB).unwrap().rooms;
@@ -197,7 +197,7 @@ impl Test {
         for room in (0..ROOMS).map(room) {
             self.check_room(&room, &sent, &held);
         }
-        // What was said last of a key is seen for its time, even that there is nothing.
+        // The last record of a key is visible for its retention time, even a tombstone.
         let mut later: HashSet<Key> = HashSet::new();
         let mut ended: HashSet<&[u8]> = HashSet::new();
         for sent in sent.iter().rev() {

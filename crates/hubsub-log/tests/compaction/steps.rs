@@ -1,4 +1,4 @@
-//! Any steps in any order: a log that compacts held against the model.
+//! Compares a log under random steps, including compaction, with the model.
 
 use crate::oracle::{HUB, OTHER, ROOMS, TOMBSTONE_US, Test, publish, room, tombstone};
 use crate::support::crash;
@@ -14,16 +14,16 @@ enum Step {
     Apply,
     Checkpoint,
     Wait(u64),
-    /// With a budget.
+    /// With a budget in bytes.
     Compact(u64),
-    /// To the end, with so many keys at once.
+    /// To the end, with this limit of keys in memory.
     CompactAll(usize),
-    /// With so much room on the disk.
+    /// With this many free bytes on the disk.
     CompactFull(u64),
-    /// With so many calls before the disk fails and the power with it.
+    /// The disk fails after this many calls, then power fails.
     CompactFails(u64, u64),
     Read(usize),
-    /// Rooms leave memory and come back.
+    /// Reloads the rooms' state from the log.
     Recall,
     Check,
     CleanRestart,
@@ -120,7 +120,7 @@ fn run(steps: Vec<Step>) {
     test.check();
     test.verify();
     test.let_go();
-    // Passes of which each may take the tombstones of those before.
+    // Passes of which each may remove tombstones of earlier ones.
     for n in 0..4 {
         test.say(
             (0..12).map(|i| publish(i % 2, 60 + i as u16)).chain([tombstone(2 + n % 3, true)]).collect(),

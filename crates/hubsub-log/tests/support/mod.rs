@@ -1,4 +1,4 @@
-//! A log on a simulated disk, with what was sent and what was acknowledged.
+//! A log on a simulated disk, with the records sent and acknowledged.
 
 #![allow(dead_code)]
 
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Small files, so that everything has ends.
+/// Small files, so that tests reach all boundaries.
 pub const OPTIONS: LogOptions = LogOptions {
     reserve_bytes: 0,
     chain: ChainOptions { segment_bytes: 4096, run_bytes: 1024 },
@@ -26,7 +26,7 @@ pub const IDENTITY: u64 = 0x1234_5678_9abc_def0;
 /// Room, payload and kind of a record to send.
 pub type Publish = (Vec<u8>, Vec<u8>, Kind);
 
-/// One record as a test sent it.
+/// A record as a test sent it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sent {
     pub offset: u64,
@@ -54,21 +54,21 @@ impl Sent {
     }
 }
 
-/// What was read of a room, the oldest record first, and how that ended.
+/// Records read of a room, the oldest first, and the outcome of the read.
 pub struct Read {
     pub records: Vec<Sent>,
     pub outcome: Result<(), LogError>,
 }
 
 impl Read {
-    /// The records; nothing went wrong.
+    /// The records; fails the test if the read failed.
     pub fn whole(self) -> Vec<Sent> {
         self.outcome.unwrap();
         self.records
     }
 }
 
-/// A room that is read backwards.
+/// Reads a room backwards.
 pub fn read_back(chain: &Chain<SimDisk>, room: &[u8]) -> Read {
     let mut records = Vec::new();
     let outcome = chain.read_back(room, |record| {
@@ -79,7 +79,7 @@ pub fn read_back(chain: &Chain<SimDisk>, room: &[u8]) -> Read {
     Read { records, outcome }
 }
 
-/// A room from a seq on. `wanted` is a hint: all that is given is taken.
+/// Reads a room from a seq on. `wanted` is only a hint here.
 pub fn read_on(chain: &Chain<SimDisk>, room: &[u8], epoch: u64, from: u64, wanted: u64) -> Read {
     let mut records = Vec::new();
     let outcome = chain.read_on(room, epoch, from, wanted, |record| {
@@ -89,7 +89,7 @@ pub fn read_on(chain: &Chain<SimDisk>, room: &[u8], epoch: u64, from: u64, wante
     Read { records, outcome: outcome.map(|_| ()) }
 }
 
-/// Power fails; the seed, which goes on, says what of the rest survives.
+/// Power fails; the advancing seed decides which unsynced data survives.
 pub fn crash(disk: &SimDisk, seed: &mut u64) {
     disk.crash(|| random(seed) & 1 == 1);
 }
@@ -102,12 +102,12 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What one hub should hold.
+/// Expected state of a hub.
 #[derive(Clone, Default)]
 pub struct Expected {
-    /// From offset 1 on.
+    /// Records from offset 1 on.
     pub sent: Vec<Sent>,
-    /// How many of them are acknowledged.
+    /// Number of acknowledged records.
     pub acknowledged: usize,
     /// Epoch and last seq of each room.
     pub rooms: HashMap<Vec<u8>, (u64, u64)>,
@@ -118,13 +118,13 @@ pub struct TestLog {
     pub disk: SimDisk,
     pub journal: Journal<SimDisk>,
     pub segments: Segments<SimDisk>,
-    /// Frames that are safe and not in segments yet.
+    /// Frames that are safe but not in segments yet.
     pub safe: Vec<(u64, u64, Vec<Batch>)>,
-    /// The frame that is written and not synced.
+    /// The frame that is written but not synced.
     pub written: Option<(u64, u64, Vec<Batch>)>,
     pub hubs: HashMap<HubId, Expected>,
     pub epochs: u64,
-    /// Time of offset 0, in µs; 10 µs are between two records.
+    /// Time of offset 0, in µs; consecutive records are 10 µs apart.
     pub clock_us: u64,
     pub warnings: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl TestLog {
         TestLog { options, disk, journal, segments, safe, written, hubs, epochs, clock_us, warnings }
     }
 
-    /// Opens the disk again, as it is.
+    /// Reopens the disk without a clean shutdown.
     pub fn reopen(&mut self) -> Result<(), LogError> {
         let Opened { journal, segments, warnings, .. } = open_with(&self.disk, self.options)?;
         (self.journal, self.segments, self.warnings) = (journal, segments, warnings);
@@ -159,7 +159,7 @@ impl TestLog {
         Ok(())
     }
 
-    /// Takes a hub of the class `chat` into service; whether it was not there yet.
+    /// Opens a hub of the class `chat`; returns whether the test did not know it yet.
     pub fn open_hub(&mut self, hub: HubId, index: u16) -> Result<bool, LogError> {
         let name = HubName { hub, class: "chat".to_owned(), index };
         let Some(opening) = self.segments.opening(&name, Keep::Log)? else { return Ok(false) };
@@ -168,19 +168,19 @@ impl TestLog {
         Ok(self.hubs.insert(hub, self.hubs.get(&hub).cloned().unwrap_or_default()).is_none())
     }
 
-    /// Ends it cleanly; `reopen` begins again.
+    /// Shuts down cleanly; `reopen` starts again.
     pub fn close(&mut self) {
         let segments = std::mem::replace(&mut self.segments, TestLog::new(0).segments);
         segments.close().unwrap();
     }
 
-    /// One frame that is acknowledged.
+    /// Writes and syncs one frame.
     pub fn say(&mut self, what: &[(HubId, Vec<Publish>)]) {
         self.append(what).unwrap();
         self.sync().unwrap();
     }
 
-    /// Writes one frame, which is not safe yet: for each hub its rooms and payloads.
+    /// Writes one frame without a sync: for each hub its rooms and payloads.
     pub fn append(&mut self, what: &[(HubId, Vec<Publish>)]) -> Result<(), LogError> {
         assert!(self.written.is_none());
         let mut batches: Vec<Batch> = Vec::new();
@@ -238,13 +238,13 @@ impl TestLog {
                 }
             }
         }
-        // What was tried may be on the disk, whatever comes of it.
+        // Even if this fails, the records may be on the disk.
         let frame = self.journal.append(&batches)?;
         self.written = Some((self.journal.file(), frame, batches));
         Ok(())
     }
 
-    /// Makes the frame safe: now its records are acknowledged.
+    /// Syncs the frame: now its records are acknowledged.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.journal.sync()?;
         if let Some(frame) = self.written.take() {
@@ -254,7 +254,7 @@ impl TestLog {
         Ok(())
     }
 
-    /// Gives what is safe to the segments.
+    /// Applies the safe frames to the segments.
     pub fn apply(&mut self) -> Result<(), LogError> {
         for (file, frame, batches) in self.safe.drain(..) {
             self.segments.apply(file, frame, batches);
@@ -262,7 +262,7 @@ impl TestLog {
         self.segments.flush()
     }
 
-    /// What a hub's log holds.
+    /// Records in a hub's log.
     pub fn held(&self, hub: HubId) -> Result<Vec<Sent>, LogError> {
         let chain = self.segments.chain(hub).expect("it is whole");
         let mut all = Vec::new();
@@ -282,8 +282,8 @@ impl TestLog {
         Ok(all)
     }
 
-    /// Checks a hub against what was sent and acknowledged, and takes over what it
-    /// holds of what was not.
+    /// Checks a hub against the records sent and acknowledged, and drops from the expectation unacknowledged
+    /// records that it lost.
     pub fn check(&mut self, hub: HubId) {
         let held = self.held(hub).unwrap();
         let expected = self.hubs.get_mut(&hub).unwrap();
@@ -324,7 +324,7 @@ impl TestLog {
         for (room, all) in rooms {
             let mut all: Vec<Sent> = all.into_iter().filter(|sent| kept.contains(sent)).collect();
             assert_eq!(read_back(&chain, &room).whole(), all, "room {room:?}");
-            // A few at a time, each time from where it stopped.
+            // A few at a time, each time from the last mark.
             let (mut mark, mut back) = (None, Vec::new());
             loop {
                 let (before, wanted) = (back.len(), 1 + back.len() % 4);
@@ -345,7 +345,7 @@ impl TestLog {
             assert_eq!(back, all, "room {room:?} in parts");
             let Some(last) = all.last().cloned() else { continue };
             all.retain(|sent| sent.epoch == last.epoch);
-            // From each seq of a small room; of a large one from others each time that it has grown.
+            // From each seq of a small room, and from varying ones of a large room.
             let step = 1 + all.len() / 32;
             for at in (all.len() % step..all.len()).step_by(step) {
                 let (from, wanted) = (all[at].seq, [1, 3, u64::MAX][at % 3]);
