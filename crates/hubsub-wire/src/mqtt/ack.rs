@@ -1,6 +1,5 @@
-//! Packets that are an answer or an end: a reason, in 5.0 with properties, and
-//! mostly the id of what they answer. 5.0 leaves out properties that are none
-//! and then a reason that is success; 3.1 and 3.1.1 have neither.
+//! Packets that reply or end: a reason, in 5.0 with properties, and usually the id of the packet that they
+//! answer. 5.0 omits empty properties, and then also a reason that is success; 3.1 and 3.1.1 have neither.
 
 use super::error::Flaw;
 use super::field::{Field, Reader, Writer};
@@ -8,47 +7,47 @@ use super::packet::{PacketId, Peer, Version};
 use super::property::{Place, Properties, Property};
 use super::reason::{Carrier, Reason};
 
-/// The server's answer to CONNECT.
+/// The server's reply to CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connack<'a> {
-    /// Whether an older session goes on; never of a connection that is refused. 3.1 does not say it.
+    /// Whether an older session resumes; false if the connection is refused. 3.1 does not have it.
     pub session_present: bool,
-    /// Success, or why it is refused.
+    /// Success, or why the connection is refused.
     pub reason: Reason,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
 }
 
 /// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack<'a> {
-    /// Of the message.
+    /// Packet id of the message.
     pub id: PacketId,
-    /// Of 5.0; success before.
+    /// Success before 5.0.
     pub reason: Reason,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
 }
 
 /// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disconnect<'a> {
-    /// Of 5.0; success before, which is a normal end.
+    /// Success (a normal end) before 5.0.
     pub reason: Reason,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
 }
 
 /// A step of enhanced authentication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Auth<'a> {
-    /// What is asked, or that it succeeded.
+    /// The next step, or success.
     pub reason: Reason,
-    /// With the method, unless it is nothing but success.
+    /// They include the method, unless the packet only reports success.
     pub properties: Properties<'a>,
 }
 
-/// The reason of so many that fits its packet.
+/// The reason with this number, if its packet may carry it.
 pub(super) fn reason(number: u8, carrier: Carrier) -> Result<Reason, Flaw> {
     let reason = Reason::from_number(number).ok_or(Flaw::UnknownReason(number))?;
     if reason.fits(carrier) { Ok(reason) } else { Err(Flaw::ReasonMisplaced(number)) }
@@ -58,7 +57,7 @@ pub(super) fn packet_id(from: &mut Reader<'_>) -> Result<PacketId, Flaw> {
     PacketId::new(u16::read(from)?).ok_or(Flaw::PacketIdZero)
 }
 
-/// What may be left out: the reason, then the properties.
+/// The optional end of a packet: the reason, then the properties.
 fn tail<'a>(from: &mut Reader<'a>, carrier: Carrier, place: Place) -> Result<(Reason, Properties<'a>), Flaw> {
     if from.0.is_empty() {
         return Ok((Reason::Success, Properties::default()));
@@ -82,7 +81,7 @@ impl<'a> Connack<'a> {
     pub(super) fn read(body: &'a [u8], version: Version) -> Result<Connack<'a>, Flaw> {
         let mut from = Reader(body);
         let (flags, code) = (u8::read(&mut from)?, u8::read(&mut from)?);
-        // The first byte of 3.1 is not used.
+        // The first byte is unused in 3.1.
         let flags = if version == Version::V31 { 0 } else { flags };
         if flags > 1 {
             return Err(Flaw::ConnackFlags(flags));

@@ -20,44 +20,41 @@ const WILL: u8 = 0x04;
 const CLEAN: u8 = 0x02;
 const RESERVED: u8 = 0x01;
 
-/// Who connects, and how.
+/// The content of CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connect<'a> {
-    /// Which version the connection speaks from here on.
+    /// MQTT version of the connection.
     pub version: Version,
-    /// Whether an older session is to be forgotten; before 5.0 also this one at its end.
+    /// Whether an older session is discarded; before 5.0 also this one at its end.
     pub clean_start: bool,
-    /// Longest silence of the client, in s; 0 for any.
+    /// Longest silence of the client, in s; 0 for no limit.
     pub keep_alive_s: u16,
     /// May be empty; see [`Connect::check_client_id`].
     pub client_id: &'a str,
-    /// What to publish if the connection ends badly.
+    /// Message to publish if the connection ends without DISCONNECT.
     pub will: Option<Will<'a>>,
-    /// Who it says it is.
     pub user_name: Option<&'a str>,
-    /// What only that user knows.
     pub password: Option<&'a [u8]>,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
 }
 
-/// The message of a client that is no more.
+/// The will message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Will<'a> {
     /// Valid, without wildcards.
     pub topic: &'a str,
     /// At most 65,535 bytes.
     pub payload: &'a [u8],
-    /// Of the publication.
     pub qos: Qos,
     /// Whether it is retained.
     pub retain: bool,
-    /// Of 5.0; with the delay.
+    /// Include the delay; empty before 5.0.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Connect<'a> {
-    /// The flaw comes with the version in which an answer is understood.
+    /// The flaw comes with the version in which the peer understands a reply.
     pub(super) fn read(body: &'a [u8]) -> Result<Connect<'a>, (Flaw, Option<Version>)> {
         let mut from = Reader(body);
         let version = version(&mut from)?;
@@ -68,7 +65,7 @@ impl<'a> Connect<'a> {
         let flags = u8::read(&mut from)?;
         let has = |flag| flags & flag != 0;
         let will_bits = flags >> 3 & 3;
-        // The reserved flag of 3.1 is not used, so not looked at.
+        // The reserved flag is unused in 3.1, so it is ignored.
         let reserved = has(RESERVED) && version > Version::V31;
         let will_of_none = !has(WILL) && (has(WILL_RETAIN) || will_bits != 0);
         let password_of_none = has(PASSWORD) && !has(USER_NAME) && version < Version::V5;
@@ -90,7 +87,8 @@ impl<'a> Connect<'a> {
             let payload = Field::read(&mut from)?;
             will = Some(Will { topic, payload, qos, retain: has(WILL_RETAIN), properties });
         }
-        // In 3.1 the packet's length goes before its flags: a name or password that is not there is none.
+        // In 3.1 the packet's length takes precedence over its flags: a missing name or password counts as
+        // none.
         let there = |flag, from: &Reader<'_>| has(flag) && !(version == Version::V31 && from.0.is_empty());
         let user_name = there(USER_NAME, &from).then(|| Field::read(&mut from)).transpose()?;
         let password = there(PASSWORD, &from).then(|| Field::read(&mut from)).transpose()?;
@@ -126,12 +124,11 @@ impl<'a> Connect<'a> {
         self.password.inspect(|password| password.write(to));
     }
 
-    /// Whether its version has such client ids: 3.1 those of 1 to 23
-    /// characters, or of more if `long_ids`; 3.1.1 an empty one only with a
-    /// clean session; 5.0 any.
+    /// Checks the client id by the rules of its version: 3.1 allows 1 to 23 characters, or more if
+    /// `long_ids`; 3.1.1 allows an empty one only with a clean session; 5.0 allows any.
     ///
     /// # Errors
-    /// It has not; so it is refused in CONNACK.
+    /// The reason for CONNACK.
     pub fn check_client_id(&self, long_ids: bool) -> Result<(), Reason> {
         let fits = match self.version {
             Version::V31 => !self.client_id.is_empty() && (long_ids || self.client_id.chars().count() <= 23),
@@ -142,9 +139,9 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// The name and the level. An unknown level is answered in the form of 5.0 if
-/// it is a later one, else as 3.1.1 does it. By a level's highest bit some
-/// brokers' bridges ask for more than the protocol; refused, they ask without.
+/// The protocol name and level. An unknown level is answered in the form of 5.0 if it is later, else in that
+/// of 3.1.1. With a level's highest bit, bridges of some brokers request an extension; after a refusal they
+/// connect without it.
 fn version(from: &mut Reader<'_>) -> Result<Version, (Flaw, Option<Version>)> {
     let unknown = |flaw| (flaw, None);
     let name: &[u8] = Field::read(from).map_err(unknown)?;

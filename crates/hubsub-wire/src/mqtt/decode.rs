@@ -1,8 +1,7 @@
-//! Where a decoder is in its stream: it owns no bytes, and gives packets that
-//! lie in the caller's.
+//! A decoder's position in its stream. It owns no bytes, and returns packets that borrow the caller's.
 //!
-//! What can be told early is: the first byte says type and flags, the next ones
-//! the length, and a packet that may not come, or is too long, is refused there.
+//! It reports errors early: the first byte holds type and flags, the next ones the length, and a packet that
+//! is not allowed there, or is too long, is refused at that point.
 
 use super::ack::{Ack, Auth, Connack, Disconnect};
 use super::connect::Connect;
@@ -13,36 +12,35 @@ use super::publish::{Head, Publish};
 use super::reason::Carrier;
 use super::subscribe::{Suback, Subscribe, Unsuback, Unsubscribe};
 
-/// How long packets may be, fixed header and all.
+/// Greatest lengths of packets, including the fixed header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
-    /// Bytes of a PUBLISH: what the room class with the largest payloads takes.
-    /// It is the Maximum Packet Size that a server tells. The protocol's own bound is 268,435,460.
+    /// Bytes of a PUBLISH: enough for the room class with the largest payloads. Servers announce it as
+    /// Maximum Packet Size. The protocol's own limit is 268,435,460.
     pub packet_bytes_max: usize,
-    /// Bytes of CONNECT, which anybody can send.
+    /// Bytes of CONNECT, which unauthenticated peers can send.
     pub connect_bytes_max: usize,
-    /// Bytes of any other packet, and of the head of a PUBLISH: what must be
-    /// in memory at once. A longer PUBLISH comes in pieces.
+    /// Bytes of any other packet, and of the head of a PUBLISH: those that must be in memory at once. A
+    /// longer PUBLISH is returned in pieces.
     pub whole_bytes_max: usize,
 }
 
-/// What the input begins with. `len` are the bytes to take off before the next call.
+/// The item at the start of the input. Remove `len` bytes before the next call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<'a> {
-    /// A packet.
     Packet {
-        /// It borrows the input.
+        /// Borrows from the input.
         packet: Packet<'a>,
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
     },
-    /// A PUBLISH without its payload, which comes in chunks.
+    /// A PUBLISH without its payload, which follows in chunks.
     Head {
         /// Its payload is empty.
         publish: Publish<'a>,
-        /// Bytes that come, at least one.
+        /// Length of the payload, at least 1.
         payload_bytes: usize,
-        /// Bytes of the head.
+        /// Length of the head in bytes.
         len: usize,
     },
     /// The next piece of that payload.
@@ -51,64 +49,64 @@ pub enum Decoded<'a> {
         bytes: &'a [u8],
         /// Whether it is the last.
         last: bool,
-        /// As many as `bytes`.
+        /// The length of `bytes`.
         len: usize,
     },
-    /// A beginning, perhaps none of it yet.
+    /// An incomplete packet, possibly empty.
     Incomplete {
-        /// Bytes of input without which the next call finds nothing more. It is what a packet
-        /// announced: read until there, but allocate for what comes.
+        /// Length of input that the next call needs to return more. The peer announced it: read up to it, but
+        /// allocate only for received bytes.
         needed: usize,
     },
 }
 
-/// Reads one packet after the other. One that has refused its input is done for.
+/// Decodes one packet after the other. It must not be used after an error.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     from: Peer,
-    /// What the connection speaks; none before CONNECT.
+    /// MQTT version of the connection; `None` before CONNECT.
     version: Option<Version>,
-    /// Whether CONNECT, or CONNACK, has come.
+    /// Whether CONNECT or CONNACK was received.
     begun: bool,
-    /// Bytes of a payload that are still to come.
+    /// Bytes of a payload that have not been received.
     payload_left: u32,
 }
 
-/// The beginning of a packet.
+/// A decoded fixed header.
 #[derive(Clone, Copy)]
 struct Header {
     kind: u8,
     flags: u8,
-    /// Its own bytes.
+    /// Its length in bytes.
     bytes: usize,
-    /// Bytes that follow it.
+    /// Bytes after it.
     remaining: usize,
     shortest: bool,
 }
 
 impl Decoder {
-    /// Reads what a client sends.
+    /// A decoder for packets from a client.
     #[must_use]
     pub fn of_client() -> Decoder {
         Decoder { from: Peer::Client, version: None, begun: false, payload_left: 0 }
     }
 
-    /// Reads what a server sends to a client that said CONNECT in that version.
+    /// A decoder for packets from a server to a client that sent CONNECT with this version.
     #[must_use]
     pub fn of_server(version: Version) -> Decoder {
         Decoder { from: Peer::Server, version: Some(version), begun: false, payload_left: 0 }
     }
 
-    /// What the connection speaks, as soon as that is known.
+    /// MQTT version of the connection, once known.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// Reads on. `input` is every byte that was not taken off yet.
+    /// Decodes the next item. `input` holds all bytes that were not removed yet.
     ///
     /// # Errors
-    /// The input is no packet, or none that may stand here; the connection is to be closed.
+    /// The input is invalid or not allowed here; the connection must be closed.
     #[inline]
     pub fn decode<'a>(
         &mut self,
@@ -129,8 +127,8 @@ impl Decoder {
         })
     }
 
-    /// The whole PUBLISH that the input begins with, and its length: most packets are such, and this is the short way to
-    /// them. None if the input begins with anything else, and [`Decoder::decode`] says what.
+    /// Fast path for the usual packet: the complete PUBLISH at the start of the input, and its length. `None`
+    /// for anything else, which [`Decoder::decode`] handles.
     #[inline]
     #[must_use]
     pub fn publish<'a>(&self, input: &'a [u8], limits: &DecodeLimits) -> Option<(Publish<'a>, usize)> {
@@ -188,7 +186,7 @@ impl Decoder {
         }
     }
 
-    /// Whether such a packet may stand here, by its first byte.
+    /// Checks by the first byte whether a packet is allowed here.
     #[inline]
     fn check_first(&self, kind: u8, flags: u8) -> Result<(), Flaw> {
         let version = self.version;
@@ -313,7 +311,7 @@ impl Decoder {
     }
 }
 
-/// Bytes of the packet that the input begins with; none before its length is there.
+/// Length of the packet at the start of the input; `None` until its length field is complete.
 #[inline]
 #[must_use]
 pub fn packet_bytes(input: &[u8]) -> Option<usize> {

@@ -1,23 +1,22 @@
-//! Packets out, by either side. A body is written behind room for its length
-//! and moved if that takes more than a byte; only PUBLISH is worth more care,
-//! see `publish.rs`.
+//! Encoding of packets, for clients and servers. A body is written after one byte reserved for its length,
+//! and moved if the length takes more. Only PUBLISH is optimised further, see `publish.rs`.
 
 use super::field::{SHORT_MAX, Writer, short_len, write_short};
 use super::packet::{Packet, Version, kind};
 use super::publish::write_publish;
 use std::fmt;
 
-/// Why a packet is not sent; the output is as it was.
+/// Why a packet is not sent; the output is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EncodeError {
-    /// It would be longer than its peer takes, or than the protocol allows.
+    /// It would be longer than its peer accepts, or than the protocol allows.
     TooLong {
-        /// Its bytes.
+        /// Its length.
         bytes: usize,
     },
-    /// A text or its bytes are longer than 65,535 bytes.
+    /// A text or binary field is longer than 65,535 bytes.
     FieldTooLong {
-        /// Its bytes.
+        /// Its length.
         bytes: usize,
     },
 }
@@ -34,13 +33,12 @@ impl fmt::Display for EncodeError {
 impl std::error::Error for EncodeError {}
 
 impl Packet<'_> {
-    /// Appends it as `version` has it; CONNECT brings its own. What the version
-    /// does not have (reasons, properties, options) is left out.
+    /// Appends it in the format of `version`; CONNECT contains its own. Parts that the version does not have
+    /// (reasons, properties, options) are omitted.
     ///
     /// # Errors
-    /// It would be longer than `packet_bytes_max` or than the protocol allows,
-    /// or a field is; nothing is appended. An answer may then be sent without
-    /// its properties.
+    /// The packet would be longer than `packet_bytes_max` or than the protocol allows, or a field is; nothing
+    /// is appended. A reply may then be sent without its properties.
     pub fn write(
         &self,
         out: &mut Vec<u8>,
@@ -49,7 +47,7 @@ impl Packet<'_> {
     ) -> Result<(), EncodeError> {
         let start = out.len();
         let mut to = Writer { out, error: None };
-        // The first byte, and room for a length of one.
+        // The first byte, and one byte for the length.
         let first = |kind: u8, flags: u8| [kind << 4 | flags, 0];
         let begin = |kind, to: &mut Writer<'_>| to.out.extend_from_slice(&first(kind, 0));
         let begin_marked = |kind, to: &mut Writer<'_>| to.out.extend_from_slice(&first(kind, 0b0010));
@@ -129,7 +127,7 @@ impl Packet<'_> {
     }
 }
 
-/// A remaining length that the protocol has and whose packet is short enough.
+/// Converts a remaining length, if the protocol allows it and the packet is short enough.
 #[inline]
 pub(super) fn remaining_length_checked(length: usize, packet_bytes_max: usize) -> Result<u32, EncodeError> {
     let bytes = length.saturating_add(1 + short_len(length));

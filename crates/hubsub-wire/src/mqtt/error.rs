@@ -1,5 +1,5 @@
-//! What is wrong with a packet, which reason says so, and the bytes that the
-//! peer gets before its connection is closed.
+//! Protocol errors: the flaw of a packet, its reason code, and the last bytes to the peer before its
+//! connection is closed.
 
 use super::ack::{Connack, Disconnect};
 use super::packet::{Packet, Version};
@@ -9,9 +9,9 @@ use crate::flaws::flaws;
 use std::fmt;
 
 flaws! {
-    /// What is wrong. Each has the reason code by which 5.0 says it.
+    /// A flaw, with the reason code that MQTT 5.0 has for it.
     enum Flaw;
-    /// How 5.0 says it.
+    /// The reason code of MQTT 5.0.
     fn reason -> Reason;
 
     LengthTooLong => MalformedPacket "a length of more than four bytes";
@@ -57,23 +57,20 @@ flaws! {
     SessionOfRefused => ProtocolError "a refused connection with a session";
 }
 
-/// Input that is no packet, or none that may stand here. The connection is to
-/// be closed.
+/// Input that is invalid or not allowed here. The connection must be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtocolError {
-    /// What is wrong.
     pub flaw: Flaw,
-    /// The version in which the peer understands an answer; none if that is not known.
+    /// The version in which the peer understands a reply; `None` if unknown.
     pub version: Option<Version>,
     /// Whether the packet is the connection's first.
     pub first: bool,
 }
 
 impl ProtocolError {
-    /// Appends what a server says to a client before it closes: in answer to
-    /// CONNECT a CONNACK, later a DISCONNECT, nothing where its version has no
-    /// word for it or no version is known. Who decodes on before a CONNACK was
-    /// sent must not use it.
+    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT;
+    /// nothing if the version has no reply for it or is unknown. Must not be used by a caller that decodes on
+    /// before it has sent CONNACK.
     pub fn write(self, out: &mut Vec<u8>) {
         let (reason, properties) = (self.flaw.reason(), Properties::default());
         let (version, packet) = match self.version {

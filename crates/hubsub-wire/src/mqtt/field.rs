@@ -1,6 +1,5 @@
-//! How values stand in a packet (section 1.5 of 5.0): integers big-endian,
-//! bytes and texts with two bytes of length before them, short numbers 7 bits
-//! a byte, the lowest first.
+//! Encoding of values (section 1.5 of 5.0): integers big-endian, bytes and texts with two bytes of length in
+//! front, short numbers 7 bits per byte, the lowest first.
 
 use super::encode::EncodeError;
 use super::error::Flaw;
@@ -26,12 +25,12 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// Nothing more may follow.
+    /// Fails if bytes remain.
     pub fn end(self) -> Result<(), Flaw> {
         if self.0.is_empty() { Ok(()) } else { Err(Flaw::Trailing(self.0.len())) }
     }
 
-    /// A number of at most four bytes, in no more than it needs.
+    /// A number of at most four bytes, in its shortest encoding.
     #[inline]
     pub fn short(&mut self) -> Result<u32, Flaw> {
         match short(self.0)? {
@@ -45,17 +44,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number of 7 bits a byte.
+/// A number of 7 bits per byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Short {
     pub number: u32,
-    /// Its bytes, 1 to 4.
+    /// Its length in bytes, 1 to 4.
     pub bytes: usize,
-    /// Whether it could not be said in fewer.
+    /// Whether it has its shortest encoding.
     pub shortest: bool,
 }
 
-/// The number that the input begins with; none while it is not whole.
+/// The number at the start of the input; `None` while it is incomplete.
 #[inline]
 pub fn short(input: &[u8]) -> Result<Option<Short>, Flaw> {
     let mut number = 0;
@@ -68,7 +67,7 @@ pub fn short(input: &[u8]) -> Result<Option<Short>, Flaw> {
     if input.len() < 4 { Ok(None) } else { Err(Flaw::LengthTooLong) }
 }
 
-/// Appends a number that [`short`] reads; at most `SHORT_MAX`.
+/// Encodes a number for [`short`]; at most `SHORT_MAX`.
 #[inline]
 pub fn write_short(out: &mut Vec<u8>, number: u32) {
     let mut left = number;
@@ -79,7 +78,7 @@ pub fn write_short(out: &mut Vec<u8>, number: u32) {
     out.push(left as u8);
 }
 
-/// Bytes of such a number.
+/// Length of the encoded number.
 pub fn short_len(number: usize) -> usize {
     match number {
         0..0x80 => 1,
@@ -89,7 +88,7 @@ pub fn short_len(number: usize) -> usize {
     }
 }
 
-/// A text: UTF-8 without NUL. Surrogates are not UTF-8; a byte order mark stays.
+/// A text: UTF-8 without NUL. Surrogates are invalid; a byte order mark is retained.
 #[inline]
 pub fn text(bytes: &[u8]) -> Result<&str, Flaw> {
     if memchr(0, bytes).is_some() {
@@ -98,14 +97,14 @@ pub fn text(bytes: &[u8]) -> Result<&str, Flaw> {
     std::str::from_utf8(bytes).map_err(|_| Flaw::NotUtf8)
 }
 
-/// A body as it grows. It remembers what did not fit.
+/// Appends a body; keeps the last error.
 #[derive(Debug)]
 pub struct Writer<'a> {
     pub out: &'a mut Vec<u8>,
     pub error: Option<EncodeError>,
 }
 
-/// A value that a packet holds. What `write` appends, `read` gives back.
+/// A value in a packet: `read` decodes the output of `write`.
 pub trait Field<'a>: Sized {
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw>;
     fn write(&self, to: &mut Writer<'_>);
@@ -159,12 +158,11 @@ impl<'a> Field<'a> for &'a str {
     }
 }
 
-/// A name and its value, of a user property.
+/// Name and value of a user property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pair<'a> {
-    /// Any text; it may come again.
+    /// Any text; names may be repeated.
     pub name: &'a str,
-    /// Any text.
     pub value: &'a str,
 }
 
@@ -179,18 +177,17 @@ impl<'a> Field<'a> for Pair<'a> {
     }
 }
 
-/// Whom a message is for, in a client's own words: 1 to 268,435,455.
+/// Subscription identifier, chosen by the client: 1 to 268,435,455.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SubscriptionId(NonZeroU32);
 
 impl SubscriptionId {
-    /// One that is in range.
+    /// `None` if the number is out of range.
     #[must_use]
     pub fn new(number: u32) -> Option<SubscriptionId> {
         NonZeroU32::new(number).filter(|number| number.get() <= SHORT_MAX).map(SubscriptionId)
     }
 
-    /// Its number.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0.get()

@@ -1,31 +1,31 @@
-//! MQTT 3.1, 3.1.1 and 5.0, sans-I/O: bytes in, packets out, and back, for
-//! either side of a connection. See docs/protocol/mqtt.md.
+//! MQTT 3.1, 3.1.1 and 5.0, sans-I/O: decoding and encoding of packets, for clients and servers. See
+//! docs/protocol/mqtt.md.
 //!
 //! ```text
-//! | type, flags | remaining length | body                                      |
-//! |   1 byte    | 1 to 4 bytes, 7 bits each, the lowest first | so many bytes  |
+//! | type, flags | remaining length                            | body                     |
+//! |   1 byte    | 1 to 4 bytes, 7 bits each, the lowest first | `remaining length` bytes |
 //! ```
 //!
-//! - [`Decoder`]: where in the stream it is; gives a [`Packet`] after the other
+//! - [`Decoder`]: position in the stream; returns one [`Packet`] after the other
 //! - [`Packet`]: all fifteen, one definition for both directions; they borrow
-//! - [`Properties`]: those of 5.0 as they came, checked; read by walking them
+//! - [`Properties`]: those of 5.0, encoded and checked; read by iteration
 //! - [`Reason`]: every reason code, which packets carry it, and its text
-//! - [`ProtocolError`]: what is wrong, and the packet that says so to the peer
-//! - [`Machine`]: one client's connection, as the server has it (`machine/`)
-//! - [`write_publish`]: a message once for all who get it alike; ids are patched in
+//! - [`ProtocolError`]: the error, and the packet that reports it to the peer
+//! - [`Machine`]: one client's connection on the server (`machine/`)
+//! - [`write_publish`]: encodes a message once for all subscribers with equal settings; ids are patched in
 //!
 //! Invariants:
 //!
-//! 1. However the input is cut, the same packets or the same error come of it.
-//! 2. A decoder owns no memory. What must be in the caller's is bounded by
-//!    [`DecodeLimits`], and refused when its length is read. A longer PUBLISH
-//!    comes as its head and then its payload piece by piece.
-//! 3. No input panics. What a decoder gives is valid for its version and for
-//!    who sent it: texts, names, filters, ids, properties, reasons.
-//! 4. What is encoded decodes to itself. A packet too long for its peer, or with
-//!    a field longer than 65,535 bytes, leaves the output as it was.
+//! 1. However the input is split, it yields the same packets or the same error.
+//! 2. A decoder owns no memory. The bytes that the caller must buffer are bounded by [`DecodeLimits`]; a
+//!    longer packet is refused when its length is read. A longer PUBLISH is returned as its head and then its
+//!    payload in pieces.
+//! 3. No input panics. Decoded values are valid for their version and sender: texts, names, filters, ids,
+//!    properties, reasons.
+//! 4. Encoding, then decoding yields the original. A packet that is too long for its peer, or has a field
+//!    longer than 65,535 bytes, leaves the output unchanged.
 //!
-//! Not here: what a broker allows, and texts of payloads that say they are UTF-8.
+//! Not checked here: the broker's permissions, and payloads that are declared as UTF-8.
 
 mod ack;
 mod connect;

@@ -1,4 +1,4 @@
-//! A packet, and the few words that all of them use.
+//! Packets and their common types.
 
 use super::ack::{Ack, Auth, Connack, Disconnect};
 use super::connect::Connect;
@@ -8,78 +8,74 @@ use std::num::NonZeroU16;
 
 pub use hubsub_types::Qos;
 
-/// The most bytes that can follow a fixed header.
+/// Most bytes after a fixed header.
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
-/// The id of a packet that is answered; never 0.
+/// Packet identifier; never 0.
 pub type PacketId = NonZeroU16;
 
-/// A version, by its protocol level.
+/// An MQTT version, by its protocol level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Version {
-    /// MQTT 3.1, whose name is `MQIsdp`.
+    /// MQTT 3.1, whose protocol name is `MQIsdp`.
     V31 = 3,
-    /// MQTT 3.1.1.
     V311 = 4,
-    /// MQTT 5.0.
     V5 = 5,
 }
 
 impl Version {
-    /// The protocol's name in CONNECT.
+    /// The protocol name in CONNECT.
     #[must_use]
     pub fn protocol_name(self) -> &'static str {
         if self == Version::V31 { "MQIsdp" } else { "MQTT" }
     }
 }
 
-/// Who sent what is decoded.
+/// The sender of the decoded packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
-    /// So this is a server.
+    /// Decoding takes place on a server.
     Client,
-    /// So this is a client.
+    /// Decoding takes place on a client.
     Server,
 }
 
-/// What is said. Texts and payloads are in the input; the properties of 3.1
-/// and 3.1.1 are none.
+/// A packet. Texts and payloads borrow from the input; before 5.0 properties are empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// A client begins.
+    /// A client connects.
     Connect(Connect<'a>),
-    /// The server's answer.
+    /// The reply to CONNECT.
     Connack(Connack<'a>),
-    /// A message.
     Publish(Publish<'a>),
-    /// The answer to a message of QoS 1.
+    /// The reply to a QoS 1 message.
     Puback(Ack<'a>),
-    /// The first answer to a message of QoS 2.
+    /// The first reply to a QoS 2 message.
     Pubrec(Ack<'a>),
-    /// The answer to PUBREC.
+    /// The reply to PUBREC.
     Pubrel(Ack<'a>),
-    /// The answer to PUBREL.
+    /// The reply to PUBREL.
     Pubcomp(Ack<'a>),
-    /// A client wants what matches.
+    /// A client subscribes.
     Subscribe(Subscribe<'a>),
-    /// The server's answer.
+    /// The reply to SUBSCRIBE.
     Suback(Suback<'a>),
-    /// It wants it no more.
+    /// A client unsubscribes.
     Unsubscribe(Unsubscribe<'a>),
-    /// The server's answer.
+    /// The reply to UNSUBSCRIBE.
     Unsuback(Unsuback<'a>),
-    /// A client is there.
+    /// Keep alive of a client.
     Pingreq,
-    /// The server, too.
+    /// The reply to PINGREQ.
     Pingresp,
-    /// The end; of servers in 5.0 only.
+    /// The end of a connection; servers send it in 5.0 only.
     Disconnect(Disconnect<'a>),
     /// A step of enhanced authentication, in 5.0 only.
     Auth(Auth<'a>),
 }
 
-/// The numbers of the types, the upper four bits of a packet.
+/// Packet types, the upper four bits of the first byte.
 pub(super) mod kind {
     pub const CONNECT: u8 = 1;
     pub const CONNACK: u8 = 2;

@@ -1,19 +1,18 @@
-//! The properties of MQTT 5.0 (section 2.2.2): which there are, what each may
-//! be, and which packets have them.
+//! The properties of MQTT 5.0 (section 2.2.2): their types, ranges, and the packets that may have them.
 //!
-//! They stay as they came: a length, then an identifier and a value each, in
-//! any order. Decoding checks all of them once; who needs them walks them.
+//! They stay encoded: a length, then an identifier and a value each, in any order. Decoding checks all of
+//! them once; users iterate over them.
 
 use super::encode::EncodeError;
 use super::error::Flaw;
 use super::field::{Field, Pair, Reader, SHORT_MAX, SubscriptionId, Writer, write_short};
 use super::topic::topic_name;
 
-/// A packet that has properties, by who sends it where that decides.
+/// A packet that has properties, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     bit: u16,
-    /// The same packet from the other side, 0 if it decides nothing.
+    /// The same packet from the other side, 0 if the sender does not matter.
     reverse: u16,
 }
 
@@ -33,11 +32,9 @@ const AUTH: u16 = 1 << 10;
 const ALL: u16 = (1 << 11) - 1;
 
 impl Place {
-    /// CONNECT.
     pub const CONNECT: Place = Place { bit: CONNECT, reverse: 0 };
     /// The will in CONNECT.
     pub const WILL: Place = Place { bit: WILL, reverse: 0 };
-    /// CONNACK.
     pub const CONNACK: Place = Place { bit: CONNACK, reverse: 0 };
     /// PUBLISH of a client.
     pub const CLIENT_PUBLISH: Place = Place { bit: CLIENT_PUBLISH, reverse: SERVER_PUBLISH };
@@ -45,15 +42,12 @@ impl Place {
     pub const SERVER_PUBLISH: Place = Place { bit: SERVER_PUBLISH, reverse: CLIENT_PUBLISH };
     /// PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub const ACK: Place = Place { bit: ACK, reverse: 0 };
-    /// SUBSCRIBE.
     pub const SUBSCRIBE: Place = Place { bit: SUBSCRIBE, reverse: 0 };
-    /// UNSUBSCRIBE.
     pub const UNSUBSCRIBE: Place = Place { bit: UNSUBSCRIBE, reverse: 0 };
     /// DISCONNECT of a client.
     pub const CLIENT_DISCONNECT: Place = Place { bit: CLIENT_DISCONNECT, reverse: SERVER_DISCONNECT };
     /// DISCONNECT of a server.
     pub const SERVER_DISCONNECT: Place = Place { bit: SERVER_DISCONNECT, reverse: CLIENT_DISCONNECT };
-    /// AUTH.
     pub const AUTH: Place = Place { bit: AUTH, reverse: 0 };
 }
 
@@ -63,19 +57,19 @@ macro_rules! properties {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Property<'a> { $($(#[doc = $doc])+ $name($type),)+ }
 
-        /// Where a property may stand, as bits; none if there is no such.
+        /// Bits of the packets that may have a property; `None` if the identifier is unknown.
         fn places(id: u8) -> Option<u16> {
             match id { $($id => Some($places),)+ _ => None }
         }
 
         impl<'a> Property<'a> {
-            /// Its identifier.
+            /// The property identifier.
             #[must_use]
             pub fn id(&self) -> u8 {
                 match self { $(Property::$name(_) => $id,)+ }
             }
 
-            /// Whether such a packet may have it.
+            /// Whether this packet may have it.
             #[must_use]
             pub fn fits(&self, place: Place) -> bool {
                 places(self.id()).is_some_and(|places| places & place.bit != 0)
@@ -97,59 +91,59 @@ macro_rules! properties {
 }
 
 properties! {
-    /// Whether the payload is a text.
+    /// Whether the payload is UTF-8 text.
     1 PayloadFormat bool, PUBLISH | WILL;
-    /// How long the message is of use, in s.
+    /// Lifetime of the message, in s.
     2 MessageExpiry u32, PUBLISH | WILL;
-    /// What the payload is.
+    /// Content type of the payload.
     3 ContentType &'a str, PUBLISH | WILL;
-    /// Where an answer is to go.
+    /// Topic for a response.
     8 ResponseTopic &'a str, PUBLISH | WILL;
-    /// What an answer is to bring back.
+    /// Data that a response must contain.
     9 CorrelationData &'a [u8], PUBLISH | WILL;
-    /// By which subscriptions a message comes; may be more than once there.
+    /// Identifiers of the subscriptions that a message matched; may be repeated there.
     11 SubscriptionId SubscriptionId, SERVER_PUBLISH | SUBSCRIBE;
-    /// How long the session outlives its connection, in s; the largest means for ever.
+    /// Session expiry after the end of the connection, in s; `u32::MAX` means no expiry.
     17 SessionExpiry u32, CONNECT | CONNACK | CLIENT_DISCONNECT;
-    /// The id of a client that brought none.
+    /// Id assigned to a client that sent none.
     18 AssignedClientId &'a str, CONNACK;
-    /// The time to keep instead of the client's, in s.
+    /// Keep alive that overrides the client's, in s.
     19 ServerKeepAlive u16, CONNACK;
-    /// How to authenticate.
+    /// Name of the authentication method.
     21 AuthMethod &'a str, CONNECT | CONNACK | AUTH;
-    /// What the method says.
+    /// Data of the authentication method.
     22 AuthData &'a [u8], CONNECT | CONNACK | AUTH;
-    /// Whether reason strings and user properties may come in every packet.
+    /// Whether reason strings and user properties are accepted in every packet.
     23 RequestProblemInfo bool, CONNECT;
-    /// How long after the connection's end the will waits, in s.
+    /// Delay of the will after the end of the connection, in s.
     24 WillDelay u32, WILL;
-    /// Whether response information is wanted.
+    /// Whether the client requests response information.
     25 RequestResponseInfo bool, CONNECT;
-    /// Of what to make response topics.
+    /// Prefix for response topics.
     26 ResponseInfo &'a str, CONNACK;
     /// Another server to use.
     28 ServerReference &'a str, CONNACK | SERVER_DISCONNECT;
-    /// Why, for a person.
+    /// Explanation for people.
     31 ReasonString &'a str, CONNACK | ACK | DISCONNECT | AUTH;
-    /// Messages of QoS 1 and 2 that may be unanswered at once; not 0.
+    /// Most unacknowledged QoS 1 and 2 messages; not 0.
     33 ReceiveMaximum u16, CONNECT | CONNACK;
-    /// The highest alias that is taken; 0 for none.
+    /// Greatest topic alias that is accepted; 0 for none.
     34 TopicAliasMaximum u16, CONNECT | CONNACK;
-    /// The topic in two bytes; not 0.
+    /// A number for the topic; not 0.
     35 TopicAlias u16, PUBLISH;
-    /// Whether QoS 1 is the highest, else QoS 0.
+    /// Whether the maximum QoS is 1, else it is 0.
     36 MaximumQos bool, CONNACK;
-    /// Whether messages can be retained.
+    /// Whether retained messages are supported.
     37 RetainAvailable bool, CONNACK;
-    /// The user's own; as many as they like.
+    /// Application-defined; may be repeated.
     38 User Pair<'a>, ALL;
-    /// Bytes of the longest packet that is taken; not 0.
+    /// Longest packet that is accepted, in bytes; not 0.
     39 MaximumPacketSize u32, CONNECT | CONNACK;
-    /// Whether filters may have wildcards.
+    /// Whether wildcards in filters are supported.
     40 WildcardAvailable bool, CONNACK;
-    /// Whether there are subscription identifiers.
+    /// Whether subscription identifiers are supported.
     41 SubscriptionIdsAvailable bool, CONNACK;
-    /// Whether there are shared subscriptions.
+    /// Whether shared subscriptions are supported.
     42 SharedAvailable bool, CONNACK;
 }
 
@@ -159,7 +153,7 @@ impl Field<'_> for bool {
         match u8::read(from)? {
             0 => Ok(false),
             1 => Ok(true),
-            // Whose value it is, the walk over the properties knows.
+            // The iteration over the properties inserts the identifier.
             _ => Err(Flaw::PropertyValue(0)),
         }
     }
@@ -179,12 +173,12 @@ impl Field<'_> for SubscriptionId {
     }
 }
 
-/// Valid properties of one packet. `Default` is none.
+/// Valid properties of one packet. `Default` has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Properties<'a>(&'a [u8]);
 
 impl<'a> Properties<'a> {
-    /// Reads their length and them, and checks that they may stand there.
+    /// Reads their length and values, and checks that the packet may have them.
     #[inline]
     pub(super) fn read(from: &mut Reader<'a>, place: Place) -> Result<Properties<'a>, Flaw> {
         let length = from.short()?;
@@ -205,7 +199,7 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// Each, in the order they came.
+    /// The properties, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = Property<'a>> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -214,20 +208,19 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// As they stand in a packet, without their length.
+    /// The encoded properties, without their length.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Whether all are known, allowed there, in range, and none that may not is repeated.
+/// Checks that all are known, allowed there, in range, and not repeated unless they may be.
 fn check(raw: &[u8], place: Place) -> Result<(), Flaw> {
     let (mut left, mut seen, mut method) = (Reader(raw), 0_u64, None);
     while let Some(&id) = left.0.first() {
@@ -266,15 +259,15 @@ fn check(raw: &[u8], place: Place) -> Result<(), Flaw> {
     if method == Some(false) { Err(Flaw::NoAuthMethod) } else { Ok(()) }
 }
 
-/// Properties to be sent, in the order of their pushes.
+/// Properties to send, in the order of their pushes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PropertyList(Vec<u8>);
 
 impl PropertyList {
-    /// Appends one. That its packet may have it, and have it again, is the caller's to know.
+    /// Appends one. The caller must know that the packet may have it, and have it again.
     ///
     /// # Errors
-    /// A text or its bytes are longer than 65,535 bytes; the list is as it was.
+    /// A text or binary value is longer than 65,535 bytes; the list is unchanged.
     pub fn push(&mut self, property: Property<'_>) -> Result<(), EncodeError> {
         let before = self.0.len();
         let mut writer = Writer { out: &mut self.0, error: None };
@@ -288,7 +281,7 @@ impl PropertyList {
         }
     }
 
-    /// As a packet has them.
+    /// Borrows it for a packet.
     #[must_use]
     pub fn as_properties(&self) -> Properties<'_> {
         Properties(&self.0)

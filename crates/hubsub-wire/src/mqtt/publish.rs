@@ -1,13 +1,12 @@
-//! PUBLISH (section 3.3 of each version): the packet that everything is about.
+//! PUBLISH (section 3.3 of each version).
 //!
 //! ```text
 //! | 3, DUP, QoS, RETAIN | remaining length | topic | id (QoS 1, 2) | properties (5.0) | payload |
 //! ```
 //!
-//! A message is encoded once for all who get it alike: same version, QoS,
-//! retain flag and properties. What differs then is the packet id, whose place
-//! [`Encoded`] knows, and DUP when it is sent again. Its head may also be
-//! encoded alone, so that a payload is shared by variants or comes in pieces.
+//! A message is encoded once for all subscribers with the same version, QoS, retain flag and properties. Then
+//! only the packet id, whose place [`Encoded`] records, and DUP of a redelivery differ. Its head may also be
+//! encoded alone, so that variants share a payload or the payload follows in pieces.
 
 use super::ack::packet_id;
 use super::encode::{EncodeError, remaining_length_checked};
@@ -20,27 +19,25 @@ use super::topic::topic_name;
 const DUP: u8 = 0x08;
 const RETAIN: u8 = 0x01;
 
-/// A message.
+/// A PUBLISH packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Publish<'a> {
-    /// Whether it was sent before; only of QoS 1 and 2.
+    /// Whether it was sent before; only with QoS 1 and 2.
     pub dup: bool,
-    /// How surely it arrives.
     pub qos: Qos,
-    /// To a server: keep it; to a client: it was kept.
+    /// To a server: retain it; to a client: it was retained.
     pub retain: bool,
     /// Without wildcards; empty only with an alias.
     pub topic: &'a str,
-    /// Of QoS 1 and 2. To encode, none leaves a place for [`Encoded::copy`].
+    /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::copy`].
     pub id: Option<PacketId>,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
-    /// Any bytes.
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// What is wrong with the flags of a fixed header, before more is there.
+    /// Checks the flags of a fixed header, before more is received.
     #[inline]
     pub(super) fn check_flags(flags: u8) -> Result<(), Flaw> {
         match Qos::from_bits(flags >> 1 & 3) {
@@ -50,7 +47,7 @@ impl<'a> Publish<'a> {
         }
     }
 
-    /// A body whose flags were checked; all that is behind the head is payload.
+    /// Decodes a body whose flags were checked; everything after the head is payload.
     #[inline]
     pub(super) fn read(flags: u8, body: &'a [u8], version: Version, from: Peer) -> Result<Publish<'a>, Flaw> {
         let qos = Qos::from_bits(flags >> 1 & 3).ok_or(Flaw::QosThree)?;
@@ -71,7 +68,7 @@ impl<'a> Publish<'a> {
         Ok(Publish { dup, qos, retain, topic, id, properties, payload: left.rest() })
     }
 
-    /// Bytes of the head of a body of `remaining` bytes, of which `body` is the beginning.
+    /// Length of the head of a body of `remaining` bytes, of which `body` is the beginning.
     pub(super) fn head(
         flags: u8,
         body: &[u8],
@@ -100,31 +97,31 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// How long the head of a PUBLISH is.
+/// Length of the head of a PUBLISH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Head {
-    /// So many bytes of the body are to be there to know more.
+    /// This many bytes of the body must be received to know more.
     Needs(usize),
-    /// So long.
+    /// The length in bytes.
     Is(usize),
 }
 
-/// A PUBLISH in a vector: where what differs from one subscriber to the next stands.
+/// A PUBLISH in a vector, and the place of the parts that differ between subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// Its first byte in the vector.
+    /// Index of its first byte in the vector.
     pub start: usize,
-    /// Behind its last byte, or behind its head if that is alone.
+    /// Index after its last byte, or after its head if that is alone.
     pub end: usize,
-    /// First of the two bytes of its id; none for QoS 0.
+    /// Index of the first of the two bytes of its id; `None` for QoS 0.
     pub id_at: Option<usize>,
 }
 
 impl Encoded {
-    /// Appends it to `out` from `arena`, where it stands, with its id and DUP as they are for one subscriber.
+    /// Appends it to `out` from `arena`, which contains it, with the id and DUP for one subscriber.
     ///
     /// # Panics
-    /// It is of QoS 0, or of another vector.
+    /// It has QoS 0, or is in another vector.
     #[inline]
     pub fn copy(&self, arena: &[u8], id: PacketId, dup: bool, out: &mut Vec<u8>) {
         let at = out.len();
@@ -133,10 +130,10 @@ impl Encoded {
         patch(&mut out[at..], id_at - self.start, id, dup);
     }
 
-    /// Sets its id and DUP where it stands.
+    /// Sets its id and DUP in place.
     ///
     /// # Panics
-    /// It is of QoS 0, or of another vector.
+    /// It has QoS 0, or is in another vector.
     #[inline]
     pub fn patch(&self, arena: &mut [u8], id: PacketId, dup: bool) {
         let id_at = self.id_at.expect("a message of QoS 1 or 2");
@@ -150,11 +147,11 @@ fn patch(packet: &mut [u8], id_at: usize, id: PacketId, dup: bool) {
     packet[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
 }
 
-/// Appends a message. Properties are left out before 5.0.
+/// Appends a message. Properties are omitted before 5.0.
 ///
 /// # Errors
-/// It would be longer than `packet_bytes_max` or than the protocol allows, or
-/// its topic is; nothing is appended.
+/// The message would be longer than `packet_bytes_max` or than the protocol allows, or its topic is; nothing
+/// is appended.
 #[inline]
 pub fn write_publish(
     out: &mut Vec<u8>,
@@ -167,11 +164,11 @@ pub fn write_publish(
     Ok(Encoded { end: out.len(), ..head })
 }
 
-/// Appends a message of QoS 0 to a topic that [`super::is_topic_name`], and gives its place: the short way of
-/// [`write_publish`].
+/// Appends a QoS 0 message to a topic that [`super::is_topic_name`], and returns its start and end: the fast
+/// path of [`write_publish`].
 ///
 /// # Errors
-/// It would be longer than the protocol allows, or its topic is; nothing is appended.
+/// The message would be longer than the protocol allows, or its topic is; nothing is appended.
 #[inline]
 pub fn write_plain(
     out: &mut Vec<u8>,
@@ -201,11 +198,11 @@ pub fn write_plain(
     Ok((start, out.len()))
 }
 
-/// Appends a message without its payload, of which `payload_bytes` are to
-/// follow; what `publish` has is not looked at.
+/// Appends a message without its payload; the caller appends `payload_bytes` bytes. The payload in `publish`
+/// is ignored.
 ///
 /// # Errors
-/// As of [`write_publish`].
+/// As for [`write_publish`].
 #[inline]
 pub fn write_publish_head(
     out: &mut Vec<u8>,

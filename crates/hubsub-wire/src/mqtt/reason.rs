@@ -1,22 +1,19 @@
-//! The reason codes of MQTT 5.0 (section 2.4), and what of them 3.1 and 3.1.1
-//! have: return codes of CONNACK, and the failure of SUBACK.
+//! The reason codes of MQTT 5.0 (section 2.4), and their counterparts in 3.1 and 3.1.1: return codes of
+//! CONNACK, and the failure of SUBACK.
 
 use super::packet::Version;
 
-/// A packet that carries a reason, by who sends it where that decides.
+/// A packet that carries a reason, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Carrier(u16);
 
 impl Carrier {
-    /// CONNACK.
     pub const CONNACK: Carrier = Carrier(1);
     /// PUBACK and PUBREC.
     pub const RECEIVED: Carrier = Carrier(1 << 1);
     /// PUBREL and PUBCOMP.
     pub const RELEASED: Carrier = Carrier(1 << 2);
-    /// SUBACK.
     pub const SUBACK: Carrier = Carrier(1 << 3);
-    /// UNSUBACK.
     pub const UNSUBACK: Carrier = Carrier(1 << 4);
     /// DISCONNECT of a client.
     pub const CLIENT_DISCONNECT: Carrier = Carrier(1 << 5);
@@ -42,23 +39,23 @@ const AS: u16 = Carrier::SERVER_AUTH.0;
 
 macro_rules! reasons {
     ($($number:literal $name:ident $carriers:expr, $words:literal;)+) => {
-        /// Why, or how, something ended. Success has other words in SUBACK
-        /// (QoS 0 is granted) and in DISCONNECT (normal).
+        /// A reason code. Success also means "QoS 0 granted" in SUBACK and "normal disconnection" in
+        /// DISCONNECT.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Reason { $(#[doc = $words] $name = $number,)+ }
 
         impl Reason {
-            /// All of them, by number.
+            /// All reasons, by number.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)+];
 
-            /// By its number; none if the specification has no such.
+            /// `None` if the specification does not define the number.
             #[must_use]
             pub fn from_number(number: u8) -> Option<Reason> {
                 match number { $($number => Some(Reason::$name),)+ _ => None }
             }
 
-            /// What it says, for a person.
+            /// Its description, for people.
             #[must_use]
             pub fn words(self) -> &'static str {
                 match self { $(Reason::$name => $words,)+ }
@@ -118,25 +115,24 @@ reasons! {
 }
 
 impl Reason {
-    /// Its number.
     #[must_use]
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// Whether it says that something failed.
+    /// Whether it reports a failure.
     #[must_use]
     pub fn is_failure(self) -> bool {
         self.number() >= 0x80
     }
 
-    /// Whether such a packet may carry it.
+    /// Whether this packet may carry it.
     #[must_use]
     pub fn fits(self, carrier: Carrier) -> bool {
         self.carriers() & carrier.0 != 0
     }
 
-    /// By its return code in CONNACK of 3.1 and 3.1.1.
+    /// Decodes a return code of CONNACK in 3.1 and 3.1.1.
     #[must_use]
     pub fn from_connect_return(code: u8) -> Option<Reason> {
         let reasons = [
@@ -150,7 +146,7 @@ impl Reason {
         reasons.get(usize::from(code)).copied()
     }
 
-    /// The return code in CONNACK of 3.1 and 3.1.1 that says the most of it.
+    /// The closest return code of CONNACK in 3.1 and 3.1.1.
     #[must_use]
     pub fn connect_return(self) -> u8 {
         match self {
@@ -163,8 +159,8 @@ impl Reason {
         }
     }
 
-    /// Its byte in a SUBACK: 3.1.1 knows one failure, 3.1 none, so that a
-    /// refused subscription is granted there and nothing comes by it.
+    /// Its byte in a SUBACK. 3.1.1 has one failure code. 3.1 has none, so a refused subscription is granted
+    /// there and gets no messages.
     #[must_use]
     pub fn suback_number(self, version: Version) -> u8 {
         match version {

@@ -1,5 +1,5 @@
-//! SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10 of 5.0) and their answers.
-//! Filters and reasons stay as they came and are walked.
+//! SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10 of 5.0) and their replies. Filters and reasons stay
+//! encoded and are iterated over.
 //!
 //! ```text
 //! | id | properties (5.0) | filter, options, filter, options …   SUBSCRIBE
@@ -17,29 +17,27 @@ use super::property::{Place, Properties};
 use super::reason::{Carrier, Reason};
 use super::topic::{shared, topic_filter};
 
-/// What of the retained messages a subscription begins with.
+/// Which retained messages a subscription gets at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RetainHandling {
     /// All, at every SUBSCRIBE.
     #[default]
     Send = 0,
-    /// All, unless it stands already.
+    /// All, if the subscription is new.
     SendIfNew = 1,
-    /// None.
     DoNotSend = 2,
 }
 
-/// How a client subscribes. Before 5.0 there is but the QoS.
+/// Subscription options. Before 5.0 there is only the QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
-    /// The highest that is wanted.
+    /// Maximum QoS.
     pub qos: Qos,
-    /// Whether its own messages stay away.
+    /// Whether the client's own messages are excluded.
     pub no_local: bool,
     /// Whether messages keep their retain flag.
     pub retain_as_published: bool,
-    /// What it begins with.
     pub retain_handling: RetainHandling,
 }
 
@@ -63,7 +61,7 @@ impl Options {
         })
     }
 
-    /// By what [`Options::byte`] gives; none if it is no such.
+    /// Decodes the output of [`Options::byte`]; `None` if it is invalid.
     pub(super) fn of_byte(byte: u8) -> Option<Options> {
         Options::from_byte(byte, Version::V5).ok()
     }
@@ -79,10 +77,10 @@ impl Options {
 pub struct Filters<'a>(&'a [u8]);
 
 impl<'a> Filters<'a> {
-    /// As they stand in a packet of that version.
+    /// Checks encoded filters of a packet of that version.
     ///
     /// # Errors
-    /// There is none, or one is not valid.
+    /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8], version: Version) -> Result<Filters<'a>, Flaw> {
         let mut left = Reader(raw);
         if raw.is_empty() {
@@ -98,7 +96,7 @@ impl<'a> Filters<'a> {
         Ok(Filters(raw))
     }
 
-    /// Each, in the order they came.
+    /// Filters and options, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, Options)> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -108,10 +106,10 @@ impl<'a> Filters<'a> {
         })
     }
 
-    /// Appends a filter and its options, for [`Filters::new`].
+    /// Encodes a filter and its options, for [`Filters::new`].
     ///
     /// # Errors
-    /// It is longer than 65,535 bytes.
+    /// The filter is longer than 65,535 bytes.
     pub fn push(raw: &mut Vec<u8>, filter: &str, options: Options) -> Result<(), EncodeError> {
         Names::push(raw, filter)?;
         raw.push(options.byte());
@@ -119,15 +117,15 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Filters alone; at least one, all valid.
+/// Filters without options; at least one, all valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Names<'a>(&'a [u8]);
 
 impl<'a> Names<'a> {
-    /// As they stand in a packet.
+    /// Checks encoded filters of a packet.
     ///
     /// # Errors
-    /// There is none, or one is not valid.
+    /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8]) -> Result<Names<'a>, Flaw> {
         let mut left = Reader(raw);
         if raw.is_empty() {
@@ -139,16 +137,16 @@ impl<'a> Names<'a> {
         Ok(Names(raw))
     }
 
-    /// Each, in the order they came.
+    /// Filters, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = &'a str> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || Field::read(&mut left).ok())
     }
 
-    /// Appends a filter, for [`Names::new`].
+    /// Encodes a filter, for [`Names::new`].
     ///
     /// # Errors
-    /// It is longer than 65,535 bytes.
+    /// The filter is longer than 65,535 bytes.
     pub fn push(raw: &mut Vec<u8>, filter: &str) -> Result<(), EncodeError> {
         let mut writer = Writer { out: raw, error: None };
         filter.write(&mut writer);
@@ -156,71 +154,70 @@ impl<'a> Names<'a> {
     }
 }
 
-/// One for each filter, in their order.
+/// One reason per filter, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reasons<'a>(&'a [u8]);
 
 impl<'a> Reasons<'a> {
-    /// As they stand in a packet of 5.0.
+    /// Checks encoded reasons of a packet of 5.0.
     ///
     /// # Errors
-    /// One is unknown, or not for that packet.
+    /// One is unknown, or not allowed in that packet.
     pub fn new(raw: &'a [u8], carrier: Carrier) -> Result<Reasons<'a>, Flaw> {
         raw.iter().try_for_each(|&number| reason(number, carrier).map(drop))?;
         Ok(Reasons(raw))
     }
 
-    /// Each.
     pub fn iter(self) -> impl ExactSizeIterator<Item = Reason> + 'a {
         self.0.iter().map(|&number| Reason::from_number(number).expect("it was checked"))
     }
 }
 
-/// What a client wants.
+/// The content of SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subscribe<'a> {
-    /// For the answer.
+    /// Packet id, repeated in SUBACK.
     pub id: PacketId,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
-    /// At least one.
+    /// At least one filter.
     pub filters: Filters<'a>,
 }
 
-/// What of it was granted.
+/// The reply to SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Suback<'a> {
-    /// Of SUBSCRIBE.
+    /// Packet id of the SUBSCRIBE.
     pub id: PacketId,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
     /// At least one; see [`Reason::suback_number`] for older versions.
     pub reasons: Reasons<'a>,
 }
 
-/// What a client wants no more.
+/// The content of UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsubscribe<'a> {
-    /// For the answer.
+    /// Packet id, repeated in UNSUBACK.
     pub id: PacketId,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
-    /// At least one.
+    /// At least one filter.
     pub filters: Names<'a>,
 }
 
-/// That it is so.
+/// The reply to UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsuback<'a> {
-    /// Of UNSUBSCRIBE.
+    /// Packet id of the UNSUBSCRIBE.
     pub id: PacketId,
-    /// Of 5.0.
+    /// Empty before 5.0.
     pub properties: Properties<'a>,
-    /// Of 5.0, at least one; none before.
+    /// At least one in 5.0; none before.
     pub reasons: Reasons<'a>,
 }
 
-/// What all four begin with.
+/// Decodes the common start of all four packets.
 fn begin<'a>(
     body: &'a [u8],
     version: Version,

@@ -1,15 +1,14 @@
-//! Names of topics and filters of subscriptions (section 4.7 of 5.0), and
-//! filters that clients share (section 4.8.2), which are the same in every
-//! version here.
+//! Topic names and topic filters (section 4.7 of 5.0), and filters of shared subscriptions (section 4.8.2);
+//! the same in all versions here.
 
 use super::error::Flaw;
 use super::field::text;
 use memchr::{memchr2_iter, memchr3};
 
-/// A topic's name: a text that is not empty, without wildcards.
+/// Checks a topic name: a text that is not empty, without wildcards.
 ///
 /// # Errors
-/// It is none.
+/// It is invalid.
 #[inline]
 pub fn topic_name(name: &[u8]) -> Result<&str, Flaw> {
     if name.is_empty() {
@@ -25,7 +24,7 @@ pub fn topic_name(name: &[u8]) -> Result<&str, Flaw> {
     }
 }
 
-/// Whether bytes are a topic's name.
+/// Whether the bytes are a valid topic name.
 #[inline]
 #[must_use]
 pub fn is_topic_name(name: &[u8]) -> bool {
@@ -34,19 +33,19 @@ pub fn is_topic_name(name: &[u8]) -> bool {
     is_ascii || topic_name(name).is_ok()
 }
 
-/// Names up to here are looked through byte by byte: cheaper than what is best for long ones.
+/// Names up to this length are checked byte by byte: cheaper than the search for longer ones.
 const PLAIN_BYTES: usize = 64;
 
-/// Whether a byte may stand in a name.
+/// Whether a byte is allowed in a name.
 #[inline]
 fn is_plain(byte: u8) -> bool {
     (byte != 0) & (byte != b'+') & (byte != b'#')
 }
 
-/// A filter, shared or not: a text whose wildcards are whole levels, `#` the last.
+/// Checks a filter, shared or not: a text whose wildcards are whole levels, `#` the last.
 ///
 /// # Errors
-/// It is none.
+/// It is invalid.
 pub fn topic_filter(filter: &[u8]) -> Result<&str, Flaw> {
     let filter = text(filter)?;
     let Some(shared) = filter.strip_prefix("$share/") else {
@@ -60,19 +59,19 @@ pub fn topic_filter(filter: &[u8]) -> Result<&str, Flaw> {
     }
 }
 
-/// Where a subscription begins in the past.
+/// Where in history a subscription starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rewind {
-    /// With the last so many messages of its topic.
+    /// With this many latest messages of its topic.
     Last(u64),
-    /// With those of so many last seconds.
+    /// With the messages of this many latest seconds.
     Seconds(u64),
-    /// With all that there are.
+    /// With the earliest retained message.
     Earliest,
 }
 
-/// A filter that begins in the past, `$rewind/N/…`, `$rewind/10s/…` (or `m`, `h`, `d`) or `$rewind/earliest/…`: from where
-/// on, and the filter that it is.
+/// Splits a filter with a start in history, `$rewind/N/…`, `$rewind/10s/…` (or `m`, `h`, `d`) or
+/// `$rewind/earliest/…`: the start, and the filter itself.
 #[must_use]
 pub fn rewind(filter: &str) -> Option<(Rewind, &str)> {
     let (from, filter) = filter.strip_prefix("$rewind/")?.split_once('/')?;
@@ -100,7 +99,7 @@ fn number(text: &str) -> Option<u64> {
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The name of the group and what it filters, of a valid filter that is shared.
+/// The group name and the filter of a valid shared filter.
 #[must_use]
 pub fn shared(filter: &str) -> Option<(&str, &str)> {
     filter.strip_prefix("$share/")?.split_once('/')

@@ -1,4 +1,4 @@
-//! Topics in two bytes (section 3.3.2.3.4 of 5.0): those that the client chose, and those that the server did.
+//! Topic aliases (section 3.3.2.3.4 of 5.0): those of the client and those of the server.
 
 use super::super::property::Property;
 use super::super::publish::Publish;
@@ -8,12 +8,12 @@ use super::{Fault, Topic};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What the client lets stand for topics.
+/// Topic aliases of the client.
 #[derive(Debug, Default)]
 pub(super) struct Aliases {
-    /// The highest that it may use.
+    /// Topic Alias Maximum that the client was granted.
     max: u16,
-    /// From 1 on.
+    /// Topics by alias, from alias 1.
     topics: Seldom<Vec<Option<Rc<str>>>>,
 }
 
@@ -22,7 +22,7 @@ impl Aliases {
         Aliases { max, topics: Seldom::default() }
     }
 
-    /// The topic of a message; one that it names with an alias is remembered.
+    /// The topic of a message; a topic with an alias is remembered.
     pub fn topic<'a>(&mut self, publish: &Publish<'a>) -> Result<Topic<'a>, Fault> {
         let alias = publish.properties.iter().find_map(|property| match property {
             Property::TopicAlias(alias) => Some(alias),
@@ -45,14 +45,14 @@ impl Aliases {
     }
 }
 
-/// What the server lets stand for topics: the first that it sends, as many as the client takes.
-/// Most clients take none, and pay for a pointer.
+/// Topic aliases of the server: the first topics sent, as many as the client accepts. Most clients accept
+/// none and cost one pointer.
 #[derive(Debug, Default)]
 pub struct OwnAliases(Option<Box<Told>>);
 
 #[derive(Debug)]
 struct Told {
-    /// The highest that the client takes.
+    /// Topic Alias Maximum of the client.
     max: u16,
     topics: HashMap<Box<str>, u16>,
 }
@@ -62,27 +62,27 @@ impl OwnAliases {
         OwnAliases((max > 0).then(|| Box::new(Told { max, topics: HashMap::new() })))
     }
 
-    /// Whether the client takes none.
+    /// Whether the client accepts none.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The alias of a topic that the client was told.
+    /// The alias of a topic, if the client has received it.
     #[must_use]
     pub fn find(&self, topic: &str) -> Option<u16> {
         self.0.as_ref()?.topics.get(topic).copied()
     }
 
-    /// The alias that a topic may get by the next message, if one is left. It holds once [`OwnAliases::told`].
+    /// An alias for the topic of the next message, if one is free. It is in use after [`OwnAliases::told`].
     #[must_use]
     pub fn free(&self) -> Option<u16> {
         let Told { max, topics } = &**self.0.as_ref()?;
         (topics.len() < usize::from(*max)).then(|| topics.len() as u16 + 1)
     }
 
-    /// The client was sent a topic with the alias that [`OwnAliases::free`] gave.
+    /// The client was sent a topic with the alias from [`OwnAliases::free`].
     pub fn told(&mut self, topic: &str) {
         if let (Some(alias), Some(told)) = (self.free(), &mut self.0) {
             told.topics.insert(topic.into(), alias);

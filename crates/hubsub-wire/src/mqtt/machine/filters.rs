@@ -1,8 +1,9 @@
-//! What a client subscribes to. A broker tells of a message once for each subscription that it matches; the
-//! client gets it once, by one of them: by its topic where it subscribes to just that, else by the filter that
-//! it subscribed to first. So it is the same one for every message of a topic, live or from the past.
+//! Subscriptions of a client. A broker reports a message once per matching subscription, but the client gets
+//! it once: by its topic if the client subscribes to exactly that, else by its earliest matching filter. So
+//! the choice is the same for every message of a topic, live or historical.
 //!
-//! Shared subscriptions stand apart: each brings messages of its own, which the caller chose for this client.
+//! Shared subscriptions are separate: each yields messages of its own, which the caller assigned to this
+//! client.
 
 use super::super::field::SubscriptionId;
 use super::super::packet::Qos;
@@ -11,23 +12,23 @@ use super::seldom::Seldom;
 use hubsub_types::names::Filter;
 use std::collections::HashMap;
 
-/// By which subscription a message comes.
+/// The subscription that a message matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Match<'a> {
-    /// That to its topic.
+    /// A subscription to exactly its topic.
     Topic,
-    /// That to this filter, which has a wildcard.
+    /// This filter, which has a wildcard.
     Filter(&'a [u8]),
 }
 
 /// How a message is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// The highest QoS of all subscriptions that it matches.
+    /// Maximum QoS of all matching subscriptions.
     pub qos: Qos,
-    /// Their identifiers, as far as they have some.
+    /// Identifiers of those that have one.
     pub ids: Vec<SubscriptionId>,
-    /// Whether one of them wants to know that a message is one that its topic keeps.
+    /// Whether one of them has Retain As Published.
     pub retain: bool,
 }
 
@@ -35,20 +36,20 @@ pub struct Grant {
 struct Entry {
     options: Options,
     id: Option<SubscriptionId>,
-    /// The request that is to confirm it; none once it is.
+    /// Number of the request that must confirm it; `None` once confirmed.
     asked: Option<u32>,
 }
 
-/// Subscriptions to topics: most clients have one or a few, which need no table.
+/// Subscriptions to topics. Most clients have one or a few, which need no hash table.
 #[derive(Clone, Debug, Default)]
 struct Topics {
-    /// Until there are more than `FEW`.
+    /// Used up to `FEW` topics.
     few: Box<[(Box<[u8]>, Entry)]>,
     #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
     many: Option<Box<HashMap<Box<[u8]>, Entry>>>,
 }
 
-/// Topics that are looked through one by one.
+/// Most topics for a linear search.
 const FEW: usize = 8;
 
 impl Topics {
@@ -83,7 +84,7 @@ impl Topics {
         }
     }
 
-    /// Few are no more bytes than they need.
+    /// Keeps `few` at its exact size.
     fn change_few<R>(&mut self, change: impl FnOnce(&mut Vec<(Box<[u8]>, Entry)>) -> R) -> R {
         let mut few = std::mem::take(&mut self.few).into_vec();
         let changed = change(&mut few);
@@ -91,7 +92,7 @@ impl Topics {
         changed
     }
 
-    /// Adds one that is not there.
+    /// Adds a topic that is not present.
     fn insert(&mut self, topic: &[u8], entry: Entry) {
         if let Some(many) = &mut self.many {
             many.insert(topic.into(), entry);
@@ -106,7 +107,7 @@ impl Topics {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether it was present.
     fn remove(&mut self, topic: &[u8]) -> bool {
         if let Some(many) = &mut self.many {
             return many.remove(topic).is_some();
@@ -116,13 +117,13 @@ impl Topics {
     }
 }
 
-/// See the module.
+/// The subscriptions of one client; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filters {
     topics: Topics,
-    /// Those with wildcards, in the order in which they came.
+    /// Filters with wildcards, in order of subscription.
     wild: Seldom<Vec<(Filter, Entry)>>,
-    /// Those that are shared, with `$share/` and their group in front.
+    /// Shared subscriptions, with `$share/` and the group in front.
     #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
     shared: Option<Box<HashMap<Box<[u8]>, Entry>>>,
 }
@@ -161,7 +162,7 @@ impl Filters {
         entry.map(|entry| entry.options.qos)
     }
 
-    /// A subscription that is asked for, or other options of one; whether it is new.
+    /// Handles a requested subscription, or new options of one; returns whether it is new.
     pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
         let filter = filter.as_bytes();
         if let Some(entry) = self.find(filter) {
@@ -172,7 +173,7 @@ impl Filters {
         true
     }
 
-    /// Adds one that is not there.
+    /// Adds a filter that is not present.
     fn add(&mut self, filter: &[u8], entry: Entry) {
         if is_shared(filter) {
             self.shared.get_or_insert_default().insert(filter.into(), entry);
@@ -183,7 +184,7 @@ impl Filters {
         }
     }
 
-    /// Adds one of a session; whether it is another one than those that are there.
+    /// Adds a filter from a session; returns whether it was not present.
     pub fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
         let filter = filter.as_bytes();
         let is_new = self.find(filter).is_none();
@@ -193,7 +194,7 @@ impl Filters {
         is_new
     }
 
-    /// Lets go of those that are not confirmed.
+    /// Removes unconfirmed subscriptions.
     pub fn settle(&mut self) {
         let holds = |entry: &Entry| entry.asked.is_none();
         self.topics.retain(holds);
@@ -203,7 +204,7 @@ impl Filters {
         }
     }
 
-    /// All: topics, then those with wildcards in the order in which they came, then those that are shared.
+    /// All: topics, then filters with wildcards in order of subscription, then shared ones.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         let wild = self.wild.iter().map(|(filter, entry)| (filter.source(), entry));
         let shared = self.shared.iter().flat_map(|shared| shared.iter());
@@ -214,21 +215,21 @@ impl Filters {
         })
     }
 
-    /// It holds from now on.
+    /// Confirms a requested subscription.
     pub fn confirm(&mut self, filter: &[u8], number: u32) {
         if let Some(entry) = self.find(filter).filter(|entry| entry.asked == Some(number)) {
             entry.asked = None;
         }
     }
 
-    /// It is refused; one that stood before stays.
+    /// Refuses a requested subscription; one that was confirmed before stays.
     pub fn refuse(&mut self, filter: &[u8], number: u32) {
         if self.find(filter).is_some_and(|entry| entry.asked == Some(number)) {
             self.take(filter);
         }
     }
 
-    /// Ends one; whether it was there.
+    /// Returns whether it was present.
     pub fn remove(&mut self, filter: &str) -> bool {
         self.take(filter.as_bytes())
     }
@@ -283,7 +284,7 @@ impl Filters {
     }
 }
 
-/// What these subscriptions together grant.
+/// The combined grant of these subscriptions.
 #[inline]
 fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
     let mut grant: Option<Grant> = None;
@@ -301,7 +302,7 @@ fn is_shared(filter: &[u8]) -> bool {
     filter.starts_with(b"$share/")
 }
 
-/// Whether a valid filter has one.
+/// Whether a valid filter has a wildcard.
 pub(super) fn has_wildcard(filter: &[u8]) -> bool {
     memchr::memchr2(b'+', b'#', filter).is_some()
 }

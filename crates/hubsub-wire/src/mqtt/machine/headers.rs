@@ -1,10 +1,10 @@
-//! A message's properties as headers of its record, and back.
+//! Conversion between a message's properties and the headers of its record.
 //!
 //! | property | header |
 //! |---|---|
-//! | User Property | one of its name; one that begins with `mqtt.` gets `mqtt.user.` in front |
+//! | User Property | same name; a name that begins with `mqtt.` gets the prefix `mqtt.user.` |
 //! | Payload Format Indicator | `mqtt.payload-format`: `text` |
-//! | Message Expiry Interval | `mqtt.expiry-s`, from the record's timestamp on |
+//! | Message Expiry Interval | `mqtt.expiry-s`, counted from the record's timestamp |
 //! | Content Type | `mqtt.content-type` |
 //! | Response Topic | `mqtt.response-topic` |
 //! | Correlation Data | `mqtt.correlation-data` if it is UTF-8, else `mqtt.correlation-data.hex` |
@@ -23,7 +23,7 @@ const RESPONSE: &str = "mqtt.response-topic";
 const CORRELATION: &str = "mqtt.correlation-data";
 const CORRELATION_HEX: &str = "mqtt.correlation-data.hex";
 
-/// The headers of a message with these properties, in their order.
+/// The headers of a message with these properties, in order.
 #[must_use]
 pub fn read_headers(properties: Properties<'_>) -> Vec<(Box<str>, Box<str>)> {
     let mut headers: Vec<(Box<str>, Box<str>)> = Vec::new();
@@ -48,14 +48,14 @@ pub fn read_headers(properties: Properties<'_>) -> Vec<(Box<str>, Box<str>)> {
     headers
 }
 
-/// How long a record with these headers is of use from its timestamp on, in s; none if for ever.
+/// Lifetime of a record with these headers, in s from its timestamp; `None` if unlimited.
 #[must_use]
 pub fn expiry_s(headers: &[(Box<str>, Box<str>)]) -> Option<u32> {
     headers.iter().find(|(name, _)| &**name == EXPIRY)?.1.parse().ok()
 }
 
-/// Appends the properties of a record with these headers, which is `age_s` old. What MQTT cannot say is
-/// left out: texts with NUL, or longer than 65,535 bytes.
+/// Appends the properties of a record with these headers that is `age_s` old. Values that MQTT cannot encode
+/// are omitted: texts with NUL, or longer than 65,535 bytes.
 pub fn write_headers(headers: &[(Box<str>, Box<str>)], age_s: u32, to: &mut PropertyList) {
     for (name, value) in headers {
         let (name, value) = (&**name, &**value);
@@ -72,7 +72,7 @@ pub fn write_headers(headers: &[(Box<str>, Box<str>)], age_s: u32, to: &mut Prop
             CORRELATION => Property::CorrelationData(value.as_bytes()),
             CORRELATION_HEX => {
                 if let Some(bytes) = unhex(value) {
-                    // As long as a header can be, it may be longer than a property; then it is left out.
+                    // A decoded header may exceed the length of a property; then it is omitted.
                     let _ = to.push(Property::CorrelationData(&bytes));
                 }
                 continue;

@@ -1,10 +1,10 @@
-//! PUBREL and PUBCOMP that wait until what they follow from is recorded. Each has a number by which the caller says
-//! so, in any order; they are written in the order of what they answer.
+//! PUBREL and PUBCOMP that wait until their cause is recorded. Each has a number by which the caller reports
+//! that, in any order; they are written in the order of the packets that they answer.
 
 use super::super::packet::PacketId;
 use std::collections::VecDeque;
 
-/// The packet that waits.
+/// The waiting packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Pubrel,
@@ -18,13 +18,13 @@ struct Place {
     is_safe: bool,
 }
 
-/// See the module.
+/// The queue of waiting packets.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     queue: VecDeque<Place>,
-    /// Number of the first.
+    /// Number of the first packet in `queue`.
     first: u32,
-    /// Events of the session that were numbered.
+    /// Number of the session's last event.
     pub events: u64,
 }
 
@@ -33,20 +33,20 @@ impl Held {
         self.queue.len()
     }
 
-    /// An answer; its number.
+    /// Queues a packet; returns its number.
     pub fn push(&mut self, answer: Answer, id: PacketId, is_safe: bool) -> u32 {
         self.queue.push_back(Place { answer, id, is_safe });
         self.first.wrapping_add(self.queue.len() as u32 - 1)
     }
 
-    /// What it follows from is recorded.
+    /// The cause of this packet is recorded.
     pub fn safe(&mut self, number: u32) {
         if let Some(place) = self.queue.get_mut(number.wrapping_sub(self.first) as usize) {
             place.is_safe = true;
         }
     }
 
-    /// The next whose turn has come.
+    /// The next packet that may be written.
     pub fn next(&mut self) -> Option<(Answer, PacketId)> {
         self.queue.front().filter(|place| place.is_safe)?;
         let place = self.queue.pop_front()?;

@@ -1,17 +1,17 @@
-//! Messages of QoS 2 of a client that it has not released. Each has a number that no other one of its session ever has,
-//! by which it is published: so it is published once, over however many connections it is sent again.
+//! QoS 2 messages of a client that it has not released. Each has a number that is unique in its session and
+//! by which it is published. So it is published once, however many connections it is sent on.
 
 use super::super::packet::PacketId;
 use std::collections::BTreeMap;
 
-/// How far a message is.
+/// Progress of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Its PUBREC waits for what comes of it.
+    /// Its PUBREC waits for the outcome of the publish.
     Asked,
-    /// It was published.
     Published,
-    /// It is of an older connection and did not come again on this one; whether it is known to be published.
+    /// It came on an older connection and was not sent again on this one; the flag: whether it is known to be
+    /// published.
     Carried(bool),
 }
 
@@ -21,39 +21,40 @@ struct Intent {
     stage: Stage,
 }
 
-/// What to do with a message.
+/// Handling of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// It is to be published under this number.
+    /// Publish it under this number.
     New(u64),
-    /// It was; PUBREC is all that lacks.
+    /// It is published already; only PUBREC is missing.
     Published,
-    /// It waits already.
+    /// Its publish is in flight.
     Waits,
 }
 
-/// See the module.
+/// Unreleased QoS 2 messages by packet id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Intents {
     ids: BTreeMap<PacketId, Intent>,
-    /// How many are [`Stage::Carried`].
+    /// Messages in [`Stage::Carried`].
     carried: usize,
-    /// Numbers given.
+    /// The last number assigned.
     given: u64,
 }
 
 impl Intents {
-    /// Those that count for the Receive Maximum of this connection.
+    /// Messages that count for the Receive Maximum of this connection.
     pub fn counted(&self) -> usize {
         self.ids.len() - self.carried
     }
 
-    /// Whether a message of this id is known here: it takes no more of the Receive Maximum.
+    /// Whether this connection has a message with this id, so that it does not count again for the Receive
+    /// Maximum.
     pub fn has(&self, id: PacketId) -> bool {
         self.ids.get(&id).is_some_and(|intent| !matches!(intent.stage, Stage::Carried(_)))
     }
 
-    /// A message comes, perhaps again.
+    /// Handles a received message, which may be a duplicate.
     pub fn take(&mut self, id: PacketId) -> Taken {
         let Some(intent) = self.ids.get_mut(&id) else {
             self.given += 1;
@@ -71,24 +72,24 @@ impl Intents {
         }
     }
 
-    /// It was published.
+    /// The publish succeeded.
     pub fn published(&mut self, id: PacketId) {
         if let Some(intent) = self.ids.get_mut(&id) {
             intent.stage = Stage::Published;
         }
     }
 
-    /// It was refused: its id is free.
+    /// The publish was refused, so its id is free.
     pub fn refused(&mut self, id: PacketId) {
         self.ids.remove(&id);
     }
 
-    /// The client releases it; whether it could.
+    /// Handles PUBREL; returns whether the message could be released.
     pub fn release(&mut self, id: PacketId) -> bool {
         match self.ids.get(&id).map(|intent| intent.stage) {
             None | Some(Stage::Asked) => return false,
             Some(Stage::Published) => {}
-            // Who releases has seen PUBREC.
+            // A client that sends PUBREL has received PUBREC.
             Some(Stage::Carried(_)) => self.carried -= 1,
         }
         self.ids.remove(&id);
@@ -107,14 +108,15 @@ impl Intents {
         }
     }
 
-    /// Between connections: a message has this number, and is known to be published or not.
+    /// Between connections: restores a message.
     pub fn restore(&mut self, id: PacketId, number: u64, is_published: bool) {
         let intent = Intent { number, stage: Stage::Carried(is_published) };
         self.carried += usize::from(self.ids.insert(id, intent).is_none());
         self.given = self.given.max(number);
     }
 
-    /// A message of this number, of an older connection, was published after all; one that came again is asked for anew.
+    /// A message of an older connection with this number was published after all. Ignored if it was
+    /// sent again.
     pub fn settle_carried(&mut self, number: u64) {
         let carried = self.ids.values_mut().find(|intent| intent.number == number);
         if let Some(intent) = carried.filter(|intent| intent.stage == Stage::Carried(false)) {
@@ -122,24 +124,24 @@ impl Intents {
         }
     }
 
-    /// Between connections: a message of this number was published after all.
+    /// Between connections: a message with this number was published after all.
     pub fn settle(&mut self, number: u64) {
         if let Some(intent) = self.ids.values_mut().find(|intent| intent.number == number) {
             intent.stage = Stage::Carried(true);
         }
     }
 
-    /// Numbers given.
+    /// The last number assigned.
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// At least so many were.
+    /// Raises the last number assigned to at least this.
     pub fn set_given(&mut self, given: u64) {
         self.given = self.given.max(given);
     }
 
-    /// All, between connections: id, number, whether it is known to be published.
+    /// All messages, between connections: id, number, whether it is known to be published.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (PacketId, u64, bool)> {
         let published = |stage| matches!(stage, Stage::Published | Stage::Carried(true));
         self.ids.iter().map(move |(&id, intent)| (id, intent.number, published(intent.stage)))

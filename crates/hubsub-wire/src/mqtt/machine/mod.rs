@@ -1,37 +1,39 @@
-//! One client's connection as the server has it: what its packets ask for, and what it is answered.
-//! See docs/protocol/mqtt-sessions.md.
+//! State machine of one client's connection on the server: requests of its packets and replies to them. See
+//! docs/protocol/mqtt-sessions.md.
 //!
-//! Packets go in ([`Machine::take`]), a [`Step`] comes out that the caller carries out, and answers go in
-//! when they are known, perhaps much later. What is to be written is appended to a vector. It knows no
-//! socket, no broker and no clock.
+//! The caller passes packets in ([`Machine::take`]), executes the returned [`Step`], and passes results in
+//! when they are known, perhaps much later. Output is appended to a vector. The machine knows no socket, no
+//! broker and no clock.
 //!
-//! - [`opening`]: CONNECT and its answer, the will
-//! - [`step`]: what the caller is to do
-//! - [`publishing`]: its messages
-//! - [`subscribing`]: its subscriptions
-//! - [`requests`]: what the client waits for, answered in the order in which it asked
-//! - [`intents`]: messages of QoS 2 of the client
-//! - [`window`]: what the client has not acknowledged
-//! - [`filters`]: what it subscribes to, and how a message that matches is sent
-//! - [`aliases`]: topics in two bytes
-//! - [`headers`]: properties of a message as headers of a record, and back
+//! - [`opening`]: CONNECT and CONNACK, the will
+//! - [`step`]: instructions to the caller
+//! - [`publishing`]: messages of the client
+//! - [`subscribing`]: subscriptions of the client
+//! - [`requests`]: pending requests, answered in the order of arrival
+//! - [`intents`]: QoS 2 messages of the client
+//! - [`window`]: messages that the client has not acknowledged
+//! - [`filters`]: subscriptions, and how a matching message is sent
+//! - [`aliases`]: topic aliases
+//! - [`headers`]: conversion between message properties and record headers
 //!
-//! What outlives the connection (docs/protocol/mqtt-state.md):
+//! State that outlives the connection (docs/protocol/mqtt-state.md):
 //!
-//! - [`suspend`]: how a machine leaves a session and goes on with one
-//! - [`session`]: what it leaves
-//! - [`snapshot`]: that in bytes
-//! - [`held`]: answers that wait until what happened is recorded
-//! - [`progress`]: how far a row of messages is acknowledged
+//! - [`suspend`]: how a machine suspends to a session and resumes from one
+//! - [`session`]: the suspended state
+//! - [`snapshot`]: its encoding
+//! - [`held`]: replies that wait until an event is recorded
+//! - [`progress`]: acknowledged positions in a sequence of messages
 //!
 //! Invariants:
 //!
-//! 1. PUBACK, PUBREC, SUBACK and UNSUBACK come in the order of what they answer, none before its answer is known.
-//! 2. A message of QoS 2 is given to the caller once, however often it is sent before its PUBREL; over a new connection
-//!    again under the same number, unless it is known to be published.
-//! 3. No more than the client's Receive Maximum of messages are unacknowledged, each under an id of its own.
-//! 4. A message comes by one of the subscriptions that it matches, with the highest QoS of all of them.
-//! 5. What a session left unacknowledged is sent again before anything new, in the order of its first delivery.
+//! 1. PUBACK, PUBREC, SUBACK and UNSUBACK are sent in the order of their requests, each after its result is
+//!    known.
+//! 2. A QoS 2 message is passed to the caller once, however often it is sent before its PUBREL; on a new
+//!    connection it is passed again under the same number, unless it is known to be published.
+//! 3. The number of unacknowledged messages never exceeds the client's Receive Maximum; each has its own id.
+//! 4. A message is sent for one of its matching subscriptions, with the maximum QoS of all of them.
+//! 5. Messages that a session left unacknowledged are sent again before new ones, in the order of first
+//!    delivery.
 
 mod aliases;
 mod filters;
@@ -71,118 +73,117 @@ use intents::Intents;
 use publishing::acknowledged;
 use requests::{Answers, Requests};
 
-/// Silence that ends a connection, for each second of its keep alive.
+/// Silence that ends a connection, in ms per second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
 
-/// See the module. `K` says which message to the client it is.
+/// One client's connection; see the module. `K` identifies a message to the client.
 pub struct Machine<K> {
     version: Version,
     client_id: Box<str>,
-    /// Longest silence of the client, in ms; 0 for any.
+    /// Longest silence of the client, in ms; 0 for no limit.
     silence_ms: u32,
-    /// When it was last heard.
+    /// Time of its last packet.
     heard_ms: u64,
-    /// Bytes of the longest packet that it takes.
+    /// Longest packet that the client accepts, in bytes.
     packet_bytes_max: u32,
-    /// Messages of QoS 1 and 2 that it may have unanswered.
+    /// Receive Maximum granted to the client.
     receive_max: u16,
-    /// Whether more than that ends the connection.
+    /// Whether exceeding `receive_max` ends the connection.
     is_strict: bool,
-    /// Whether topics keep messages.
+    /// Whether retained messages are supported.
     retains: bool,
-    /// Whether its own messages stay away from one of its subscriptions, or did.
+    /// Whether a subscription has No Local, or had.
     has_no_local: bool,
-    /// Messages above `receive_max` that were taken all the same.
+    /// Messages above `receive_max` that were accepted nevertheless.
     exceeded: u32,
-    /// Whether it wants reasons in words in every packet.
+    /// Whether it accepts reason strings in every packet.
     explains: bool,
-    /// How long its session outlives the connection, in s; the largest number means for ever.
+    /// Session Expiry Interval in s; `u32::MAX` means no expiry.
     expiry_s: u32,
-    /// The longest that its goodbye can ask for; none if the session was to end with the connection.
+    /// Longest interval that its DISCONNECT may set; `None` if the session ends with the connection.
     expiry_s_max: Option<u32>,
     requests: Requests,
-    /// Its messages of QoS 2; none until the first.
+    /// Its QoS 2 messages; `None` until the first.
     intents: Option<Box<Intents>>,
-    /// What waits to be recorded; none if nothing is.
+    /// Replies that wait for an event to be recorded; `None` if the session is not recorded.
     held: Option<Box<Held>>,
     aliases: Aliases,
     will: Option<Box<LastWill>>,
-    /// What it has not acknowledged.
+    /// Messages that it has not acknowledged.
     pub window: Window<K>,
-    /// What it subscribes to.
     filters: Filters,
-    /// What stands for topics on the way to it.
+    /// Topic aliases of messages to it.
     pub own_aliases: OwnAliases,
 }
 
 impl<K: Key> Machine<K> {
-    /// What the connection speaks.
+    /// MQTT version of the connection.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its own id, or one that it was given.
+    /// The client's id, or the one assigned to it.
     #[must_use]
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// Bytes of the longest packet that it takes.
+    /// Longest packet that the client accepts, in bytes.
     #[must_use]
     pub fn packet_bytes_max(&self) -> usize {
         self.packet_bytes_max as usize
     }
 
-    /// When it has been silent for too long, in ms; none if it may be.
+    /// When its keep alive expires, in ms; `None` without keep alive.
     #[must_use]
     pub fn silent_at_ms(&self) -> Option<u64> {
         (self.silence_ms > 0).then_some(self.heard_ms + u64::from(self.silence_ms))
     }
 
-    /// What the client said of how long it is silent at most, in s; 0: it did not.
+    /// The keep alive in s; 0: none.
     #[must_use]
     pub fn keep_alive_s(&self) -> u64 {
         u64::from(self.silence_ms / SILENCE_MS_A_S)
     }
 
-    /// It is not its fault that it was not heard until now.
+    /// Restarts the keep alive after a delay that the client did not cause.
     pub fn excuse(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// Answers that it waits for.
+    /// Number of replies that it waits for.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.requests.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
 
-    /// How long its session outlives the connection, in s; the largest number means for ever, 0 not at all.
+    /// Session Expiry Interval in s; `u32::MAX` means no expiry, 0 that the session ends with the connection.
     #[must_use]
     pub fn session_expiry_s(&self) -> u32 {
         self.expiry_s
     }
 
-    /// Whether some of them are of messages.
+    /// Whether a publish is among the pending requests.
     #[must_use]
     pub fn publishes(&self) -> bool {
         self.requests.publishes > 0
     }
 
-    /// Messages above the Receive Maximum that were taken since the last call.
+    /// Messages above the Receive Maximum that were accepted since the last call.
     pub fn take_exceeded(&mut self) -> u64 {
         std::mem::take(&mut self.exceeded).into()
     }
 
-    /// What is to be published as the connection has ended; once.
+    /// Takes the will, to be published because the connection has ended.
     pub fn take_will(&mut self) -> Option<Box<LastWill>> {
         self.will.take()
     }
 
-    /// Acts on a packet; answers that are known go to `out`.
+    /// Handles a packet; replies that are known go to `out`.
     ///
     /// # Errors
-    /// The connection is to be closed.
+    /// The connection must be closed.
     pub fn take<'a>(
         &mut self,
         packet: Packet<'a>,
@@ -204,14 +205,14 @@ impl<K: Key> Machine<K> {
                 let what = "AUTH without an authentication method in CONNECT";
                 return Err(Fault { reason: Reason::ProtocolError, what });
             }
-            // The decoder gives a server nothing else.
+            // The decoder yields no other packets on a server.
             _ => return Err(Fault::of(Reason::ProtocolError)),
         }
         Ok(Step::Done)
     }
 
-    /// Acts on a PUBLISH of QoS 0 that nothing but its topic and payload is to be known of: what is to be published. None
-    /// of another one, which [`Machine::take`] acts on.
+    /// Fast path for a PUBLISH of QoS 0 with only topic and payload: returns the message to publish. `None`
+    /// for any other, which [`Machine::take`] handles.
     #[inline]
     pub fn take_plain<'a>(&mut self, publish: &Publish<'a>, now_ms: u64) -> Option<Incoming<'a>> {
         let Publish { qos, retain, topic, properties, payload, .. } = *publish;
@@ -246,14 +247,15 @@ impl<K: Key> Machine<K> {
             (Some(wanted), Some(max)) => self.expiry_s = wanted.min(max),
             _ => {}
         }
-        // Any other reason says that something went wrong ([MQTT-3.14.4-3]); before 5.0 there is but this one.
+        // Any other reason means that something went wrong ([MQTT-3.14.4-3]); before 5.0 there is only this
+        // one.
         if disconnect.reason == Reason::Success {
             self.will = None;
         }
         Ok(Step::Goodbye)
     }
 
-    /// Appends what the client is told as the server closes; nothing before 5.0.
+    /// Appends DISCONNECT with the reason; nothing before 5.0.
     pub fn write_fault(&self, fault: Fault, out: &mut Vec<u8>) {
         if self.version < Version::V5 {
             return;
@@ -271,9 +273,9 @@ impl<K: Key> Machine<K> {
         Ack { id, reason, properties: Properties::default() }
     }
 
-    /// Appends an answer, unless the client takes no packet of its length.
+    /// Appends a reply, unless it is longer than the client accepts.
     fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) {
-        // Nothing else can be said to who takes no packet of a few bytes.
+        // A client that does not even accept a few bytes gets no reply.
         let _ = packet.write(out, self.version, self.packet_bytes_max());
     }
 }

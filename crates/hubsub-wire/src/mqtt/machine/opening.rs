@@ -1,4 +1,4 @@
-//! CONNECT: what the server grants, and what it tells of it.
+//! CONNECT: limits that the server grants, and the CONNACK that announces them.
 
 use super::super::ack::Connack;
 use super::super::connect::Connect;
@@ -15,68 +15,64 @@ use super::window::Window;
 use super::{Fault, Machine, SILENCE_MS_A_S};
 use std::fmt::Write as _;
 
-/// What a server grants to each client.
+/// Limits that a server grants to each client.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Bytes of the longest packet that it takes.
+    /// Longest packet that the server accepts, in bytes.
     pub packet_bytes_max: u32,
-    /// Messages of QoS 1 and 2 that a client may have unanswered, at least one.
+    /// Receive Maximum of the server, at least 1.
     pub receive_max: u16,
-    /// Whether more than that ends the connection.
+    /// Whether exceeding `receive_max` ends the connection.
     pub is_strict: bool,
-    /// Messages of QoS 1 and 2 to a client that may be unacknowledged, at least one; fewer where it takes fewer.
+    /// Most unacknowledged QoS 1 and 2 messages to a client, at least 1; fewer if its Receive Maximum is
+    /// lower.
     pub inflight_max: u16,
-    /// Topic aliases each way; 0 for none.
+    /// Topic aliases in each direction; 0 for none.
     pub aliases_max: u16,
-    /// The longest keep alive, in s; 0 leaves it to the client.
+    /// Longest keep alive in s; 0 leaves it to the client.
     pub keep_alive_s_max: u16,
-    /// Whether topics keep messages.
+    /// Whether retained messages are supported.
     pub retains: bool,
-    /// Whether ids of 3.1 may have more than 23 characters.
+    /// Whether ids of MQTT 3.1 may have more than 23 characters.
     pub long_ids: bool,
-    /// The longest that a session may outlive its connection, in s; the largest number means for ever, 0 not at all.
+    /// Longest session expiry in s; `u32::MAX` means no expiry, 0 that sessions end with their connections.
     pub session_expiry_s_max: u32,
-    /// How long it does before 5.0, where clients cannot say it, in s; no longer than the maximum.
+    /// Session expiry of clients before 5.0, which cannot set one, in s; at most the maximum.
     pub session_expiry_s_default: u32,
-    /// Whether subscriptions can be shared.
+    /// Whether shared subscriptions are supported.
     pub has_shares: bool,
 }
 
-/// What a client has published as its connection ends without a goodbye.
+/// The message that is published when a client's connection ends without DISCONNECT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LastWill {
-    /// Where to.
     pub topic: Box<str>,
-    /// What.
     pub payload: Box<[u8]>,
-    /// Beside it.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// How surely.
     pub qos: Qos,
-    /// Whether its topic keeps it.
+    /// Whether it is a retained message.
     pub retain: bool,
-    /// How long after the connection's end, in s, unless the session ends before.
+    /// Delay after the connection's end, in s; it is published earlier if the session ends earlier.
     pub delay_s: u32,
 }
 
-/// A connection that is refused.
+/// A refused connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Why.
     pub fault: Fault,
     version: Version,
     packet_bytes_max: usize,
 }
 
 impl Refusal {
-    /// Of who says this.
+    /// Refuses this CONNECT.
     #[must_use]
     pub fn new(connect: &Connect<'_>, fault: Fault) -> Refusal {
         let packet_bytes_max = Told::of(connect.properties).packet_bytes_max;
         Refusal { fault, version: connect.version, packet_bytes_max: packet_bytes_max as usize }
     }
 
-    /// Appends the CONNACK that says so; nothing where the client takes no packet of its length.
+    /// Appends the CONNACK with the reason; nothing if it is longer than the client accepts.
     pub fn write(self, out: &mut Vec<u8>) {
         let mut why = PropertyList::default();
         why.push(Property::ReasonString(self.fault.what)).expect("its few words are no limit's");
@@ -89,26 +85,26 @@ impl Refusal {
     }
 }
 
-/// A connection that may begin.
+/// An accepted connection.
 pub struct Opened<K> {
-    /// The connection, of a session that is new. One that is kept may be [resumed](Machine::resume) by it.
+    /// The connection, with a new session. It may [resume](Machine::resume) a stored one.
     pub machine: Machine<K>,
-    /// Whether a session that is kept is to be forgotten.
+    /// Whether a stored session must be discarded.
     pub is_clean: bool,
-    /// To be sent when its client id is its own and it is known whether its session goes on.
+    /// Sent once the client id belongs to this connection and it is known whether a session resumes.
     pub accepted: Accepted,
 }
 
-/// A CONNACK that lacks but whether a session is present.
+/// A CONNACK without its Session Present flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accepted {
     connack: Box<[u8]>,
-    /// Whether its version says that.
+    /// Whether the MQTT version has that flag.
     says_session: bool,
 }
 
 impl Accepted {
-    /// Appends it. `session_present`: a kept session goes on; 3.1 has no word for that.
+    /// Appends it. `session_present`: a stored session resumes; MQTT 3.1 has no flag for that.
     pub fn write(&self, session_present: bool, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.connack);
@@ -117,14 +113,14 @@ impl Accepted {
     }
 }
 
-/// What stands in front of a client's id in its response information.
+/// Prefix of a client's id in its Response Information.
 const RESPONSE: &str = "response/";
 
 impl<K: Key> Machine<K> {
-    /// Takes a client in. `new_id` makes an id for one that brings none.
+    /// Accepts a client. `new_id` generates an id for a client without one.
     ///
     /// # Errors
-    /// It is refused.
+    /// The client is refused.
     pub fn open(
         connect: &Connect<'_>,
         terms: &Terms,
@@ -140,7 +136,7 @@ impl<K: Key> Machine<K> {
         if told.has_method {
             return refuse(Reason::BadAuthenticationMethod, "no method of enhanced authentication is known");
         }
-        // Before 5.0 a session is clean at both its ends or at none.
+        // Before 5.0 a session is clean at its start and its end, or at neither.
         let asked_expiry_s = match version {
             Version::V5 => told.expiry_s,
             _ if connect.clean_start => 0,
@@ -187,7 +183,7 @@ impl<K: Key> Machine<K> {
                 tell(Property::ServerKeepAlive(keep_alive_s));
             }
             if told.wants_response {
-                // An id may be as long as a property: then there is no such information, as there need not be.
+                // If the id makes it longer than a property, this optional property is omitted.
                 let _ = properties.push(Property::ResponseInfo(&response_topic(&client_id)));
             }
         }
@@ -240,7 +236,7 @@ impl<K: Key> Machine<K> {
 }
 
 impl<K> Machine<K> {
-    /// It is refused after all: its CONNACK was not sent.
+    /// Refuses the client after all, before CONNACK was sent.
     #[must_use]
     pub fn refuse(&self, fault: Fault) -> Refusal {
         let packet_bytes_max = self.packet_bytes_max as usize;
@@ -248,7 +244,7 @@ impl<K> Machine<K> {
     }
 }
 
-/// A topic that only this client has: no level of it is another one's, or a wildcard.
+/// A topic unique to this client: the id becomes one level without wildcards.
 fn response_topic(client_id: &str) -> String {
     let mut topic = RESPONSE.to_owned();
     for letter in client_id.chars() {
@@ -260,7 +256,7 @@ fn response_topic(client_id: &str) -> String {
     topic
 }
 
-/// What CONNECT says in its properties.
+/// Values of the properties of CONNECT.
 struct Told {
     expiry_s: u32,
     receive_max: u16,

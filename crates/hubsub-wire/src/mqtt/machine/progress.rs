@@ -1,32 +1,33 @@
-//! How far a client has acknowledged one row of messages, such as those of a room: acknowledgements come in any
-//! order, a cursor moves to where everything before it is acknowledged.
+//! Acknowledged positions of a client in one sequence of messages, such as a room's. Acknowledgements come in
+//! any order; a cursor advances to the position up to which everything is acknowledged.
 //!
-//! Places *ahead* are those of which it is known what became of them, from what was recorded of each, while it is not
-//! known of those before them: these come again, and they do not.
+//! Positions *ahead* are those whose outcome is known from recorded events while the outcome of earlier ones
+//! is not: the earlier ones are sent again, these are not.
 
 use super::seldom::Seldom;
 use super::session::Damaged;
 use super::snapshot::{read_number, write_number};
 use std::collections::VecDeque;
 
-/// Of messages whose places ascend. Places are from 1 on.
+/// Progress in a sequence of messages with ascending positions, from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Places of messages that are not acknowledged, in order.
+    /// Positions of unacknowledged messages, in order.
     open: Seldom<VecDeque<u64>>,
-    /// What is behind this was not taken yet; whatever else is before it was acknowledged, or is not to be.
+    /// The last position taken. Positions up to here that are not in `open` are acknowledged or need no
+    /// acknowledgement.
     taken: u64,
-    /// Behind that, in order.
+    /// Ranges after `taken`, in order.
     ahead: Seldom<Vec<Ahead>>,
 }
 
-/// Places of which it is known what became of them.
+/// A range of positions whose outcome is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ahead {
     from: u64,
-    /// The last one.
+    /// The last position, inclusive.
     upto: u64,
-    /// Whether it is to be acknowledged; that is one place then.
+    /// Whether it is unacknowledged; such a range has one position.
     is_open: bool,
 }
 
@@ -49,13 +50,13 @@ impl PartialEq for Progress {
 impl Eq for Progress {}
 
 impl Progress {
-    /// Of a row that is acknowledged as far as this.
+    /// A sequence that is acknowledged up to this position.
     #[must_use]
     pub fn from(reached: u64) -> Progress {
         Progress { taken: reached, ..Progress::default() }
     }
 
-    /// A message that is to be acknowledged, unless it was taken or sent before; whether it was not.
+    /// A message was sent that needs an acknowledgement; returns false if it was already taken or sent.
     pub fn sent(&mut self, place: u64) -> bool {
         let mut is_new = place > self.taken;
         if !self.ahead.is_empty() {
@@ -72,7 +73,7 @@ impl Progress {
         is_new
     }
 
-    /// Up to there nothing else is for this client.
+    /// Skips to a position: no more messages for this client are before it.
     pub fn passed(&mut self, place: u64) {
         if !self.ahead.is_empty() {
             self.pass_ahead(place);
@@ -80,7 +81,7 @@ impl Progress {
         self.taken = self.taken.max(place);
     }
 
-    /// It has come to what was sent before.
+    /// Moves `taken` over positions ahead.
     fn pass_ahead(&mut self, upto: u64) {
         let passed = self.ahead.partition_point(|ahead| ahead.upto <= upto);
         let passed = self.ahead.drain(..passed).filter(|ahead| ahead.is_open).map(|ahead| ahead.from);
@@ -91,13 +92,13 @@ impl Progress {
         }
     }
 
-    /// Where a place is ahead, or would be.
+    /// Index of the range ahead that contains a position, or where it belongs.
     fn find_ahead(&self, place: u64) -> Result<usize, usize> {
         let at = self.ahead.partition_point(|ahead| ahead.upto < place);
         if self.ahead.get(at).is_some_and(|ahead| ahead.from <= place) { Ok(at) } else { Err(at) }
     }
 
-    /// A message was sent, whatever became of those before it.
+    /// A message was sent, while the outcome of earlier ones is unknown.
     pub fn sent_ahead(&mut self, place: u64) {
         if place > self.taken
             && let Err(at) = self.find_ahead(place)
@@ -106,12 +107,12 @@ impl Progress {
         }
     }
 
-    /// It is acknowledged; whether it was not before.
+    /// A message was acknowledged; returns whether it was unacknowledged.
     pub fn acknowledged(&mut self, place: u64) -> bool {
         if place > self.taken {
             return self.find_ahead(place).is_ok_and(|at| std::mem::take(&mut self.ahead[at].is_open));
         }
-        // Mostly it is the first.
+        // Usually it is the first.
         let at = match self.open.front() {
             Some(&first) if first == place => Ok(0),
             _ => self.open.binary_search(&place),
@@ -119,7 +120,7 @@ impl Progress {
         at.is_ok_and(|at| self.open.remove(at).is_some())
     }
 
-    /// A message that was taken was not sent; nor was any behind it but those that are ahead then.
+    /// A taken message was not sent after all; nor were later ones, except those that remain ahead.
     pub fn take_back(&mut self, place: u64) {
         if place > self.taken {
             if let Ok(at) = self.find_ahead(place)
@@ -137,8 +138,8 @@ impl Progress {
         }
     }
 
-    /// Of messages that are not acknowledged only those that are known are under way; the others come again, and nothing
-    /// else does that was taken.
+    /// Of the unacknowledged messages only the known ones are in flight. The others are sent again;
+    /// everything else that was taken is not.
     pub fn lose(&mut self, is_known: impl Fn(u64) -> bool) {
         if !self.ahead.is_empty() {
             self.ahead.retain(|ahead| !ahead.is_open || is_known(ahead.from));
@@ -164,19 +165,19 @@ impl Progress {
         }
     }
 
-    /// The last place up to which everything is acknowledged.
+    /// The last position up to which everything is acknowledged.
     #[must_use]
     pub fn reached(&self) -> u64 {
         self.open.front().map_or(self.taken, |first| first - 1)
     }
 
-    /// The last place that was taken.
+    /// The last position taken.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Lets go of memory that it does not need while nothing comes.
+    /// Frees unused memory while no messages arrive.
     pub fn rest(&mut self) {
         if self.open.is_empty() {
             self.open = Seldom::default();
@@ -185,9 +186,9 @@ impl Progress {
         }
     }
 
-    /// Appends it: how many are open, the first place, then each next one's distance from the one before; how far the
-    /// last taken one is behind; how many times places are ahead, of each the distance, doubled, with 1 more if it is
-    /// open, else how many more follow it.
+    /// Encodes it: the number of open positions; the first position, then the distance of each next one from
+    /// its predecessor, and of `taken` from the last; the number of ranges ahead; of each its distance,
+    /// doubled, plus 1 if it is open, else followed by the number of positions after its first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_number(self.open.len() as u64, out);
         let mut before = 0;
@@ -205,10 +206,10 @@ impl Progress {
         }
     }
 
-    /// Takes one off the bytes.
+    /// Decodes one from the front of the bytes.
     ///
     /// # Errors
-    /// They are none, or more than `open_max` are open.
+    /// They are invalid, or more than `open_max` positions are open.
     pub fn decode(from: &mut &[u8], open_max: usize) -> Result<Progress, Damaged> {
         let short = Damaged("a cursor ends behind its record");
         let count = read_number(from).ok_or(short)?;
@@ -265,7 +266,7 @@ mod tests {
                         taken = place;
                     }
                     _ => {
-                        // What waited is taken back, and comes again later.
+                        // Waiting messages are taken back, and are sent again later.
                         let waited: Vec<u64> = open.iter().rev().take(usize::from(which % 4)).copied().collect();
                         for &place in waited.iter().rev() {
                             progress.take_back(place);

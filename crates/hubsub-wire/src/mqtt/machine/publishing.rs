@@ -1,4 +1,4 @@
-//! Messages of the client, what came of each, and the second half of QoS 2 both ways.
+//! Messages of the client and their outcomes, and the second half of QoS 2 in both directions.
 
 use super::super::ack::Ack;
 use super::super::packet::{Packet, PacketId, Qos, Version};
@@ -36,7 +36,7 @@ impl<K: Key> Machine<K> {
                         self.pump(out);
                         return Ok(Step::Done);
                     }
-                    // Its answer follows all the same.
+                    // The reply to the first copy follows.
                     Taken::Waits => return Ok(Step::Done),
                 }
             }
@@ -50,8 +50,8 @@ impl<K: Key> Machine<K> {
         Ok(Step::Publish(Incoming { number, topic, qos, retain, id, intent, properties, payload }))
     }
 
-    /// What comes of a message of QoS 0 is not known at once: it is waited for under its number. Before anything else
-    /// is taken.
+    /// The outcome of a QoS 0 message is not known at once, so it is awaited under its number. Must be called
+    /// before the next packet is taken.
     pub fn awaits(&mut self, incoming: u32) {
         let number = self.requests.publish(None, Qos::AtMostOnce);
         debug_assert_eq!(number, incoming, "nothing was taken since");
@@ -70,14 +70,14 @@ impl<K: Key> Machine<K> {
         Ok(())
     }
 
-    /// What came of a message: success, nobody subscribes, or a failure.
+    /// The outcome of a message: success, no subscribers, or a failure.
     ///
-    /// Before 5.0 there is no word for a failure. Who may not publish to a topic is answered as if it had been done:
-    /// asked again, the answer would be the same.
+    /// MQTT before 5.0 cannot report a failure. A publish without permission is acknowledged there as if it
+    /// had succeeded, since a retry would fail in the same way.
     ///
     /// # Errors
-    /// A message of QoS 1 or 2 failed for another reason, and its version has no word for that: the connection is to
-    /// be closed.
+    /// A message of QoS 1 or 2 failed for another reason, which its MQTT version cannot report: the
+    /// connection must be closed.
     pub fn published(&mut self, number: u32, reason: Reason, out: &mut Vec<u8>) -> Result<(), Fault> {
         let Some((id, qos)) = self.requests.published(number, reason) else { return Ok(()) };
         let is_untold = reason.is_failure() && self.version < Version::V5 && id.is_some();
@@ -123,8 +123,8 @@ impl<K: Key> Machine<K> {
     }
 }
 
-/// What an acknowledgement that is answered by nothing says. One of an id that is not in use may be of a message that was
-/// given up.
+/// The step for an acknowledgement that needs no reply. An unused id may belong to a message that was given
+/// up.
 pub(super) fn acknowledged<'a, K>(id: PacketId, acknowledged: Acknowledged<K>) -> Result<Step<'a, K>, Fault> {
     match acknowledged {
         Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),

@@ -1,6 +1,6 @@
-//! What a client waits for, in the order in which it asked: messages of QoS 1 and 2, subscriptions, their ends.
-//! Each message and each filter has a number by which its answer comes, in any order; answers are written in
-//! the order of the requests.
+//! Pending requests of a client in order of arrival: QoS 1 and 2 messages, SUBSCRIBE, UNSUBSCRIBE. Each
+//! message and each filter has a number by which its result arrives, in any order; replies are written in the
+//! order of the requests.
 
 use super::super::ack::Ack;
 use super::super::packet::{Packet, PacketId, Qos, Version};
@@ -10,14 +10,15 @@ use super::super::subscribe::{Reasons, Suback, Unsuback};
 use super::seldom::Seldom;
 use std::collections::VecDeque;
 
-/// One packet's.
+/// The request of one packet.
 #[derive(Debug)]
 enum Request {
-    /// A message of QoS 0 has no id and no answer, and keeps its place all the same: who sends many waits for them.
+    /// A QoS 0 message has no id and no reply, but keeps its place in the queue, so that a fast sender waits
+    /// for it.
     Publish { id: Option<PacketId>, qos: Qos, reason: Option<Reason> },
-    /// Filters; for how many of them it is not known what came of them.
+    /// `unknown`: number of filters without a result.
     Subscribe { id: PacketId, filters: Vec<Asked>, unknown: usize },
-    /// Reasons in their bytes; whether it waits to be recorded.
+    /// `reasons`: reason codes as bytes. `waits`: whether it waits to be recorded.
     Unsubscribe { id: PacketId, reasons: Vec<u8>, waits: bool },
 }
 
@@ -25,37 +26,38 @@ enum Request {
 #[derive(Debug)]
 struct Asked {
     filter: Box<[u8]>,
-    /// What is granted if nothing is against it.
+    /// The QoS granted on success.
     qos: Qos,
-    /// Whether what topics keep is due with it.
+    /// Whether it includes retained messages.
     retained: bool,
-    /// Whether some of that cannot be read now, and comes later.
+    /// Whether some of these cannot be read now and are sent later.
     comes_later: bool,
     reason: Option<Reason>,
 }
 
-/// What a client is told that gets some of what topics keep later.
+/// Reason string for a client that gets some retained messages later.
 const COMES_LATER: &str =
     "granted; some retained messages cannot be read now, and come as soon as they can be";
 
-/// How the client is answered.
+/// How replies to this client are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answers {
     pub version: Version,
-    /// Bytes of the longest packet that it takes.
+    /// Longest packet that the client accepts, in bytes.
     pub packet_bytes_max: usize,
-    /// Whether it wants reasons in words, where there are any.
+    /// Whether it accepts reason strings.
     pub explains: bool,
 }
 
 impl Answers {
-    /// Writes a packet. One that is too long is left out.
+    /// Writes a packet, unless it is too long.
     fn write(self, packet: Packet<'_>, out: &mut Vec<u8>) {
         let _ = packet.write(out, self.version, self.packet_bytes_max);
     }
 
-    /// Writes SUBACK, in 5.0 with its first failure in words, or that something comes later, if there is room for them. PUBACK and
-    /// PUBREC have none: a reason of theirs is all that there is to say, and some clients take them in their short form alone.
+    /// Writes SUBACK; in 5.0 with a reason string for its first failure or for delayed retained messages, if
+    /// it fits. PUBACK and PUBREC have none: their reason code is enough, and some clients accept only their
+    /// short form.
     fn write_suback(self, suback: Suback<'_>, words: Option<&str>, out: &mut Vec<u8>) {
         if let Some(words) = words.filter(|_| self.explains && self.version == Version::V5) {
             let mut why = PropertyList::default();
@@ -69,16 +71,16 @@ impl Answers {
     }
 }
 
-/// See the module.
+/// The queue of pending requests.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// With the number of the first that each holds.
+    /// Each with the first number that it uses.
     queue: Seldom<VecDeque<(u32, Request)>>,
     /// The next number.
     next: u32,
-    /// Messages among them.
+    /// Publishes in `queue`.
     pub publishes: u32,
-    /// Those of QoS 1.
+    /// QoS 1 publishes in `queue`.
     pub acknowledged_once: u32,
 }
 
@@ -87,12 +89,12 @@ impl Requests {
         self.queue.len()
     }
 
-    /// That of the next request.
+    /// The number of the next request.
     pub fn number(&self) -> u32 {
         self.next
     }
 
-    /// The next request has this number; none waits.
+    /// Sets the number of the next request; the queue must be empty.
     pub fn number_from(&mut self, next: u32) {
         debug_assert!(self.queue.is_empty());
         self.next = next;
@@ -105,14 +107,14 @@ impl Requests {
         number
     }
 
-    /// A message; its number.
+    /// Queues a publish; returns its number.
     pub fn publish(&mut self, id: Option<PacketId>, qos: Qos) -> u32 {
         self.publishes += 1;
         self.acknowledged_once += u32::from(qos == Qos::AtLeastOnce);
         self.push(Request::Publish { id, qos, reason: None }, 1)
     }
 
-    /// Filters; the number of the first.
+    /// Queues a SUBSCRIBE; returns the number of its first filter.
     pub fn subscribe<'a>(&mut self, id: PacketId, filters: impl Iterator<Item = (&'a str, Qos)>) -> u32 {
         let asked = |(filter, qos): (&str, Qos)| Asked {
             filter: filter.as_bytes().into(),
@@ -126,30 +128,30 @@ impl Requests {
         self.push(Request::Subscribe { id, filters, unknown }, unknown as u32)
     }
 
-    /// The end of some; its number, if it waits to be recorded.
+    /// Queues an UNSUBSCRIBE; returns its number, if it waits to be recorded.
     pub fn unsubscribe(&mut self, id: PacketId, reasons: Vec<u8>, waits: bool) -> Option<u32> {
         let number = self.push(Request::Unsubscribe { id, reasons, waits }, u32::from(waits));
         waits.then_some(number)
     }
 
-    /// It is recorded.
+    /// An UNSUBSCRIBE is recorded.
     pub fn unsubscribed(&mut self, number: u32) {
         if let Some((Request::Unsubscribe { waits, .. }, 0)) = self.find(number) {
             *waits = false;
         }
     }
 
-    /// What has this number, and which of it.
+    /// The request with this number, and the index within it.
     fn find(&mut self, number: u32) -> Option<(&mut Request, usize)> {
         let base = self.queue.front()?.0;
         let wanted = number.wrapping_sub(base);
         let place = self.queue.partition_point(|(first, _)| first.wrapping_sub(base) <= wanted);
-        // Ends have no number of their own: what follows them has the same.
+        // An UNSUBSCRIBE may use no number: then the next request has the same one.
         let (first, request) = self.queue.get_mut(place.checked_sub(1)?)?;
         Some((request, number.wrapping_sub(*first) as usize))
     }
 
-    /// What came of a message: its id and QoS; none if it was not waited for.
+    /// Sets the outcome of a publish; returns its id and QoS, or `None` if it is not pending.
     pub fn published(&mut self, number: u32, came: Reason) -> Option<(Option<PacketId>, Qos)> {
         match self.find(number)? {
             (Request::Publish { id, qos, reason: reason @ None }, 0) => {
@@ -160,7 +162,7 @@ impl Requests {
         }
     }
 
-    /// The filter of a number that waits.
+    /// The filter with this number, if it is pending.
     pub fn filter(&mut self, number: u32) -> Option<&[u8]> {
         match self.find(number)? {
             (Request::Subscribe { filters, .. }, at) => match filters.get(at)? {
@@ -171,7 +173,7 @@ impl Requests {
         }
     }
 
-    /// Whether what topics keep is due with a filter.
+    /// Sets whether a filter includes retained messages.
     pub fn set_retained(&mut self, number: u32, retained: bool) {
         if let Some((Request::Subscribe { filters, .. }, at)) = self.find(number)
             && let Some(asked) = filters.get_mut(at)
@@ -180,7 +182,7 @@ impl Requests {
         }
     }
 
-    /// Some of what topics keep cannot be read now, if any of it is due with a filter; whether it is.
+    /// Marks that some retained messages of a filter are sent later; returns whether the filter includes any.
     pub fn retained_comes_later(&mut self, number: u32) -> bool {
         let Some((Request::Subscribe { filters, .. }, at)) = self.find(number) else { return false };
         let Some(asked) = filters.get_mut(at).filter(|asked| asked.retained) else { return false };
@@ -188,7 +190,7 @@ impl Requests {
         true
     }
 
-    /// What was set.
+    /// Whether a filter includes retained messages.
     pub fn is_due_retained(&mut self, number: u32) -> bool {
         match self.find(number) {
             Some((Request::Subscribe { filters, .. }, at)) => filters.get(at).is_some_and(|it| it.retained),
@@ -196,7 +198,7 @@ impl Requests {
         }
     }
 
-    /// What came of it.
+    /// Sets the result of a filter.
     pub fn granted(&mut self, number: u32, granted: Result<(), Reason>) {
         if let Some((Request::Subscribe { filters, unknown, .. }, at)) = self.find(number)
             && let Some(Asked { qos, reason: reason @ None, .. }) = filters.get_mut(at)
@@ -211,10 +213,10 @@ impl Requests {
         }
     }
 
-    /// Writes the answers whose turn has come. One that the client is too small for is left out.
+    /// Writes the replies at the front that are complete, unless they are longer than the client accepts.
     pub fn pump(&mut self, answers: Answers, out: &mut Vec<u8>) {
         let properties = Properties::default();
-        // Who publishes goes on with it; who subscribes is mostly idle from there on.
+        // A publisher keeps publishing, but a subscriber is usually idle from here on.
         let mut frees = self.queue.capacity() > 64;
         while let Some((_, request)) = self.queue.front() {
             match request {

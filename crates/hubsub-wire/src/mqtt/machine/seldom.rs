@@ -1,15 +1,14 @@
-//! A list that is empty for most clients most of the time, and costs them a pointer.
+//! A list that is usually empty and then costs one pointer.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
-/// See the module. It reads as the list itself; a change makes it, and nothing but [`Seldom::default`] lets go of it.
+/// Reads like the list itself. A mutable borrow allocates it; only [`Seldom::default`] frees it.
 #[derive(Clone, Debug)]
 pub(super) struct Seldom<L>(Option<Box<L>>);
 
-/// A list that can be borrowed where there is none.
+/// A list that can be borrowed without an instance.
 pub(super) trait List: Default + 'static {
-    /// Without anything in it.
     const EMPTY: &'static Self;
 }
 

@@ -1,9 +1,10 @@
-//! What of a client outlives its connection, whatever version it spoke: subscriptions, messages of QoS 1 and 2 under way
-//! both ways, will, expiry. A machine is suspended to it and resumed from it; between that, or over the end of a
-//! process, it is kept as a snapshot ([`SessionState::encode`]) and the events since then ([`SessionState::apply`]).
+//! State of a client that outlives its connection, in every MQTT version: subscriptions, QoS 1 and 2 messages
+//! in flight in both directions, will, expiry. A machine is suspended to it and resumed from it. Meanwhile,
+//! and across restarts of the process, it is stored as a snapshot ([`SessionState::encode`]) and the events
+//! since then ([`SessionState::apply`]).
 //!
-//! Invariant: a snapshot, and the events that followed it in their order, make the state as it was. Events have numbers, so that
-//! one that a snapshot holds already changes nothing.
+//! Invariant: a snapshot and the events after it, in order, restore the state. Events are numbered, so one
+//! that the snapshot already covers has no effect.
 
 use super::super::field::SubscriptionId;
 use super::super::packet::{PacketId, Qos};
@@ -15,12 +16,12 @@ use super::window::{Acknowledged, Window};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Which message it is, in the caller's words: a position, a place in a queue.
+/// Identifies a message for the caller, such as a position or an index in a queue.
 pub trait Key: Clone + PartialEq + fmt::Debug + 'static {
-    /// Appends it.
+    /// Encodes it.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Takes one off the bytes; none if there is none.
+    /// Decodes one from the front of the bytes; `None` if they are invalid.
     fn read(from: &mut &[u8]) -> Option<Self>;
 }
 
@@ -43,7 +44,7 @@ impl Key for u64 {
     }
 }
 
-/// A snapshot or an event that is none; what of it is wrong.
+/// Decoding error of a snapshot or an event, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged(pub &'static str);
 
@@ -55,120 +56,123 @@ impl fmt::Display for Damaged {
 
 impl std::error::Error for Damaged {}
 
-/// What happens to a session between two snapshots, as far as it must not be forgotten.
+/// A change of a session between two snapshots that must be persisted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<K> {
-    /// A message gets this id; to be recorded before it is sent where it is of QoS 2.
+    /// A message gets this id. Recorded before the message is sent if it has QoS 2.
     Sent {
-        /// Its own from now on.
+        /// The packet id, used by this message from now on.
         id: PacketId,
-        /// 1 or 2.
+        /// QoS 1 or 2.
         qos: Qos,
-        /// Which message.
+        /// Identifies the message.
         key: K,
     },
-    /// The client's PUBREC came; to be recorded before PUBREL is sent ([`super::Step::Received`]).
+    /// The client sent PUBREC. Recorded before PUBREL is sent ([`super::Step::Received`]).
     Received(PacketId),
-    /// The client's last word on a message came, and may be recorded at any time.
+    /// The client's last acknowledgement of a message arrived. Recorded at any time.
     Ended(PacketId),
-    /// The client's message of QoS 2 has this number; to be recorded before it is published.
+    /// The client's QoS 2 message gets this number. Recorded before it is published.
     Intended {
-        /// Of the message.
         id: PacketId,
-        /// [`super::Incoming::intent`].
+        /// The number; see [`super::Incoming::intent`].
         number: u64,
     },
-    /// The client's PUBREL came; to be recorded before PUBCOMP is sent ([`super::Step::Released`]).
+    /// The client sent PUBREL. Recorded before PUBCOMP is sent ([`super::Step::Released`]).
     Released(PacketId),
 }
 
-/// See the module.
+/// The suspended state of a session; see the module.
 #[derive(Clone, Debug)]
 pub struct SessionState<K> {
     pub(super) filters: Filters,
-    /// Of most clients there is none that was ever numbered.
+    /// `None` as long as no message was numbered, as for most clients.
     pub(super) intents: Option<Box<Intents>>,
     pub(super) window: Window<K>,
     pub(super) will: Option<Box<LastWill>>,
-    /// How long it outlives its connection, in s; the largest means for ever.
+    /// Session Expiry Interval in s; `u32::MAX` means no expiry.
     pub(super) expiry_s: u32,
-    /// When that ended, in ms of wall time; none while it stands.
+    /// When its connection ended, in ms of wall time; `None` while connected.
     pub(super) left_at_ms: Option<NonZeroU64>,
-    /// Events that it holds.
+    /// Number of the last event that it covers.
     pub(super) events: u64,
 }
 
 impl<K: Key> SessionState<K> {
-    /// What it subscribes to: filters that are not shared, then those that are with `$share/` and their group in front.
+    /// Its subscriptions: filters that are not shared, then shared ones with `$share/` and their group in
+    /// front.
     pub fn subscriptions(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         self.filters.iter()
     }
 
-    /// How a message is sent that comes while nobody is connected: as [`super::Machine::grant`] says it.
+    /// How a message is sent that arrives while the client is offline, as [`super::Machine::grant`] defines
+    /// it.
     #[must_use]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         self.filters.grant(by, topic, is_own)
     }
 
-    /// Likewise, one that comes by a shared subscription, as [`super::Machine::grant_shared`] says it.
+    /// How a message for a shared subscription is sent, as [`super::Machine::grant_shared`] defines it.
     #[must_use]
     pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
         self.filters.grant_shared(filter)
     }
 
-    /// Messages that are unacknowledged, in the order of their first delivery: id, QoS, key, whether PUBREC came.
+    /// Unacknowledged messages, in the order of first delivery: id, QoS, key, whether PUBREC arrived.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
         self.window.iter()
     }
 
-    /// Messages of QoS 2 of the client that it has not released: id, number, whether they are known to be published.
+    /// QoS 2 messages of the client that it has not released: id, number, whether they are known to be
+    /// published.
     pub fn unreleased(&self) -> impl Iterator<Item = (PacketId, u64, bool)> {
         self.intents.iter().flat_map(|intents| intents.iter())
     }
 
-    /// How long it outlives its connection, in s; the largest means for ever.
+    /// Session Expiry Interval in s; `u32::MAX` means no expiry.
     #[must_use]
     pub fn expiry_s(&self) -> u32 {
         self.expiry_s
     }
 
-    /// When its connection ended, in ms of wall time; none while that stands, or ended with its process.
+    /// When its connection ended, in ms of wall time; `None` while connected, or if its process died.
     #[must_use]
     pub fn left_at_ms(&self) -> Option<u64> {
         self.left_at_ms.map(NonZeroU64::get)
     }
 
-    /// Its connection has ended now, in ms of wall time: that of one whose process died.
+    /// Sets the end of its connection to now, in ms of wall time, if its process died.
     pub fn leave(&mut self, now_ms: u64) {
         self.left_at_ms.get_or_insert(since_1970(now_ms));
     }
 
-    /// When it ends if nobody comes back, in ms of wall time; none if never, or while its connection stands.
+    /// When it expires if the client does not return, in ms of wall time; `None` if never, or while
+    /// connected.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
         let left_at_ms = self.left_at_ms().filter(|_| self.expiry_s < u32::MAX)?;
         Some(left_at_ms.saturating_add(u64::from(self.expiry_s) * 1000))
     }
 
-    /// When its will is to be published if nobody comes back, in ms of wall time: after its delay, or with the
-    /// session. None if it has none, or while its connection stands.
+    /// When its will is published if the client does not return, in ms of wall time: after its delay, or when
+    /// the session ends. `None` without a will, or while connected.
     #[must_use]
     pub fn will_at_ms(&self) -> Option<u64> {
         let delay_s = self.will.as_ref()?.delay_s.min(self.expiry_s);
         Some(self.left_at_ms()?.saturating_add(u64::from(delay_s) * 1000))
     }
 
-    /// Its will, which is to be published now; once.
+    /// Takes its will, to be published now.
     pub fn take_will(&mut self) -> Option<Box<LastWill>> {
         self.will.take()
     }
 
-    /// What came of a message that was under way as the connection ended: it was published.
+    /// A message that was in flight when the connection ended was published.
     pub fn published(&mut self, intent: u64) {
         self.intents.iter_mut().for_each(|intents| intents.settle(intent));
     }
 
-    /// Something happened, the event of this number ([`super::Machine::next_event`]); whether that is news.
+    /// Applies the event with this number ([`super::Machine::next_event`]); returns whether it is new.
     pub fn apply(&mut self, number: u64, event: Event<K>) -> bool {
         if number <= self.events {
             return false;
@@ -177,7 +181,8 @@ impl<K: Key> SessionState<K> {
         match event {
             Event::Sent { id, qos, key } => self.window.sent(id, qos, key),
             Event::Received(id) => match self.window.pubrec(id, false) {
-                // What of QoS 1 was sent need not be recorded: so there may be another message, or none.
+                // A sent QoS 1 message need not be recorded, so the id may be unused or belong to another
+                // message.
                 Acknowledged::Received(_) | Acknowledged::Unknown | Acknowledged::OtherQos => {}
                 Acknowledged::Ended(..) => unreachable!("it did not fail"),
             },
@@ -191,7 +196,7 @@ impl<K: Key> SessionState<K> {
     }
 }
 
-/// A wall time in ms, at which no connection ends in the first of them.
+/// A wall time in ms that is not zero.
 pub(super) fn since_1970(ms: u64) -> NonZeroU64 {
     NonZeroU64::MIN.saturating_add(ms.saturating_sub(1))
 }

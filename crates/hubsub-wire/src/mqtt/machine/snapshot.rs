@@ -1,17 +1,18 @@
-//! A session and its events in bytes. Numbers have 7 bits a byte, the lowest first; texts and bytes have their length
-//! before them.
+//! Encoding of a session and its events. Numbers have 7 bits per byte, the lowest first; texts and bytes have
+//! their length in front.
 //!
 //! ```text
-//! | version | flags | expiry s | left at ms (flag 0) | events | number given | id given | filters | unreleased | window | will (flag 1) | crc32c |
-//! filters:    how many, then each: text | options | identifier (option bit 7)
-//! unreleased: how many, then each: id | number | 1 if it is known to be published
-//! window:     how many, then each: id | what it awaits | key
-//! will:       topic | QoS, 4 more if its topic keeps it | delay s | payload | how many headers, then each: name | value
-//! event:      number | kind | id | what else it has
+//! | version | flags | expiry s | left at ms (flag 0) | events | last number | last id |
+//! | filters | unreleased | window | will (flag 1) | crc32c |
+//! filters:    count, then each: text | options | identifier (option bit 7)
+//! unreleased: count, then each: id | number | 1 if it is known to be published
+//! window:     count, then each: id | awaited packet | key
+//! will:       topic | QoS, plus 4 if retained | delay s | payload | header count, then each: name | value
+//! event:      number | kind | id | number or key, by kind
 //! ```
 //!
-//! What is read is checked as if a client had sent it; the checksum (little-endian) finds the rest. Events have none: they stand in
-//! records that have.
+//! Decoding checks the fields as if a client had sent them; the checksum (little-endian) detects other
+//! damage. Events have none, because the records that contain them do.
 
 use super::super::field::SubscriptionId;
 use super::super::packet::{PacketId, Qos};
@@ -35,7 +36,7 @@ const ENDED: u8 = 4;
 const INTENDED: u8 = 5;
 const RELEASED: u8 = 6;
 
-/// Appends a number that [`read_number`] reads.
+/// Encodes a number for [`read_number`].
 pub(super) fn write_number(number: u64, out: &mut Vec<u8>) {
     let mut left = number;
     while left >= 0x80 {
@@ -45,7 +46,7 @@ pub(super) fn write_number(number: u64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
-/// A number off the bytes, in no more of them than it needs; none if there is none.
+/// Decodes a number from the front of the bytes, in its shortest encoding; `None` if they are invalid.
 pub(super) fn read_number(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -68,10 +69,10 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// What is not read yet.
+/// The remaining bytes.
 struct Reader<'a>(&'a [u8]);
 
-/// Of a will's byte with its QoS: its topic keeps it.
+/// Flag in a will's QoS byte: the will is retained.
 const RETAIN: u8 = 4;
 
 const SHORT: Damaged = Damaged("a field ends behind its record, or is no number");
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<K: Key> SessionState<K> {
-    /// Appends its snapshot.
+    /// Encodes it as a snapshot.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let left = if self.left_at_ms.is_some() { LEFT } else { 0 };
@@ -144,10 +145,10 @@ impl<K: Key> SessionState<K> {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// What a snapshot holds.
+    /// Decodes a snapshot.
     ///
     /// # Errors
-    /// It is none, or of a later version.
+    /// It is invalid, or of a later version.
     pub fn decode(snapshot: &[u8]) -> Result<SessionState<K>, Damaged> {
         let (body, checksum) = snapshot.split_last_chunk().ok_or(SHORT)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
@@ -227,7 +228,7 @@ fn decode_will(from: &mut Reader<'_>) -> Result<LastWill, Damaged> {
 }
 
 impl<K: Key> Event<K> {
-    /// Appends it, with its number ([`super::Machine::next_event`]).
+    /// Encodes it with its number ([`super::Machine::next_event`]).
     pub fn encode(&self, number: u64, out: &mut Vec<u8>) {
         write_number(number, out);
         let (kind, id) = match self {
@@ -247,10 +248,10 @@ impl<K: Key> Event<K> {
         }
     }
 
-    /// Takes one off the bytes, and its number.
+    /// Decodes an event and its number from the front of the bytes.
     ///
     /// # Errors
-    /// There is none.
+    /// They are invalid.
     pub fn decode(from: &mut &[u8]) -> Result<(u64, Event<K>), Damaged> {
         let mut left = Reader(from);
         let number = left.number()?;

@@ -1,4 +1,4 @@
-//! What the machine of a client gives to its caller.
+//! Instructions of a client's state machine to its caller.
 
 use super::super::packet::{PacketId, Qos};
 use super::super::property::Properties;
@@ -9,106 +9,102 @@ use std::rc::Rc;
 /// Why the server ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// As 5.0 says it.
+    /// The reason code of MQTT 5.0.
     pub reason: Reason,
-    /// What happened, for the log and for a person.
+    /// What happened, for logs and people.
     pub what: &'static str,
 }
 
 impl Fault {
-    /// A reason in its own words.
+    /// A fault described by the reason's own text.
     #[must_use]
     pub fn of(reason: Reason) -> Fault {
         Fault { reason, what: reason.words() }
     }
 }
 
-/// What a packet asks the caller to do.
+/// What a packet requires of the caller.
 #[derive(Debug)]
 pub enum Step<'a, K> {
-    /// Nothing.
     Done,
-    /// Publish this; [`Machine::published`](super::Machine::published) is to say what came of it. One of QoS 0 has no
-    /// answer: that call is for those that were not settled at once, of which
-    /// [`Machine::awaits`](super::Machine::awaits) is told.
+    /// Publish this message and pass the outcome to [`Machine::published`](super::Machine::published). A QoS
+    /// 0 message has no reply: that call is only for one whose outcome was not known at once, after
+    /// [`Machine::awaits`](super::Machine::awaits).
     Publish(Incoming<'a>),
-    /// Subscribe; [`Machine::granted`](super::Machine::granted) is to say what came of each, numbered from `first` on in their
-    /// order. Some may be [shared](super::super::shared).
+    /// Subscribe, and pass each result to [`Machine::granted`](super::Machine::granted), numbered from
+    /// `first` in order. Some may be [shared](super::super::shared).
     Subscribe {
-        /// At least one.
+        /// At least one filter.
         filters: Filters<'a>,
-        /// Number of the first.
+        /// Number of the first filter.
         first: u32,
-        /// Whether messages to the client are to say where they stand from now on.
+        /// Whether messages to the client must carry their positions from now on.
         wants_positions: bool,
     },
-    /// End these subscriptions, which there may not be.
+    /// End these subscriptions, which need not exist.
     Unsubscribe {
-        /// Which.
         filters: Names<'a>,
-        /// Of a session that is recorded: [`Machine::unsubscribed`](super::Machine::unsubscribed) is to say that it is
-        /// without them.
+        /// If the session is recorded: call [`Machine::unsubscribed`](super::Machine::unsubscribed) with it
+        /// once the session is recorded without them.
         number: Option<u32>,
     },
-    /// A message to the client has ended: PUBACK or PUBCOMP came, or it refused it. [`super::Event::Ended`].
+    /// A message to the client has ended: PUBACK or PUBCOMP arrived, or the client refused it.
+    /// [`super::Event::Ended`].
     Acknowledged {
-        /// Free from now on.
+        /// Its packet id, free from now on.
         id: PacketId,
-        /// 1 or 2.
+        /// QoS 1 or 2.
         qos: Qos,
-        /// Which message.
+        /// Identifies the message.
         key: K,
     },
-    /// Record [`super::Event::Received`]; [`Machine::recorded`](super::Machine::recorded) is to say that it is.
+    /// Record [`super::Event::Received`], then call [`Machine::recorded`](super::Machine::recorded).
     Received {
-        /// Of the message.
+        /// Packet id of the message.
         id: PacketId,
-        /// What its PUBREL is called.
+        /// Number of the waiting PUBREL.
         number: u32,
     },
-    /// Record [`super::Event::Released`]; [`Machine::recorded`](super::Machine::recorded) is to say that it is.
+    /// Record [`super::Event::Released`], then call [`Machine::recorded`](super::Machine::recorded).
     Released {
-        /// Of the client's message.
+        /// Packet id of the client's message.
         id: PacketId,
-        /// What its PUBCOMP is called.
+        /// Number of the waiting PUBCOMP.
         number: u32,
     },
-    /// The client says goodbye; its will is gone, unless it wants it published.
+    /// The client sent DISCONNECT; its will is discarded, unless it requested publication.
     Goodbye,
 }
 
 /// A message of the client.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// What its answer is called.
+    /// Number for its result.
     pub number: u32,
-    /// Where to.
     pub topic: Topic<'a>,
-    /// How surely.
     pub qos: Qos,
-    /// Whether its topic keeps it.
+    /// Whether it is a retained message.
     pub retain: bool,
-    /// The client's id for it; none of QoS 0.
+    /// The client's packet id; `None` for QoS 0.
     pub id: Option<PacketId>,
-    /// Of QoS 2: its number in its session, the same whenever it is given again. See [`super::Event::Intended`].
+    /// For QoS 2: its number in the session, the same whenever it is passed again. See
+    /// [`super::Event::Intended`].
     pub intent: Option<u64>,
-    /// Of 5.0; without alias. See [`read_headers`].
+    /// Properties of MQTT 5.0, without alias. See [`read_headers`].
     pub properties: Properties<'a>,
-    /// What.
     pub payload: &'a [u8],
 }
 
-/// A topic of a packet, or one that an alias stands for.
+/// The topic of a packet, literal or from an alias.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topic<'a> {
-    /// As the packet says it.
+    /// Contained in the packet.
     Said(&'a str),
-    /// As one before said it.
+    /// Set by an earlier packet with the same alias.
     Known(Rc<str>),
 }
 
 impl Topic<'_> {
-    /// The topic.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

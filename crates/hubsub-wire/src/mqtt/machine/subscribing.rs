@@ -1,4 +1,4 @@
-//! What the client subscribes to: what it asks for, what came of that, and how a message is sent that matches.
+//! Subscriptions of the client: requests, results, and how a matching message is sent.
 
 use super::super::field::{Pair, SubscriptionId};
 use super::super::packet::Qos;
@@ -8,73 +8,75 @@ use super::super::subscribe::{Options, RetainHandling, Subscribe, Unsubscribe};
 use super::super::topic::{rewind, shared};
 use super::{Grant, Key, Machine, Match, Step};
 
-/// The user property of SUBSCRIBE that asks for positions of messages, where its value is 1.
+/// User property of SUBSCRIBE that requests positions of messages, with the value 1.
 const POSITIONS: &str = "hubsub-positions";
 
-/// The subscription that a filter is, wherever that begins.
+/// The filter of a subscription without its start position.
 fn without_rewind(filter: &str) -> &str {
     rewind(filter).map_or(filter, |(_, filter)| filter)
 }
 
 impl<K: Key> Machine<K> {
-    /// How a message that comes by this subscription is sent; none if it comes by another one, or not at all.
-    /// `is_own`: this client published it.
+    /// How a message that matched this subscription is sent; `None` if another subscription delivers it, or
+    /// none does. `is_own`: this client published it.
     #[must_use]
     #[inline]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         self.filters.grant(by, topic, is_own)
     }
 
-    /// The highest QoS of its subscriptions, if these are few topics and no options change what comes by them.
+    /// The maximum QoS of its subscriptions, if these are few topics and no option affects their messages.
     #[must_use]
     pub fn plain_qos(&self) -> Option<Qos> {
         self.filters.plain_qos()
     }
 
-    /// How a message is sent that came for this client by a shared subscription; none if it has none such.
-    /// `filter` begins with `$share/`.
+    /// How a message that was assigned to this client by a shared subscription is sent; `None` if the client
+    /// has no such subscription. `filter` begins with `$share/`.
     #[must_use]
     pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
         self.filters.grant_shared(filter)
     }
 
-    /// Whether its own messages stay away from one of its subscriptions, or did: they are to bear its name.
+    /// Whether a subscription has No Local, or had: then its messages must name it as publisher.
     #[must_use]
     pub fn has_no_local(&self) -> bool {
         self.has_no_local
     }
 
-    /// Its subscriptions.
+    /// Number of its subscriptions.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.filters.len()
     }
 
-    /// A subscription holds; its answer follows with [`Machine::granted`], once the session is recorded with it.
+    /// Confirms a subscription; its reply follows with [`Machine::granted`], once the session is recorded
+    /// with it.
     pub fn confirm(&mut self, number: u32) {
         if let Some(filter) = self.requests.filter(number) {
             self.filters.confirm(filter, number);
         }
     }
 
-    /// The session is recorded without the subscriptions that a client ended: it is told so.
+    /// The session is recorded without the subscriptions of an UNSUBSCRIBE, so its reply may be sent.
     pub fn unsubscribed(&mut self, number: u32, out: &mut Vec<u8>) {
         self.requests.unsubscribed(number);
         self.pump(out);
     }
 
-    /// Some of what the topics of a subscription keep cannot be read now: the client is told so when it is granted, if any of
-    /// that is due to it; whether it is.
+    /// Some retained messages of a subscription cannot be read now. Its SUBACK reports that, if it includes
+    /// retained messages; returns whether it does.
     pub fn retained_comes_later(&mut self, number: u32) -> bool {
         self.requests.retained_comes_later(number)
     }
 
-    /// Whether a subscription of this connection waits for what came of it.
+    /// Whether a subscription of this connection waits for its result.
     pub fn waits_for(&mut self, number: u32) -> bool {
         self.requests.filter(number).is_some()
     }
 
-    /// What came of a subscription: its filter, if the client is due what topics that match keep.
+    /// The result of a subscription. Returns its filter, if the client must be sent the matching retained
+    /// messages.
     pub fn granted(
         &mut self,
         number: u32,
@@ -93,18 +95,19 @@ impl<K: Key> Machine<K> {
         due
     }
 
-    /// What it subscribes to: filters that are not shared, then those that are with `$share/` and their group in front.
+    /// Its subscriptions: filters that are not shared, then shared ones with `$share/` and their group in
+    /// front.
     pub fn filters(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         self.filters.iter()
     }
 
-    /// The QoS of a subscription, if there is one.
+    /// The QoS of a subscription, if it exists.
     #[must_use]
     pub fn qos_of(&self, filter: &str) -> Option<Qos> {
         self.filters.qos_of(filter.as_bytes())
     }
 
-    /// How a message that its topic kept is sent by a subscription, if it stands. `is_own`: this client published it.
+    /// How a retained message is sent for a subscription, if that exists. `is_own`: this client published it.
     #[must_use]
     pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
         self.filters.grant_kept(filter, is_own)
@@ -129,7 +132,8 @@ impl<K: Key> Machine<K> {
                 RetainHandling::SendIfNew => is_new,
                 RetainHandling::DoNotSend => false,
             };
-            // Who begins in the past is sent what there was, and groups share what comes.
+            // A subscription with a start position reads history instead, and groups share live messages
+            // only.
             let reads_row = rewind(filter).is_none() && shared(filter).is_none();
             self.requests.set_retained(number, is_due && reads_row);
         }

@@ -1,4 +1,4 @@
-//! How a machine leaves a session and goes on with one, and how what happens to it is recorded meanwhile.
+//! Suspending a machine to a session and resuming from one, and recording of events meanwhile.
 
 use super::super::packet::{Packet, PacketId, Qos};
 use super::super::reason::Reason;
@@ -8,13 +8,13 @@ use super::session::{Key, SessionState, since_1970};
 use super::window::Again;
 
 impl<K: Key> Machine<K> {
-    /// What happens to its session is to be recorded: PUBREL and PUBCOMP wait for [`Machine::recorded`]. Before anything
-    /// happens on this connection.
+    /// Records events of this session: PUBREL and PUBCOMP wait for [`Machine::recorded`]. Must be called
+    /// before the first event of this connection.
     pub fn record(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// It is not recorded after all, and nothing has happened yet.
+    /// Undoes `record`, before the first event.
     pub fn forgo_record(&mut self) {
         self.held = None;
     }
@@ -25,14 +25,15 @@ impl<K: Key> Machine<K> {
         self.will.is_some()
     }
 
-    /// The number of an [event](Event) that has just happened to a session that is recorded; from 1 on.
+    /// Assigns the number of an [event](Event) that has just happened to a recorded session; from 1.
     pub fn next_event(&mut self) -> u64 {
         let held = self.held.get_or_insert_default();
         held.events += 1;
         held.events
     }
 
-    /// Writes an answer; its number where it waits, if it is of news, until they are recorded.
+    /// Writes a reply. In a recorded session it returns the number under which the reply waits, if it reports
+    /// a new event, until that is recorded.
     pub(super) fn answer(
         &mut self,
         answer: Answer,
@@ -53,8 +54,8 @@ impl<K: Key> Machine<K> {
         }
     }
 
-    /// What [`Step::Received`] or [`Step::Released`] told is recorded: its answer goes to `out` as soon as those before
-    /// it have.
+    /// The event of a [`Step::Received`] or [`Step::Released`] is recorded: the reply goes to `out` after
+    /// those before it.
     pub fn recorded(&mut self, number: u32, out: &mut Vec<u8>) {
         if let Some(held) = &mut self.held {
             held.safe(number);
@@ -77,8 +78,9 @@ impl<K: Key> Machine<K> {
         self.write(&packet, out);
     }
 
-    /// What is to be sent again next, before anything new: the id, QoS and key of a message that goes out with DUP. PUBREL
-    /// goes to `out` by itself. None if nothing is, or the window has no room: to be asked again when it has.
+    /// The next message to send again, before new ones: its id and QoS, to be sent with DUP, and its key.
+    /// PUBREL goes to `out` directly. `None` if there is none, or the window is full: then call this again
+    /// after an acknowledgement.
     pub fn send_again(&mut self, out: &mut Vec<u8>) -> Option<(PacketId, Qos, K)> {
         loop {
             match self.window.next_again()? {
@@ -88,8 +90,8 @@ impl<K: Key> Machine<K> {
         }
     }
 
-    /// The connection has ended at this wall time, in ms; what of it outlives it. Subscriptions that are not confirmed do
-    /// not: the caller ends them.
+    /// Ends the connection at this wall time, in ms, and returns the state that outlives it. Unconfirmed
+    /// subscriptions do not; the caller ends them.
     #[must_use]
     pub fn suspend(mut self, now_ms: u64) -> SessionState<K> {
         self.filters.settle();
@@ -100,7 +102,7 @@ impl<K: Key> Machine<K> {
         SessionState { filters, intents, window, will, expiry_s, left_at_ms, events }
     }
 
-    /// A snapshot's state of a connection that goes on: what [`Machine::suspend`] would leave if it ended now.
+    /// The state for a snapshot of a live connection: the result of [`Machine::suspend`] if it ended now.
     #[must_use]
     pub fn state(&self) -> SessionState<K> {
         let mut filters = self.filters.clone();
@@ -112,7 +114,7 @@ impl<K: Key> Machine<K> {
         SessionState { filters, intents, window, will, expiry_s: self.expiry_s, left_at_ms: None, events }
     }
 
-    /// What came late of a message of QoS 2 that an older connection of its session asked to publish: it was published.
+    /// A QoS 2 message that an older connection of this session sent was published; the result came late.
     pub fn published_before(&mut self, intent: u64) {
         if let Some(intents) = &mut self.intents {
             intents.settle_carried(intent);
@@ -125,14 +127,15 @@ impl<K: Key> Machine<K> {
         self.requests.number()
     }
 
-    /// Numbers requests from there on, before the first: those of an older connection of its session have other numbers, so
-    /// what comes of them late is taken for nothing else.
+    /// Sets the number of the first request. It must differ from the numbers of older connections of the
+    /// session, so that a late result of theirs is not mistaken for one of this connection.
     pub fn number_requests_from(&mut self, next: u32) {
         self.requests.number_from(next);
     }
 
-    /// Goes on with a kept session, before anything else happens on this connection, and once all its events are recorded: else
-    /// PUBREL would go out again for a PUBREC that may be forgotten. Will and expiry are those of this connection.
+    /// Resumes a stored session, before anything else happens on this connection and after all its events are
+    /// recorded: else PUBREL would be sent again for a PUBREC whose event may be lost. Will and expiry are
+    /// those of this connection.
     pub fn resume(&mut self, session: SessionState<K>) {
         let SessionState { filters, mut intents, window, events, .. } = session;
         if let Some(held) = &mut self.held {

@@ -1,26 +1,27 @@
-//! What was sent to a client with QoS 1 and 2 and is not acknowledged, in the order of the first delivery. Ids are
-//! given in a circle, so their order is the messages' as long as none is overtaken: a message that 65,534
-//! later ones have passed fills the window alone.
+//! Unacknowledged QoS 1 and 2 messages to a client, in the order of first delivery. Ids are assigned
+//! cyclically, so their order is the messages' as long as none is overtaken: a message that 65,534 later ones
+//! have passed fills the window alone.
 //!
-//! The messages themselves are the caller's, by their keys. What a session brings from an older connection is
-//! sent again first ([`Machine::send_again`](super::Machine::send_again)); nothing new is until then.
+//! The messages themselves belong to the caller, by their keys. Messages from an older connection of the
+//! session are sent again first ([`Machine::send_again`](super::Machine::send_again)); no new one is sent
+//! until then.
 //!
-//! Invariants: no id is twice in use; entries are in the order of their ids; no more messages than `size` were sent on
-//! this connection and have not ended; less than half of the entries, or a few, have ended.
+//! Invariants: no id is used twice; entries are in the order of their ids; at most `size` messages that were
+//! sent on this connection have not ended; less than half of the entries, or a few, have ended.
 
 use super::super::packet::{PacketId, Qos};
 use super::seldom::Seldom;
 use super::session::{Damaged, Key};
 use std::collections::VecDeque;
 
-/// What the client is to say next of a message.
+/// The next packet expected from the client for a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Awaits {
     Puback = 1,
     Pubrec = 2,
     Pubcomp = 3,
-    /// It has ended, and keeps its place until those before it have, too.
+    /// It has ended, and keeps its entry until all before it have ended.
     Nothing,
 }
 
@@ -29,7 +30,7 @@ impl Awaits {
         if qos == Qos::ExactlyOnce { Awaits::Pubrec } else { Awaits::Puback }
     }
 
-    /// By its number.
+    /// Decodes its number.
     pub fn of_byte(byte: u8) -> Option<Awaits> {
         [Awaits::Puback, Awaits::Pubrec, Awaits::Pubcomp].into_iter().find(|awaits| *awaits as u8 == byte)
     }
@@ -39,16 +40,16 @@ impl Awaits {
     }
 }
 
-/// What an acknowledgement is about.
+/// The result of an acknowledgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged<K> {
-    /// A message that ends with it.
+    /// The message ended.
     Ended(Qos, K),
-    /// One of QoS 2 that is to be released; whether it is news.
+    /// A QoS 2 message must be released; the flag: whether this PUBREC is the first.
     Received(bool),
-    /// None: it may be of a message that was given up.
+    /// The id is unused: the message may have been given up.
     Unknown,
-    /// A message of another QoS.
+    /// The message has another QoS.
     OtherQos,
 }
 
@@ -56,73 +57,71 @@ pub(super) enum Acknowledged<K> {
 struct Entry<K> {
     id: PacketId,
     awaits: Awaits,
-    /// Whether it is to be sent again on this connection.
+    /// Whether it must be sent again on this connection.
     again: bool,
     /// Whether its message was sent on this connection.
     counts: bool,
-    /// None once it has ended.
+    /// `None` once it has ended.
     key: Option<K>,
 }
 
-/// What is to be sent again.
+/// A packet to send again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Again<'a, K> {
     /// The message, with DUP.
     Message(PacketId, Qos, &'a K),
-    /// PUBREL.
     Release(PacketId),
 }
 
-/// See the module.
+/// The window of one client; see the module.
 #[derive(Clone, Debug)]
 pub struct Window<K> {
-    /// Messages that may be unacknowledged.
+    /// Most unacknowledged messages.
     size: u16,
-    /// The id given last; 0 at first.
+    /// The last id assigned; 0 at first.
     last: u16,
     /// Messages that were sent on this connection and have not ended.
     used: u16,
     /// Entries that have ended.
     ended: u16,
-    /// Entries that are to be sent again, none of them before this place.
+    /// Entries that must be sent again; none of them is before `again_from`.
     again: u16,
     again_from: u16,
     entries: Seldom<VecDeque<Entry<K>>>,
 }
 
-/// Entries that have ended and may keep their places, however few others there are.
+/// Ended entries that may stay, however few others there are.
 const ENDED_FEW: u16 = 16;
 
-/// Room for so many entries is kept when there are none.
+/// Capacity in entries that an empty window keeps.
 const ROOM_KEPT: usize = 64;
 
 impl<K: Key> Window<K> {
-    /// For so many messages, at least one.
+    /// A window for `size` messages, at least one.
     #[must_use]
     pub fn new(size: u16) -> Window<K> {
         let entries = Seldom::default();
         Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
 
-    /// How many may be unacknowledged.
+    /// Most unacknowledged messages.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size.into()
     }
 
-    /// Messages that are unacknowledged.
+    /// Number of unacknowledged messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - usize::from(self.ended)
     }
 
-    /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether no new one may be sent.
+    /// Whether no new message may be sent.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
@@ -131,7 +130,7 @@ impl<K: Key> Window<K> {
             || self.entries.front().is_some_and(|oldest| oldest.id == next_id(self.last))
     }
 
-    /// The id for a message of QoS 1 or 2 that is sent now; none when the window is full.
+    /// Assigns the id of a QoS 1 or 2 message that is sent now; `None` if the window is full.
     pub fn send(&mut self, qos: Qos, key: K) -> Option<PacketId> {
         if self.is_full() {
             return None;
@@ -149,14 +148,14 @@ impl<K: Key> Window<K> {
         Some(id)
     }
 
-    /// That message is not sent after all, or its client will not get it any more.
+    /// Ends a message that is not sent after all, or that its client will no longer get.
     pub fn unsend(&mut self, id: PacketId) {
         if let Some(place) = self.find(id) {
             self.end(place);
         }
     }
 
-    /// The messages that are unacknowledged, in the order of their first delivery: id, QoS, key; whether PUBREC came.
+    /// Unacknowledged messages in the order of first delivery: id, QoS, key, whether PUBREC arrived.
     pub fn iter(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
         self.entries.iter().filter_map(|entry| {
             let key = entry.key.as_ref()?;
@@ -164,11 +163,11 @@ impl<K: Key> Window<K> {
         })
     }
 
-    /// Where the message of an id stands that has not ended.
+    /// Index of the message with an id, if it has not ended.
     fn find(&self, id: PacketId) -> Option<usize> {
         let front = self.entries.front()?.id;
         let wanted = ahead(front, id);
-        // Mostly no id is left out.
+        // Usually no id is missing.
         let place = match self.entries.get(usize::from(wanted)) {
             Some(entry) if entry.id == id => usize::from(wanted),
             _ => self.entries.binary_search_by_key(&wanted, |entry| ahead(front, entry.id)).ok()?,
@@ -220,7 +219,7 @@ impl<K: Key> Window<K> {
         Acknowledged::Ended(qos, key)
     }
 
-    /// Lets go of entries that have ended.
+    /// Removes ended entries.
     fn trim(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.awaits == Awaits::Nothing) {
             self.entries.pop_front();
@@ -236,7 +235,7 @@ impl<K: Key> Window<K> {
         }
     }
 
-    /// What is to be sent again next; none if nothing is, or the window has no room for it.
+    /// The next packet to send again; `None` if there is none, or the window has no space for it.
     pub(super) fn next_again(&mut self) -> Option<Again<'_, K>> {
         if self.again == 0 {
             return None;
@@ -254,14 +253,14 @@ impl<K: Key> Window<K> {
         if is_release {
             return Some(Again::Release(entry.id));
         }
-        // What counts is sent on this connection (section 4.9 of 5.0): so a PUBREL does not.
+        // Messages sent on this connection count (section 4.9 of 5.0); a PUBREL does not.
         entry.counts = true;
         self.used += 1;
         let key = entry.key.as_ref().expect("only what has ended has none");
         Some(Again::Message(entry.id, entry.awaits.qos(), key))
     }
 
-    /// Goes on with what was unacknowledged on an older connection; nothing was sent on this one yet.
+    /// Continues with the unacknowledged messages of an older connection, before any is sent on this one.
     pub(super) fn go_on(&mut self, before: Window<K>) {
         let size = self.size;
         *self = Window { size, used: 0, again_from: 0, ..before };
@@ -273,15 +272,15 @@ impl<K: Key> Window<K> {
         }
     }
 
-    /// The id given last; 0 at first.
+    /// The last id assigned; 0 at first.
     pub(super) fn last(&self) -> u16 {
         self.last
     }
 
-    /// Sets it, behind all that are in the window.
+    /// Sets the last id assigned, which must not precede any id in the window.
     ///
     /// # Errors
-    /// One of those is behind it.
+    /// An id in the window is after it.
     pub(super) fn set_last(&mut self, last: u16) -> Result<(), Damaged> {
         let is_behind = match (self.entries.front(), self.entries.back(), PacketId::new(last)) {
             (Some(front), Some(back), Some(last)) => ahead(front.id, last) >= ahead(front.id, back.id),
@@ -295,7 +294,7 @@ impl<K: Key> Window<K> {
     /// Adds a message that was sent before.
     ///
     /// # Errors
-    /// Its id does not follow those that are there.
+    /// Its id does not follow those in the window.
     pub(super) fn restore(&mut self, id: PacketId, awaits: Awaits, key: K) -> Result<(), Damaged> {
         let follows = match (self.entries.front(), self.entries.back()) {
             (Some(front), Some(back)) => ahead(front.id, id) > ahead(front.id, back.id),
@@ -308,10 +307,10 @@ impl<K: Key> Window<K> {
         Ok(())
     }
 
-    /// A message was sent with this id, so those whose ids were passed over on the way have ended.
+    /// A message was sent with this id, so messages whose ids were reused or skipped before it have ended.
     pub(super) fn sent(&mut self, id: PacketId, qos: Qos, key: K) {
         if let Some(last) = PacketId::new(self.last) {
-            // The id given last is the farthest: all others are given before it is again.
+            // The last assigned id is the farthest: all others are assigned before it is reused.
             let ahead = |id| if id == last { u16::MAX } else { ahead(last, id) };
             while self.entries.front().is_some_and(|oldest| ahead(oldest.id) <= ahead(id)) {
                 self.end(0);
@@ -323,13 +322,13 @@ impl<K: Key> Window<K> {
     }
 }
 
-/// The id behind one.
+/// The id after this one.
 #[inline]
 fn next_id(last: u16) -> PacketId {
     PacketId::new(last.wrapping_add(1)).unwrap_or(PacketId::MIN)
 }
 
-/// How many ids later `id` is given than `from`, from 0 to 65,534.
+/// Cyclic distance from `from` to `id`, from 0 to 65,534.
 #[inline]
 fn ahead(from: PacketId, id: PacketId) -> u16 {
     let (from, id) = (from.get(), id.get());
