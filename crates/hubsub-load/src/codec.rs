@@ -1,4 +1,4 @@
-//! What a pub/sub client must read and write of RESP2 and RESP3, and no more.
+//! The subset of RESP2 and RESP3 that a pub/sub client needs.
 //!
 //! ```text
 //! out   *3 $7 PUBLISH $n <room> $n <payload>          *n $9 SUBSCRIBE $n <room> …
@@ -8,40 +8,35 @@
 //!       -<text>                                                 an error
 //!       anything else                                           Other (HELLO's map, +OK, …)
 //! ```
-//! Of shard channels the words are SPUBLISH, SSUBSCRIBE, smessage and ssubscribe.
+//! Sharded channels use SPUBLISH, SSUBSCRIBE, smessage and ssubscribe.
 //!
-//! Every line ends in CR LF. A frame that is not whole yet is `None`, never an error.
+//! Every line ends in CR LF. An incomplete frame is `None`, never an error.
 
 use memchr::memchr;
 
-/// One frame from the server.
+/// A frame from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// A delivery.
-    Message {
-        /// The channel it came by.
-        channel: &'a [u8],
-        /// What was published.
-        payload: &'a [u8],
-    },
-    /// A subscription was confirmed.
+    /// A delivered message.
+    Message { channel: &'a [u8], payload: &'a [u8] },
+    /// The confirmation of a subscription.
     Subscribed,
     /// An integer reply.
     Integer(i64),
     /// An error line, without `-` and line end.
     Error(&'a [u8]),
-    /// Anything else that is well-formed.
+    /// Any other well-formed frame.
     Other,
 }
 
-/// Bytes that are no RESP: what was wrong.
+/// Why bytes are not RESP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(pub &'static str);
 
-/// Nesting that a reply may have; HELLO and errors need 2.
+/// Maximum nesting of a reply; HELLO and errors need 2.
 const DEPTH_MAX: usize = 8;
 
-/// The first frame of `input` and its length; `None` if it is not whole yet.
+/// The first frame of `input` and its length; `None` if it is incomplete.
 pub fn frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     let Some((line, body)) = line(input, 0) else { return Ok(None) };
     match line.split_first() {
@@ -52,7 +47,7 @@ pub fn frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     }
 }
 
-/// Appends one command of bulk strings.
+/// Appends a command, an array of bulk strings.
 pub fn command(out: &mut Vec<u8>, args: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
     for arg in args {
@@ -76,7 +71,7 @@ fn triple(input: &[u8], body: usize) -> Result<Option<(Frame<'_>, usize)>, Malfo
     }
 }
 
-/// The bulk string at `at` and where it ends; `None` if it is not whole or no bulk string.
+/// The bulk string at `at` and its end; `None` if it is incomplete or no bulk string.
 fn bulk(input: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Malformed> {
     let Some((line, start)) = line(input, at) else { return Ok(None) };
     let Some((b'$', digits)) = line.split_first() else { return Ok(None) };
@@ -89,7 +84,7 @@ fn bulk(input: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Malformed> {
     }
 }
 
-/// Where the value at `at` ends, whatever it is.
+/// End of the value at `at`, of any type.
 fn end_of_value(input: &[u8], at: usize, depth: usize) -> Result<Option<usize>, Malformed> {
     if depth > DEPTH_MAX {
         return Err(Malformed("a value nested too deep"));
@@ -117,7 +112,7 @@ fn end_of_value(input: &[u8], at: usize, depth: usize) -> Result<Option<usize>, 
     Ok(Some(end))
 }
 
-/// The line at `at` without its end, and where the next one starts.
+/// The line at `at` without its end, and the start of the next one.
 fn line(input: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(at..)?;
     let len = memchr(b'\r', rest)?;
@@ -211,7 +206,7 @@ mod tests {
         proptest::collection::vec((one, any::<bool>()), 0..12)
     }
 
-    /// Reads as a connection does: pieces arrive, whole frames are taken from the front.
+    /// Reads as a connection does: appends pieces, and takes whole frames from the front.
     fn read_in_pieces(stream: &[u8], cuts: &[usize]) -> Vec<Owned> {
         let mut held: Vec<u8> = Vec::new();
         let mut got = Vec::new();

@@ -1,7 +1,7 @@
-//! What the disk itself takes: one write and one `fdatasync` after another into a
-//! file that was written before, so that no sync has a length or an extent to record.
+//! Measures the disk itself: alternating write and `fdatasync` into a preallocated and written file, so that
+//! no sync records a length or an extent.
 //!
-//! And forgetting what the system holds of files in memory, so that reads are cold.
+//! Also drops files from the page cache, so that reads are cold.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,40 +17,39 @@ use serde::Serialize;
 use crate::report::{BUILD_PROFILE, Latency};
 use crate::subscriber::LATENCY_NS_MAX;
 
-/// Length of the file that is written over and over.
+/// Length of the file, which is overwritten repeatedly.
 const FILE_BYTES: u64 = 64 << 20;
-/// Bytes of one large write or read.
+/// Bytes of a large write or read.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Measures write and fdatasync, one after another; prints one JSON line.
 #[derive(Args, Serialize, Clone, Debug)]
 pub struct Sync {
-    /// Directory on the disk that is measured; a file is made there and removed.
+    /// Directory on the disk to measure; a file is created there and removed.
     #[arg(long)]
     pub directory: PathBuf,
-    /// Bytes of each write.
+    /// Bytes per write.
     #[arg(long, default_value_t = 4096)]
     pub size: usize,
-    /// Seconds that are measured.
+    /// Duration of the measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
 }
 
-/// What the disk takes.
+/// Result of [`sync`].
 #[derive(Serialize)]
 pub struct SyncReport {
     /// `debug` or `release`.
     pub build_profile: &'static str,
-    /// Syncs a second.
+    /// Syncs per second.
     pub per_second: f64,
-    /// A write and its sync.
+    /// Latency of a write plus its sync.
     pub latency: Latency,
 }
 
-/// Measures.
+/// Runs the measurement.
 ///
-/// # Errors
-/// The file system's, or nothing to measure.
+/// # Errors Errors of the file system, or invalid options.
 pub fn sync(options: &Sync) -> io::Result<SyncReport> {
     if options.size == 0 || options.size as u64 > FILE_BYTES || options.seconds <= 0.0 {
         return Err(io::Error::other(format!(
@@ -88,31 +87,30 @@ fn sync_into(file: &File, options: &Sync) -> io::Result<SyncReport> {
 /// Reads files once from the disk; prints one JSON line.
 #[derive(Args, Serialize, Clone, Debug)]
 pub struct Scan {
-    /// A directory; all files below it are read, or only forgotten.
+    /// A directory; all files below it are read, or only dropped from the page cache.
     #[arg(long)]
     pub directory: PathBuf,
-    /// Read no file: only make the system forget what it holds of them in memory.
+    /// Read no file: only drop the files from the page cache.
     #[arg(long)]
     pub forget: bool,
 }
 
-/// What was read.
+/// Result of [`scan`].
 #[derive(Serialize)]
 pub struct ScanReport {
     /// `debug` or `release`.
     pub build_profile: &'static str,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of the files.
     pub bytes: u64,
-    /// Time that took.
+    /// Duration of the read.
     pub seconds: f64,
 }
 
-/// Forgets all files below a directory, then reads them if that is asked for.
+/// Drops all files below a directory from the page cache, then reads them unless `forget` is set.
 ///
-/// # Errors
-/// The file system's.
+/// # Errors Errors of the file system.
 pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     let mut files = Vec::new();
     list(&options.directory, &mut files)?;
@@ -120,7 +118,7 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     for path in &files {
         let Some(file) = open(path)? else { continue };
         bytes += file.metadata()?.len();
-        file.sync_data()?; // What is not on the disk cannot be forgotten.
+        file.sync_data()?; // The page cache cannot drop dirty pages.
         forget(&file)?;
     }
     let started = Instant::now();
@@ -137,7 +135,7 @@ pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     })
 }
 
-/// A file, unless the server that owns it has taken it away.
+/// Opens a file, unless its server has removed it.
 fn open(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -147,7 +145,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 
 #[cfg(target_os = "linux")]
 fn forget(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open for the length of the call, which touches no memory of ours.
+    // SAFETY: the descriptor is open during the call, which touches no memory of ours.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(code)),
@@ -178,7 +176,7 @@ fn list(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory of this test's own.
+    /// A separate directory for a test.
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("hubsub-load-{name}-{}", std::process::id()));
         fs::create_dir_all(path.join("below")).expect("the system's directory can be written to");

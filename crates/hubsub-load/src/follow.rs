@@ -1,9 +1,8 @@
-//! Subscribers that catch up: each resumes its room from before its first record, so
-//! it gets everything and what comes then, and reads so many bytes a second.
+//! Subscribers that catch up: each resumes its room from before its first record, so it gets the whole
+//! history and then new messages, and reads at a limited rate.
 //!
-//! A publisher's messages into a room count up from 0; a second run of the
-//! generator begins at 0 again. So what follows a message of a publisher is the
-//! next one or 0, and anything else is missing or doubled.
+//! A publisher's messages in a room count up from 0; a second run of the generator begins at 0 again. So
+//! after a message of a publisher, only the next number or 0 is valid; any other means loss or duplication.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -20,45 +19,45 @@ use crate::report::BUILD_PROFILE;
 use crate::scenario::room_name;
 use crate::stamp::Stamp;
 
-/// A connection is read so often.
+/// Interval between reads of a connection.
 const TURN: Duration = Duration::from_millis(50);
-/// Turns are cut in so many parts, so that the server is not met by all at once.
+/// Turns are divided into this many parts, so that not all connections are read at once.
 const PARTS: usize = 10;
 const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// Catches up with rooms, slowly; prints one JSON line.
 #[derive(Args, Serialize, Clone, Debug)]
 pub struct Follow {
-    /// Where the server listens.
+    /// Address of the server.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
-    /// Rooms; subscribers get them in turn.
+    /// Number of rooms; subscribers are assigned to them in turn.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
-    /// Subscribers.
+    /// Number of subscribers.
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
-    /// Bytes a second that each reads.
+    /// Bytes per second that each subscriber reads.
     #[arg(long, default_value_t = 100_000)]
     pub bytes_per_second: u64,
-    /// Bytes that the kernel may receive ahead of a subscriber; 0: as it likes, some MB.
+    /// Size of the kernel's receive buffer per subscriber in bytes; 0: the system's default, some MB.
     #[arg(long, default_value_t = 0)]
     pub receive_bytes: u32,
-    /// How long.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
 }
 
-/// What came.
+/// Result of [`follow`].
 #[derive(Serialize, Default)]
 pub struct FollowReport {
     /// `debug` or `release`.
     pub build_profile: &'static str,
-    /// Time from the first connection's start.
+    /// Time since the first connection was started.
     pub seconds: f64,
-    /// Bytes read.
+    /// Bytes read by all subscribers.
     pub bytes: u64,
-    /// Messages.
+    /// Messages received by all subscribers.
     pub messages: u64,
     /// Messages that are missing, doubled, out of order, or of another room.
     pub wrong: u64,
@@ -66,7 +65,7 @@ pub struct FollowReport {
     pub without: u64,
     /// Subscribers whose connection was lost.
     pub disconnected: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
     /// Text of an error, if there was one.
     pub error: Option<String>,
@@ -83,8 +82,7 @@ struct Follower {
 
 /// Subscribes and reads.
 ///
-/// # Errors
-/// A connection cannot be made, or a server that speaks something else.
+/// # Errors A connection fails, or the server does not speak the protocol.
 pub fn follow(asked: &Follow) -> io::Result<FollowReport> {
     if asked.rooms == 0 || asked.subscribers == 0 || asked.bytes_per_second == 0 {
         return Err(io::Error::other("--rooms, --subscribers and --bytes-per-second must be above 0"));
@@ -139,7 +137,7 @@ impl Follower {
         })
     }
 
-    /// Reads what its rate allows since the last time.
+    /// Reads the bytes that the rate allows since the last read.
     fn read(
         &mut self,
         bytes_per_second: u64,
@@ -204,7 +202,7 @@ fn bound_receive_buffer(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let at = (&raw const bytes).cast();
-    // SAFETY: the descriptor is open for the length of the call, which reads `len` bytes of `bytes`.
+    // SAFETY: the descriptor is open during the call, which reads `len` bytes of `bytes`.
     match unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, at, len) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,7 +1,7 @@
-//! A flood of joins: so many joins a second, each followed by a leave, and beside them other connections that say that
-//! they are there. What is measured is how long both wait for their answers.
+//! A flood of joins at a fixed rate, each followed by a leave, while other connections send heartbeats.
+//! Measures how long both wait for their answers.
 //!
-//! Joins come when they are due, whether or not the server keeps up, so one that is behind shows it.
+//! Joins have due times that do not depend on the server, so a slow server shows as latency.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,51 +19,51 @@ use crate::socket::{ReadEnd, Socket};
 use crate::subscriber::LATENCY_NS_MAX;
 
 const SCRATCH_BYTES: usize = 256 * 1024;
-/// How long a poll may sleep.
+/// Longest sleep of a poll.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Joins and leaves topics of Phoenix channels, so many a second; prints one JSON line.
+/// Joins and leaves topics of Phoenix channels at a fixed rate; prints one JSON line.
 #[derive(Args, Clone, Debug)]
 pub struct Joins {
-    /// Where the server listens for WebSockets.
+    /// WebSocket address of the server.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
     /// Connections that join, in turn.
     #[arg(long, default_value_t = 1000)]
     pub connections: u32,
-    /// Topics that they join; connection c joins topic c modulo these.
+    /// Number of topics; connection c joins topic c modulo this number.
     #[arg(long, default_value_t = 100)]
     pub topics: u32,
-    /// Joins a second of all together.
+    /// Joins per second of all connections together.
     #[arg(long, default_value_t = 10_000.0)]
     pub rate: f64,
-    /// Further connections that say ten times a second that they are there.
+    /// Further connections that send ten heartbeats per second.
     #[arg(long, default_value_t = 100)]
     pub others: u32,
-    /// How long.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
-    /// Seconds without an answer after which no more are waited for.
+    /// Seconds without an answer after which the run stops waiting.
     #[arg(long, default_value_t = 10.0)]
     pub patience: f64,
 }
 
-/// What came of it.
+/// Result of [`join`].
 #[derive(Serialize)]
 pub struct JoinsReport {
     build_profile: &'static str,
     seconds: f64,
-    /// Joins that were answered ok.
+    /// Joins that were answered with ok.
     joined: u64,
     /// Joins, leaves and heartbeats without an answer.
     unanswered: u64,
     /// Refusals and lost connections.
     errors: u64,
-    /// Text of one.
+    /// Text of an error, if there was one.
     error: Option<String>,
-    /// From when a join was due to its answer.
+    /// From the due time of a join to its answer.
     joins: Latency,
-    /// From when a heartbeat was due to its answer.
+    /// From the due time of a heartbeat to its answer.
     heartbeats: Latency,
 }
 
@@ -71,7 +71,7 @@ struct Client {
     socket: Option<Socket>,
     topic: String,
     last_ref: u64,
-    /// When what was asked under a ref was due, and whether it is a join.
+    /// Due time and kind of each request in flight, by its ref.
     asked: HashMap<String, (Instant, What)>,
 }
 
@@ -82,10 +82,9 @@ enum What {
     Heartbeat,
 }
 
-/// Joins, and says that others are there.
+/// Sends the joins and the heartbeats.
 ///
-/// # Errors
-/// No connection can be made.
+/// # Errors No connection can be made.
 pub fn join(asked: &Joins) -> io::Result<JoinsReport> {
     if asked.connections == 0 || asked.topics == 0 || asked.rate <= 0.0 || asked.seconds <= 0.0 {
         return Err(io::Error::other("--connections, --topics, --rate and --seconds must be above 0"));
@@ -163,7 +162,7 @@ struct Run {
 }
 
 impl Run {
-    /// Turns until `done`, or until nothing has been answered for so long.
+    /// Runs turns until `done`, or until nothing was answered for `patience`.
     fn wait(&mut self, patience: Duration, done: impl Fn(&Run) -> bool) -> io::Result<()> {
         let answers = |run: &Run| (run.connected, run.joins.len() + run.heartbeats.len());
         let (mut last, mut moved) = (answers(self), Instant::now());

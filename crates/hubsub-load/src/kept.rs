@@ -1,6 +1,7 @@
-//! What an MQTT broker keeps beyond connections, made and read: sessions of absent clients, retained messages.
+//! Creates and reads the state that an MQTT broker retains beyond connections: sessions of absent clients,
+//! and retained messages.
 //!
-//! One thread with sockets that wait: how fast it is does not matter, what the broker then has and tells does.
+//! One thread with blocking sockets: its speed does not matter, only the broker's state and its answers.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -14,29 +15,29 @@ use crate::mqtt::{self, Packet};
 use crate::procfs;
 use crate::report::BUILD_PROFILE;
 
-/// Sessions that are made at once.
+/// Sessions created concurrently.
 const GROUP: usize = 100;
-/// Messages that wait for their PUBACK.
+/// Messages in flight that wait for their PUBACK.
 const WINDOW: usize = 200;
 
-/// Makes sessions of clients that then are absent.
+/// Creates sessions of clients that then disconnect.
 #[derive(Args, Clone, Debug)]
 pub struct Absent {
-    /// Where the broker listens.
+    /// Address of the broker.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
-    /// Its process, to read its memory.
+    /// Process id of the broker, to read its memory.
     #[arg(long)]
     pub pid: Option<u32>,
-    /// Sessions, each with one subscription of QoS 1 to a topic of its own.
+    /// Number of sessions, each with one subscription of QoS 1 to a topic of its own.
     #[arg(long, default_value_t = 100_000)]
     pub count: u32,
-    /// Seconds after which a silent broker is given up.
+    /// Seconds without an answer after which the run fails.
     #[arg(long, default_value_t = 30.0)]
     pub patience: f64,
 }
 
-/// What came of it.
+/// Result of [`absent`].
 #[derive(Serialize, Debug)]
 pub struct AbsentReport {
     build_profile: &'static str,
@@ -50,16 +51,16 @@ pub struct AbsentReport {
 /// Publishes retained messages.
 #[derive(Args, Clone, Debug)]
 pub struct Retain {
-    /// Where the broker listens.
+    /// Address of the broker.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
-    /// Messages, each with a topic of its own.
+    /// Number of messages, each with a topic of its own.
     #[arg(long, default_value_t = 100_000)]
     pub count: u32,
-    /// Bytes of each.
+    /// Payload bytes of each message.
     #[arg(long, default_value_t = 64)]
     pub payload: usize,
-    /// Seconds after which a silent broker is given up.
+    /// Seconds without an answer after which the run fails.
     #[arg(long, default_value_t = 30.0)]
     pub patience: f64,
 }
@@ -67,34 +68,34 @@ pub struct Retain {
 /// Subscribes to all retained messages, and counts them.
 #[derive(Args, Clone, Debug)]
 pub struct Collect {
-    /// Where the broker listens.
+    /// Address of the broker.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
-    /// As many as are waited for.
+    /// Number of messages to wait for.
     #[arg(long, default_value_t = 100_000)]
     pub count: u32,
-    /// Does it again and again for so many seconds, by a new connection each time; once at least.
+    /// Repeats this for so many seconds, at least once, with a new connection each time.
     #[arg(long, default_value_t = 0.0)]
     pub seconds: f64,
-    /// Seconds without any after which no more are waited for.
+    /// Seconds without a message after which the run stops waiting.
     #[arg(long, default_value_t = 30.0)]
     pub patience: f64,
 }
 
-/// What came.
+/// Result of [`retain`] and [`collect`].
 #[derive(Serialize, Debug)]
 pub struct Kept {
     build_profile: &'static str,
-    /// Different topics; the fewest of all rounds.
+    /// Distinct topics; the minimum of all rounds.
     topics: usize,
-    /// Messages of a topic that had come before in its round.
+    /// Messages of a topic that already had one in the same round.
     doubled: u64,
-    /// The longest round.
+    /// Duration of the longest round.
     seconds: f64,
     rounds: u32,
 }
 
-/// One connection.
+/// A blocking connection to the broker.
 struct Client {
     stream: TcpStream,
     held: Vec<u8>,
@@ -108,7 +109,7 @@ impl Client {
         Ok(Client { stream, held: Vec::new() })
     }
 
-    /// Reads until `take` has seen enough; whether the broker is still there.
+    /// Reads until `take` returns true; returns false if the broker closed the connection.
     fn read(&mut self, mut take: impl FnMut(Packet<'_>) -> io::Result<bool>) -> io::Result<bool> {
         let mut piece = vec![0; 64 * 1024];
         loop {
@@ -136,10 +137,9 @@ impl Client {
     }
 }
 
-/// Makes the sessions.
+/// Creates the sessions.
 ///
-/// # Errors
-/// The broker cannot be reached, or refuses one.
+/// # Errors The broker cannot be reached, or refuses one.
 pub fn absent(asked: &Absent) -> io::Result<AbsentReport> {
     let resident = || asked.pid.and_then(|pid| procfs::memory_of_all(&[pid])).map(|memory| memory.rss);
     let (before, started) = (resident(), Instant::now());
@@ -172,10 +172,9 @@ pub fn absent(asked: &Absent) -> io::Result<AbsentReport> {
     })
 }
 
-/// Publishes them, each acknowledged.
+/// Publishes the messages, and waits for each acknowledgement.
 ///
-/// # Errors
-/// The broker cannot be reached, or does not acknowledge one.
+/// # Errors The broker cannot be reached, or does not acknowledge one.
 pub fn retain(asked: &Retain) -> io::Result<Kept> {
     let started = Instant::now();
     let mut client = Client::connect(&asked.target, asked.patience)?;
@@ -204,10 +203,10 @@ pub fn retain(asked: &Retain) -> io::Result<Kept> {
     Ok(Kept { build_profile: BUILD_PROFILE, topics: numbers.len(), doubled: 0, seconds, rounds: 1 })
 }
 
-/// Subscribes to all of them by a wildcard, and counts what comes until all have, or nothing does.
+/// Subscribes to all of them by a wildcard, and counts messages until all have arrived, or none arrives any
+/// more.
 ///
-/// # Errors
-/// The broker cannot be reached.
+/// # Errors The broker cannot be reached.
 pub fn collect(asked: &Collect) -> io::Result<Kept> {
     let until = Instant::now() + Duration::from_secs_f64(asked.seconds.max(0.0));
     let mut all = round(asked)?;

@@ -1,11 +1,10 @@
-//! What one thread's subscriptions got, against what they were to get.
+//! Compares the messages that one thread's subscriptions received with those they should have.
 //!
-//! A *lane* is one publisher's stream into one room as one subscription sees it;
-//! its seqs run from 0. The ledger keeps the next expected seq of each lane, and
-//! holes only where something went missing: a seq that fills a hole came late
-//! (reordered), one behind that fills none came twice (doubled), and what is
-//! still missing at the end is lost. Invariant: delivered + lost − doubled is the
-//! number of publishes of all lanes once every lane is closed.
+//! A *lane* is one publisher's stream into one room as one subscription sees it; its seqs run from 0. The
+//! ledger stores the next expected seq of each lane, and holes only where messages are missing: a seq that
+//! fills a hole was reordered, a lower one that fills none is doubled, and holes that remain at the end are
+//! lost. Invariant: delivered + lost − doubled is the number of publishes of all lanes once every lane is
+//! closed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +14,13 @@ use std::ops::Range;
 pub struct Ledger {
     next: Vec<u64>,
     holes: HashMap<usize, Vec<Range<u64>>>,
-    /// Messages that came, doubled and reordered ones included.
+    /// Received messages, including doubled and reordered ones.
     pub delivered: u64,
-    /// Messages that had come before.
+    /// Messages that had been received before.
     pub doubled: u64,
-    /// Messages that came after a later one of their lane.
+    /// Messages received after a later one of their lane.
     pub reordered: u64,
-    /// Messages that never came; complete once [`close`](Ledger::close) was called for every lane.
+    /// Messages that never arrived; complete once [`close`](Ledger::close) was called for every lane.
     pub lost: u64,
 }
 
@@ -43,7 +42,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a lane into which `sent` messages were published: what is missing is lost.
+    /// Closes a lane into which `sent` messages were published: missing ones are lost.
     pub fn close(&mut self, lane: usize, sent: u64) {
         let missing: u64 =
             self.holes.remove(&lane).unwrap_or_default().iter().map(|hole| hole.end - hole.start).sum();

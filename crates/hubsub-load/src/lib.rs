@@ -1,20 +1,19 @@
-//! The load generator: it publishes into rooms of any Redis server or MQTT broker, counts what
-//! the subscribers get (delivered, lost, doubled, reordered, misrouted, corrupt),
-//! measures latency and reads what the server spent on it.
+//! The load generator: it publishes to rooms of any Redis server or MQTT broker, counts deliveries
+//! (delivered, lost, doubled, reordered, misrouted, corrupt), measures latency and reads the server's
+//! resource usage.
 //!
-//! It shares no code with the server, so that it cannot share a bug with it, and
-//! it is built to be much cheaper than any server: a thread reads its
-//! connections into one large buffer, recognises the expected message frame by
-//! one comparison, counts without copying and writes once a turn.
+//! It shares no code with the server, so it cannot share a bug with it, and it is designed to use far less
+//! CPU than any server: a thread reads its connections into one large buffer, recognises the expected message
+//! frame by one comparison, counts without copying and writes once per turn.
 //!
-//! `scenario` says what to do; `run` does it with `worker` threads that own the
-//! `publisher`s and `subscriber`s; `codec`, `mqtt`, `phoenix`, `stamp`, `pace` and `ledger` are pure;
-//! `procfs` reads the server's costs; `report` is the one JSON line that comes out.
+//! `scenario` defines a run; `run` executes it with `worker` threads that own the `publisher`s and
+//! `subscriber`s; `codec`, `mqtt`, `phoenix`, `stamp`, `pace` and `ledger` are pure; `procfs` reads the
+//! server's costs; `report` is the resulting JSON line.
 //!
-//! Beside it stand smaller measurements for servers with a log: `disk` (what a sync
-//! takes without any server, and cold files), `past` (what rooms remember) and
-//! `follow` (slow subscribers that catch up); and for MQTT brokers `kept` (sessions of absent clients, retained
-//! messages), and for channels of browsers `joins` (a flood of them).
+//! There are also smaller measurements for servers with a log: `disk` (the cost of a sync without any server,
+//! and cold files), `past` (room history) and `follow` (slow subscribers that catch up); for MQTT brokers
+//! `kept` (sessions of absent clients, retained messages); and for browser channels `joins` (a flood of
+//! joins).
 
 pub mod codec;
 pub mod disk;

@@ -1,5 +1,5 @@
-//! `hubsub-load`: runs one scenario, or one of the smaller measurements, and
-//! prints its report as one JSON line.
+//! `hubsub-load`: runs one scenario, or one of the smaller measurements, and prints its report as one JSON
+//! line.
 
 use std::process::ExitCode;
 
@@ -20,19 +20,19 @@ struct Line {
 enum What {
     /// Measures a write and its fdatasync, one after another.
     Sync(disk::Sync),
-    /// Makes the system forget the files below a directory, and reads them from the disk.
+    /// Drops the files below a directory from the page cache, and reads them from the disk.
     Scan(disk::Scan),
-    /// Asks for what rooms remember.
+    /// Reads the history of rooms.
     Past(past::Past),
-    /// Subscribes to all that rooms remember, and reads slowly.
+    /// Subscribes from the first record of rooms on, and reads slowly.
     Follow(follow::Follow),
-    /// Makes sessions of MQTT clients that then are absent.
+    /// Creates sessions of MQTT clients that then disconnect.
     Absent(kept::Absent),
     /// Publishes retained messages to an MQTT broker.
     Retain(kept::Retain),
-    /// Subscribes to all of them, and counts.
+    /// Subscribes to all retained messages, and counts them.
     Collect(kept::Collect),
-    /// Joins and leaves topics of Phoenix channels, so many a second.
+    /// Joins and leaves topics of Phoenix channels at a fixed rate.
     Joins(joins::Joins),
 }
 

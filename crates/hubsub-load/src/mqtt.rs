@@ -1,18 +1,18 @@
-//! What a client of this generator must read and write of MQTT 3.1.1, and no more: every broker speaks it.
+//! The subset of MQTT 3.1.1 that this generator needs; every broker supports it.
 //!
 //! ```text
 //! out   CONNECT (clean session, no keep alive)   SUBSCRIBE (filters of one QoS)   PUBLISH   PINGREQ
 //! in    CONNACK   SUBACK   PUBLISH   PUBACK   PUBREC   PUBREL   PUBCOMP   PINGRESP
 //! ```
-//! A packet is a type and flags, its length in 1 to 4 bytes of 7 bits, lowest first, and what it says; numbers are
-//! big endian. One that is not whole yet is `None`, never an error.
+//! A packet is a byte of type and flags, its length in 1 to 4 bytes of 7 bits, lowest first, and a body;
+//! numbers are big endian. An incomplete packet is `None`, never an error.
 
 use crate::codec::Malformed;
 
-/// PINGREQ: its answer says that all before it was taken.
+/// PINGREQ: the broker answers it after all earlier packets.
 pub const PING: [u8; 2] = [0xC0, 0];
 
-/// DISCONNECT.
+/// The DISCONNECT packet.
 pub const DISCONNECT: [u8; 2] = [0xE0, 0];
 
 const PUBACK: u8 = 0x40;
@@ -20,45 +20,43 @@ const PUBREC: u8 = 0x50;
 const PUBREL: u8 = 0x62;
 const PUBCOMP: u8 = 0x70;
 
-/// Packet id of the one SUBSCRIBE of a connection.
+/// Packet id of a connection's only SUBSCRIBE.
 const SUBSCRIBE_ID: u16 = 1;
 
-/// The highest reason of a SUBACK that grants something.
+/// Highest return code of a SUBACK that grants a subscription.
 const GRANTED_MAX: u8 = 2;
 
-/// One packet from the server.
+/// A packet from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// The connection was accepted.
+    /// CONNACK with success.
     Connected,
-    /// It was refused, or a subscription was: the code.
+    /// Return code of a refused connection or subscription.
     Refused(u8),
-    /// So many subscriptions were granted.
+    /// SUBACK with this many granted subscriptions.
     Subscribed(usize),
-    /// A delivery.
+    /// A delivered message.
     Publish {
-        /// Its topic.
         topic: &'a [u8],
-        /// What was published.
         payload: &'a [u8],
-        /// How surely it comes, 0 to 2.
+        /// QoS of the delivery, 0 to 2.
         qos: u8,
-        /// What its acknowledgement names; 0 with QoS 0.
+        /// Packet id for the acknowledgement; 0 with QoS 0.
         id: u16,
     },
-    /// A message of QoS 1 was taken.
+    /// Acknowledges a message of QoS 1.
     Puback(u16),
-    /// A message of QoS 2 was taken.
+    /// First acknowledgement of a message of QoS 2.
     Pubrec(u16),
-    /// A delivery of QoS 2 is released.
+    /// The broker releases a delivery of QoS 2.
     Pubrel(u16),
-    /// The last word of a message of QoS 2.
+    /// Final acknowledgement of a message of QoS 2.
     Pubcomp(u16),
-    /// What was sent before the ping was taken.
+    /// PINGRESP: the broker has processed everything sent before the ping.
     Pong,
 }
 
-/// The first packet of `input` and its length; `None` if it is not whole yet.
+/// The first packet of `input` and its length; `None` if it is incomplete.
 pub fn packet(input: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
     let Some((&first, rest)) = input.split_first() else { return Ok(None) };
     let Some((length, digits)) = length(rest)? else { return Ok(None) };
@@ -99,7 +97,7 @@ fn publish_of(first: u8, body: &[u8]) -> Option<Packet<'_>> {
     Some(Packet::Publish { topic, payload: body.get(payload_at..)?, qos, id })
 }
 
-/// A remaining length and its bytes; `None` if it is not whole yet.
+/// A remaining length and the number of its bytes; `None` if it is incomplete.
 fn length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
     let mut value = 0;
     for (place, byte) in bytes.iter().take(4).enumerate() {
@@ -115,9 +113,9 @@ fn number(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
-/// What a connection begins with.
+/// Appends a CONNECT.
 ///
-/// `session` keeps what it subscribes to beyond its end.
+/// With `session`, the broker retains the client's subscriptions after a disconnect.
 pub fn connect(out: &mut Vec<u8>, client_id: &str, session: bool) {
     let flags = if session { 0 } else { 2 };
     head(out, 0x10, 12 + client_id.len());
@@ -125,7 +123,7 @@ pub fn connect(out: &mut Vec<u8>, client_id: &str, session: bool) {
     text(out, client_id);
 }
 
-/// Subscribes to all of `filters`; answered once.
+/// Appends a SUBSCRIBE to all of `filters`; answered by one SUBACK.
 pub fn subscribe(out: &mut Vec<u8>, filters: &[String], qos: u8) {
     head(out, 0x82, 2 + filters.iter().map(|filter| 3 + filter.len()).sum::<usize>());
     out.extend_from_slice(&SUBSCRIBE_ID.to_be_bytes());
@@ -135,7 +133,7 @@ pub fn subscribe(out: &mut Vec<u8>, filters: &[String], qos: u8) {
     }
 }
 
-/// Appends a PUBLISH; where its packet id is, if it has one, and where its payload.
+/// Appends a PUBLISH; returns the positions of its packet id, if it has one, and of its payload.
 pub fn publish(
     out: &mut Vec<u8>,
     topic: &str,
@@ -153,7 +151,7 @@ pub fn publish(
     (id_at, payload_at)
 }
 
-/// Says of a delivery that it was taken: nothing with QoS 0, PUBACK with 1, PUBREC with 2.
+/// Acknowledges a delivery: nothing with QoS 0, PUBACK with 1, PUBREC with 2.
 #[inline]
 pub fn taken(out: &mut Vec<u8>, qos: u8, id: u16) {
     match qos {
@@ -179,7 +177,7 @@ fn answer(out: &mut Vec<u8>, first: u8, id: u16) {
     out.extend_from_slice(&[first, 2, high, low]);
 }
 
-/// Appends first byte and remaining length.
+/// Appends the first byte and the remaining length.
 pub fn head(out: &mut Vec<u8>, first: u8, length: usize) {
     out.push(first);
     let mut rest = length;

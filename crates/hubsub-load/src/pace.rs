@@ -1,16 +1,15 @@
-//! When a publisher may send: a fixed number of publishes in flight (closed loop),
-//! or a fixed rate shared by all publishers (open loop).
+//! When a publisher may send: with a fixed number of publishes in flight (closed loop), or at a fixed rate
+//! shared by all publishers (open loop).
 //!
-//! In open loop the k-th publish of publisher i of P is due at
-//! `start + (k·P + i) / rate`, whatever the server does: a publish that is sent
-//! late keeps its due time, so waiting for a slow server counts as latency.
+//! In open loop the k-th publish of publisher i of P is due at `start + (k·P + i) / rate`, independent of the
+//! server: a publish that is sent late keeps its due time, so waiting for a slow server counts as latency.
 
 /// The pace of one publisher.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many publishes wait for their reply at any time.
+    /// A fixed number of publishes is in flight.
     Closed {
-        /// Publishes in flight.
+        /// Maximum of publishes in flight.
         in_flight: u64,
     },
     /// Publishes are due at fixed times.
@@ -20,18 +19,18 @@ pub enum Pace {
 /// Due times of one publisher in open loop.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// When the first publish of publisher 0 is due, in ns of the generator's clock.
+    /// Due time of the first publish of publisher 0, in ns of the generator's clock.
     pub start_ns: u64,
     /// Index of this publisher.
     pub publisher: u64,
-    /// Publishers that share the rate.
+    /// Number of publishers that share the rate.
     pub publishers: u64,
-    /// Publishes a second of all publishers together.
+    /// Publishes per second of all publishers together.
     pub rate: f64,
 }
 
 impl Schedule {
-    /// When this publisher's publish `k` (from 0) is due, in ns of the generator's clock.
+    /// Due time of this publisher's publish `k` (from 0), in ns of the generator's clock.
     pub fn due_ns(&self, k: u64) -> u64 {
         let place = (k * self.publishers + self.publisher) as f64;
         self.start_ns + (place * 1e9 / self.rate) as u64
@@ -47,24 +46,23 @@ pub struct RoomPick {
 }
 
 impl RoomPick {
-    /// A pick of `count` rooms from `first` on; the same seed gives the same rooms.
+    /// Picks among `count` rooms from `first` on; the same seed gives the same sequence.
     pub fn new(first: u32, count: u32, seed: u64) -> RoomPick {
         assert!(count > 0, "a publisher has a room to publish to");
         RoomPick { first, count, state: splitmix(seed) | 1 }
     }
 
-    /// The rooms picked from.
+    /// The rooms to pick from.
     pub fn rooms(&self) -> std::ops::Range<u32> {
         self.first..self.first + self.count
     }
 
-    /// The next room.
     #[inline]
     pub fn pick(&mut self) -> u32 {
         if self.count == 1 {
             return self.first;
         }
-        // xorshift64*: quick, and even enough to spread publishes over rooms.
+        // xorshift64*: fast, and even enough to spread publishes over rooms.
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;

@@ -1,8 +1,8 @@
-//! Reads what rooms remember: `HUBSUB HISTORY` of rooms picked at random, or of all
-//! rooms from their first record to their last.
+//! Reads room history: `HUBSUB HISTORY` of rooms picked at random, or of all rooms from their first record to
+//! their last.
 //!
-//! Every record is checked: it is of the room that was asked for, was published by
-//! this generator into that room, and its seq is the one behind the last.
+//! Every record is checked: it belongs to the requested room, this generator published it to that room, and
+//! its seq follows the previous one.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,66 +22,66 @@ use crate::scenario::room_name;
 use crate::stamp::Stamp;
 use crate::subscriber::LATENCY_NS_MAX;
 
-/// How often the server's memory is looked at.
+/// Interval at which the server's memory is sampled.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Longest wait for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Asks for the past of rooms; prints one JSON line.
+/// Reads the history of rooms; prints one JSON line.
 #[derive(Args, Serialize, Clone, Debug)]
 pub struct Past {
-    /// Where the server listens.
+    /// Address of the server.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
     /// Process id of the server, to read its memory.
     #[arg(long)]
     pub pid: Option<u32>,
-    /// Rooms there are.
+    /// Number of rooms.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
-    /// Connections, one question in flight on each.
+    /// Connections, each with one request in flight.
     #[arg(long, default_value_t = 1)]
     pub connections: u32,
-    /// Records of a question.
+    /// Records per request.
     #[arg(long, default_value_t = 50)]
     pub count: u64,
-    /// Rooms picked at random whose last records are asked for; 0: every record of every room.
+    /// Requests for the last records of rooms picked at random; 0: every record of every room.
     #[arg(long, default_value_t = 0)]
     pub questions: u64,
-    /// Decides which rooms are picked.
+    /// Seed for the choice of rooms.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// What was read.
+/// Result of [`read`].
 #[derive(Serialize)]
 pub struct PastReport {
     /// `debug` or `release`.
     pub build_profile: &'static str,
-    /// What was asked for.
+    /// The options of the run.
     pub asked: Past,
-    /// Time that took.
+    /// Duration of the run.
     pub seconds: f64,
-    /// Records.
+    /// Number of records read.
     pub records: u64,
-    /// Bytes of their payloads.
+    /// Total bytes of their payloads.
     pub bytes: u64,
-    /// Records that are not as they were published, or not in their place.
+    /// Records that differ from the published ones, or are out of place.
     pub wrong: u64,
-    /// Replies that were errors.
+    /// Number of error replies.
     pub errors: u64,
     /// Text of an error, if there was one.
     pub error: Option<String>,
-    /// From question to whole reply.
+    /// From a request to its whole reply.
     pub latency: Latency,
-    /// The server's resident memory before.
+    /// The server's resident memory before the run.
     pub rss_before: Option<u64>,
-    /// The most of it meanwhile.
+    /// The server's maximum resident memory during the run.
     pub rss_max: Option<u64>,
 }
 
-/// What one connection read.
+/// Counts of one connection.
 #[derive(Clone)]
 struct Tally {
     latency: Histogram<u64>,
@@ -92,10 +92,9 @@ struct Tally {
     error: Option<String>,
 }
 
-/// Asks.
+/// Sends the requests.
 ///
-/// # Errors
-/// The connection's, or bytes that are no reply.
+/// # Errors Errors of the connection, or bytes that are no reply.
 pub fn read(asked: Past) -> Result<PastReport, String> {
     if asked.rooms == 0 || asked.connections == 0 || asked.connections > 64 || asked.count == 0 {
         return Err("--rooms, --connections (at most 64) and --count must be above 0".to_owned());
@@ -142,10 +141,9 @@ pub fn read(asked: Past) -> Result<PastReport, String> {
     })
 }
 
-/// The epoch of each room's last record; None: it has none.
+/// The epoch of each room's last record; None if it has no record.
 ///
-/// # Errors
-/// The connection's, or bytes that are no reply.
+/// # Errors Errors of the connection, or bytes that are no reply.
 pub(crate) fn epochs(target: &str, rooms: u32) -> io::Result<Vec<Option<u64>>> {
     let mut connection = Connection::open(target)?;
     let mut epoch = |room| Ok(connection.ask(room, 1, None, &mut Tally::new())?.map(|(epoch, _)| epoch));
@@ -173,9 +171,9 @@ fn one(asked: &Past, index: u32, next_room: &AtomicU32) -> io::Result<Tally> {
     Ok(tally)
 }
 
-/// All of a room, page by page.
+/// Reads all records of a room, page by page.
 fn whole(connection: &mut Connection, room: u32, count: u64, tally: &mut Tally) -> io::Result<()> {
-    // The last record tells the epoch, and where to end.
+    // The last record has the epoch, and the seq at which to end.
     let mut ahead = Tally::new();
     let last = connection.ask(room, 1, None, &mut ahead)?;
     tally.errors += ahead.errors;
@@ -227,7 +225,7 @@ impl Connection {
         Ok(Connection { input, output, request: Vec::new(), line: Vec::new(), bulk: Vec::new() })
     }
 
-    /// Asks for records of a room; epoch and seq of the last that came.
+    /// Requests records of a room; returns epoch and seq of the last one received.
     fn ask(
         &mut self,
         room: u32,
@@ -265,7 +263,7 @@ impl Connection {
         Ok(last.filter(|_| rows > 0))
     }
 
-    /// `[position, time, topic, publisher, payload]`.
+    /// Reads `[position, time, topic, publisher, payload]`.
     fn row(&mut self, room: u32, name: &str, tally: &mut Tally) -> io::Result<(u64, u64)> {
         if self.head()? != (b'*', 5) {
             return Err(self.malformed());
@@ -290,7 +288,7 @@ impl Connection {
         Ok(position)
     }
 
-    /// A line's type and number (0 where it has none).
+    /// A line's type and number (0 if it has none).
     fn head(&mut self) -> io::Result<(u8, u64)> {
         self.line.clear();
         self.input.read_until(b'\n', &mut self.line)?;

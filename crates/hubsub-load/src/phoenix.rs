@@ -1,43 +1,44 @@
-//! What a client of this generator must read and write of Phoenix channels (version 2) over a WebSocket, and no more.
+//! The subset of Phoenix channels (version 2) over a WebSocket that this generator needs.
 //!
 //! ```text
 //! out   GET /socket/websocket   phx_join   phx_leave   heartbeat        texts, masked with zeros
 //! in    HTTP/1.1 101   phx_reply   an event: [null, null, topic, event, payload]
 //! ```
-//! A frame is opcode, length in 1, 3 or 9 bytes, and what it says. One that is not whole yet is `None`, never an error.
+//! A frame is an opcode, a length in 1, 3 or 9 bytes, and a payload. An incomplete frame is `None`, never an
+//! error.
 //!
-//! Who subscribes gets what Redis clients publish. The payload of a run is an object of JSON, since that is what pages
-//! read: the stamp in hexadecimal, and the filler.
+//! Subscribers get messages that Redis clients publish. The payload of a run is a JSON object, as web pages
+//! expect: the stamp in hexadecimal, and the filler.
 
 use serde_json::Value;
 
 use crate::codec::Malformed;
 use crate::stamp::{FILLER, STAMP_BYTES, Stamp};
 
-/// Around the stamp and the filler of a payload.
+/// Before and after the stamp and the filler of a payload.
 const PAYLOAD: (&[u8], &[u8]) = (b"{\"s\":\"", b"\"}");
-/// The smallest payload.
+/// Smallest payload in bytes.
 pub const PAYLOAD_BYTES_MIN: usize = PAYLOAD.0.len() + 2 * STAMP_BYTES + PAYLOAD.1.len();
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// One message from the server.
+/// A message from the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// The connection is a WebSocket.
+    /// The WebSocket handshake succeeded.
     Connected,
-    /// It is not, or a message was refused, or the server closes: why.
+    /// Reason of a failed handshake, a refused message, or a close by the server.
     Refused(String),
-    /// The answer to the message of this ref.
+    /// The ref of an answered message.
     Answered(String),
     /// A delivery: its topic and its payload.
     Event(String, Vec<u8>),
-    /// What needs no answer and counts for nothing.
+    /// A message to be ignored.
     Other,
 }
 
-/// The first message of `input` and its length; `None` if it is not whole yet.
+/// The first message of `input` and its length; `None` if it is incomplete.
 pub fn said(input: &[u8]) -> Result<Option<(Said, usize)>, Malformed> {
-    // No frame begins so.
+    // Only an HTTP response begins with `H`, no frame does.
     if input.first() == Some(&b'H') {
         let Some(end) = memchr::memmem::find(input, b"\r\n\r\n") else { return Ok(None) };
         let line = String::from_utf8_lossy(input.split(|&byte| byte == b'\r').next().unwrap_or_default());
@@ -77,7 +78,7 @@ fn text(body: &[u8]) -> Result<Said, Malformed> {
 /// Opcode and payload of a frame, and its length.
 type Frame<'a> = (u8, &'a [u8], usize);
 
-/// The first frame, which is a message of its own.
+/// The first frame, which must be a whole message.
 fn frame(input: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let [first, second, rest @ ..] = input else { return Ok(None) };
     if first & 0xF0 != 0x80 || second & 0x80 != 0 {
@@ -92,7 +93,7 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     Ok(input.get(at..end).map(|body| (first & 0x0F, body, end)))
 }
 
-/// What a connection begins with.
+/// Appends the WebSocket handshake.
 pub fn connect(out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
@@ -100,23 +101,23 @@ Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhb
     );
 }
 
-/// Joins a topic; answered with that ref.
+/// Appends a join of a topic; the answer has the same ref.
 pub fn join(out: &mut Vec<u8>, topic: &str, reference: u64) {
     push(out, topic, "phx_join", reference);
 }
 
-/// Leaves it again, likewise.
+/// Appends a leave of a topic; the answer has the same ref.
 pub fn leave(out: &mut Vec<u8>, topic: &str, reference: u64) {
     push(out, topic, "phx_leave", reference);
 }
 
-/// Says that it is there, likewise.
+/// Appends a heartbeat; the answer has the same ref.
 pub fn heartbeat(out: &mut Vec<u8>, reference: u64) {
     push(out, "phoenix", "heartbeat", reference);
 }
 
 fn push(out: &mut Vec<u8>, topic: &str, event: &str, reference: u64) {
-    // Without a join_ref, a leave is of whatever join there is.
+    // Without a join_ref, a leave applies to any join of the topic.
     let text = format!("[null,\"{reference}\",\"{topic}\",\"{event}\",{{}}]");
     out.push(0x81);
     head(out, text.len(), 0x80);
@@ -138,8 +139,8 @@ fn head(out: &mut Vec<u8>, len: usize, masked: u8) {
     }
 }
 
-/// What stands before the digits at the end of `topic`, and between them and the payload, in a delivery of a payload
-/// of so many bytes; and what stands behind it.
+/// The fixed parts of a delivery with a payload of `payload_bytes`: before the digits at the end of `topic`,
+/// between the digits and the payload, and after the payload.
 pub fn around(topic: &str, digits: usize, payload_bytes: usize) -> (Vec<u8>, Vec<u8>, &'static [u8]) {
     let (before, between, behind) = ("[null,null,\"", "\",\"message\",", b"]");
     let mut first = vec![0x81];

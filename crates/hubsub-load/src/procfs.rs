@@ -1,6 +1,5 @@
-//! What a process costs, as Linux tells it: CPU time of all its threads in ns,
-//! memory, and the kernel's memory for sockets. Every value is optional: elsewhere
-//! than on Linux, and for a process that ended, there is none.
+//! Resource usage of a process on Linux: CPU time of all its threads in ns, memory, and the kernel's memory
+//! for sockets. Values are None on other systems, and for a process that has ended.
 
 use std::fs;
 
@@ -9,15 +8,15 @@ use serde::Serialize;
 /// CPU time of a process.
 #[derive(Clone, Default, Serialize, Debug)]
 pub struct Cpu {
-    /// All threads that run now, in ns.
+    /// Total of all running threads, in ns.
     pub ns: u64,
-    /// User part of the process, in ticks of 10 ms.
+    /// User time of the process, in ticks of 10 ms.
     pub user_ticks: u64,
-    /// System part of the process, in ticks of 10 ms.
+    /// System time of the process, in ticks of 10 ms.
     pub system_ticks: u64,
 }
 
-/// CPU time of a process now.
+/// Current CPU time of a process.
 pub fn cpu(pid: u32) -> Option<Cpu> {
     let mut ns = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -26,12 +25,12 @@ pub fn cpu(pid: u32) -> Option<Cpu> {
         ns += fs::read_to_string(path).ok().and_then(|text| first_number(&text)).unwrap_or(0);
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted behind the command's name, which may hold spaces and brackets.
+    // Fields are counted after the command's name, which may contain spaces and brackets.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Cpu { ns, user_ticks: fields.get(11)?.parse().ok()?, system_ticks: fields.get(12)?.parse().ok()? })
 }
 
-/// CPU time of several processes now; None unless all are there.
+/// Current CPU time of several processes; None unless all exist.
 pub fn cpu_of_all(pids: &[u32]) -> Option<Cpu> {
     let all = pids.iter().map(|&pid| cpu(pid)).collect::<Option<Vec<_>>>()?;
     all.into_iter().reduce(|a, b| Cpu {
@@ -49,21 +48,21 @@ pub fn thread_cpu_ns(thread: u32) -> Option<u64> {
 /// Memory of a process, in bytes.
 #[derive(Clone, Default, Serialize, Debug)]
 pub struct Memory {
-    /// Resident.
+    /// Resident set size.
     pub rss: u64,
-    /// Resident, shared pages in proportion.
+    /// Proportional set size: shared pages are divided among their users.
     pub pss: u64,
-    /// Anonymous: heap and stacks.
+    /// Anonymous memory: heap and stacks.
     pub anonymous: u64,
 }
 
-/// Memory of a process now.
+/// Current memory of a process.
 pub fn memory(pid: u32) -> Option<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     Some(Memory { rss: kib(&text, "Rss:")?, pss: kib(&text, "Pss:")?, anonymous: kib(&text, "Anonymous:")? })
 }
 
-/// Memory of several processes now; None unless all are there.
+/// Current memory of several processes; None unless all exist.
 pub fn memory_of_all(pids: &[u32]) -> Option<Memory> {
     let all = pids.iter().map(|&pid| memory(pid)).collect::<Option<Vec<_>>>()?;
     all.into_iter().reduce(|a, b| Memory {
@@ -86,7 +85,7 @@ pub struct Kernel {
     pub tcp_sockets: u64,
 }
 
-/// The machine's kernel memory now.
+/// The machine's current kernel memory.
 pub fn kernel() -> Option<Kernel> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let sockets = fs::read_to_string("/proc/net/sockstat").ok()?;

@@ -1,10 +1,10 @@
 //! A publishing connection: keeps its pace, stamps every payload, counts replies.
 //!
-//! Frames are copies of one template with room, stamp and nothing else changed;
-//! all that may be sent now goes out in one write.
+//! Frames are copies of one template in which only room and stamp change; all publishes that may be sent now
+//! are written at once.
 //!
-//! A message of MQTT with QoS 0 has no reply: a ping behind each quarter of the window has one, which counts for all
-//! messages before it.
+//! An MQTT message with QoS 0 has no reply: after each quarter of the window follows a ping, whose reply
+//! counts for all messages before it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,12 +21,13 @@ use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
 use crate::subscriber::LATENCY_NS_MAX;
 
-/// Bytes encoded before they are written; more would wait in user space only.
+/// Bytes encoded before they are written; more would only wait in user space.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 
-/// How long publishes waited for their reply.
+/// Times that publishes wait for their reply.
 pub struct Waits {
-    /// Due times of the publishes in flight, in ns of the generator's clock; replies come in their order.
+    /// Due times of the publishes in flight, in ns of the generator's clock; replies arrive in the same
+    /// order.
     due_ns: VecDeque<u64>,
     /// Waits in ns of publishes that were due in the window.
     pub histogram: Histogram<u64>,
@@ -46,17 +47,16 @@ impl Waits {
     }
 }
 
-/// Answers of messages that have none, by pings.
+/// Counts replies by pings, for messages without a reply.
 struct Pings {
-    /// A ping follows so many messages.
+    /// Number of messages per ping.
     every: u64,
-    /// Messages behind the last ping.
+    /// Messages after the last ping.
     unasked: u64,
-    /// Messages before each ping that was not answered.
+    /// Number of messages before each ping in flight.
     asked: VecDeque<u64>,
 }
 
-/// One publisher.
 pub struct Publisher {
     /// Index among all publishers.
     pub index: u32,
@@ -69,32 +69,32 @@ pub struct Publisher {
     numbers: Vec<u32>,
     quota: u64,
     template: Vec<u8>,
-    /// Where the packet id of MQTT stands.
+    /// Position of the MQTT packet id in the template.
     id_at: Option<usize>,
-    /// MQTT with QoS 0: messages without a ping behind them, and behind how many there is one.
+    /// Set for MQTT with QoS 0.
     pings: Option<Pings>,
     digits_at: usize,
     payload_at: usize,
     verb: Verb,
     protocol: Protocol,
-    /// Where waits are measured.
+    /// Set if waits for replies are measured.
     pub waits: Option<Box<Waits>>,
     /// Publishes encoded for sending.
     pub sent: u64,
-    /// Replies, errors included.
+    /// Replies, including errors.
     pub answered: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
-    /// Sum of the receivers that the replies name.
+    /// Sum of the receivers in the replies.
     pub receivers: u64,
-    /// What replies are to be answered with: PUBREL of MQTT.
+    /// Pending answers to replies: PUBREL of MQTT.
     answers: Vec<u8>,
     /// Text of the last error.
     pub error_last: Option<String>,
 }
 
 impl Publisher {
-    /// A publisher over a connected socket.
+    /// A publisher with a connected socket.
     pub fn new(index: u32, mut socket: Socket, scenario: &Scenario) -> Publisher {
         let pace = if scenario.rate > 0.0 {
             let (publisher, publishers) = (u64::from(index), u64::from(scenario.publishers));
@@ -122,7 +122,7 @@ impl Publisher {
         }
         let end_bytes = if is_mqtt { 0 } else { 2 };
         let payload_at = template.len() - end_bytes - scenario.payload;
-        // The verb is no part of the name, so its first place is the only one.
+        // The verb does not contain the name, so the first match is the only one.
         let name_at = memchr::memmem::find(&template, name.as_bytes()).expect("the name is in the template");
         let digits_at = name_at + name.len() - ROOM_DIGITS;
         Publisher {
@@ -154,35 +154,35 @@ impl Publisher {
         }
     }
 
-    /// Sets when the open loop's first publish is due.
+    /// Sets the due time of the open loop's first publish.
     pub fn start(&mut self, now_ns: u64) {
         if let Pace::Open(schedule) = &mut self.pace {
             schedule.start_ns = now_ns;
         }
     }
 
-    /// Stops it: nothing further is sent than what is encoded.
+    /// Stops it: it only sends publishes that are already encoded.
     pub fn stop(&mut self, now_ns: u64) {
         self.quota = self.sent;
         self.publish(now_ns);
     }
 
-    /// Whether every publish was answered, or its connection is gone.
+    /// Whether every publish was answered, or the connection is lost.
     pub fn is_settled(&self) -> bool {
         self.socket.is_none() || self.answered == self.sent
     }
 
-    /// Whether its connection was lost.
+    /// Whether the connection was lost.
     pub fn is_disconnected(&self) -> bool {
         self.socket.is_none()
     }
 
-    /// How many publishes went into each of its rooms: the first room, then the counts.
+    /// The number of publishes per room: the first room, then the counts.
     pub fn into_sent(self) -> (u32, Vec<u64>) {
         (self.rooms.rooms().start, self.seqs)
     }
 
-    /// Takes the replies that came until `now_ns`; the window is of due times that are measured.
+    /// Processes the replies received by `now_ns`; `window` is the range of due times to be measured.
     pub fn on_readable(&mut self, scratch: &mut Vec<u8>, now_ns: u64, window: &Range<u64>) {
         let Some(mut socket) = self.socket.take() else { return };
         match socket.read(scratch, |bytes| self.take_replies(bytes, now_ns, window)) {
@@ -197,7 +197,7 @@ impl Publisher {
         }
     }
 
-    /// Sends what is due at `now_ns`.
+    /// Sends the publishes that are due at `now_ns`.
     pub fn publish(&mut self, now_ns: u64) {
         let Some(mut socket) = self.socket.take() else { return };
         let sent = socket.flush().and_then(|()| self.fill(&mut socket, now_ns));
@@ -262,7 +262,7 @@ impl Publisher {
         }
     }
 
-    /// A ping behind the last messages, where no more follow for now.
+    /// Appends a ping after the last messages if no more follow for now.
     fn ping_last(&mut self, out: &mut Vec<u8>) {
         let is_last = self.sent == self.quota || matches!(self.pace, Pace::Open(_));
         if let Some(pings) = self.pings.as_mut().filter(|pings| is_last && pings.unasked > 0) {

@@ -1,4 +1,4 @@
-//! What a run found: one JSON object, everything raw. Times in ns, memory in bytes.
+//! The result of a run: one JSON object with raw values. Times in ns, memory in bytes.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::procfs::{Cpu, Kernel, Memory};
 use crate::scenario::Scenario;
 
-/// `debug` or `release`: a debug build measures itself.
+/// `debug` or `release`: a debug build mainly measures itself.
 pub const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 /// The result of a run.
@@ -14,46 +14,46 @@ pub const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "re
 pub struct Report {
     /// Version of the generator.
     pub version: &'static str,
-    /// `debug` or `release`: a debug build measures itself.
+    /// `debug` or `release`: a debug build mainly measures itself.
     pub build_profile: &'static str,
-    /// What was asked for.
+    /// The options of the run.
     pub scenario: Scenario,
-    /// What happened in the measured window.
+    /// Results of the measured window.
     pub window: Window,
-    /// What happened from start to end, warm-up and drain included.
+    /// Results from start to end, including warm-up and drain.
     pub total: Total,
-    /// Publish to delivery, of publishes due in the window.
+    /// From publish to delivery, of publishes due in the window.
     pub latency: Latency,
-    /// Publish to its reply, of publishes due in the window, where that was asked for.
+    /// From publish to its reply, of publishes due in the window, if requested.
     pub replies: Latency,
-    /// What the server spent.
+    /// Resource usage of the server.
     pub server: Option<Server>,
-    /// Slow subscribers.
+    /// One for each slow subscriber.
     pub slow: Vec<Slow>,
 }
 
 /// The measured window.
 #[derive(Serialize, Default)]
 pub struct Window {
-    /// Its length.
+    /// Duration of the window.
     pub seconds: f64,
-    /// Publishes sent.
+    /// Number of publishes sent.
     pub published: u64,
-    /// Publishes answered, errors included.
+    /// Publishes answered, including errors.
     pub answered: u64,
-    /// Deliveries counted.
+    /// Number of deliveries.
     pub delivered: u64,
-    /// Publishes sent a second.
+    /// Publishes sent per second.
     pub published_per_second: f64,
-    /// Answers a second.
+    /// Publishes answered per second.
     pub answered_per_second: f64,
-    /// Deliveries a second.
+    /// Deliveries per second.
     pub delivered_per_second: f64,
-    /// The generator's threads: share of a core each; near 1 it is the bottleneck, unless it spins.
+    /// The generator's threads. A `busy` near 1 means that the generator is the bottleneck, unless it spins.
     pub threads: Vec<Thread>,
 }
 
-/// One thread of the generator.
+/// A thread of the generator.
 #[derive(Serialize)]
 pub struct Thread {
     /// Whether it owns publishers.
@@ -62,30 +62,30 @@ pub struct Thread {
     pub busy: f64,
 }
 
-/// The whole run.
+/// Totals of the whole run.
 #[derive(Serialize, Default)]
 pub struct Total {
-    /// Publishes sent.
+    /// Number of publishes sent.
     pub published: u64,
-    /// Publishes answered, errors included.
+    /// Publishes answered, including errors.
     pub answered: u64,
-    /// Sum of receivers that the answers name.
+    /// Sum of the receivers in the answers.
     pub receivers: u64,
-    /// Deliveries that were to come: publishes by subscribers of their room, slow ones apart.
+    /// Expected deliveries: publishes times subscribers of their room, without slow ones.
     pub expected: u64,
-    /// Deliveries that came.
+    /// Deliveries that arrived.
     pub delivered: u64,
-    /// Deliveries that never came.
+    /// Deliveries that never arrived.
     pub lost: u64,
-    /// Deliveries that had come before.
+    /// Deliveries that had arrived before.
     pub doubled: u64,
-    /// Deliveries behind a later one of the same publisher and room.
+    /// Deliveries after a later one of the same publisher and room.
     pub reordered: u64,
-    /// Deliveries under a wrong channel.
+    /// Deliveries on a wrong channel.
     pub misrouted: u64,
-    /// Deliveries with other bytes than published.
+    /// Deliveries whose bytes differ from the published ones.
     pub corrupt: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
     /// Publishers and subscribers whose connection was lost.
     pub disconnected: u64,
@@ -95,14 +95,12 @@ pub struct Total {
     pub error: Option<String>,
 }
 
-/// Latency of deliveries.
+/// Distribution of latencies.
 #[derive(Serialize)]
 pub struct Latency {
-    /// Deliveries measured.
+    /// Number of measured values.
     pub count: u64,
-    /// Smallest.
     pub min_ns: u64,
-    /// Mean.
     pub mean_ns: f64,
     /// Half are at most this.
     pub p50_ns: u64,
@@ -114,14 +112,13 @@ pub struct Latency {
     pub p999_ns: u64,
     /// 99.99 % are at most this.
     pub p9999_ns: u64,
-    /// Largest.
     pub max_ns: u64,
     /// The distribution: `[quantile, value in ns, deliveries up to it]`.
     pub curve: Vec<(f64, u64, u64)>,
 }
 
 impl Latency {
-    /// The figures of a histogram.
+    /// Computes the statistics of a histogram.
     pub fn of(histogram: &Histogram<u64>) -> Latency {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let mut count = 0;
@@ -144,20 +141,21 @@ impl Latency {
     }
 }
 
-/// What the server spent.
+/// Resource usage of the server.
 #[derive(Serialize)]
 pub struct Server {
-    /// Its processes; what follows is of all of them together.
+    /// Ids of its processes; the other values are totals of all of them.
     pub pids: Vec<u32>,
-    /// CPU time in the window, all threads.
+    /// CPU time of all threads in the window.
     pub cpu: Cpu,
-    /// Cores that it kept busy in the window.
+    /// Average number of busy cores in the window.
     pub busy: f64,
-    /// CPU time in the window by deliveries.
+    /// CPU time in the window divided by deliveries.
     pub cpu_ns_per_delivery: Option<f64>,
-    /// CPU time in the window by publishes.
+    /// CPU time in the window divided by publishes.
     pub cpu_ns_per_publish: Option<f64>,
-    /// Before the first connection, when all were made, then every second where nothing is published, at the end.
+    /// Before the first connection, after the last one, then every second if nothing is published, and at the
+    /// end.
     pub samples: Vec<Sample>,
 }
 
@@ -166,19 +164,19 @@ pub struct Server {
 pub struct Sample {
     /// Seconds since the start.
     pub at_s: f64,
-    /// What it is of: `before`, `connected`, `held`, `end`.
+    /// Phase of the run: `before`, `connected`, `held`, `end`.
     pub moment: &'static str,
-    /// The server's.
+    /// Memory of the server.
     pub server: Option<Memory>,
-    /// The machine's: both ends of every loopback connection.
+    /// Memory of the machine's kernel, for both ends of every loopback connection.
     pub kernel: Option<Kernel>,
 }
 
-/// One slow subscriber.
+/// Result of one slow subscriber.
 #[derive(Serialize)]
 pub struct Slow {
     /// Bytes it read while slow.
     pub bytes: u64,
-    /// Seconds from the start of the load to its close by the server; None if it was kept.
+    /// Seconds from the start of the load until the server closed its connection; None if it did not.
     pub closed_s: Option<f64>,
 }

@@ -13,15 +13,14 @@ use crate::scenario::Scenario;
 use crate::subscriber::Tally;
 use crate::worker::{self, Outcome, Phase, Seat, Shared};
 
-/// How often progress is looked at.
+/// Interval of progress checks.
 const TICK: Duration = Duration::from_millis(2);
-/// How long a drain may last in all.
+/// Maximum duration of a drain.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a scenario.
 ///
-/// # Errors
-/// What kept it from being run, for a person to read.
+/// # Errors A human-readable reason why it could not be run.
 pub fn run(scenario: Scenario) -> Result<Report, String> {
     scenario.check()?;
     raise_descriptor_limit();
@@ -152,7 +151,7 @@ impl Run {
         );
     }
 
-    /// Waits until `done(published, delivered)`, until nothing moves any more, or for `at_most`.
+    /// Waits until `done(published, delivered)`, until there is no progress, or for `at_most`.
     fn wait_while_progress(&self, done: impl Fn(u64, u64) -> bool, at_most: Duration) {
         let quiet_max = Duration::from_secs_f64(self.shared.scenario.patience);
         let started = Instant::now();
@@ -256,7 +255,7 @@ impl Run {
     }
 }
 
-/// Adds the threads' counts up; closes every lane with what its publisher sent.
+/// Adds up the threads' counts; closes every lane with the number of publishes sent into it.
 fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency, Latency) {
     let mut total = Total::default();
     let mut latency = Tally::new(0).latency;
@@ -323,7 +322,7 @@ fn raise_descriptor_limit() {
 
 #[cfg(target_os = "linux")]
 fn thread_id() -> u32 {
-    // SAFETY: gettid takes nothing and cannot fail.
+    // SAFETY: gettid has no arguments and cannot fail.
     unsafe { libc::gettid() as u32 }
 }
 

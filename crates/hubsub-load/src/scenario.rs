@@ -1,9 +1,7 @@
-//! What a run is to do, and who takes part: the command line, checked once, and
-//! the topology that follows from it.
+//! The definition of a run: the command line, validated once, and the resulting topology.
 //!
-//! Subscription `j` of `rooms × subscribers` belongs to room `j / subscribers` and
-//! to connection `j % connections`, so connections share the load evenly and none
-//! subscribes to a room twice.
+//! Subscription `j` of `rooms × subscribers` belongs to room `j / subscribers` and to connection `j %
+//! connections`, so connections share the load evenly and none subscribes to a room twice.
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
@@ -14,55 +12,55 @@ use crate::stamp::STAMP_BYTES;
 /// Digits of a room's number in its name.
 pub const ROOM_DIGITS: usize = 8;
 const ROOM_PREFIX: &str = "room:";
-/// Packet ids of an MQTT connection.
+/// Number of packet ids of an MQTT connection.
 const IN_FLIGHT_MQTT_MAX: u64 = 65_535;
-/// Lanes that a run may have (8 bytes each).
+/// Maximum number of lanes of a run (8 bytes each).
 const LANES_MAX: u64 = 1 << 28;
 
 /// Every `.1`-th index from `.0` on.
 pub type Share = (usize, usize);
 
-/// Publishes into rooms of a Redis server or an MQTT broker and counts every delivery; prints one JSON line.
+/// Publishes to rooms of a Redis server or an MQTT broker and counts every delivery; prints one JSON line.
 #[derive(Parser, Serialize, Clone, Debug)]
 #[command(name = "hubsub-load", version, about)]
 pub struct Scenario {
-    /// Where the server listens; with several addresses, commas between, room i is at the i-th of them, in turn.
+    /// Addresses of the servers, separated by commas; room i uses address i modulo their number.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:6379")]
     pub target: Vec<String>,
-    /// Where publishers connect to instead, by room likewise.
+    /// Addresses for publishers, if they differ; assigned to rooms in the same way.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub publish_target: Vec<String>,
-    /// Process ids of the servers, commas between, to read their CPU time and memory, added up.
+    /// Process ids of the servers, separated by commas, to read the sum of their CPU time and memory.
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
-    /// Rooms that are published to.
+    /// Number of rooms to publish to.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
-    /// Numbers in the names of the rooms, commas between; default: 0, 1, 2, …
+    /// Numbers in the names of the rooms, separated by commas; default: 0, 1, 2, …
     #[arg(long, value_delimiter = ',')]
     pub numbers: Vec<u32>,
-    /// Subscribers of each room.
+    /// Subscribers per room.
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
     /// Connections that hold the subscriptions; 0 for one each.
     #[arg(long, default_value_t = 0)]
     pub connections: u32,
-    /// Publishing connections.
+    /// Number of publishing connections.
     #[arg(long, default_value_t = 1)]
     pub publishers: u32,
-    /// To which rooms a publisher publishes.
+    /// Rooms to which a publisher publishes.
     #[arg(long, value_enum, default_value_t = PublishTo::Spread)]
     pub publish_to: PublishTo,
-    /// Closed loop: publishes of each publisher that wait for their reply.
+    /// Closed loop: publishes in flight per publisher.
     #[arg(long, default_value_t = 1)]
     pub in_flight: u64,
-    /// Open loop: publishes a second of all publishers together; 0 for closed loop.
+    /// Open loop: publishes per second of all publishers together; 0 for closed loop.
     #[arg(long, default_value_t = 0.0)]
     pub rate: f64,
-    /// Bytes of a payload.
+    /// Bytes per payload.
     #[arg(long, default_value_t = 128)]
     pub payload: usize,
-    /// Seconds that are measured; where nothing is published, how long connections are held.
+    /// Seconds to measure; if nothing is published, how long connections are held.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     /// Seconds of load before the measurement.
@@ -71,19 +69,19 @@ pub struct Scenario {
     /// Stop after so many publishes instead of by time, without warm-up; 0 for by time.
     #[arg(long, default_value_t = 0)]
     pub messages: u64,
-    /// Seconds without any progress after which a run by messages, or a drain, is given up.
+    /// Seconds without any progress after which a run by messages, or a drain, is aborted.
     #[arg(long, default_value_t = 2.0)]
     pub patience: f64,
-    /// What is spoken.
+    /// Protocol of the clients.
     #[arg(long, value_enum, default_value_t = Protocol::Redis)]
     pub protocol: Protocol,
-    /// QoS of publishes and subscriptions of MQTT, 0 to 2.
+    /// QoS of MQTT publishes and subscriptions, 0 to 2.
     #[arg(long, default_value_t = 0)]
     pub qos: u8,
     /// Version of RESP, 2 or 3.
     #[arg(long, default_value_t = 2)]
     pub resp: u8,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
     /// Threads that own the publishers, the others own the subscribers; 0: every thread owns some of both.
@@ -92,41 +90,41 @@ pub struct Scenario {
     /// Poll without sleeping (publisher threads in open loop always do).
     #[arg(long)]
     pub spin: bool,
-    /// Open loop: sleep up to 1 ms instead of polling; latency has that in it.
+    /// Open loop: sleep up to 1 ms instead of polling; this adds to the latency.
     #[arg(long, conflicts_with = "spin")]
     pub sleep: bool,
     /// Further connections that nobody publishes to.
     #[arg(long, default_value_t = 0)]
     pub idle: u32,
-    /// To what an idle connection subscribes.
+    /// What an idle connection subscribes to.
     #[arg(long, value_enum, default_value_t = IdleTo::Own)]
     pub idle_to: IdleTo,
-    /// Further subscribers that read slowly or not at all; rooms get them in turn.
+    /// Further subscribers that read slowly or not at all; assigned to rooms in turn.
     #[arg(long, default_value_t = 0)]
     pub slow: u32,
-    /// Bytes a second that a slow subscriber reads; 0 for none.
+    /// Bytes per second that a slow subscriber reads; 0 for none.
     #[arg(long, default_value_t = 0)]
     pub slow_bytes_per_second: u64,
-    /// How a publisher publishes.
+    /// Command that publishers use.
     #[arg(long, value_enum, default_value_t = Verb::Publish)]
     pub verb: Verb,
     /// Measure how long each publish waits for its reply.
     #[arg(long)]
     pub replies: bool,
-    /// Decides which rooms are picked.
+    /// Seed for the choice of rooms.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// What is spoken.
+/// Protocol of the clients.
 #[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// RESP2 or RESP3.
+    /// RESP2 or RESP3 of Redis.
     Redis,
-    /// MQTT 3.1.1.
+    /// MQTT version 3.1.1.
     Mqtt,
-    /// Phoenix channels over WebSockets, of subscribers; what they get, Redis clients publish, to `--publish-target`.
+    /// Phoenix channels over WebSockets, for subscribers; Redis clients publish to `--publish-target`.
     Phoenix,
 }
 
@@ -136,36 +134,36 @@ pub enum Protocol {
 pub enum Verb {
     /// `PUBLISH room payload`, answered with an integer.
     Publish,
-    /// `SPUBLISH room payload`, likewise; subscribers use SSUBSCRIBE.
+    /// `SPUBLISH room payload`, answered with an integer; subscribers use SSUBSCRIBE.
     Spublish,
     /// `XADD room * d payload`, answered with the entry's id.
     Xadd,
 }
 
-/// To which rooms a publisher publishes.
+/// Rooms to which a publisher publishes.
 #[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum PublishTo {
-    /// To all rooms, picked at random.
+    /// All rooms, picked at random.
     Spread,
-    /// To one room: publisher p to room p modulo the rooms.
+    /// One room: publisher p to room p modulo the number of rooms.
     Own,
 }
 
-/// To what an idle connection subscribes.
+/// What an idle connection subscribes to.
 #[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum IdleTo {
-    /// To a room of its own.
+    /// A room of its own.
     Own,
-    /// All to one room.
+    /// The same room for all.
     One,
-    /// To nothing; it has sent a PING.
+    /// Nothing; it has sent a PING.
     Nothing,
 }
 
 impl Scenario {
-    /// Refuses what cannot be run, with value and hint.
+    /// Rejects invalid options; the error has the value and a hint.
     pub fn check(&self) -> Result<(), String> {
         let no = |text: String| Err(text);
         if self.rooms == 0 || u64::from(self.rooms) >= 10u64.pow(ROOM_DIGITS as u32) {
@@ -264,18 +262,19 @@ impl Scenario {
         self.numbers.get(room as usize).copied().unwrap_or(room)
     }
 
-    /// Subscriptions to rooms that are published to, slow ones apart.
+    /// Subscriptions to rooms that are published to, without slow ones.
     pub fn subscriptions(&self) -> u64 {
         u64::from(self.rooms) * u64::from(self.subscribers)
     }
 
-    /// Connections that hold them.
+    /// Connections that hold these subscriptions.
     pub fn connection_count(&self) -> u32 {
         let one_each = u32::try_from(self.subscriptions()).unwrap_or(u32::MAX);
         if self.connections == 0 { one_each } else { self.connections.min(one_each) }
     }
 
-    /// Which publishers, and which subscribers, thread `seat` owns: the first index and the step; None for none.
+    /// The publishers and the subscribers that thread `seat` owns: the first index and the step; None for
+    /// none.
     pub fn shares_of(&self, seat: usize) -> (Option<Share>, Option<Share>) {
         match self.publisher_threads {
             0 => (Some((seat, self.threads)), Some((seat, self.threads))),
@@ -292,7 +291,7 @@ impl Scenario {
             .map(move |j| (j / subscribers) as u32)
     }
 
-    /// Place of `room` among the rooms of a connection.
+    /// Index of `room` among the rooms of a connection.
     pub fn place_of(&self, connection: u32, room: u32) -> Option<usize> {
         let (subscribers, connections) = (u64::from(self.subscribers), u64::from(self.connection_count()));
         let low = u64::from(room) * subscribers;
@@ -309,7 +308,7 @@ impl Scenario {
         }
     }
 
-    /// Publishers that may publish to one room.
+    /// Number of publishers that may publish to one room.
     pub fn lanes(&self) -> usize {
         match self.publish_to {
             PublishTo::Spread => self.publishers as usize,
@@ -317,7 +316,7 @@ impl Scenario {
         }
     }
 
-    /// Place of a publisher among those of its rooms.
+    /// Index of a publisher among those of its rooms.
     pub fn lane_of(&self, publisher: u32) -> usize {
         match self.publish_to {
             PublishTo::Spread => publisher as usize,
@@ -325,7 +324,7 @@ impl Scenario {
         }
     }
 
-    /// Publishes that one publisher may send.
+    /// Maximum number of publishes of one publisher.
     pub fn quota_of(&self, publisher: u32) -> u64 {
         if self.messages == 0 {
             return u64::MAX;

@@ -1,8 +1,8 @@
-//! One connection to the server: non-blocking, reads whole frames, writes in batches.
+//! A connection to the server: non-blocking, reads whole frames, writes in batches.
 //!
-//! It owns memory only while a frame is partial or output pends; the read buffer
-//! belongs to the thread. After a short read the kernel's buffer was empty, and a
-//! later arrival is a new edge of the poll, so no read is spent to see "would block".
+//! It owns memory only while a frame is incomplete or output is pending; the read buffer belongs to the
+//! thread. A short read means that the kernel's buffer was empty, and later data triggers a new edge of the
+//! poll, so no extra read is needed to see "would block".
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use mio::{Interest, Registry, Token};
 
 use crate::codec::Malformed;
 
-/// A connection.
+/// A non-blocking connection.
 pub struct Socket {
     stream: TcpStream,
-    /// Start of a frame whose rest has not come.
+    /// Start of an incomplete frame.
     partial: Vec<u8>,
     /// Bytes to send.
     pub out: Vec<u8>,
     out_at: usize,
 }
 
-/// How a read ended, apart from failure.
+/// How a read without error ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadEnd {
     /// Nothing is left to read now.
     Drained,
-    /// The peer closed.
+    /// The peer closed the connection.
     Closed,
 }
 
 impl Socket {
-    /// Connects (waiting for it) and registers for reading and writing.
+    /// Connects (blocking) and registers for reading and writing.
     pub fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<Socket> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -42,7 +42,8 @@ impl Socket {
         Ok(Socket { stream, partial: Vec::new(), out: Vec::new(), out_at: 0 })
     }
 
-    /// Reads all there is; `take` gets the bytes since the last whole frame and says how many it used.
+    /// Reads everything available; `take` gets the bytes since the last whole frame and returns how many it
+    /// used.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -73,7 +74,7 @@ impl Socket {
         }
     }
 
-    /// Reads and forgets up to `bytes`; how many there were, None once closed.
+    /// Reads and discards up to `bytes`; returns how many, or None once closed.
     pub fn discard(&mut self, scratch: &mut [u8], bytes: usize) -> io::Result<Option<usize>> {
         let limit = bytes.min(scratch.len());
         match self.stream.read(&mut scratch[..limit]) {
@@ -84,7 +85,7 @@ impl Socket {
         }
     }
 
-    /// Writes what is in `out`, as far as the kernel takes it.
+    /// Writes `out`, as far as the kernel accepts it.
     pub fn flush(&mut self) -> io::Result<()> {
         while self.out_at < self.out.len() {
             match self.stream.write(&self.out[self.out_at..]) {

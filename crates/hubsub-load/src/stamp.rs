@@ -1,29 +1,29 @@
-//! The stamp at the head of every payload, by which a receiver knows what it got.
+//! The stamp at the start of every payload, by which a receiver identifies the message.
 //!
 //! ```text
 //! 0        4            8       12     20      28
 //! | magic  | publisher  | room  | seq  | due   | filler …
 //!   u32      u32          u32     u64    u64     bytes FILLER     little endian
 //! ```
-//! `seq` counts from 0 for each publisher in each room, so a receiver of one room
-//! sees no gaps of other rooms. `due` is when the publish was to be sent, in ns of
-//! the generator's clock: its scheduled time in open loop, the send in closed loop.
+//! `seq` counts from 0 for each publisher in each room, so a receiver of one room sees no gaps of other
+//! rooms. `due` is when the publish was to be sent, in ns of the generator's clock: the scheduled time in
+//! open loop, the time of sending in closed loop.
 
 /// Bytes of a stamp, the smallest payload.
 pub const STAMP_BYTES: usize = 28;
-/// What fills a payload behind its stamp.
+/// Fills a payload after its stamp.
 pub const FILLER: u8 = b'.';
 
 const MAGIC: u32 = 0x4855_4253;
 
-/// What a payload says about itself.
+/// Identifies a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// Index of the publisher.
     pub publisher: u32,
     /// Index of the room it was published to.
     pub room: u32,
-    /// Place among this publisher's publishes to this room, from 0.
+    /// Index among this publisher's publishes to this room, from 0.
     pub seq: u64,
     /// When it was to be sent, in ns of the generator's clock.
     pub due_ns: u64,
@@ -39,7 +39,7 @@ impl Stamp {
         payload[20..28].copy_from_slice(&self.due_ns.to_le_bytes());
     }
 
-    /// Reads the stamp of a payload; None unless magic and filler are as written.
+    /// Reads the stamp of a payload; None unless magic and filler are intact.
     pub fn read(payload: &[u8]) -> Option<Stamp> {
         let (head, filler) = payload.split_at_checked(STAMP_BYTES)?;
         if u32_at(head, 0) != MAGIC || filler.iter().fold(0, |wrong, byte| wrong | (byte ^ FILLER)) != 0 {

@@ -1,9 +1,8 @@
-//! A subscribing connection and what it counts; and connections that only hold a
-//! subscription (idle), or read it slowly or never.
+//! A subscribing connection and its counts; and connections that only hold a subscription (idle), or read it
+//! slowly or never.
 //!
-//! All deliveries of a run have one shape but for room and stamp, so the usual
-//! frame is recognised by comparing its fixed parts; whatever differs goes through
-//! the codec.
+//! All deliveries of a run have the same shape except for room and stamp, so the usual frame is recognised by
+//! comparing its fixed parts; any other goes through the codec.
 
 use hdrhistogram::Histogram;
 
@@ -15,24 +14,24 @@ use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
 
-/// Latencies above this count as this.
+/// Higher latencies are recorded as this value.
 pub const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
-/// What a holder without a room asks to be answered, and how that answer ends.
+/// Payload of the PING of a holder without a room, and the end of the answer.
 const ANSWER: &[u8] = b"hubsub-load";
 const ANSWER_END: &[u8] = b"hubsub-load\r\n";
 
-/// What the subscribers of one thread got.
+/// Counts of one thread's subscribers.
 pub struct Tally {
     /// Deliveries by lane.
     pub ledger: Ledger,
     /// Latency in ns of deliveries that were due in the window.
     pub latency: Histogram<u64>,
-    /// Deliveries into a subscription of another room, or under another channel than stamped.
+    /// Deliveries to a subscription of another room, or on another channel than stamped.
     pub misrouted: u64,
-    /// Payloads that are not as they were published.
+    /// Payloads that differ from the published ones.
     pub corrupt: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
     /// Text of the last error.
     pub error_last: Option<String>,
@@ -43,7 +42,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A tally for so many lanes.
+    /// A tally for `lanes` lanes.
     pub fn new(lanes: usize) -> Tally {
         Tally {
             ledger: Ledger::new(lanes),
@@ -67,13 +66,13 @@ impl Tally {
 pub struct Shape {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// Of the packet id: 2 where deliveries of MQTT have one.
+    /// Bytes of the packet id: 2 if MQTT deliveries have one, else 0.
     id_bytes: usize,
     payload: usize,
     end: &'static [u8],
 }
 
-/// What a delivery of the usual shape says.
+/// The variable parts of a delivery of the usual shape.
 struct Shaped<'a> {
     room: u32,
     id: u16,
@@ -130,22 +129,21 @@ impl Shape {
     }
 }
 
-/// One subscriber.
 pub struct Subscriber {
-    /// The connection; None once it was lost.
+    /// None once the connection was lost.
     pub socket: Option<Socket>,
     /// Index among all subscribing connections.
     pub connection: u32,
-    /// Its subscriptions that the server has not confirmed.
+    /// Subscriptions that the server has not confirmed yet.
     pub unconfirmed: usize,
-    /// The one room it has, where it has one.
+    /// The room, if it has only one.
     only_room: Option<u32>,
-    /// Where its lanes start in the thread's ledger.
+    /// Index of its first lane in the thread's ledger.
     pub lanes_at: usize,
 }
 
 impl Subscriber {
-    /// A subscriber whose commands are in the socket's output.
+    /// A subscriber; its commands are appended to the socket's output.
     pub fn new(connection: u32, mut socket: Socket, lanes_at: usize, scenario: &Scenario) -> Subscriber {
         let rooms: Vec<u32> = scenario.rooms_of(connection).collect();
         let names = rooms.iter().map(|&room| room_name(scenario.number_of(room))).collect();
@@ -154,7 +152,8 @@ impl Subscriber {
         Subscriber { socket: Some(socket), connection, unconfirmed: rooms.len(), only_room, lanes_at }
     }
 
-    /// Counts the whole frames of `bytes`, which were read at `now_ns`; what is to be answered goes to `answers`.
+    /// Counts the whole frames of `bytes`, which were read at `now_ns`; appends acknowledgements to
+    /// `answers`.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -252,13 +251,13 @@ impl Subscriber {
     }
 }
 
-/// A connection that holds a subscription and counts nothing but bytes.
+/// A connection that holds a subscription and counts only bytes.
 pub struct Holder {
-    /// The connection; None once it was lost.
+    /// None once the connection was lost.
     pub socket: Option<Socket>,
     /// Whether its subscription is not confirmed yet.
     pub unconfirmed: bool,
-    /// Bytes a second that it reads once confirmed; None for all there is.
+    /// Bytes per second that it reads once confirmed; None for no limit.
     pub bytes_per_second: Option<u64>,
     /// Bytes read since it was confirmed.
     pub bytes: u64,
@@ -267,7 +266,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A holder whose commands are in the socket's output; without a room it sends a PING.
+    /// A holder; its commands are appended to the socket's output. Without a room it sends a PING.
     pub fn new(
         index: u32,
         mut socket: Socket,
@@ -279,7 +278,7 @@ impl Holder {
         Holder { socket: Some(socket), unconfirmed: true, bytes_per_second, bytes: 0, closed_ns: None }
     }
 
-    /// Takes whole frames until the confirmation came.
+    /// Processes whole frames until the confirmation has arrived.
     pub fn take(&mut self, bytes: &[u8], protocol: Protocol, tally: &mut Tally) -> Result<usize, Malformed> {
         let mut used = 0;
         if protocol == Protocol::Mqtt {
@@ -317,8 +316,8 @@ impl Holder {
     }
 }
 
-/// Appends what a connection begins with, and its subscriptions to all of `rooms` as one request; without rooms
-/// one that is answered.
+/// Appends the handshake, and one request to subscribe to all of `rooms`; without rooms, another request that
+/// is answered.
 fn subscribe(socket: &mut Socket, client_id: &str, rooms: Vec<String>, scenario: &Scenario) {
     let out = &mut socket.out;
     if scenario.protocol == Protocol::Mqtt {

@@ -1,9 +1,8 @@
-//! One thread of the generator: it owns its connections and its poll, and shares
-//! with the run only what [`Shared`] holds.
+//! A thread of the generator: it owns its connections and its poll, and shares with the run only [`Shared`].
 //!
-//! Connections are made in groups, each confirmed before the next starts, so that
-//! no server's accept queue overflows. While there is load a turn is: wait for
-//! events, read what came, let publishers that got replies send on, store counts.
+//! Connections are made in groups, each confirmed before the next starts, so that no server's accept queue
+//! overflows. Under load a turn is: wait for events, read, let publishers with replies continue, store
+//! counts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,16 +20,16 @@ use crate::subscriber::{Holder, Shape, Subscriber, Tally};
 
 const SCRATCH_BYTES: usize = 256 * 1024;
 const EVENTS_MAX: usize = 1024;
-/// Connections that are made before their subscriptions are waited for.
+/// Connections made before their subscriptions must be confirmed.
 const CONNECT_GROUP: usize = 128;
-/// Time that a group may take.
+/// Time limit for a group.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest sleep, after which the phase is looked at.
+/// Longest sleep between checks of the phase.
 const TURN: Duration = Duration::from_millis(10);
 /// Longest sleep in open loop with `--sleep`.
 const CALM_TURN: Duration = Duration::from_millis(1);
 
-/// What the threads are to do.
+/// Phase of a run.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Phase {
@@ -40,17 +39,16 @@ pub enum Phase {
     Load = 1,
     /// Count, publish no more.
     Drain = 2,
-    /// Return what was counted.
+    /// Return the counts.
     End = 3,
 }
 
-/// What the run and its threads share.
+/// State shared by the run and its threads.
 pub struct Shared {
-    /// What to do.
     pub scenario: Scenario,
-    /// The servers, by room in turn.
+    /// Server addresses, assigned to rooms in turn.
     pub addresses: Vec<SocketAddr>,
-    /// The servers of publishers, likewise.
+    /// Server addresses for publishers, assigned to rooms in turn.
     pub publish_addresses: Vec<SocketAddr>,
     /// Zero of the generator's clock.
     pub clock: Instant,
@@ -60,7 +58,7 @@ pub struct Shared {
     pub window_from_ns: AtomicU64,
     /// Due times before this count for latency.
     pub window_to_ns: AtomicU64,
-    /// What each thread has counted so far.
+    /// Counts so far, one per thread.
     pub seats: Vec<Seat>,
 }
 
@@ -68,20 +66,20 @@ pub struct Shared {
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Seat {
-    /// The thread's id for the system, to read its CPU time.
+    /// The system's id of the thread, to read its CPU time.
     pub thread: AtomicU32,
-    /// Publishes sent.
+    /// Number of publishes sent.
     pub published: AtomicU64,
-    /// Publishes answered.
+    /// Number of publishes answered.
     pub answered: AtomicU64,
-    /// Deliveries.
+    /// Number of deliveries received.
     pub delivered: AtomicU64,
     /// Whether no publish waits for its reply.
     pub settled: AtomicBool,
 }
 
 impl Shared {
-    /// Now, in ns of the generator's clock.
+    /// Current time, in ns of the generator's clock.
     pub fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
@@ -91,15 +89,13 @@ impl Shared {
     }
 }
 
-/// What a thread returns.
+/// Result of a thread.
 pub struct Outcome {
-    /// Its publishers.
     pub publishers: Vec<Publisher>,
-    /// Its subscribers.
     pub subscribers: Vec<Subscriber>,
-    /// Its idle and slow connections.
+    /// Idle and slow connections.
     pub holders: Vec<Holder>,
-    /// What the subscribers counted.
+    /// Counts of the subscribers.
     pub tally: Tally,
 }
 
@@ -107,7 +103,7 @@ pub struct Outcome {
 pub fn run(seat: usize, shared: &Shared, ready: &Sender<Result<(), String>>) -> io::Result<Outcome> {
     let mut worker = Worker::new(seat, shared)?;
     let connected = worker.connect();
-    // The run ends before this thread only if another one failed; nobody listens then.
+    // The run ends before this thread only if another one failed; then nobody receives this.
     let _ = ready.send(connected.as_ref().map(|_| ()).map_err(|error| error.to_string()));
     connected?;
     worker.wait_for_load()?;
@@ -115,7 +111,7 @@ pub fn run(seat: usize, shared: &Shared, ready: &Sender<Result<(), String>>) -> 
     Ok(worker.into_outcome())
 }
 
-/// Kinds of connections, as they stand in a token's upper half.
+/// Kinds of connections, in the upper half of a token.
 const SUBSCRIBER: usize = 0;
 const PUBLISHER: usize = 1;
 const HOLDER: usize = 2;
@@ -130,7 +126,7 @@ struct Worker<'s> {
     poll: Poll,
     events: Option<Events>,
     scratch: Vec<u8>,
-    /// What a read is answered with, until it is the socket's.
+    /// Pending acknowledgements of a read, until they are moved to the socket.
     answers: Vec<u8>,
     shape: Shape,
     publishers: Vec<Publisher>,
@@ -214,7 +210,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// A connection to where a room is.
+    /// Connects to the server of a room.
     fn socket(&self, kind: usize, index: usize, room: u32) -> io::Result<Socket> {
         let addresses =
             if kind == PUBLISHER { &self.shared.publish_addresses } else { &self.shared.addresses };
@@ -222,7 +218,7 @@ impl<'s> Worker<'s> {
         Socket::connect(address, self.poll.registry(), token(kind, index))
     }
 
-    /// Turns until `done`, which must come within a group's time.
+    /// Runs turns until `done`, at most for a group's time limit.
     fn wait_until(&mut self, done: impl Fn(&Worker) -> bool) -> io::Result<()> {
         let started = Instant::now();
         while !done(self) {
@@ -286,7 +282,8 @@ impl<'s> Worker<'s> {
         // Taken out for the turn, so that events can be read while connections are changed.
         let mut events = self.events.take().expect("only a turn takes the events, and it puts them back");
         let polled = self.poll.poll(&mut events, Some(timeout));
-        // Read after the wait: what arrived meanwhile may be of a window that opened meanwhile.
+        // Loaded after the wait: a message that arrived meanwhile may belong to a window that opened
+        // meanwhile.
         self.tally.window_from_ns = self.shared.window_from_ns.load(Relaxed);
         self.tally.window_to_ns = self.shared.window_to_ns.load(Relaxed);
         match polled {
@@ -365,7 +362,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Lets slow subscribers read what their rate allows since the last time, in steps of 50 ms.
+    /// Lets slow subscribers read at their rate, in steps of 50 ms.
     fn read_slowly(&mut self) {
         let now_ns = self.shared.now_ns();
         let since_ns = now_ns - self.slow_read_ns;

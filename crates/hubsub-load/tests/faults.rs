@@ -1,5 +1,4 @@
-//! The generator against a small broker that misbehaves on purpose: what it
-//! reports is what was done.
+//! Runs the generator against a small broker with injected faults, and checks that the report matches them.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -12,8 +11,8 @@ use hubsub_load::report::Report;
 use hubsub_load::run;
 use hubsub_load::scenario::Scenario;
 
-/// What the broker does to the n-th publish of all (from 0), given the delivery's frame:
-/// the frames that its room's subscribers get.
+/// A fault, applied to the n-th publish of all (from 0): maps the delivery's frame to the frames that the
+/// room's subscribers get.
 type Fault = fn(u64, Vec<u8>, &mut Option<Vec<u8>>) -> Vec<Vec<u8>>;
 
 struct Broker {
@@ -25,12 +24,12 @@ struct Broker {
 struct State {
     rooms: HashMap<Vec<u8>, Vec<(TcpStream, u8)>>,
     published: u64,
-    /// A frame that a fault holds back.
+    /// A frame that a fault delays.
     held: Option<Vec<u8>>,
 }
 
 impl Broker {
-    /// Serves on a port of the operating system's; threads end with their connections.
+    /// Serves on a free port; threads end with their connections.
     fn start(fault: Fault) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound listener has an address").to_string();
@@ -128,7 +127,7 @@ fn report(fault: Fault, args: &[&str]) -> Report {
     run::run(Scenario::parse_from(all)).expect("the broker answers")
 }
 
-/// One room, two subscribers, so every fault is seen twice.
+/// One room with two subscribers, so every fault occurs twice.
 const ONE_ROOM: [&str; 6] = ["--rooms", "1", "--subscribers", "2", "--messages", "100"];
 
 fn faithful(_: u64, frame: Vec<u8>, _: &mut Option<Vec<u8>>) -> Vec<Vec<u8>> {
@@ -250,7 +249,7 @@ fn rooms_with_numbers_of_their_own_are_where_the_targets_say() {
         let total = run(&[]);
         assert_eq!((total.published, total.delivered, total.receivers), (400, 800, 800));
         assert_eq!((total.lost, total.misrouted, total.errors, total.disconnected), (0, 0, 0, 0));
-        // These brokers know nothing of each other: what is published at the other one comes to nobody.
+        // These brokers are independent: a message published at the other one reaches nobody.
         let total = run(&["--publish-target", &format!("{b},{a}")]);
         assert_eq!((total.published, total.delivered, total.receivers, total.lost), (400, 0, 0, 800));
     }

@@ -1,5 +1,5 @@
-//! The measurements of servers that remember, against a server that remembers
-//! wrongly on purpose: what they report is what was done.
+//! Runs the history measurements against a server with injected errors, and checks that the reports match
+//! them.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use hubsub_load::stamp::{FILLER, Stamp};
 const EPOCH: u64 = 77;
 const RECORDS: u64 = 20;
 
-/// Seq, room and stamped seq of the records of a room, as the server tells them.
+/// Seq, room and stamped seq of the records that the server returns for a room.
 type Tell = fn(room: u32) -> Vec<(u64, u32)>;
 
 fn truth(room: u32) -> Vec<(u64, u32)> {
@@ -34,7 +34,7 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A server on a port of the operating system's; its threads end with their connections.
+/// A server on a free port; its threads end with their connections.
 fn start(tell: Tell) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = listener.local_addr().expect("a bound listener has an address").to_string();
@@ -162,7 +162,7 @@ fn a_record_of_another_room_is_wrong() {
 
 #[test]
 fn a_past_that_ends_early_is_wrong() {
-    // The last record is told of, and not reached.
+    // The server reports this last record, but does not return the ones before.
     let short: Tell = |room| if room == 3 { vec![(RECORDS, room)] } else { truth(room) };
     let report = ask(short, 0, 100);
     assert_eq!((report.records, report.wrong), (4 * RECORDS + 1, 1));
@@ -172,7 +172,7 @@ fn a_past_that_ends_early_is_wrong() {
 fn followers_count_what_is_missing_and_who_got_nothing() {
     assert_eq!(subscribe(truth), (10 * RECORDS, 0, 0));
     let doubled: Tell = |room| truth(room).into_iter().flat_map(|record| [record; 2]).collect();
-    // A doubled 0 begins anew, as another run of the generator does.
+    // A doubled 0 looks like the start of another run of the generator.
     assert_eq!(subscribe(doubled), (20 * RECORDS, 10 * (RECORDS - 1), 0));
     assert_eq!(subscribe(|room| if room == 0 { Vec::new() } else { truth(room) }), (8 * RECORDS, 0, 2));
 }
@@ -202,7 +202,7 @@ fn a_reader_of_what_is_no_history_says_so() {
         let mut input = BufReader::new(connection.try_clone()?);
         command(&mut input)?;
         connection.write_all(b"+OK\r\n")?;
-        command(&mut input) // Until the reader goes.
+        command(&mut input) // Serves until the reader disconnects.
     });
     let asked = Past { target, pid: None, rooms: 1, connections: 1, count: 1, questions: 1, seed: 1 };
     let error = read(asked).err().expect("a status line is no history");

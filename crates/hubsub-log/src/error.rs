@@ -11,18 +11,12 @@ pub enum LogError {
     Full,
     /// A file could not be opened. Nothing was changed; a retry may succeed later.
     #[error("{what}: {source}")]
-    Unopened {
-        what: String,
-        source: io::Error,
-    },
+    Unopened { what: String, source: io::Error },
     /// An earlier write or sync failed, so the state of the disk is unknown.
     #[error("a write or a sync has failed before")]
     Broken,
     #[error("{what}: {source}")]
-    Io {
-        what: String,
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// A file does not have the bytes that were written.
     #[error("{path} is damaged at byte {at}: {why}")]
     Damaged {
@@ -61,10 +55,7 @@ pub enum LogError {
     },
     /// Some records of the hub are missing or cannot be read.
     #[error("{hub} is quarantined: {why}")]
-    Quarantined {
-        hub: HubName,
-        why: String,
-    },
+    Quarantined { hub: HubName, why: String },
     /// The directory belongs to another cluster or to none, or it belongs to a cluster and the node to none.
     #[error("{}", of_another(here.as_deref(), asked.as_deref()))]
     OtherCluster {

@@ -1,5 +1,5 @@
-//! What goes wrong, told apart by what it means for the caller: a *refused* request changed nothing, one of *unknown*
-//! outcome may have.
+//! Errors, divided by their meaning for the caller: a *refused* request changed nothing; one with an
+//! *unknown* outcome may have.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use crate::limits::{
 };
 use crate::store::LeaseId;
 
-/// What a caller gets in place of an answer.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// Nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What was asked for may have been done, or may be yet.
+    /// The request may have been executed, or may be executed later.
     #[error("the outcome is unknown: {0}\nhint: read again, then decide")]
     Unknown(String),
 }
 
 impl Error {
-    /// A stable name of the error.
+    /// Stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "unknown_outcome",
@@ -29,14 +29,14 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Whether a retry of the same request may succeed.
     pub fn retryable(&self) -> bool {
         use Refusal::{ClusterBusy, NoLeader, TooManyLeases, TooManyRequests};
         matches!(self, Self::Refused(NoLeader { .. } | ClusterBusy { .. } | TooManyLeases | TooManyRequests))
     }
 }
 
-/// Why nothing was changed.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Refusal {
@@ -85,7 +85,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// A stable name of the refusal.
+    /// Stable name of the refusal.
     pub fn code(&self) -> &'static str {
         match self {
             Self::KeyTooLong { .. } => "key_too_long",

@@ -1,6 +1,7 @@
-//! A node on a thread of its own, for callers on others. Requests go in with a ticket that the caller chose; answers are
-//! fetched with [`Handle::drain`] after a wake-up, which comes when there were none before. A node that can go on no
-//! more (its disk, its files, a panic) says so by [`Handle::failed`], after a wake-up too.
+//! Runs a node on a thread of its own, for callers on other threads. The caller chooses a ticket for each
+//! request, and fetches answers with [`Handle::drain`] after a wake-up, which occurs when the first answer
+//! arrives in an empty queue. A node that cannot continue (disk, files, a panic) reports the reason by
+//! [`Handle::failed`], also after a wake-up.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,19 +22,19 @@ use crate::store::{Answer, Batch, Command, Cursor, Item, LeaseId, Value};
 use crate::tcp::{Detours, Gate, Tcp, listen};
 use crate::types::NodeId;
 
-/// Names an answer's request. The caller's.
+/// Chosen by the caller; links an answer to its request.
 pub type Ticket = u64;
 
-/// How a node comes into its cluster.
+/// How a node enters its cluster.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// It makes one, or is in one.
+    /// It founds a cluster, unless it is already in one.
     Found,
-    /// It asks members at these addresses, for at most this time.
+    /// It asks the members at these addresses, for at most this time.
     Join(Vec<String>, Duration),
 }
 
-/// What can be asked of a node.
+/// A request to a node.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Request {
@@ -46,7 +47,7 @@ pub enum Request {
     Status,
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Response {
@@ -74,15 +75,16 @@ enum Work {
 struct Answers {
     queue: Mutex<VecDeque<(Ticket, Result<Response, Error>)>>,
     filled: Condvar,
-    /// Requests taken and not yet drained: bounds both queues.
+    /// Requests submitted and not yet drained; limits both queues.
     open: AtomicUsize,
-    /// Why the node can go on no more.
+    /// Why the node cannot continue.
     failed: OnceLock<String>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Handle {
-    /// Starts a node that listens on `listener`; returns when it is in its cluster. `wake` is called on the node's thread.
+    /// Starts a node that listens on `listener`; returns when it is in its cluster. `wake` is called on the
+    /// node's thread.
     pub fn start<G: Gate + Send>(
         options: Options,
         start: Start,
@@ -108,7 +110,7 @@ impl Handle {
         Ok(Self { requests, answers, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// Hands a request in; its answer comes with `ticket`.
+    /// Submits a request; its answer comes with `ticket`.
     pub fn submit(&self, ticket: Ticket, request: Request) -> Result<(), Refusal> {
         if self.answers.open.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
             self.answers.open.fetch_sub(1, Ordering::Relaxed);
@@ -120,7 +122,7 @@ impl Handle {
         })
     }
 
-    /// Answers that came, in the order in which they did; waits for the first at most `wait`.
+    /// Returns up to `max` answers in order of arrival; waits at most `wait` for the first.
     pub fn drain(&self, max: usize, wait: Duration) -> Vec<(Ticket, Result<Response, Error>)> {
         let queue = self.answers.queue.lock().expect("no thread panics with the queue");
         let waited = self.answers.filled.wait_timeout_while(queue, wait, |queue| queue.is_empty());
@@ -130,12 +132,12 @@ impl Handle {
         queue.drain(..count).collect()
     }
 
-    /// Why the node can go on no more, if it is so: what is asked is answered with errors, or never.
+    /// Why the node cannot continue, if so: requests then get errors, or no answer.
     pub fn failed(&self) -> Option<&str> {
         self.answers.failed.get().map(String::as_str)
     }
 
-    /// Stops the node and waits for its thread. What was asked and has no answer is of unknown outcome.
+    /// Stops the node and waits for its thread. Unanswered requests have an unknown outcome.
     pub fn stop(&self) {
         let _ = self.requests.send(Work::Stop);
         let thread = self.thread.lock().expect("no thread panics with the handle").take();
@@ -158,7 +160,7 @@ impl Answers {
         }
     }
 
-    /// The first reason counts: others follow from it.
+    /// Keeps the first reason: later ones follow from it.
     fn fail(&self, reason: String) {
         if self.failed.set(reason).is_ok() {
             (self.wake)();
@@ -166,14 +168,14 @@ impl Answers {
     }
 }
 
-/// Runs what a node's thread does; that it panicked is told.
+/// Runs the node's thread; reports a panic as a failure.
 fn guarded(answers: &Answers, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         answers.fail(format!("its thread panicked: {}", words(&*panic)));
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no word")
@@ -195,7 +197,7 @@ fn run<G: Gate>(
     let failed = LocalSet::new().block_on(&runtime, async {
         match open(setup).await {
             Ok(node) => {
-                // It waits for this.
+                // `Handle::start` waits for this.
                 let _ = started.send(Ok(()));
                 serve(node, work, answers).await;
                 None
@@ -203,7 +205,7 @@ fn run<G: Gate>(
             Err(error) => Some(error),
         }
     });
-    // Who is told may use the directory at once.
+    // The caller may reuse the directory as soon as it gets the error.
     drop(runtime);
     if let Some(error) = failed {
         let _ = started.send(Err(error));

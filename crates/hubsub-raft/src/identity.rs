@@ -1,5 +1,5 @@
-//! Who a node is: its number, drawn once for its directory, and its cluster. A directory that was wiped makes another
-//! node, which cannot vote a second time where the first one did.
+//! Identity of a node: its id, drawn once for its directory, and its cluster. A wiped directory gets a new
+//! id, so that node cannot vote a second time in the name of the first.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -18,12 +18,12 @@ const IDENTITY: Kind = Kind { magic: b"HUBRAFTI", version: 1 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub node: NodeId,
-    /// 0: none yet.
+    /// 0 if the node is in no cluster yet.
     pub cluster: u128,
 }
 
 impl Identity {
-    /// The identity in a directory; a new one if there is none.
+    /// Reads the identity in a directory; creates one if there is none.
     pub fn open(directory: &Path) -> Result<Self, LogError> {
         let path = directory.join("identity");
         if let Some(body) = file::load(&path, IDENTITY)? {
@@ -42,19 +42,20 @@ impl Identity {
         file::replace(&directory.join("identity"), IDENTITY, &body)
     }
 
-    /// A number that nobody else has, and not 0 in either half.
+    /// A random number that is unique in practice, with neither half 0.
     pub fn draw() -> u128 {
         let half = || u128::from(Runtime::thread_rng().next_u64().max(1));
         half() << 64 | half()
     }
 }
 
-/// A file that is there while this node founds its cluster: from before it names that to after its first entry is on
-/// disk. Without it a node with a cluster and no entry is one that was let in.
+/// A file that exists while this node founds its cluster: created before the cluster's id is stored, removed
+/// after its first entry is on disk. If a node has a cluster but neither an entry nor this file, it has
+/// joined the cluster.
 pub(crate) struct Founding(PathBuf);
 
 impl Founding {
-    /// That of a node's directory.
+    /// The file in a node's directory.
     pub fn of(directory: &Path) -> Self {
         Self(directory.join("founding"))
     }

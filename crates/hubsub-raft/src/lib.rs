@@ -1,5 +1,5 @@
-//! The store behind the embedded coordinator: keys, revisions and leases that a Raft group agrees on, for what a cluster
-//! has to agree on (docs/adr/0013-a-cluster.md). It does not know what its keys mean.
+//! The store of the embedded coordinator: keys, revisions and leases, replicated by a Raft group, for the
+//! state on which a cluster must agree (docs/adr/0013-a-cluster.md). It does not interpret its keys.
 //!
 //! | part | what it owns |
 //! |---|---|
@@ -7,23 +7,24 @@
 //! | `log` | Raft's log, vote and snapshots on disk |
 //! | `machine` | the store as openraft's state machine |
 //! | [`node`] | openraft with forwarding, linearizable reads, leases, members |
-//! | [`transport`] | the seam through which nodes speak |
+//! | [`transport`] | the interface for messages between nodes |
 //!
-//! A node lives on one thread, in a tokio `LocalSet`. What calls it from other threads, as the Python binding does, goes
-//! through [`handle::Handle`]: requests go in with a ticket, answers come out with it, in batches after one wake-up.
+//! A node runs on one thread, in a tokio `LocalSet`. Callers on other threads, such as the Python binding,
+//! use [`handle::Handle`]: each request has a ticket, and answers come with it, in batches after one wake-up.
 //!
-//! | call | gives |
+//! | call | result |
 //! |---|---|
-//! | `Handle::start(options, Start::Found or Start::Join, listener, (gate, detours), wake)` | a running node in its cluster, or why not |
-//! | `submit(ticket, Request)` | nothing, or a refusal; never waits |
-//! | `drain(max, wait)` | `(ticket, Ok(Response) or Err(Error))`; with the interpreter released |
-//! | `stop()` | when the thread has ended |
+//! | `Handle::start(options, Start::Found or Start::Join, listener, (gate, detours), wake)` | a running node in its cluster, or an error |
+//! | `submit(ticket, Request)` | nothing, or a refusal; never blocks |
+//! | `drain(max, wait)` | `(ticket, Ok(Response) or Err(Error))`; called with the interpreter released |
+//! | `stop()` | returns when the thread has ended |
 //!
 //! - A commit is `Request::Propose(Command::Commit)`: `Answer::Committed` with revisions, `Mismatch` or `NoLease`.
-//! - A lease is `Command::Grant`, then `Request::Renew` at a third of its time; its deadline is the monotonic time before
-//!   the request was submitted plus its time to live. `Command::Release` gives it back.
-//! - A watch is `Request::Watch` again and again with the cursor of the last batch; a cursor means the same on all nodes.
-//! - [`Error::code`](error::Error::code) is stable; `Error::Unknown` is the ADR's `unknown`, all else `refused`.
+//! - A lease is `Command::Grant`, then `Request::Renew` at a third of its time to live; its deadline is the
+//!   monotonic time before the request was submitted plus its time to live. `Command::Release` ends it.
+//! - A watch is repeated `Request::Watch` with the cursor of the last batch; a cursor is valid on all nodes.
+//! - [`Error::code`](error::Error::code) is stable; `Error::Unknown` is the ADR's `unknown`, any other is
+//!   `refused`.
 
 pub mod error;
 pub mod handle;

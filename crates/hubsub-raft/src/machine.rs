@@ -1,5 +1,5 @@
-//! The store as openraft's state machine: it applies what is committed, and makes and takes snapshots. The store lives
-//! in memory; what is on disk of it is the last snapshot and the log behind that.
+//! The store as openraft's state machine: applies committed entries, and makes and installs snapshots. The
+//! store is in memory; on disk are its last snapshot and the log after it.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,12 +14,12 @@ use crate::log::Snapshots;
 use crate::store::{Answer, Image, Store};
 use crate::types::{LogId, NodeId, Peer, Snapshot, SnapshotMeta, State, StoredMembership, Types};
 
-/// The store with what was applied to it, shared by all on one thread.
+/// The store and its last applied entry, shared by all tasks of one thread.
 #[derive(Clone)]
 pub(crate) struct Machine {
     inner: Rc<RefCell<Inner>>,
     snapshots: Snapshots,
-    /// Grows with every batch applied; who waits for a change of the store waits for this.
+    /// Incremented with every applied batch; tasks that wait for a change of the store watch it.
     applied: tokio::sync::watch::Sender<u64>,
 }
 
@@ -31,22 +31,22 @@ struct Inner {
 }
 
 impl Machine {
-    /// An empty store; openraft brings it up to the snapshot and the log.
+    /// An empty store; openraft restores the snapshot and the log.
     pub fn new(snapshots: Snapshots) -> Self {
         Self { inner: Rc::default(), snapshots, applied: tokio::sync::watch::Sender::new(0) }
     }
 
-    /// Looks at the store as it is now.
+    /// Calls `look` with the current store.
     pub fn with<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.inner.borrow().store)
     }
 
-    /// Where a member is, as far as it was applied here.
+    /// Address of a member, according to the applied membership.
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.inner.borrow().membership.get_node(&node).cloned()
     }
 
-    /// Tells of each change of the store.
+    /// Receives a value for each change of the store.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.applied.subscribe()
     }
@@ -108,7 +108,7 @@ impl RaftStateMachine<Types> for Machine {
     }
 }
 
-/// Makes a snapshot of the state at which it was asked for, away from the thread of elections.
+/// Builds a snapshot of the state at the time of the request, off the thread that handles elections.
 pub(crate) struct Builder {
     snapshots: Snapshots,
     meta: SnapshotMeta,

@@ -1,5 +1,5 @@
-//! The runtime that openraft is given: tokio's, on one thread, with randomness that a simulation can seed. Election
-//! timeouts and the first tick of a node are all that openraft draws.
+//! The runtime for openraft: tokio's, on one thread, with randomness that a simulation can seed. openraft
+//! draws only election timeouts and a node's first tick.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,7 +18,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Runtime(TokioRuntime);
 
-/// From now on, what openraft draws on this thread follows from `seed`.
+/// Seeds all further random numbers of openraft on this thread.
 pub fn seed(seed: u64) {
     SEEDS.set(Some(SmallRng::seed_from_u64(seed)));
 }

@@ -1,18 +1,19 @@
-//! The transport: TCP connections of the coordinator's own. They are not those of the links, because a node is in its
-//! cluster before it has an incarnation, and so before it has links (docs/adr/0013-a-cluster.md).
+//! The transport: TCP connections of the coordinator's own. They are separate from the links, because a node
+//! is in its cluster before it has an incarnation, and so before it has links (docs/adr/0013-a-cluster.md).
 //!
 //! ```text
 //! greeting  both sides: magic [u8; 8], protocol u16, challenge [u8; 16]
-//! proof     the caller: length u16, what the gate makes of both greetings
-//! verdict   the other: 0 and the end, or 1 and its own proof, likewise
-//! frame     length u32, bytes: a request, and back its reply; then the next
+//! proof     the caller: length u16, the gate's proof over both greetings
+//! verdict   the other: 0 and the end, or 1 and its own proof (length u16, proof)
+//! frame     length u32, bytes: a request, then its reply; repeated
 //! ```
-//! Numbers are little-endian. A connection carries one request at a time; as many are opened as requests run at once,
-//! and a few are kept. Who does not prove itself, speaks another protocol or sends a frame that is too large is cut off.
-//! The caller proves first: who only connects gets nothing that it could try secrets against.
+//! Numbers are little-endian. A connection carries one request at a time; as many are opened as requests run
+//! concurrently, and a few idle ones are retained. A peer is disconnected if it fails authentication, uses
+//! another protocol version or sends a frame that is too large. The caller proves itself first, so an
+//! unauthenticated caller gets nothing for an offline attack on the secret.
 //!
-//! Callers that have not proved themselves have places of their own, [`UNPROVED_MAX`]. When these are full the oldest
-//! loses its place: a handshake takes milliseconds, so a member keeps out of the way of strangers that only connect.
+//! Unauthenticated callers have a separate limit, [`UNPROVED_MAX`]. At the limit the oldest is disconnected:
+//! a handshake takes milliseconds, so members still get in while unauthenticated peers only connect.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -39,28 +40,29 @@ const MAGIC: &[u8; 8] = b"HUBRAFTP";
 const GREETING: usize = MAGIC.len() + 2 + 16;
 const REFUSED: u8 = 0;
 const ADMITTED: u8 = 1;
-/// Longest proof.
+/// Longest proof in bytes.
 const PROOF_BYTES_MAX: usize = 256;
-/// For the handshake, and for a served connection without a request.
+/// Time limits of the handshake, and of a served connection without a request.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(60);
-/// For one address of a name.
+/// Time limit per address of a name.
 const DIAL: Duration = Duration::from_secs(1);
-/// Between two questions whether a process that closed a connection is there.
+/// Interval between checks whether the process behind a closed connection is gone.
 const PROBE: Duration = Duration::from_millis(2);
-/// Names looked up at a time.
+/// Maximum of concurrent name lookups.
 const LOOKUPS_MAX: usize = 4;
 
-/// Proves that a side knows the cluster's secret, without saying it.
+/// Proves that a side knows the cluster's secret, without revealing it.
 pub trait Gate: Clone + 'static {
-    /// What a side shows: of both greetings, the caller's first, and of which side it is, so that no proof can be sent back.
+    /// The proof of a side over both greetings, the caller's first. It depends on the side, so that a proof
+    /// cannot be reflected.
     fn prove(&self, greetings: &[u8], caller: bool) -> Vec<u8>;
 
-    /// Whether a proof is that of one who knows the secret.
+    /// Whether a proof shows knowledge of the secret.
     fn admits(&self, greetings: &[u8], caller: bool, proof: &[u8]) -> bool;
 }
 
-/// Lets everybody in: for tests, and networks that nobody else is on.
+/// Admits everybody: for tests, and for private networks.
 #[derive(Clone, Copy, Debug)]
 pub struct Open;
 
@@ -74,7 +76,7 @@ impl Gate for Open {
     }
 }
 
-/// Addresses that are reached elsewhere: tests put what breaks in between.
+/// Replacement addresses, by address: tests insert faulty proxies.
 pub type Detours = HashMap<String, String>;
 
 /// The calling side.
@@ -83,15 +85,16 @@ pub struct Tcp<G> {
     gate: G,
     idle: Rc<RefCell<Idle>>,
     detours: Rc<Detours>,
-    /// Names are looked up by few threads at a time: a name server that is away holds up no sync.
+    /// Limits concurrent name lookups, so that an unreachable name server does not block the threads that
+    /// sync.
     lookups: Rc<Semaphore>,
 }
 
-/// Connections that wait for a request, by address and lane.
+/// Idle connections by address and lane.
 type Idle = HashMap<(String, Lane), Vec<TcpStream>>;
 
 impl<G: Gate> Tcp<G> {
-    /// No connection is opened before it is needed.
+    /// Connections are opened on demand.
     pub fn new(gate: G, detours: Detours) -> Self {
         Self {
             gate,
@@ -101,12 +104,12 @@ impl<G: Gate> Tcp<G> {
         }
     }
 
-    /// A connection that was kept and was not closed since, or a new one.
+    /// Takes an idle connection that is still open, or opens a new one.
     async fn connection(&self, key: &(String, Lane)) -> Result<TcpStream, CallError> {
         loop {
             let kept = self.idle.borrow_mut().get_mut(key).and_then(Vec::pop);
             let Some(stream) = kept else { break };
-            // Nothing is to be read from one that is good: bytes, or an end, say that it is not.
+            // A good idle connection has nothing to read; data or an end of stream means that it is unusable.
             if stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 return Ok(stream);
             }
@@ -120,7 +123,7 @@ impl<G: Gate> Tcp<G> {
         }
     }
 
-    /// Connects to the first of a name's addresses that answers.
+    /// Connects to the first of a name's addresses that accepts.
     async fn dial(&self, address: &str) -> io::Result<TcpStream> {
         let mut last = io::Error::other("the name stands for no address");
         for address in self.look_up(address).await? {
@@ -204,7 +207,7 @@ impl<G: Gate> Transport for Tcp<G> {
     }
 }
 
-/// Serves a node's peers until the task that runs it is dropped. One that breaks the protocol loses its connection.
+/// Serves a node's peers until its task is dropped. A peer that breaks the protocol is disconnected.
 pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>) {
     let mut unproved = Unproved::default();
     let mut served = JoinSet::new();
@@ -212,7 +215,7 @@ pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>)
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => unproved.take(stream, gate.clone()),
-                // Too many open files, or a connection that was gone already.
+                // Too many open files, or a connection that is closed already.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(proved) = unproved.next() => {
@@ -227,11 +230,11 @@ pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>)
     }
 }
 
-/// Callers in their handshakes, at most [`UNPROVED_MAX`].
+/// Callers in the handshake, at most [`UNPROVED_MAX`].
 #[derive(Default)]
 struct Unproved {
     handshakes: JoinSet<Option<TcpStream>>,
-    /// Of these, and of some that have ended, the oldest first.
+    /// Handles of these, the oldest first, and of some that have ended.
     order: VecDeque<AbortHandle>,
 }
 
@@ -249,9 +252,10 @@ impl Unproved {
         }));
     }
 
-    /// What came of the next handshake that ends, a connection if it proved itself; nothing while there is none.
+    /// Result of the next handshake that ends: a connection if the caller authenticated. None while there is
+    /// no handshake.
     async fn next(&mut self) -> Option<Option<TcpStream>> {
-        // One that lost its place is an error here.
+        // An aborted handshake is an error here.
         self.handshakes.join_next().await.map(|done| done.ok().flatten())
     }
 }
@@ -264,11 +268,11 @@ async fn serve<G: Gate>(mut stream: TcpStream, node: Node<Tcp<G>>) {
             break;
         }
     }
-    // That is how it is told that the leader's process died.
+    // Followers detect the death of the leader's process this way.
     node.lost_connection().await;
 }
 
-/// The caller's part of the handshake; false: the other side does not take this secret, or does not know it.
+/// The caller's side of the handshake; false if the other side rejects this secret, or does not know it.
 async fn call_on(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<bool> {
     let ours = greeting();
     stream.write_all(&ours).await?;
@@ -280,7 +284,7 @@ async fn call_on(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<bool> {
     Ok(gate.admits(&greetings, false, &read_proof(stream).await?))
 }
 
-/// The part of who was called.
+/// The called side of the handshake.
 async fn receive(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let ours = greeting();
@@ -332,8 +336,8 @@ async fn read_proof(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(proof)
 }
 
-/// Whether nobody listens at an address. A process that dies may close its connections before its listener, which takes
-/// connections until then; but it greets nobody.
+/// Whether no process listens at an address. A dying process may close its connections before its listener,
+/// which still accepts connections; but it sends no greeting.
 async fn refuses(address: SocketAddr) -> bool {
     loop {
         match TcpStream::connect(address).await {

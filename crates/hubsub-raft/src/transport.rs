@@ -1,4 +1,4 @@
-//! What carries requests between nodes, and does not look into them. [`crate::tcp`] is one; the node's links can be
+//! Carries opaque requests between nodes. [`crate::tcp`] is one implementation; the node's links can be
 //! another; tests have a third that loses, delays and cuts.
 
 use std::future::Future;
@@ -8,7 +8,8 @@ use crate::types::Peer;
 
 /// Carries a request to a peer and its reply back.
 pub trait Transport: Clone + 'static {
-    /// One request and its reply, within `patience`. Requests of different lanes do not wait for each other.
+    /// Sends one request and returns its reply, within `patience`. Requests of different lanes do not wait
+    /// for each other.
     fn call(
         &self,
         peer: &Peer,
@@ -17,40 +18,39 @@ pub trait Transport: Clone + 'static {
         patience: Duration,
     ) -> impl Future<Output = Result<Vec<u8>, CallError>>;
 
-    /// All addresses that a name stands for; the name itself where the transport knows no others.
+    /// All addresses of a name; the name itself if the transport has no name resolution.
     fn resolve(&self, address: &str) -> impl Future<Output = Result<Vec<String>, String>> {
         std::future::ready(Ok(vec![address.to_owned()]))
     }
 
-    /// Whether it is sure that no process listens at an address. A machine that does not answer proves nothing.
+    /// Whether certainly no process listens at an address. A machine that does not respond is no proof.
     fn is_refused(&self, _address: &str) -> impl Future<Output = bool> {
         std::future::ready(false)
     }
 }
 
-/// What a request is for: a snapshot holds up no heartbeat.
+/// Purpose of a request. Separate lanes ensure that a snapshot does not delay heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Entries and votes.
     Log,
-    /// Heartbeats, and confirming a leader.
+    /// Heartbeats, and the confirmation of a leader.
     Heartbeat,
-    /// Snapshots.
     Snapshot,
-    /// What clients ask for, on its way to the leader.
+    /// Client requests forwarded to the leader.
     Client,
 }
 
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The peer got nothing.
+    /// The peer received nothing.
     #[error("not sent: {0}")]
     NotSent(String),
-    /// The peer has another secret, and got nothing.
+    /// The peer has a different secret, and received nothing.
     #[error("the cluster's secret is another one there")]
     WrongSecret,
-    /// The peer may have got the request, and done what it says.
+    /// The peer may have received and executed the request.
     #[error("no answer: {0}")]
     Unanswered(String),
 }

@@ -1,5 +1,5 @@
-//! The types that openraft is given, and how its entries are written: by hand, because what is on disk must not change
-//! with a version of openraft.
+//! The type parameters of openraft, and the encoding of its entries. The encoding is our own, because the
+//! disk format must not change with a version of openraft.
 //!
 //! ```text
 //! entry       postcard (term, node, index), kind u8, rest
@@ -18,20 +18,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Answer, Command};
 
-/// A node's number within its cluster: drawn when its data directory is made, so that a wiped one is another node.
+/// Id of a node within its cluster: drawn when its data directory is created, so a node with a wiped
+/// directory is another node.
 pub type NodeId = u64;
 
-/// How a node is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// The node's name.
     pub name: String,
     /// `HOST:PORT` of its transport.
     pub address: String,
 }
 
 openraft::declare_raft_types!(
-    /// What openraft is made of here.
+    /// Type configuration of openraft.
     pub Types:
         D = Command,
         R = Answer,
@@ -46,15 +45,15 @@ pub(crate) type Entry = <Types as RaftTypeConfig>::Entry;
 pub(crate) type Membership = openraft::Membership<NodeId, Peer>;
 pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
-/// The encoded store, shared.
+/// The encoded store, shared between snapshots and transfers.
 pub(crate) type State = std::sync::Arc<Vec<u8>>;
 pub(crate) type Snapshot = SnapshotOf<Types, State>;
 
-/// A log id as three numbers.
+/// Term, node, index.
 pub(crate) type RawLogId = (u64, NodeId, u64);
 type RawMembership = (Vec<BTreeSet<NodeId>>, Vec<(NodeId, Peer)>);
 
-/// Bytes that are no entry, membership or vote.
+/// The bytes are no valid entry, membership or vote.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot be read: {0}")]
 pub struct Malformed(String);
@@ -80,7 +79,7 @@ pub(crate) fn log_id((term, node, index): RawLogId) -> LogId {
     LogId::new(leader, index)
 }
 
-/// Appends an entry's bytes.
+/// Appends an encoded entry.
 pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
     put(&raw_log_id(&entry.log_id), out);
     match &entry.payload {
@@ -108,14 +107,14 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, Malformed> {
     Ok(Entry { log_id: log_id(raw), payload })
 }
 
-/// Appends what a snapshot is of.
+/// Appends the encoded metadata of a snapshot.
 pub(crate) fn encode_meta(meta: &SnapshotMeta, out: &mut Vec<u8>) {
     put(&meta.last_log_id.as_ref().map(raw_log_id), out);
     put(&meta.last_membership.log_id().as_ref().map(raw_log_id), out);
     put(&raw_membership(meta.last_membership.membership()), out);
 }
 
-/// What a snapshot is of, and the bytes behind it.
+/// Decodes the metadata of a snapshot; also returns the bytes after it.
 pub(crate) fn decode_meta(bytes: &[u8]) -> Result<(SnapshotMeta, &[u8]), Malformed> {
     let ((last, of, raw), rest) =
         postcard::take_from_bytes::<(Option<RawLogId>, Option<RawLogId>, RawMembership)>(bytes)?;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const WAIT: Duration = Duration::from_secs(30);
 
-/// A gate that is not for secrets: it shows that both sides are asked.
+/// An insecure gate that shows that both sides are authenticated.
 #[derive(Clone)]
 struct Word(&'static str);
 
@@ -148,7 +148,7 @@ fn strangers_that_only_connect_keep_no_member_out() {
     let join = || Start::Join(vec![a.address.clone()], WAIT);
     let b = start(&directories[1], "b", "secret", join())
         .expect("joined while strangers hold all of their places");
-    // The first ones have lost their places: they read the greeting, and then an end.
+    // The oldest ones were disconnected: they read the greeting, and then the end.
     let mut oldest = &strangers[0];
     oldest.set_read_timeout(Some(WAIT)).expect("set");
     let read = std::io::Read::read_to_end(&mut oldest, &mut Vec::new());
@@ -175,7 +175,7 @@ fn who_does_not_know_the_secret_or_sends_garbage_is_not_let_in_and_others_are_se
         stream.write_all(garbage).expect("sent");
         stream.set_read_timeout(Some(WAIT)).expect("set");
         let mut sink = Vec::new();
-        // It ends, by a close or a reset.
+        // The connection ends, by a close or a reset.
         if let Err(error) = stream.read_to_end(&mut sink) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }

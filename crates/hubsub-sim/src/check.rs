@@ -1,5 +1,5 @@
-//! The model that a run is held against: who published what, who subscribes to what from where on,
-//! what each of them saw. It says what is wrong at the step at which it goes wrong.
+//! The model against which a run is checked: who published what, who subscribes from where on, and what each
+//! connection received. It reports an error at the step at which it occurs.
 
 use crate::groups::Shares;
 use crate::world::Saw;
@@ -8,95 +8,92 @@ use hubsub_route::{Answer, Asker, Attached, NodeMessage, Published};
 use hubsub_types::{ErrorCode, HubId, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A connection: node, shard, place.
+/// A connection: node, shard, index in the shard.
 pub type Conn = (u16, u16, u32);
 
 /// A connection's subscription: to a topic, or a pattern (true).
 pub type SubKey = (Conn, bool, String);
 
-/// Who waits for an answer.
+/// A pending request.
 #[derive(Clone, Debug)]
 pub enum Waits {
     /// A publish, by its number.
     Publish(u32),
-    /// A subscription.
+    /// A new subscription.
     Subscribe(SubKey),
-    /// A number of subscribers.
+    /// A subscriber count.
     Count,
-    /// A member of a group.
+    /// A new member of a group.
     Join,
-    /// Where logs end.
+    /// The end offsets of logs.
     Ends,
 }
 
-/// A subscription.
+/// Expected and actual state of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Sub {
     /// Whether it was confirmed.
     pub is_live: bool,
-    /// Where it began, if it is to a topic; the first seq that it is due.
+    /// Of a topic subscription: its start position, and the first seq that it must receive.
     begins: Option<(Position, Seq)>,
-    /// By topic what it saw.
+    /// Positions received, by topic.
     seen: BTreeMap<String, Vec<Position>>,
-    /// By topic what it was told is missing.
+    /// Gaps reported to it, by topic.
     gaps: BTreeMap<String, Vec<(Position, Position)>>,
     /// Its class dropped records for it.
     is_lossy: bool,
-    /// If it is to a pattern, what was published last before it was confirmed, or was told that records
+    /// Of a pattern subscription: the last publish before it was confirmed, or before a notice that records
     /// may be missing.
     since: u32,
-    /// Likewise by topic, before it was told that the room's life is over.
+    /// By topic, the last publish before a notice that the room's epoch has ended.
     over: BTreeMap<String, u32>,
-    /// The publishes that it saw.
+    /// Numbers of the publishes that it received.
     ids: BTreeSet<u32>,
-    /// Whether it follows hubs with a log: then it is due all of them, and told nothing.
+    /// Whether it follows hubs with a log: then it must receive all records, and gets no gap notices.
     follows: bool,
 }
 
-/// A publish.
+/// A publish and its result.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// Where to.
     pub topic: String,
-    /// By whom.
+    /// The publishing connection.
     pub by: Conn,
-    /// What came of it.
+    /// None while it is pending.
     pub outcome: Option<Result<Published, ErrorCode>>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Of the run, for messages.
+    /// Seed of the run, for messages.
     pub seed: u64,
-    /// What is wrong.
+    /// The first error found.
     pub failure: Option<String>,
-    /// By number.
+    /// By number of the publish.
     pub publishes: BTreeMap<u32, Publish>,
-    /// By slot.
+    /// Pending requests, by slot.
     pub waiting: BTreeMap<u32, Waits>,
-    /// All subscriptions.
     pub subs: BTreeMap<SubKey, Sub>,
-    /// Groups.
+    /// Groups with shared records.
     pub shares: Shares,
-    /// What is known to be committed: room and position, to publish.
+    /// Records known to be committed: from room and position to the publish.
     committed: BTreeMap<(String, u64, u64), u32>,
     places: BTreeMap<u32, Position>,
-    /// By topic, likewise.
+    /// Positions of committed records, by topic.
     of_topic: BTreeMap<String, BTreeSet<(u64, u64)>>,
-    /// By publisher, room and epoch: publish to seq.
+    /// By publisher, room and epoch: from publish to seq.
     order: BTreeMap<(Conn, String, u64), BTreeMap<u32, u64>>,
-    /// Frames of records: by number the nodes that they went to.
+    /// By record, the nodes to which a frame with it was sent.
     pub frames: BTreeMap<u32, Vec<u16>>,
-    /// How many records were seen.
+    /// Number of records received.
     pub seen: u64,
-    /// How many gaps were told.
+    /// Number of gap notices.
     pub gaps: u64,
-    /// How many of these were told of a pattern.
+    /// Number of gap notices for patterns.
     pub lacks: u64,
-    /// How many publishes were committed, and how many were not.
+    /// Number of publishes that were committed, and that were not.
     pub outcomes: (u64, u64),
-    /// Answers to questions for history.
+    /// Number of answers to history requests.
     pub histories: u64,
 }
 
@@ -119,7 +116,6 @@ pub fn matches(pattern: &str, topic: &str) -> bool {
 }
 
 impl Model {
-    /// Nothing has happened.
     #[must_use]
     pub fn new(seed: u64) -> Model {
         Model { seed, ..Model::default() }
@@ -129,7 +125,7 @@ impl Model {
         self.failure.get_or_insert(what);
     }
 
-    /// A frame goes from a node to a node.
+    /// Records that a node sends a frame to another.
     pub fn frame(&mut self, _from: u16, to: u16, message: &NodeMessage) {
         let NodeMessage::Deliver { record, .. } = message else { return };
         let id = u32::from_le_bytes(record.payload().try_into().expect("each payload is a number"));
@@ -141,7 +137,7 @@ impl Model {
         }
     }
 
-    /// A record stands at a position.
+    /// Checks that a position always has the same record.
     fn stands(&mut self, topic: &str, position: Position, id: u32) {
         if position.seq == Seq(0) {
             return;
@@ -174,7 +170,7 @@ impl Model {
         }
     }
 
-    /// A connection saw something.
+    /// Checks an event that a connection received.
     pub fn saw(&mut self, conn: Conn, saw: Saw) {
         match saw {
             Saw::Record { pattern, topic, position, id } => {
@@ -213,7 +209,7 @@ impl Model {
                 self.gaps += 1;
                 let last = self.publishes.keys().next_back().copied().unwrap_or(0);
                 if to == Position::default() {
-                    // Of a pattern: nobody knows which records of which topics.
+                    // A notice for a pattern: it does not name records or topics.
                     if let Some(sub) = self.subs.get_mut(&(conn, true, topic)).filter(|sub| !sub.follows) {
                         (sub.since, self.lacks) = (last, self.lacks + 1);
                     }
@@ -241,7 +237,7 @@ impl Model {
         }
     }
 
-    /// An answer that came later.
+    /// Processes a delayed answer.
     pub fn answered(&mut self, (node, shard): (u16, u16), asker: Asker, answer: Answer) {
         let Asker::Client { conn, slot } = asker else { return self.fail(format!("{asker:?} was answered")) };
         let Some(waits) = self.waiting.remove(&slot) else {
@@ -257,7 +253,7 @@ impl Model {
         }
     }
 
-    /// What came of a publish.
+    /// Processes the result of a publish.
     pub fn published(&mut self, id: u32, outcome: Result<Published, ErrorCode>) {
         let publish = self.publishes.get_mut(&id).expect("it was published");
         publish.outcome = Some(outcome);
@@ -271,7 +267,7 @@ impl Model {
         }
     }
 
-    /// What came of a subscription.
+    /// Processes the result of a subscription.
     pub fn attached(&mut self, key: &SubKey, outcome: Result<Attached, ErrorCode>) {
         match outcome {
             Ok(attached) => {
@@ -285,7 +281,7 @@ impl Model {
         }
     }
 
-    /// Where logs end, or that nobody knows.
+    /// Processes the end offsets of logs; an error means that they are unknown.
     pub fn ended(&mut self, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
         let ends = ends.unwrap_or_default();
         let (sum, last) = (ends.iter().map(|(_, offset)| offset).sum::<u64>(), self.publishes.len() as u64);
@@ -294,13 +290,13 @@ impl Model {
         }
     }
 
-    /// Records that followers of hubs saw.
+    /// Number of records that followers of hubs received.
     #[must_use]
     pub fn followed(&self) -> u64 {
         self.subs.values().filter(|sub| sub.follows).map(|sub| sub.ids.len() as u64).sum()
     }
 
-    /// A pattern is held.
+    /// A pattern is active at a leader.
     pub fn held(&mut self, key: &SubKey) {
         let since = self.publishes.keys().next_back().copied().unwrap_or(0);
         if let Some(sub) = self.subs.get_mut(key) {
@@ -308,7 +304,7 @@ impl Model {
         }
     }
 
-    /// The answer to a question for history: in order, and what is known.
+    /// Checks the answer to a history request: its records are in order and known.
     pub fn history(&mut self, _number: u32, part: Result<HistoryPart, ErrorCode>) {
         let Ok(part) = part else { return };
         self.histories += 1;
@@ -325,7 +321,7 @@ impl Model {
         }
     }
 
-    /// Once what waits has waited for its time: no publish does.
+    /// Called after the request timeout: no publish may be pending.
     pub fn check_answered(&mut self) {
         let waits = self.waiting.values().find(|waits| matches!(waits, Waits::Publish(_)));
         if let Some(text) = waits.map(|waits| format!("{waits:?} was not answered in its time")) {
@@ -333,7 +329,8 @@ impl Model {
         }
     }
 
-    /// Once nothing is under way: whoever subscribes saw all that it was due, or was told.
+    /// Called when nothing is in flight: each subscriber must have received every record it should, or a gap
+    /// notice.
     pub fn check_whole(&mut self) {
         let mut wrong = Vec::new();
         for (key, sub) in self.subs.iter().filter(|(key, sub)| !key.1 && sub.is_live && !sub.is_lossy) {
@@ -343,12 +340,12 @@ impl Model {
             for &(epoch, seq) in self.of_topic.get(&key.2).into_iter().flatten() {
                 let due = match epoch == begins.epoch.0 {
                     true => seq >= first.0,
-                    // One node has the log, and numbers its lives in their order.
+                    // One node has the log, and assigns increasing epochs.
                     false if is_logged(&key.2) => epoch > begins.epoch.0,
                     false => seen.iter().any(|at| at.epoch.0 == epoch),
                 };
                 let has = seen.iter().any(|at| (at.epoch.0, at.seq.0) == (epoch, seq));
-                // What a log has is read, whatever is told.
+                // Records in a log must be read, even if a gap was reported.
                 let is_told = !is_logged(&key.2) && sub.is_told(&key.2, epoch, seq);
                 if due && !has && !is_told {
                     wrong.push(format!("{key:?}, from {begins} ({}) on, lacks {epoch}-{seq}", first.0));
@@ -386,13 +383,13 @@ impl Model {
 }
 
 impl Sub {
-    /// Of who follows hubs from their beginning.
+    /// A follower of hubs from their first record.
     #[must_use]
     pub fn of_follower() -> Sub {
         Sub { follows: true, ..Sub::default() }
     }
 
-    /// With what it saw, elsewhere, where it is not confirmed yet.
+    /// The same state on another connection, where it is not confirmed yet.
     #[must_use]
     pub fn returned(self) -> Sub {
         Sub { is_live: false, ..self }
@@ -404,31 +401,32 @@ impl Sub {
         })
     }
 
-    /// Likewise of any topic of the room: the topic's own may come in the same turn, behind a record.
+    /// The same for any topic of the room: the notice for this topic may arrive in the same turn, after a
+    /// record.
     fn is_told_of_room(&self, topic: &str, epoch: u64, seq: u64) -> bool {
         let room = room_of(topic);
         self.gaps.keys().any(|other| room_of(other) == room && self.is_told(other, epoch, seq))
     }
 
-    /// Whether a pattern is due a publish: it was made since the pattern was held, or since it was told that
-    /// records are missing.
+    /// Whether a pattern must receive a publish: it came after the pattern became active, and after the last
+    /// notice that records may be missing.
     fn is_due(&self, topic: &str, id: u32) -> bool {
         id > self.since && self.over.get(topic).is_none_or(|&over| id > over)
     }
 
-    /// Whether it saw a publish's place.
+    /// Whether it received the record at a position.
     #[must_use]
     pub fn has(&self, topic: &str, position: Position) -> bool {
         self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
     }
 
-    /// Whether it saw a publish.
+    /// Whether it received a publish.
     #[must_use]
     pub fn saw(&self, id: u32) -> bool {
         self.ids.contains(&id)
     }
 
-    /// The last record that it saw of a topic's room.
+    /// The last record that it received of a topic's room.
     fn last_of_room(&self, topic: &str) -> Option<(u64, u64)> {
         let room = room_of(topic);
         let of_room = self.seen.iter().filter(|(other, _)| room_of(other) == room);
@@ -442,7 +440,7 @@ impl Sub {
         self.is_lossy
     }
 
-    /// It gets a record; what is wrong about that.
+    /// Processes a received record; returns an error, if any.
     fn takes(
         &mut self,
         by_pattern: bool,
@@ -487,7 +485,8 @@ impl Sub {
         mut missing: impl Iterator<Item = &'a (u64, u64)>,
         position: Position,
     ) -> Option<String> {
-        // What a pattern was not sent is told when the leader holds it again, perhaps behind this record.
+        // A pattern gets a notice of missing records when the leader serves it again, perhaps after this
+        // record.
         if self.is_lossy || by_pattern {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Followers of whole hubs, as sessions are: each begins at the first record of all logs, and some go on elsewhere
-//! with what they had.
+//! Followers of whole hubs, like sessions: each begins at the first record of all logs, and some continue on
+//! another connection with their state.
 
 use crate::check::{Conn, Sub, SubKey, Waits};
 use crate::net::{FOLLOWER, key};
@@ -7,11 +7,11 @@ use crate::{Sim, check};
 use hubsub_route::{HubsFrom, Outcome};
 use hubsub_types::HubId;
 
-/// What each follower subscribes to: all topics with a log, by two patterns.
+/// Subscriptions of each follower: two patterns that match all topics with a log.
 const FOLLOWED: [&str; 2] = ["l:*", "{l*"];
 
 impl Sim {
-    /// A connection follows all hubs from these offsets on, with what it has seen.
+    /// Makes a connection follow all hubs from these offsets on, with the state `seen`.
     pub(super) fn follow(&mut self, conn: Conn, offsets: &[(HubId, u64)], seen: Option<Vec<Sub>>) {
         let mut seen = seen.into_iter().flatten();
         for pattern in FOLLOWED {
@@ -32,7 +32,7 @@ impl Sim {
         });
     }
 
-    /// A follower goes, and comes back somewhere with what it had.
+    /// A follower disconnects, and continues on another connection with its state.
     pub(super) fn return_somewhere(&mut self) {
         let of = |conn: Conn| FOLLOWED.map(|pattern| (conn, true, pattern.to_owned()));
         let subs = &self.net.model.subs;
@@ -60,7 +60,7 @@ impl Sim {
         self.follow(to, &offsets, Some(seen.into_iter().map(Sub::returned).collect()));
     }
 
-    /// Where all logs end: not behind what they have.
+    /// Requests the end offsets of all logs, which must not exceed the number of publishes.
     pub(super) fn ask_ends(&mut self, by: Conn) {
         let (ticket, slot) = self.ticket(by, Waits::Ends);
         let outcome = self.net.act(by.0, by.1, |broker, world, now| broker.hub_ends(ticket, now, world));

@@ -1,6 +1,7 @@
-//! Rooms that are placed one by one, in some seeds all of classes without a log: nodes ask the controller where they are,
-//! which gives each a hub and a record. Nodes hear of records late; what the controller answers may be overtaken by
-//! them. Records of rooms that nobody uses are forgotten: the leader gives the room up first.
+//! Rooms with explicit placement, in some seeds for all classes without a log: nodes look up rooms at the
+//! controller, which gives each a hub and a room record. Nodes learn of room records late, and these may
+//! overtake the controller's answers. Room records of unused rooms are removed, after the leader has given
+//! the room up.
 //!
 //! The rules are those of docs/protocol/moves.md; a [`Flaw`] breaks one of them.
 
@@ -11,43 +12,42 @@ use hubsub_types::{HubId, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A rule that is broken.
+/// An injected violation of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flaw {
-    /// None is.
+    /// No violation.
     #[default]
     None,
-    /// Records are removed without asking the leader.
+    /// Room records are removed without asking the leader.
     Unasked,
-    /// A leader that gave a room up takes it again by what it knows itself, while its record is removed.
+    /// A leader that gave a room up takes it back by its own view, while its room record is removed.
     OwnView,
-    /// A room that was forgotten gets any hub while nodes have not heard that it was.
+    /// A room may get any hub although some nodes do not know that its room record was removed.
     AnyHub,
 }
 
-/// A room's name.
 type Room = Box<[u8]>;
 
-/// What a node's control plane knows.
+/// View of a node's control plane.
 #[derive(Debug, Default)]
 pub struct View {
-    /// Records as they were heard of: the index of the hub.
+    /// Known room records: the index of the hub.
     known: BTreeMap<Room, u16>,
-    /// Those that it has yet to hear of; none: the record was removed.
+    /// Room records that it has not received yet; none: the room record was removed.
     records: VecDeque<(ClassIndex, Room, Option<u16>)>,
-    /// What its data plane asks.
+    /// Lookups by its data plane.
     pub asks: VecDeque<(ClassIndex, Room, bool)>,
-    /// Answers on their way, each with how many removals it had heard of when it asked.
+    /// Answers in flight, each with the number of removals that the node knew when it asked.
     answers: VecDeque<(ClassIndex, Room, bool, Option<u16>, u64)>,
-    /// Rooms that it gave up: the controller alone says where they are.
+    /// Rooms that it gave up: only the controller knows where they are.
     given_up: BTreeSet<Room>,
-    /// Removals that it heard of, and the last of each room.
+    /// Number of known removals, and the last of each room.
     removals: u64,
     removed: BTreeMap<Room, u64>,
 }
 
 impl View {
-    /// What could be taken next.
+    /// Possible next steps.
     pub(crate) fn steps(&self, node: u16) -> impl Iterator<Item = Step> {
         let record = (!self.records.is_empty()).then_some(Step::Record(node));
         let ask = (!self.asks.is_empty()).then_some(Step::Ask(node));
@@ -60,7 +60,7 @@ impl View {
     }
 }
 
-/// A room that is being forgotten.
+/// A room whose room record is being removed.
 #[derive(Debug)]
 pub struct Forgetting {
     class: ClassIndex,
@@ -71,30 +71,30 @@ pub struct Forgetting {
     is_given_up: bool,
 }
 
-/// What the controller has.
+/// State of the controller.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// Whether rooms are placed one by one.
+    /// Whether rooms are placed explicitly.
     pub is_on: bool,
-    /// The rule that is broken.
+    /// The injected violation.
     pub flaw: Flaw,
-    /// One at a time.
+    /// At most one at a time.
     pub forgetting: Option<Forgetting>,
-    /// How many were forgotten, and how many were in use.
+    /// Number of removed room records, and of rooms that were in use instead.
     pub forgotten: (u64, u64),
     places: BTreeMap<Room, (ClassIndex, u16)>,
-    /// Those that were removed: the hub, and nodes that have not heard.
+    /// Rooms with removed room records: the hub, and the nodes that do not know of the removal.
     removed: BTreeMap<Room, (u16, BTreeSet<u16>)>,
 }
 
 impl Records {
-    /// Of a seed.
+    /// Depends on the seed.
     #[must_use]
     pub fn new(seed: u64) -> Records {
         Records { is_on: seed % 5 < 2, ..Records::default() }
     }
 
-    /// The hub of a room that has a record.
+    /// The hub of a room with a room record.
     #[must_use]
     pub fn place(&self, room: &[u8]) -> Option<u16> {
         self.places.get(room).map(|&(_, index)| index)
@@ -102,7 +102,7 @@ impl Records {
 }
 
 impl Net {
-    /// A node's control plane hears of a record.
+    /// A node's control plane receives a room record.
     pub(crate) fn hear_of_record(&mut self, node: u16) {
         let view = &mut self.nodes[usize::from(node)].view;
         let Some((class, room, index)) = view.records.pop_front() else { return };
@@ -120,7 +120,7 @@ impl Net {
         self.tell_place(node, class, room, None);
     }
 
-    /// It is asked where a room is: it knows, or asks the controller.
+    /// The control plane handles a lookup from its own view, or asks the controller.
     pub(crate) fn ask_for_room(&mut self, node: u16) {
         let view = &mut self.nodes[usize::from(node)].view;
         let Some((class, room, makes)) = view.asks.pop_front() else { return };
@@ -129,7 +129,7 @@ impl Net {
         }
         let asked = view.removals;
         if self.records.forgetting.as_ref().is_some_and(|it| it.room == room) {
-            // It is asked again when that is decided.
+            // Retry after the decision.
             self.nodes[usize::from(node)].view.asks.push_back((class, room, makes));
             return;
         }
@@ -140,7 +140,7 @@ impl Net {
         self.nodes[usize::from(node)].view.answers.push_back((class, room, makes, index, asked));
     }
 
-    /// The controller gives a room a hub: the one that it had, as long as a node may not know that it was forgotten.
+    /// The controller assigns a hub to a room: the previous one while some node may not know of the removal.
     fn place_room(&mut self, class: ClassIndex, room: &[u8]) -> u16 {
         let hubs = self.nodes[0].hubs.placement.hubs(class);
         let any = self.rng.below(usize::from(hubs)) as u16;
@@ -158,7 +158,8 @@ impl Net {
         }
     }
 
-    /// It hears the controller's answer. One that was under way while it heard of a removal is asked for anew.
+    /// A node receives the controller's answer. If it learned of a removal while the answer was in flight, it
+    /// asks again.
     pub(crate) fn hear_answer(&mut self, node: u16) {
         let view = &mut self.nodes[usize::from(node)].view;
         let Some((class, room, makes, index, asked)) = view.answers.pop_front() else { return };
@@ -176,7 +177,7 @@ impl Net {
         }
     }
 
-    /// Its data plane is told.
+    /// Sends the placement to the data plane.
     fn tell_place(&mut self, node: u16, class: ClassIndex, room: Room, index: Option<u16>) {
         let at = &mut self.nodes[usize::from(node)];
         let change = at.hubs.placement.move_room(class, &room, index).expect("there are few rooms");
@@ -192,9 +193,9 @@ impl Net {
         }
     }
 
-    // -- forgetting --
+    // -- removal of room records --
 
-    /// The controller begins with any room that has a record.
+    /// The controller chooses a room with a room record.
     pub(crate) fn begin_to_forget(&mut self) {
         if self.records.forgetting.is_some() || self.records.places.is_empty() {
             return;
@@ -208,7 +209,8 @@ impl Net {
         self.records.forgetting = Some(Forgetting { class, room, hub: (id, row.term), leader, is_given_up });
     }
 
-    /// The leader is asked and gives the room up, or does not; then its record is removed, if that one leads still.
+    /// The leader gives the room up, or refuses; then the room record is removed if the node is still the
+    /// leader.
     pub(crate) fn go_on_forgetting(&mut self) {
         let Some(mut it) = self.records.forgetting.take() else { return };
         if it.is_given_up {
@@ -259,7 +261,7 @@ impl Net {
         self.write_record(it.class, &it.room, None);
     }
 
-    /// No two hubs have one room, as their leaders have it.
+    /// Checks that the leaders of two hubs never have the same room.
     pub(crate) fn check_places(&mut self) {
         if !self.records.is_on {
             return;

@@ -1,5 +1,6 @@
-//! Members of groups that share records come and go, and each record is given to one of them at most. Once nothing is
-//! under way and nobody is slow, each group that has members gets each record of a topic that it filters.
+//! Members join and leave groups that share records; each record is delivered to at most one member of a
+//! group. Once nothing is in flight and nobody is slow, each group with members gets each record that matches
+//! its filter.
 
 use crate::Sim;
 use crate::check::{Conn, Model};
@@ -8,20 +9,20 @@ use hubsub_route::Outcome;
 use hubsub_types::names::group_pattern;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of all topics, and of one topic of each class without a log.
+/// One group for all topics, and one for a topic of each class without a log.
 pub const GROUPS: [(&str, &str); 3] = [("all", "#"), ("g", "e:a"), ("g", "h:a")];
 
-/// Who is a member, and who was given what.
+/// Members of groups, and the records delivered to them.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Connection, and which group.
+    /// Connection, and index of the group.
     pub members: BTreeSet<(Conn, usize)>,
-    /// Group and publish, to the member.
+    /// From group and publish to the member.
     pub given: BTreeMap<(usize, u32), Conn>,
 }
 
 impl Model {
-    /// A member was given a record.
+    /// Checks a record that was delivered to a member.
     pub fn given(&mut self, conn: Conn, group: &[u8], topic: &str, id: u32) {
         let is_it =
             |(name, filter): &(&str, &str)| group_pattern(name.as_bytes(), filter.as_bytes()) == group;
@@ -39,7 +40,7 @@ impl Model {
         }
     }
 
-    /// The groups that have members and are for a topic.
+    /// The groups that have members and match a topic.
     #[must_use]
     pub fn groups_for(&self, topic: &str) -> Vec<usize> {
         let has_members = |group: &usize| self.shares.members.iter().any(|(_, own)| own == group);

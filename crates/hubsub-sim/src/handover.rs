@@ -1,5 +1,6 @@
-//! Leads that pass on cleanly: all links stand and nobody is slow, leaders give up and others take over, in any order of
-//! what is heard. Then nobody may miss a record or be told of a gap, and each publish counts all.
+//! Clean handovers of leadership: all links are up and nobody is slow; leaders give up and others take over,
+//! with messages in any order. Then no subscriber may miss a record or get a gap notice, and each publish
+//! counts all subscribers.
 
 use crate::check::{SubKey, Waits, matches, room_of};
 use crate::net::{CONNS, key};
@@ -8,11 +9,11 @@ use hubsub_route::{Namespace, Outcome, Start, Wish};
 use hubsub_types::{ErrorCode, Term};
 use std::collections::BTreeSet;
 
-/// Steps of it.
+/// Steps of this phase.
 const STEPS: usize = 400;
 
 impl Sim {
-    /// Behind `settle`: leads pass on while clients publish and subscribe.
+    /// Runs after `settle`: leadership changes while clients publish and subscribe.
     pub(super) fn pass_on(&mut self) -> Result<(), String> {
         let seed = self.net.model.seed;
         self.refresh()?;
@@ -52,14 +53,15 @@ impl Sim {
         Ok(())
     }
 
-    /// Each node hears where all rooms stand: what was missed before is told now. Of who subscribed for that some stay.
+    /// Makes each node look up all rooms by subscribing, so that pending gap notices are delivered now. Some
+    /// of the subscriptions remain.
     fn refresh(&mut self) -> Result<(), String> {
         let mut new = Vec::new();
         let nodes = self.net.nodes.len();
         for node in 0..nodes as u16 {
             for (number, topic) in TOPICS.iter().enumerate() {
                 let sub = self.subscribe_to((node, 0, 0), false, topic);
-                // One node goes on with each, so that its room does.
+                // One node keeps each subscription, so that the room remains.
                 new.extend(sub.filter(|_| number % nodes != usize::from(node)));
             }
         }
@@ -74,7 +76,8 @@ impl Sim {
         self.fails("while some of it is not any more")
     }
 
-    /// The leader of a hub without a log gives it up, in one way or the other, and another one gets it, or the same.
+    /// The leader of a hub without a log gives it up in one of two ways; another node, or the same, becomes
+    /// the leader.
     fn hand_over(&mut self) {
         let at = self.net.rng.below(self.net.hubs.len());
         let row = self.net.hubs[at].clone();
@@ -89,7 +92,7 @@ impl Sim {
         self.net.elect(at);
     }
 
-    /// A subscription to what comes next.
+    /// Adds a subscription from the next record on.
     fn subscribe_live(&mut self) {
         let (node, shard) = self.somewhere();
         let conn = (node, shard, self.net.rng.below(CONNS as usize) as u32);
@@ -101,7 +104,7 @@ impl Sim {
         self.subscribe_to(conn, by_pattern, name);
     }
 
-    /// Likewise to this, if the connection does not yet.
+    /// Adds this subscription, unless the connection has it.
     fn subscribe_to(&mut self, conn: check::Conn, by_pattern: bool, name: &str) -> Option<SubKey> {
         let (node, shard, _) = conn;
         let sub: SubKey = (conn, by_pattern, name.to_owned());
@@ -131,13 +134,13 @@ impl Sim {
         Some(sub)
     }
 
-    /// A record reached all who subscribed before, and counts them.
+    /// Checks that a record reached all earlier subscribers, and that its count includes them.
     fn check_passed(&self, id: u32, stay: &BTreeSet<SubKey>) -> Result<(), String> {
         let model = &self.net.model;
         let publish = &model.publishes[&id];
         let published = match publish.outcome {
             Some(Ok(published)) => published,
-            // There was no place where it could wait.
+            // The queue for blocked publishes was full.
             Some(Err(ErrorCode::LinkFull)) => return Ok(()),
             outcome => return Err(format!("publish {id} to {} came to {outcome:?}", publish.topic)),
         };

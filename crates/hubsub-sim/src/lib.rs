@@ -1,19 +1,20 @@
-//! The seeded simulator: brokers of several nodes with several shards each, links that break and
-//! come back, frames that are late, a controller that changes leaders while nodes hear of it at
-//! different times, publishers, subscribers, patterns, logs. All of it follows from one seed, and
-//! is held against a model at every step: the four invariants of docs/adr/0014, and one of sessions.
+//! The seeded simulator: brokers of several nodes with several shards each, links that break and come back,
+//! late frames, a controller that changes leaders while nodes learn of it at different times, publishers,
+//! subscribers, patterns, logs. A run follows from one seed, and is checked against a model at every step:
+//! the four invariants of docs/adr/0014, and further ones.
 //!
-//! 1. A subscriber gets the records of a room in order, each once, or is told the gap.
-//! 2. Interest that a leader counts for a node equals the relay's, once nothing is under way.
+//! 1. A subscriber gets the records of a room in order, each once, or a gap notice.
+//! 2. The interest that a leader counts for a node equals the relay's, once nothing is in flight.
 //! 3. For each record one frame goes to each node with interest, and none to others.
-//! 4. What was confirmed stays: a position is one record's, and a publisher's records keep order.
-//! 5. A record is given to one member of a group at most; where nothing breaks, to one of each.
-//! 6. Who follows hubs with a log sees each of their records once, those of a room in order, and no gap, also
-//!    where it goes on elsewhere.
-//! 7. The record of a room goes only when its leader has no subscriber and no record of the room; leaders of two hubs
-//!    never have the same room.
+//! 4. A confirmed position is permanent: it belongs to one record, and a publisher's records keep their
+//!    order.
+//! 5. A record is delivered to at most one member of a group; without failures, to exactly one.
+//! 6. A follower of hubs with a log gets each of their records once, those of a room in order, without gaps,
+//!    even if it continues on another connection.
+//! 7. A room record is removed only when its leader has no subscriber and no record of the room; the leaders
+//!    of two hubs never have the same room.
 //!
-//! And where all links stand, leads pass on without a gap, and each publish counts all.
+//! While all links are up, leadership changes without a gap, and each publish counts all subscribers.
 
 pub mod check;
 mod follow;
@@ -36,47 +37,45 @@ use hubsub_types::{HubId, Position, Qos, Seq, ShardId};
 use net::{CONNS, FOLLOWER, Net, key};
 use std::collections::BTreeSet;
 
-/// What is published and subscribed to: of each class two rooms, one with two topics.
+/// Topics: two rooms per class, one of them with two topics.
 pub const TOPICS: [&str; 9] = ["e:a", "{e:a}.x", "e:b", "h:a", "{h:a}.x", "h:b", "l:a", "{l:a}.x", "l:b"];
 
 const PATTERNS: [&str; 4] = ["e:*", "h:*", "l:a*", "{*"];
 
-/// Between two turns where nothing else happens, in ms.
+/// Interval between turns without other events, in ms.
 const TURN_MS: u64 = 50;
 
-/// What a run had to do with.
+/// Statistics of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Publishes with an answer, committed and not.
+    /// Publishes with an answer: committed, and not.
     pub outcomes: (u64, u64),
-    /// Records that subscribers saw.
+    /// Records that subscribers received.
     pub seen: u64,
-    /// Gaps that they were told.
+    /// Gap notices to subscribers.
     pub gaps: u64,
-    /// How many of these were told of a pattern.
+    /// Gap notices for patterns.
     pub lacks: u64,
-    /// Questions for history that were answered.
+    /// Answered history requests.
     pub histories: u64,
-    /// Moves of rooms that nodes heard of.
+    /// Room moves that nodes learned of.
     pub moves: u64,
-    /// Records that followers of hubs saw, and times that one went on elsewhere.
+    /// Records that followers of hubs received, and how often one continued on another connection.
     pub followed: (u64, u64),
-    /// Rooms whose record was removed, and those that were in use when it was to be.
+    /// Removed room records, and rooms that were in use instead.
     pub forgotten: (u64, u64),
 }
 
-/// Runs a seed for so many steps.
+/// Runs a seed for `steps` steps.
 ///
-/// # Errors
-/// What went wrong, at which step.
+/// # Errors The error, and the step at which it occurred.
 pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     run_with(seed, steps, Flaw::None)
 }
 
-/// Likewise, with a controller or nodes that break a rule.
+/// As [`run`], with an injected violation of a rule.
 ///
-/// # Errors
-/// What went wrong, at which step.
+/// # Errors The error, and the step at which it occurred.
 pub fn run_with(seed: u64, steps: usize, flaw: Flaw) -> Result<Stats, String> {
     let mut net = Net::new(seed);
     net.records.flaw = flaw;
@@ -126,17 +125,18 @@ struct Sim {
     net: Net,
     slots: u32,
     ids: u32,
-    /// Times that a follower went on elsewhere.
+    /// How often a follower continued on another connection.
     returns: u64,
-    /// Leaders stay, and links nearly so: what is told to a pattern for one hub hides nothing of another.
+    /// Leaders never change and links rarely: so a gap notice to a pattern for one hub hides no loss in
+    /// another.
     is_calm: bool,
     /// Leaders change all the time.
     is_restless: bool,
     /// Rooms are moved.
     is_moving: bool,
-    /// Nobody publishes yet: rooms have subscribers and no record, and leaders change.
+    /// No publishes yet: rooms have subscribers and no record, and leaders change.
     is_silent: bool,
-    /// Nodes that serve a hub without a lead: node, its home there, which.
+    /// Hubs served without a leader lease: node, the hub's shard there, hub.
     served: BTreeSet<(u16, u16, HubId)>,
 }
 
@@ -316,7 +316,7 @@ impl Sim {
         });
     }
 
-    /// A question for history, or how many subscribe.
+    /// Sends a request for history, for end offsets, or for a subscriber count.
     fn ask_somewhere(&mut self) {
         let (node, shard) = self.somewhere();
         let topic = TOPICS[self.net.rng.below(TOPICS.len())];
@@ -367,7 +367,7 @@ impl Sim {
         self.net.act(node, shard, |broker, world, now| broker.drained(key(conn), now, world));
     }
 
-    /// A link takes nothing more for a while, or does again; or a shard is behind, or a process has no lead.
+    /// A link blocks or unblocks; or a shard becomes slow, or a process loses its leader lease.
     fn gate_somewhere(&mut self) {
         let (node, shard) = self.somewhere();
         let other = self.net.rng.below(self.net.nodes.len()) as u16;
@@ -388,11 +388,11 @@ impl Sim {
         }
     }
 
-    /// A node begins to serve a hub without a lead, or ends it, whoever leads that.
+    /// A node begins or ends to serve a hub without a leader lease, whoever is its leader.
     fn serve_somewhere(&mut self) {
         let at = self.net.rng.below(self.net.hubs.len());
         if self.net.hubs[at].home.is_some() {
-            return; // Logged hubs need no lead.
+            return; // Hubs with a log need no leader lease.
         }
         let homes = self.homes(self.net.hubs[at].id);
         let (node, shard) = homes[self.net.rng.below(homes.len())];

@@ -1,24 +1,22 @@
-//! The log of a hub, as a node has it: what was given, and how much of it is safe.
+//! A node's log of a hub: its records, and how many of them are safe.
 
 use hubsub_route::{Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, Want};
 use hubsub_types::{Position, Seq};
 use std::sync::Arc;
 
-/// One record.
+/// A record and its room.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its room.
     pub room: Vec<u8>,
     /// With its position.
     pub record: Record,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// By offset, from 1.
     pub entries: Vec<Entry>,
-    /// How many of them are safe.
+    /// Number of safe records.
     pub safe: usize,
 }
 
@@ -28,25 +26,25 @@ impl Log {
         all.map(|(offset, entry)| (offset, &entry.record))
     }
 
-    /// The last record of a room that is safe.
+    /// The last safe record of a room.
     #[must_use]
     pub fn recall(&self, room: &[u8]) -> Option<Recalled> {
         self.of_room(room).last().map(|(offset, last)| Recalled { position: last.position, offset })
     }
 
-    /// Whether it has what a question is about.
+    /// Whether it can answer a request.
     #[must_use]
     pub fn knows(&self, read: &LogRead) -> bool {
         read.through as usize <= self.safe
     }
 
-    /// Likewise, of a whole hub.
+    /// Whether it can answer a request for a whole hub.
     #[must_use]
     pub fn knows_of_hub(&self, asked: &HubLogRead) -> bool {
         asked.read.next as usize <= self.safe
     }
 
-    /// The answer to a question of a whole hub: few records at a time.
+    /// Answers a request for a whole hub: few records at a time.
     #[must_use]
     pub fn find_of_hub(&self, asked: &HubLogRead) -> HubRange {
         let HubLogRead { read, through } = asked;
@@ -62,7 +60,7 @@ impl Log {
         range
     }
 
-    /// The answer to a question.
+    /// Answers a request for a room.
     #[must_use]
     pub fn find(&self, read: &LogRead) -> Found {
         let fits = |record: &Record| {

@@ -1,5 +1,6 @@
-//! Rooms that are moved: the controller puts one into a hub of its class, or back, at once or several times, and nodes
-//! hear of that at different times. The table of a node changes at once for all its shards; each is told later.
+//! Room moves: the controller puts a room into another hub of its class, or back, once or several times, and
+//! nodes learn of it at different times. A node's table changes at once for all its shards; each shard is
+//! notified later.
 
 use crate::Sim;
 use crate::net::{Mail, Net};
@@ -7,17 +8,17 @@ use hubsub_route::places::Change;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
 
-/// Stands for the control plane, as one who sends mail.
+/// Sender of mail from the control plane.
 pub const CONTROL: u16 = u16::MAX;
 
-/// A room of a class, and the hub that it is moved to; none: back to where the ring has it.
+/// A room of a class, and its new hub; none: back to its hub on the ring.
 pub type Move = (ClassIndex, Box<[u8]>, Option<u16>);
 
-/// What shards are told of it.
+/// Notification to shards.
 pub type Placed = Arc<[(Box<[u8]>, Change)]>;
 
 impl Net {
-    /// The controller moves a room. A node may hear only of the last of several moves.
+    /// The controller moves a room. A node may learn only of the last of several moves.
     pub fn move_room(&mut self, room: &str) {
         let class = self.classes.class_of_room(room.as_bytes());
         let hubs = self.nodes[0].hubs.placement.hubs(class);
@@ -31,7 +32,7 @@ impl Net {
         }
     }
 
-    /// A node hears of a move: its table first, then each shard by mail.
+    /// A node learns of a move: its table first, then each shard by mail.
     pub fn hear_of_move(&mut self, node: u16) {
         let at = &mut self.nodes[usize::from(node)];
         let Some((class, room, hub)) = at.moves.pop_front() else { return };
@@ -46,7 +47,7 @@ impl Net {
 }
 
 impl Sim {
-    /// A room of a class without a log is moved, often back and forth.
+    /// Moves a room of a class without a log, often back and forth.
     pub(super) fn move_room_somewhere(&mut self) {
         let rooms = ["e:a", "e:b", "h:a", "h:b"];
         let room = rooms[self.net.rng.below(rooms.len())];

@@ -1,5 +1,5 @@
-//! Nodes with their shards, the mail between shards, the links between nodes, and the routes that
-//! a controller gives. What is under way is delayed at will, in order for each pair and lane.
+//! Nodes with their shards, the mail between shards, the links between nodes, and the routes that a
+//! controller publishes. Messages in flight are delayed at random, in order for each pair and lane.
 
 use crate::check::Model;
 use crate::forget;
@@ -21,27 +21,27 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Connections of each shard that subscribe at will.
+/// Connections per shard that subscribe at random.
 pub const CONNS: u32 = 2;
 
-/// The one behind them follows hubs, as a session does.
+/// Index of the connection that follows hubs, as a session does.
 pub const FOLLOWER: u32 = CONNS;
 
 /// Mail for a shard.
 pub enum Mail {
-    /// Of another shard's broker.
+    /// From another shard's broker.
     Broker(Msg),
-    /// A link stands: node, number, how many, session.
+    /// A link is up: node, link, number of links, session.
     Up(u16, u16, u16, u64),
-    /// It has ended.
+    /// A link is down: node, link.
     Down(u16, u16),
-    /// A message of a node.
+    /// A message from a node.
     Node(u16, NodeMessage),
-    /// A route.
+    /// A route of a hub.
     Route(HubId, Term, Leader),
     /// A room of a class was moved.
     Placed(ClassIndex, moves::Placed),
-    /// Rooms have no place, and were to get none.
+    /// A room has no place, and the lookup was not to create one.
     Absent(Box<[u8]>),
 }
 
@@ -51,65 +51,60 @@ pub struct Node {
     pub brokers: Vec<Broker>,
     /// By shard.
     pub worlds: Vec<World>,
-    /// By sender and receiver. What links' shards say comes from these.
+    /// By sender and receiver. Link events are sent by the link's shard.
     pub mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
-    /// Routes that the node has yet to hear of, in order for each hub.
+    /// Routes that the node has not received yet, in order for each hub.
     pub routes: BTreeMap<HubId, VecDeque<(Term, Option<u16>)>>,
-    /// Its hubs, and where rooms are.
+    /// Its hubs, and the placement of rooms.
     pub hubs: Arc<Hubs>,
-    /// Moves of rooms that it has yet to hear of.
+    /// Room moves that it has not received yet.
     pub moves: VecDeque<moves::Move>,
-    /// What its control plane knows of records of rooms.
+    /// Its control plane's view of room records.
     pub view: forget::View,
 }
 
-/// One direction of a link, or both.
+/// A link between two nodes.
 #[derive(Default)]
 pub struct Link {
-    /// Counts each time it stands; 0: it never did.
+    /// Number of times that it was up; 0: never.
     pub session: u64,
-    /// Whether it stands.
+    /// Whether it is up.
     pub is_up: bool,
-    /// Nodes of the pair that have not heard yet that it has ended.
+    /// Nodes of the pair that have not noticed yet that it is down.
     pub unheard: BTreeSet<u16>,
-    /// By sender, live frames and reads.
+    /// By sender: live frames, and reads.
     pub frames: BTreeMap<u16, [VecDeque<NodeMessage>; 2]>,
 }
 
-/// What the controller knows of a hub.
+/// The controller's entry for a hub.
 #[derive(Clone, Debug)]
 pub struct HubRow {
-    /// Which.
     pub id: HubId,
-    /// The term in force.
+    /// The current term.
     pub term: u64,
-    /// Its leader.
     pub leader: Option<u16>,
-    /// Whether it has a log, on that node alone.
+    /// The node that has its log; none if it has no log.
     pub home: Option<u16>,
-    /// The former leader has yet to give up.
+    /// Whether the former leader must still give up.
     pub is_moving: bool,
 }
 
-/// See the module.
 pub struct Net {
-    /// The seed's numbers.
+    /// Random numbers from the seed.
     pub rng: Rng,
-    /// All nodes.
     pub nodes: Vec<Node>,
-    /// By pair, the lower first, and number.
+    /// By pair, the lower node first, and link number.
     pub links: BTreeMap<(u16, u16, u16), Link>,
-    /// As the controller has it.
+    /// The controller's entries.
     pub hubs: Vec<HubRow>,
-    /// The time.
+    /// Virtual time of the run.
     pub now: Now,
-    /// What should be.
+    /// The expected state.
     pub model: Model,
-    /// The classes.
     pub classes: Arc<ClassTable>,
-    /// Moves of rooms that nodes heard of.
+    /// Room moves that nodes learned of.
     pub moves: u64,
-    /// Records of rooms, and which of them is being forgotten.
+    /// Room records, and the removal in progress.
     pub records: forget::Records,
 }
 
@@ -175,14 +170,14 @@ impl Net {
         net
     }
 
-    /// Links of a pair.
+    /// Number of links between a pair of nodes.
     #[must_use]
     pub fn link_count(&self, a: u16, b: u16) -> u16 {
         let shards = |node: u16| self.nodes[usize::from(node)].brokers.len() as u16;
         shards(a).min(shards(b))
     }
 
-    /// Acts on a shard's broker, and takes what it did.
+    /// Runs `act` on a shard's broker, and processes its effects.
     pub fn act<T>(
         &mut self,
         node: u16,
@@ -203,7 +198,7 @@ impl Net {
             let (link, session) = way.expect("it was there a moment ago");
             let key = (node.min(to.0), node.max(to.0), link);
             let link = self.links.get_mut(&key).expect("nodes have links");
-            // What is sent into a link that has ended is lost.
+            // A frame sent to a link that is down is lost.
             if link.session == session && link.is_up {
                 let lane = usize::from(message.is_read());
                 link.frames.entry(node).or_default()[lane].push_back(copy(message));
@@ -215,7 +210,7 @@ impl Net {
         result
     }
 
-    /// What connections saw and were answered goes to the model.
+    /// Passes the events and answers of connections to the model.
     fn take_seen(&mut self, node: u16, shard: u16) {
         let world = &mut self.nodes[usize::from(node)].worlds[usize::from(shard)];
         for did in std::mem::take(&mut world.did) {
@@ -227,9 +222,9 @@ impl Net {
         }
     }
 
-    // -- what is under way --
+    // -- messages in flight --
 
-    /// All that could be taken next.
+    /// All possible next steps.
     #[must_use]
     pub fn under_way(&self) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -259,7 +254,7 @@ impl Net {
         for (&(a, b, link), it) in &self.links {
             for (&from, lanes) in &it.frames {
                 let to = if from == a { b } else { a };
-                // Who has heard of the end reads nothing more.
+                // A node that has noticed the end reads nothing more.
                 if it.is_up || it.unheard.contains(&to) {
                     let lanes = lanes.iter().enumerate().filter(|(_, lane)| !lane.is_empty());
                     steps.extend(lanes.map(|(lane, _)| Step::Frame(from, to, link, lane)));
@@ -271,7 +266,7 @@ impl Net {
         steps
     }
 
-    /// Takes one.
+    /// Executes a step.
     pub fn take(&mut self, step: Step) {
         match step {
             Step::Mail(node, from, to) => {
@@ -365,7 +360,7 @@ impl Net {
         });
     }
 
-    /// A link's shard hears of it at once, the others by mail.
+    /// A link event reaches the link's shard at once, and the others by mail.
     fn tell_shards(&mut self, node: u16, link: u16, mail: impl Fn() -> Mail) {
         let shards = self.nodes[usize::from(node)].brokers.len() as u16;
         for shard in (0..shards).filter(|&shard| shard != link) {
@@ -374,7 +369,7 @@ impl Net {
         self.mail(node, link, mail());
     }
 
-    /// A link stands, if both sides know that it did not.
+    /// Brings a link up, if both sides have noticed that it was down.
     pub fn link_up(&mut self, a: u16, b: u16, link: u16) {
         let links = self.link_count(a, b);
         let it = self.links.get_mut(&(a, b, link)).expect("nodes have links");
@@ -389,7 +384,7 @@ impl Net {
         self.tell_shards(b, link, || Mail::Up(a, link, links, session));
     }
 
-    /// A link ends; what is under way may still be read by who has not heard of it.
+    /// Takes a link down; a side that has not noticed may still read frames in flight.
     pub fn link_break(&mut self, a: u16, b: u16, link: u16) {
         let it = self.links.get_mut(&(a, b, link)).expect("nodes have links");
         if std::mem::take(&mut it.is_up) {
@@ -401,9 +396,9 @@ impl Net {
         }
     }
 
-    // -- who leads --
+    // -- leadership --
 
-    /// The controller wants another leader, or the same in another term: the former gives up first.
+    /// The controller wants another leader, or the same in a new term: the former one gives up first.
     pub fn move_hub(&mut self, at: usize) {
         let row = &mut self.hubs[at];
         if std::mem::replace(&mut row.is_moving, true) {
@@ -412,7 +407,7 @@ impl Net {
         match row.leader {
             Some(leader) => {
                 let (id, term) = (row.id, Term(row.term));
-                // The others hear of it, too, or only of the next.
+                // The others also learn of it, or only of the next route.
                 let all_hear = self.rng.percent(50);
                 let nodes = (0u16..).zip(&mut self.nodes);
                 for (_, at) in nodes.filter(|(node, _)| all_hear || *node == leader) {
@@ -430,7 +425,7 @@ impl Net {
         }
     }
 
-    /// A hub has another leader, in the next term.
+    /// Gives a hub a new leader, in the next term.
     pub fn elect(&mut self, at: usize) {
         let count = self.nodes.len();
         let row = &mut self.hubs[at];
@@ -443,34 +438,34 @@ impl Net {
     }
 }
 
-/// One thing that happens next.
+/// A possible next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Mail of a node, from a shard to a shard.
     Mail(u16, u16, u16),
     /// A frame from a node to a node, by this link, in this lane.
     Frame(u16, u16, u16, usize),
-    /// A node hears that its link to another has ended.
+    /// A node notices that its link to another is down.
     Down(u16, u16, u16),
-    /// A node hears of a route.
+    /// A node receives a route.
     Route(u16, HubId),
-    /// A node hears of a room's move.
+    /// A node receives a room move.
     Move(u16),
-    /// A node's control plane hears of a room's record.
+    /// A node's control plane receives a room record.
     Record(u16),
-    /// It answers where a room is, or asks the controller.
+    /// It handles a lookup, or asks the controller.
     Ask(u16),
-    /// It hears what that answers.
+    /// It receives the controller's answer.
     Answer(u16),
-    /// The controller goes on with forgetting a room.
+    /// The controller continues the removal of a room record.
     Forget,
-    /// A log of a shard makes a record more safe.
+    /// A log of a shard makes one more record safe.
     Log(u16, u16),
-    /// It answers a question.
+    /// A log answers a request.
     Found(u16, u16),
 }
 
-/// As another process has it: it shares nothing with the sender's.
+/// A deep copy, as another process receives it.
 fn copy(message: NodeMessage) -> NodeMessage {
     let own = |record: Arc<hubsub_route::Record>| Arc::new((*record).clone());
     match message {
@@ -541,7 +536,6 @@ impl Node {
     }
 }
 
-/// A connection's key.
 #[must_use]
 pub fn key(conn: u32) -> ConnKey {
     ConnKey { index: conn, generation: 0 }

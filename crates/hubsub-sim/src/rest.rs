@@ -1,5 +1,5 @@
-//! How a run ends: what waits is answered in its time, all that is under way arrives, and what is left is held
-//! against the model.
+//! The end of a run: pending requests are answered in time, all messages in flight arrive, and the final
+//! state is compared with the model.
 
 use crate::check::{SubKey, matches, room_of};
 use crate::{Sim, TOPICS, TURN_MS, net};
@@ -9,7 +9,7 @@ use hubsub_types::{HubId, NodeId};
 use net::FOLLOWER;
 
 impl Sim {
-    /// Nobody is slow or serves without a lead any more, and who has leads is as said.
+    /// Nobody is slow or serves without a leader lease any more; processes have all leader leases or none.
     fn free(&mut self, has_leads: bool) {
         for (node, shard, hub) in std::mem::take(&mut self.served) {
             self.net.act(node, shard, |broker, world, now| broker.serve_alone(hub, false, now, world));
@@ -22,7 +22,7 @@ impl Sim {
         }
     }
 
-    /// Takes all that is under way; whether anything was.
+    /// Executes all possible steps; returns whether there were any.
     fn take_all(&mut self) -> bool {
         let mut is_busy = false;
         loop {
@@ -36,7 +36,7 @@ impl Sim {
         }
     }
 
-    /// No process may lead what its routes say, for longer than a publish waits: each is answered.
+    /// No process has a leader lease for longer than the timeout of a publish: each publish must be answered.
     pub(super) fn starve(&mut self) {
         self.free(false);
         for _ in 0..3 * PARKED_MS / TURN_MS {
@@ -48,7 +48,7 @@ impl Sim {
         self.net.model.check_answered();
     }
 
-    /// All links stand, every hub has a leader, nobody is slow, and all that is under way arrives.
+    /// All links are up, every hub has a leader, nobody is slow, and all messages in flight arrive.
     pub(super) fn settle(&mut self) {
         self.free(true);
         let links: Vec<_> = self.net.links.keys().copied().collect();
@@ -74,7 +74,7 @@ impl Sim {
             self.turns();
             self.pass(TURN_MS);
             quiet = if is_busy { 0 } else { quiet + 1 };
-            // Longer than anything waits.
+            // Longer than any timeout.
             if quiet > 130 {
                 return;
             }
@@ -88,7 +88,7 @@ impl Sim {
         nodes.map(|(id, node)| (id, home(node))).collect()
     }
 
-    /// What leaders count is what relays have, and that is who subscribes.
+    /// Checks that the interest counted by leaders equals that of relays, and the actual subscribers.
     pub(super) fn check_interest(&self) -> Result<(), String> {
         let seed = self.net.model.seed;
         for topic in TOPICS {
@@ -104,7 +104,7 @@ impl Sim {
             let leaders: Vec<_> = leaders.collect();
             let has_subs = self.net.model.subs.keys().any(|key| !key.1 && key.2 == topic);
             if self.net.records.is_on && leaders.is_empty() && !has_subs {
-                continue; // Nobody has asked for it, or it is forgotten.
+                continue; // Nobody uses the room, or it was removed.
             }
             let [(hub, leader, broker)] = leaders[..] else {
                 return Err(format!("seed {seed}: {topic} has {} leaders", leaders.len()));
@@ -153,7 +153,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A record to each topic reaches all who subscribe, by one frame for each node with any.
+    /// Checks that a record to each topic reaches all subscribers, with one frame for each node that has any.
     pub(super) fn check_delivery(&mut self) -> Result<(), String> {
         let seed = self.net.model.seed;
         let mut published = Vec::new();

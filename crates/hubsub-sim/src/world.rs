@@ -1,4 +1,4 @@
-//! What surrounds one shard's broker: it writes down what the broker does.
+//! The environment of one shard's broker: it records the broker's effects.
 
 use crate::log::{Entry, Log};
 use hubsub_route::rooms::HistoryPart;
@@ -10,96 +10,85 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a connection saw, in order.
+/// An event that a connection received, in order.
 #[derive(Clone, Debug)]
 pub enum Saw {
-    /// A record, by a pattern or not.
+    /// A record, by a pattern or by its topic.
     Record {
         /// The pattern, if by one.
         pattern: Option<String>,
-        /// Its topic.
         topic: String,
-        /// Where it stands.
         position: Position,
-        /// The number of the publish.
+        /// Number of the publish.
         id: u32,
     },
-    /// A record, as a member of a group.
+    /// A record, delivered to a member of a group.
     Given {
-        /// The group, as the broker names it.
+        /// The broker's name of the group.
         group: Vec<u8>,
-        /// Its topic.
         topic: String,
-        /// Where it stands.
         position: Position,
-        /// The number of the publish.
+        /// Number of the publish.
         id: u32,
     },
-    /// It will not get these.
+    /// A notice that records are missing.
     Gap {
-        /// Of the topic.
         topic: String,
-        /// The first.
+        /// First missing position.
         from: Position,
-        /// The last; seq 0: the epoch is over.
+        /// Last missing position; seq 0: the epoch has ended.
         to: Position,
     },
-    /// Records of a topic were dropped for it, as its class says.
-    Squeezed {
-        /// Of the topic.
-        topic: String,
-    },
+    /// A notice that records of a topic were dropped for it, as its class configures.
+    Squeezed { topic: String },
 }
 
-/// What a broker did that somebody hears of.
+/// A visible effect of a broker.
 #[derive(Clone, Debug)]
 pub enum Did {
-    /// A connection saw something.
+    /// An event for a connection.
     Saw(u32, Saw),
-    /// An answer.
     Answer(Asker, Answer),
-    /// The answer to a question for history, by its number.
+    /// The answer to a history request, by its number.
     History(u32, Result<HistoryPart, ErrorCode>),
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct World {
     /// Messages for other shards.
     pub sent: Vec<(ShardId, Msg)>,
     /// Messages for other nodes.
     pub frames: Vec<(NodeId, HubId, NodeMessage)>,
-    /// What was seen and answered, in order.
+    /// Events and answers, in order.
     pub did: Vec<Did>,
     /// Connections whose output is full.
     pub full: BTreeSet<u32>,
-    /// Shards that are behind.
+    /// Shards that are overloaded.
     pub congested: BTreeSet<u16>,
-    /// Links that stand, by node and number, as far as this shard has heard; and how many there are
-    /// with that node.
+    /// Links that are up as far as this shard knows, by node and number, with their session.
     pub reach: BTreeMap<(u16, u16), u64>,
-    /// How many links each node has.
+    /// Number of links per node.
     pub links: BTreeMap<u16, u16>,
-    /// Links that take nothing at present.
+    /// Links that are blocked.
     pub shut: BTreeSet<(u16, u16)>,
-    /// Hubs without a log that this process may not lead at present, whatever their routes say.
+    /// Hubs without a log for which this process has no leader lease, whatever their routes say.
     pub without_lead: BTreeSet<HubId>,
     /// Hubs that this process has given up, and the last term in which it did.
     pub gave_up: BTreeMap<HubId, Term>,
     /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
-    /// Questions to them.
+    /// Pending requests to logs for a room.
     pub asked: VecDeque<LogRead>,
-    /// Likewise, of whole hubs.
+    /// Pending requests to logs for a whole hub.
     pub hub_asked: VecDeque<HubLogRead>,
     /// Connections that are to be closed.
     pub closed: Vec<u32>,
-    /// Rooms whose place is asked for, and whether each gets one if it has none.
+    /// Rooms to look up, and whether each gets a place if it has none.
     pub missed: Vec<(ClassIndex, Box<[u8]>, bool)>,
 }
 
 impl World {
-    /// The link of a hub to a node, and its session, if it stands.
+    /// A hub's link to a node and its session, if it is up.
     #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<(u16, u64)> {
         let links = *self.links.get(&node.0)?;

@@ -1,12 +1,13 @@
-//! A fixed sample of seeds, or those from 1 to `SIM_SEEDS`. One that fails is named, and fails again.
+//! Runs a fixed sample of seeds, or those from 1 to `SIM_SEEDS`. A failing seed is printed, and fails
+//! reproducibly.
 
 use hubsub_sim::forget::Flaw;
 use hubsub_sim::{Stats, run, run_with};
 
-/// Seeds of the fixed sample.
+/// Seeds in the fixed sample.
 const SEEDS: u64 = 600;
 
-/// Steps of each.
+/// Steps of each seed.
 const STEPS: usize = 2_500;
 
 fn number(name: &str) -> Option<u64> {
@@ -64,7 +65,7 @@ fn a_seed_reproduces_exactly() {
 
 #[test]
 fn rooms_that_are_forgotten_by_wrong_rules_are_found_out() {
-    // The last one needs a leader that is behind with what it knows: of the seeds from 1 on this is the first.
+    // The last flaw needs a leader whose view lags: this is the first such seed from 1 on.
     for (flaw, first) in [(Flaw::Unasked, 1), (Flaw::OwnView, 100), (Flaw::AnyHub, 1_370)] {
         let fails = |seed: u64| run_with(seed, STEPS, flaw).is_err();
         let found = (first..first + 400).find(|&seed| fails(seed));

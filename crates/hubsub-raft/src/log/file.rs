@@ -1,5 +1,5 @@
-//! Small files that are replaced as a whole: written aside, synced, renamed, the directory synced. Whoever reads one
-//! gets the old or the new, or an error that names the file.
+//! Small files that are replaced atomically: written under another name, synced, renamed, the directory
+//! synced. A reader gets the old or the new file, or an error that names it.
 //!
 //! ```text
 //! magic [u8; 8], version u16, 0 u16, CRC-32C of all that follows u32, body
@@ -14,14 +14,14 @@ use super::LogError;
 
 const HEADER: usize = 16;
 
-/// What kind of file it is, and the newest version of it that is known.
+/// Magic of a file, and its newest known version.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub magic: &'static [u8; 8],
     pub version: u16,
 }
 
-/// Writes a file aside and syncs it; [`publish`] gives it its name.
+/// Writes a file under a temporary name and syncs it; [`publish`] renames it.
 pub(crate) fn write_aside(path: &Path, kind: Kind, parts: &[&[u8]]) -> Result<PathBuf, LogError> {
     let aside = path.with_extension("new");
     let crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
@@ -39,18 +39,18 @@ pub(crate) fn write_aside(path: &Path, kind: Kind, parts: &[&[u8]]) -> Result<Pa
     Ok(aside)
 }
 
-/// Gives a file that was written aside its name.
+/// Renames a file from its temporary name, and syncs the directory.
 pub(crate) fn publish(aside: &Path, path: &Path) -> Result<(), LogError> {
     fs::rename(aside, path).map_err(LogError::at(path))?;
     sync_directory(path.parent().expect("a file lies in a directory"))
 }
 
-/// Replaces a file.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, kind: Kind, body: &[u8]) -> Result<(), LogError> {
     publish(&write_aside(path, kind, &[body])?, path)
 }
 
-/// The body of a file; none: there is no such file.
+/// Reads the body of a file; none if it does not exist.
 pub(crate) fn load(path: &Path, kind: Kind) -> Result<Option<Vec<u8>>, LogError> {
     let mut bytes = match fs::read(path) {
         Ok(bytes) => bytes,

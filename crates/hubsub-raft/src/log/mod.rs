@@ -1,11 +1,11 @@
-//! Raft's log on disk: entries in segments, the vote and where the log begins in a small file beside them.
+//! Raft's log on disk: entries in segments; the vote and the start of the log in a small file beside them.
 //!
 //! Invariants
-//! - What [`Log::append`], [`Log::save_vote`] and the others returned from is on disk.
-//! - Entries follow each other without a hole, from the one behind `purged` on.
-//! - What is read back is what was written, or an error that names file and place. Only the end of the last segment
-//!   may be torn, by a crash, and is cut: nobody was told of it.
-//! - One process at a time: the directory is locked.
+//! - Data is on disk once [`Log::append`], [`Log::save_vote`] and the others return.
+//! - Entries are contiguous, from the one after `purged` on.
+//! - A read returns the written bytes, or an error with file and position. Only the end of the last segment
+//!   may be torn by a crash, and is cut off: its entries were never acknowledged.
+//! - The directory is locked, so only one process uses it.
 
 pub(crate) mod file;
 mod segment;
@@ -81,7 +81,7 @@ struct Slot {
 }
 
 impl Log {
-    /// Opens the log in a directory, which is made if it is not there.
+    /// Opens the log in a directory; creates it if necessary.
     pub fn open(directory: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(directory).map_err(LogError::at(directory))?;
         let lock = lock(&directory.join("lock"))?;
@@ -114,7 +114,7 @@ impl Log {
         self.purged
     }
 
-    /// The last entry, also when it was purged.
+    /// The last entry, even if it was purged.
     pub fn last(&self) -> Option<LogId> {
         self.slots.back().map(|slot| slot.id).or(self.purged)
     }
@@ -130,7 +130,7 @@ impl Log {
         Ok(())
     }
 
-    /// Appends entries, with one sync for all that go into one segment.
+    /// Appends entries, with one sync for all that go into the same segment.
     pub fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let mut last = self.last().map(|id| id.index());
@@ -157,12 +157,12 @@ impl Log {
         self.write(batch)
     }
 
-    /// Removes all entries behind `last`.
+    /// Removes all entries after `last`.
     pub fn truncate_after(&mut self, last: Option<u64>) -> Result<(), LogError> {
         let Some(front) = self.slots.front().map(|slot| slot.id.index()) else { return Ok(()) };
         let keep = last.map_or(0, |last| (last + 1).saturating_sub(front)) as usize;
         let Some(cut) = self.slots.get(keep).map(|slot| (slot.id.index(), slot.place)) else { return Ok(()) };
-        // Backwards, so that a crash leaves no hole.
+        // Backwards, so that a crash leaves no gap.
         while self.segments.back().is_some_and(|segment| segment.first > cut.0) {
             self.remove(Self::pop_back)?;
         }
@@ -171,7 +171,7 @@ impl Log {
         Ok(())
     }
 
-    /// Forgets entries up to `upto`, that one too; it may lie behind the last.
+    /// Removes entries up to and including `upto`, which may be after the last one.
     pub fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
         if self.purged >= Some(upto) {
             return Ok(());
@@ -181,7 +181,7 @@ impl Log {
         self.forget_purged()
     }
 
-    /// Entries of a range of indices, until they have `bytes_max` bytes, but one if there is one.
+    /// Entries in a range of indexes, up to `bytes_max` bytes, but at least one if there is one.
     pub fn read(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, LogError> {
         let Some(front) = self.slots.front().map(|slot| slot.id.index()) else { return Ok(Vec::new()) };
         let position = |index: u64| (index.saturating_sub(front) as usize).min(self.slots.len());
@@ -212,7 +212,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes a segment over that was found on disk.
+    /// Adds a segment that was found on disk.
     fn take(&mut self, segment: Segment, entries: Found) -> Result<(), LogError> {
         let first = segment.first;
         if let Some(last) = self.slots.back().map(|slot| slot.id.index())
@@ -236,7 +236,7 @@ impl Log {
         Ok(())
     }
 
-    /// Drops what `purged` says is no more needed: slots one by one, segments as a whole.
+    /// Drops purged entries: slots one by one, segments as a whole.
     fn forget_purged(&mut self) -> Result<(), LogError> {
         let Some(purged) = self.purged else { return Ok(()) };
         while self.slots.front().is_some_and(|slot| slot.id.index() <= purged.index()) {

@@ -1,14 +1,15 @@
-//! One file of the log: entries behind each other, and marks that say how far the file was synced.
+//! A file of the log: a sequence of entries, with marks of how far the file was synced.
 //!
 //! ```text
 //! header  magic [u8; 8], version u16, 0 u16, CRC-32C of the rest u32, first index u64, salt u64
 //! frame   tag u32, CRC-32C of salt and what follows u32, length u32, synced u32, payload
 //! ```
-//! Numbers are little-endian. A frame without payload is a mark; one with is an entry. `synced` is how many bytes of this
-//! file were known to be on disk when the frame was written. That tells two kinds of damage apart: a bad frame that no
-//! later one says was synced is what a crash left of a write, and is cut; any other is damage, and refused. A mark
-//! follows each sync, unsynced itself, so a process that is killed leaves nothing to guess. The salt, of which the tag
-//! is a part, is drawn for each file: no value that a client sends can look like a frame.
+//! Numbers are little-endian. A frame without payload is a mark; one with payload is an entry. `synced` is
+//! the number of bytes of this file known to be on disk when the frame was written. It distinguishes two
+//! kinds of damage: a bad frame that no later frame covers as synced is the rest of an interrupted write, and
+//! is cut off; any other is damage, and refused. A mark follows each sync, unsynced itself, so after a killed
+//! process no case is ambiguous. The salt, which is part of the tag, is random per file, so no value of a
+//! client can look like a frame.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
@@ -24,29 +25,29 @@ pub(super) const HEADER: usize = 32;
 pub(super) const FRAME: usize = 16;
 
 pub(super) struct Segment {
-    /// The index of its first entry; also its name.
+    /// Index of its first entry; also its name.
     pub first: u64,
     pub path: PathBuf,
     file: File,
     salt: u64,
-    /// Where the next frame goes.
+    /// Position of the next frame.
     pub end: u64,
-    /// So much of it is on disk.
+    /// Number of bytes known to be on disk.
     synced: u64,
 }
 
-/// Where an entry's payload is in its file.
+/// Position of an entry's payload in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub offset: u64,
     pub length: u32,
 }
 
-/// Payloads of entries that were found in a file.
+/// Payloads of the entries found in a file.
 pub(super) type Found = Vec<(Place, Vec<u8>)>;
 
 impl Segment {
-    /// A new file, on disk with its name.
+    /// Creates a file, and syncs it and its name.
     pub fn create(directory: &Path, first: u64) -> Result<Self, LogError> {
         let path = directory.join(format!("{first:020}.log"));
         let salt = std::hash::RandomState::new().build_hasher().finish();
@@ -68,13 +69,13 @@ impl Segment {
         Ok(Self { first, path, file, salt, end: HEADER as u64, synced: HEADER as u64 })
     }
 
-    /// Opens a file and finds its entries. Of the last file of a log a torn end is cut; none: not even its header
-    /// was written, and it holds nothing.
+    /// Opens a file and finds its entries. Cuts off a torn end if it is the last file of the log. None: its
+    /// header was not completely written, so it has no entries.
     pub fn open(path: &Path, last: bool) -> Result<Option<(Self, Found)>, LogError> {
         let at = LogError::at(path);
         let bytes = std::fs::read(path).map_err(&at)?;
         let Some((first, salt)) = read_header(path, &bytes)? else {
-            // The header is synced before anything is written behind it.
+            // The header is synced before anything is written after it.
             let torn = last && bytes.len() <= HEADER;
             return if torn { Ok(None) } else { Err(LogError::damaged(path, 0, "its header is damaged")) };
         };
@@ -86,7 +87,7 @@ impl Segment {
         if scan.end < bytes.len() {
             file.set_len(scan.end as u64).map_err(&at)?;
         }
-        // What was read may never have reached the disk.
+        // The bytes read may not have reached the disk yet.
         file.sync_all().map_err(&at)?;
         let end = scan.end as u64;
         let entries = scan.places.into_iter().map(|place| {
@@ -116,7 +117,7 @@ impl Segment {
         Ok(places)
     }
 
-    /// Cuts off the entry at `place` and all behind it.
+    /// Cuts off the entry at `place` and everything after it.
     pub fn cut(&mut self, place: Place) -> Result<(), LogError> {
         self.end = place.offset - FRAME as u64;
         let cut = || {
@@ -128,7 +129,7 @@ impl Segment {
         self.mark()
     }
 
-    /// The payload at `place`, checked again.
+    /// Reads the payload at `place` and verifies it.
     pub fn read(&self, place: Place) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; FRAME + place.length as usize];
         let from = place.offset - FRAME as u64;
@@ -167,11 +168,11 @@ struct Frame {
 #[derive(Debug)]
 struct Scan {
     places: Vec<Place>,
-    /// Behind the last good frame.
+    /// End of the last good frame.
     end: usize,
 }
 
-/// First index and salt; none: this is no whole header.
+/// First index and salt; none if the header is not whole.
 fn read_header(path: &Path, bytes: &[u8]) -> Result<Option<(u64, u64)>, LogError> {
     let number = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
     if bytes.len() < HEADER || bytes[..8] != *MAGIC || bytes[10..12] != [0, 0] {

@@ -1,4 +1,4 @@
-//! The last snapshot, a file of its own: `snapshot`, replaced as a whole.
+//! The last snapshot, in the file `snapshot`, which is replaced atomically.
 //!
 //! ```text
 //! the header of a small file; postcard: last log id, log id of the membership, membership; the store's image
@@ -15,7 +15,7 @@ use crate::types::{LogId, Snapshot, SnapshotMeta, State, decode_meta, encode_met
 
 const SNAPSHOT: Kind = Kind { magic: b"HUBRAFTS", version: 1 };
 
-/// The snapshots of one node, of which the newest is kept.
+/// The snapshots of one node; only the newest is retained.
 #[derive(Clone)]
 pub(crate) struct Snapshots {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// The snapshot in a directory, read and checked.
+    /// Opens the snapshot in a directory and verifies it.
     pub fn open(directory: &Path) -> Result<Self, LogError> {
         let this = Self { path: directory.join("snapshot"), last: Rc::default() };
         let found = this.load()?.and_then(|snapshot| snapshot.meta.last_log_id);
@@ -38,7 +38,8 @@ impl Snapshots {
         Ok(Some(Snapshot { meta, snapshot }))
     }
 
-    /// Writes a snapshot, unless there is one that is as new. `from` names its maker: two may write at a time.
+    /// Writes a snapshot, unless the present one is as new. `from` names the writer, as two may write at a
+    /// time.
     pub async fn save(&self, from: &str, meta: &SnapshotMeta, state: State) -> Result<(), LogError> {
         if !self.newer(meta) {
             return Ok(());

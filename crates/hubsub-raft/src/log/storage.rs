@@ -1,5 +1,5 @@
-//! The log as openraft wants it. Appending syncs before it returns: openraft merges what queued up meanwhile into the
-//! next append, so there is one sync for many writers.
+//! Adapts the log to openraft. An append syncs before it returns: openraft merges entries that arrive
+//! meanwhile into the next append, so many writers share one sync.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -1,5 +1,5 @@
-//! What a leader looks after: leases whose time has passed, who votes, and a log that has grown long. What others look
-//! after: that the leader knows where they are, and that a dead one has an heir.
+//! Periodic tasks. A leader expires leases, adjusts the voters, and shortens a long log. Other nodes ensure
+//! that the leader knows their address, and succeed a dead leader.
 
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -20,7 +20,7 @@ use crate::types::{NodeId, Vote};
 /// A learner that lacks fewer entries than this has caught up.
 const LAG_MAX: u64 = 100;
 
-/// Runs as long as the node does.
+/// Runs until the node is dropped.
 pub(super) async fn look_after<T: Transport>(node: Weak<Inner<T>>) {
     let mut members_changing: Option<JoinHandle<()>> = None;
     let mut moving: Option<JoinHandle<()>> = None;
@@ -41,7 +41,7 @@ pub(super) async fn look_after<T: Transport>(node: Weak<Inner<T>>) {
                 members_changing = inner.electorate_to_be().map(|voters| {
                     let inner = inner.clone();
                     tokio::task::spawn_local(async move {
-                        // What fails is tried again at a later tick, by whoever leads then.
+                        // If this fails, the leader of a later tick tries again.
                         let _ = inner.raft.change_membership(voters, true).await;
                     })
                 });
@@ -68,8 +68,8 @@ fn end_leases<T: Transport>(inner: &Rc<Inner<T>>) {
     }
     let inner = inner.clone();
     tokio::task::spawn_local(async move {
-        // By a log entry: all replicas end them at the same place. One that is not written is proposed again, here or
-        // by the next leader, who gives the leases their time again.
+        // A log entry ends them at the same point on all replicas. If it is not written, it is proposed
+        // again, here or by the next leader, which renews all leases.
         if inner.raft.client_write(Command::Expire(due.clone())).await.is_err() {
             inner.leases.borrow_mut().retry(&due);
         }
@@ -88,7 +88,7 @@ async fn shorten_log<T: Transport>(inner: &Inner<T>) {
 }
 
 impl<T: Transport> Inner<T> {
-    /// Whether a quorum answered this leader of late.
+    /// Whether a quorum answered this leader recently.
     fn hears_quorum(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -110,12 +110,12 @@ impl<T: Transport> Inner<T> {
         self.presence.borrow_mut().follow(lead, others, now);
     }
 
-    /// Members that this leader has not heard of for long.
+    /// Members from which this leader has not heard for long.
     pub(super) fn away(&self) -> BTreeSet<NodeId> {
         self.presence.borrow().away(Instant::now(), self.options.timing.away)
     }
 
-    /// Whether the others know this node by another address than the one it has now.
+    /// Whether the membership has another address for this node than its current one.
     fn is_elsewhere(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -123,7 +123,7 @@ impl<T: Transport> Inner<T> {
         known.is_some_and(|known| *known != self.options.peer)
     }
 
-    /// Tells the leader this node's address: if it does not know that, it cannot tell this node that it leads.
+    /// Sends this node's address to the leader: without it, the leader cannot send heartbeats to this node.
     async fn tell_where_it_is(&self) {
         let ask = Ask::Join(self.id, self.options.peer.clone());
         if self.lead().is_some() {
@@ -145,8 +145,8 @@ impl<T: Transport> Inner<T> {
         }
     }
 
-    /// Asks for the votes of a leader whose process is dead. The heirs do it one after the other, so that they do not split
-    /// the votes; who is told wrongly that a leader is dead costs it its leadership, and nothing else.
+    /// Starts an election if the leader's process is dead. Successors do so one after another, to avoid split
+    /// votes; a false detection only costs the leader its leadership.
     pub(super) async fn succeed_the_dead(&self) {
         let Some((leader, peer)) = self.leader().filter(|(leader, _)| *leader != self.id) else { return };
         let (vote, place) = {
@@ -164,7 +164,7 @@ impl<T: Transport> Inner<T> {
         }
         tokio::time::sleep(self.options.timing.heartbeat * place as u32).await;
         if self.raft.metrics().borrow_watched().vote == vote {
-            // The vote is checked again behind this; what fails is left to the time of an election.
+            // openraft checks the vote again; after a failure, the normal election timeout applies.
             let _ = self.raft.handle_transfer_leader(TransferLeaderRequest::new(vote, self.id, None)).await;
         }
     }
@@ -183,7 +183,7 @@ impl<T: Transport> Inner<T> {
         (voters, ready.collect(), membership.nodes().map(|(id, _)| *id).collect())
     }
 
-    /// Who should vote and does not, or the other way round; none: all is as it should be.
+    /// The voters to have, if they differ from the present ones or a change is incomplete.
     fn electorate_to_be(&self) -> Option<BTreeSet<NodeId>> {
         let (voters, ready, _) = self.electorate();
         let joint =

@@ -1,7 +1,8 @@
-//! When leases end: a leader's memory. It is not replicated, because a renewal would be a log entry; so a new leader gives
-//! every lease its whole time again, counted from when it began to lead, which is later than any renewal that another
-//! leader can have confirmed: that one heard a quorum after it was asked. A leader that heard no quorum for a while does
-//! the same when it hears one again: nobody could renew a lease meanwhile, so nobody is gone because he did not.
+//! Deadlines of leases, in the leader's memory. They are not replicated, because each renewal would be a log
+//! entry. So a new leader gives every lease its whole time again, counted from the start of its leadership,
+//! which is later than any renewal that a previous leader can have confirmed, since that requires a quorum
+//! after the request. A leader that lost its quorum for a while does the same when it has one again: no lease
+//! could be renewed meanwhile, so none may expire for that reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,18 +13,19 @@ use crate::limits::{EXPIRE_LEASES_MAX, LEASE_DRIFT_PART};
 use crate::store::{LeaseId, Store};
 use crate::types::Vote;
 
-/// Deadlines of all leases, as long as this node leads.
+/// Deadlines of all leases, while this node leads.
 #[derive(Default)]
 pub(super) struct Leases {
-    /// The leadership in which they were set.
+    /// The leadership to which the deadlines belong.
     lead: Option<Vote>,
     deadlines: BTreeMap<LeaseId, Instant>,
-    /// Those whose end is proposed: they are not renewed any more.
+    /// Leases whose end is proposed: they can no longer be renewed.
     ending: BTreeSet<LeaseId>,
 }
 
 impl Leases {
-    /// Follows the store: new leases get their whole time from `now`, and all do if the leadership is another.
+    /// Follows the store: new leases get their whole time from `now`, and all do after a change of
+    /// leadership.
     pub fn follow(&mut self, lead: Vote, store: &Store, now: Instant) {
         if self.lead != Some(lead) {
             *self = Self { lead: Some(lead), ..Self::default() };
@@ -37,12 +39,13 @@ impl Leases {
         }
     }
 
-    /// No quorum is heard: when one is again, all leases get their whole time. Those whose end is proposed end.
+    /// Suspends all deadlines while there is no quorum: afterwards all leases get their whole time. Leases
+    /// whose end is proposed still end.
     pub fn rest(&mut self) {
         self.deadlines.clear();
     }
 
-    /// Gives a lease its whole time from `now`; false: it ends.
+    /// Gives a lease its whole time from `now`; false if its end is proposed.
     pub fn renew(&mut self, lease: LeaseId, ttl_ms: u32, now: Instant) -> bool {
         if self.ending.contains(&lease) {
             return false;
@@ -52,7 +55,7 @@ impl Leases {
         true
     }
 
-    /// Leases whose time has passed, which from now on are not renewed.
+    /// Returns expired leases, which can no longer be renewed.
     pub fn due(&mut self, now: Instant) -> Vec<LeaseId> {
         let passed = self
             .deadlines
@@ -63,13 +66,13 @@ impl Leases {
         due
     }
 
-    /// Their end could not be proposed: they are due again.
+    /// Makes leases due again whose end could not be proposed.
     pub fn retry(&mut self, leases: &[LeaseId]) {
         self.ending.retain(|lease| !leases.contains(lease));
     }
 }
 
-/// The time to live, and what clocks may differ by in it.
+/// The time to live plus the allowance for clock drift.
 fn time_of(ttl_ms: u32) -> Duration {
     let ttl = Duration::from_millis(u64::from(ttl_ms));
     ttl + ttl / LEASE_DRIFT_PART

@@ -1,5 +1,6 @@
-//! Who votes: an odd number of nodes, at most `voters_max`; the rest learn. Two nodes are one voter and one learner,
-//! because two voters would both be needed. Also who was not heard of, as its leader sees it.
+//! Chooses the voters: an odd number of nodes, at most `voters_max`; the others are learners. Two nodes are
+//! one voter and one learner, because with two voters both would be needed. Also tracks which members the
+//! leader has not heard from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::types::{NodeId, Vote};
 
-/// Who should vote, if `voters` do now and `learners` hold all entries. `leader` stays; then voters before learners, and
-/// learners before voters that are `away`.
+/// The voters to have, given the present `voters` and the `learners` that have caught up. `leader` stays;
+/// then voters before learners, and learners before voters that are `away`.
 pub(super) fn voters(
     leader: NodeId,
     voters: &BTreeSet<NodeId>,
@@ -25,16 +26,16 @@ pub(super) fn voters(
     in_order.take(count).collect()
 }
 
-/// When members were last heard of, as long as this node leads.
+/// Times at which members were last heard from, while this node leads.
 #[derive(Default)]
 pub(super) struct Presence {
-    /// The leadership in which they were.
+    /// The leadership to which the times belong.
     lead: Option<Vote>,
     heard: BTreeMap<NodeId, Instant>,
 }
 
 impl Presence {
-    /// Notes when members last answered. A new leader has heard of all just now: it cannot know better.
+    /// Records when members last answered. A new leader assumes that it has heard from all of them just now.
     pub fn follow(
         &mut self,
         lead: Vote,

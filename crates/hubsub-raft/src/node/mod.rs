@@ -1,12 +1,13 @@
-//! A node of the embedded coordinator: openraft over the log and the store, with what it does not bring: forwarding to
-//! the leader, reads that see all that was answered, leases, who votes, and what an outcome means.
+//! A node of the embedded coordinator: openraft over the log and the store, plus the functions it lacks:
+//! forwarding to the leader, linearizable reads, leases, the choice of voters, and the classification of
+//! outcomes.
 //!
-//! Everything of one node runs on one thread, inside a tokio `LocalSet`. Nothing here holds a borrow across an `await`.
+//! Everything of one node runs on one thread, inside a tokio `LocalSet`. No borrow is held across an `await`.
 //!
 //! Invariants
-//! - [`Error::Refused`] means that nothing was or will be changed. A request that was given to openraft, or sent to another
-//!   node, and came to no answer is [`Error::Unknown`].
-//! - Only what is repeatable is asked twice.
+//! - [`Error::Refused`] means that nothing was or will be changed. A request that was passed to openraft or
+//!   sent to another node and got no answer is [`Error::Unknown`].
+//! - Only idempotent requests are retried.
 
 mod leader;
 mod leases;
@@ -46,30 +47,29 @@ use crate::transport::{CallError, Lane, Transport};
 use crate::types::{NodeId, Peer, Types};
 use leases::Leases;
 
-/// What a node knows of its cluster.
+/// A node's view of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// This node.
+    /// Id of this node.
     pub node: NodeId,
-    /// Its cluster; 0: none yet.
+    /// Id of the cluster; 0 if the node is in none yet.
     pub cluster: u128,
-    /// Raft's term.
     pub term: u64,
-    /// Who leads, as far as this node knows.
+    /// The leader, if this node knows it.
     pub leader: Option<NodeId>,
     /// All members, and whether they vote.
     pub members: BTreeMap<NodeId, (Peer, bool)>,
-    /// The last entry that was applied here.
+    /// Index of the last entry applied here.
     pub applied: u64,
     /// Bytes of the log on this node's disk.
     pub log_bytes: u64,
     /// Bytes of keys and values.
     pub store_bytes: usize,
-    /// What stopped it, if it stopped.
+    /// Why the node stopped, if it did.
     pub failed: Option<String>,
 }
 
-/// A node; clones are the same node.
+/// A node; clones share it.
 pub struct Node<T> {
     inner: Rc<Inner<T>>,
 }
@@ -91,14 +91,15 @@ struct Inner<T> {
     leases: RefCell<Leases>,
     presence: RefCell<members::Presence>,
     incoming: RefCell<serve::Incoming>,
-    /// Whether it is being found out if the leader's process is dead.
+    /// Whether a check for a dead leader process is running.
     probing: Cell<bool>,
-    /// Snapshots are asked for by bytes when the log is this long.
+    /// Log size in bytes at which the next snapshot is requested.
     snapshot_at: Cell<u64>,
 }
 
 impl<T: Transport> Node<T> {
-    /// Opens a node's files and starts it. It is in no cluster until [`Self::found`] or [`Self::join`], unless it was.
+    /// Opens a node's files and starts it. It is in no cluster until [`Self::found`] or [`Self::join`],
+    /// unless it was before.
     pub async fn open(options: Options, transport: T) -> Result<Self, StartError> {
         let directory = &options.directory;
         let log = LogStorage::open(&directory.join("log"))?;
@@ -134,14 +135,15 @@ impl<T: Transport> Node<T> {
         Ok(node)
     }
 
-    /// A key's value and revision: every write that was answered before is seen.
+    /// A key's value and revision: reflects every write that was answered before the call.
     pub async fn get(&self, key: &str) -> Result<Option<(Value, u64)>, Error> {
         check_key(key)?;
         self.inner.catch_up().await?;
         Ok(self.inner.machine.with(|store| store.get(key)))
     }
 
-    /// Entries of a directory behind `after`, and whether there are more: every write that was answered before is seen.
+    /// Entries of a directory after `after`, and whether there are more: reflects every write that was
+    /// answered before the call.
     pub async fn page(
         &self,
         directory: &str,
@@ -153,7 +155,8 @@ impl<T: Transport> Node<T> {
         Ok(self.inner.machine.with(|store| store.page(directory, after, limit)))
     }
 
-    /// Makes a change. A commit that failed an expectation, or names a lease that is gone, is an answer, not an error.
+    /// Executes a command. A commit with a failed expectation, or with a lease that does not exist, is an
+    /// answer, not an error.
     pub async fn propose(&self, command: Command) -> Result<Answer, Error> {
         command.check()?;
         match self.inner.ask(Ask::Propose(command)).await? {
@@ -162,13 +165,13 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Gives a lease its whole time again, counted from before this was called.
+    /// Renews a lease for its whole time to live, counted from before the call.
     pub async fn renew(&self, lease: LeaseId) -> Result<(), Error> {
         self.inner.ask(Ask::Renew(lease)).await.map(drop)
     }
 
-    /// What a watcher does not have yet; waits for it at most `wait`, and answers an empty batch then. The first batch
-    /// shows every write that was answered before.
+    /// Waits at most `wait` for changes after `cursor`, and returns an empty batch if there are none. The
+    /// first batch reflects every write that was answered before the call.
     pub async fn watch(
         &self,
         directory: &str,
@@ -204,7 +207,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// What this node knows of its cluster.
+    /// This node's view of its cluster.
     pub fn status(&self) -> Status {
         let inner = &self.inner;
         let metrics = inner.raft.metrics();
@@ -225,7 +228,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Waits until the node can go on no more, and says why; None once it was stopped.
+    /// Waits until the node cannot continue, and returns the reason; None if it was stopped.
     pub async fn failure(&self) -> Option<String> {
         let mut metrics = self.inner.raft.metrics();
         loop {
@@ -243,8 +246,8 @@ impl<T: Transport> Node<T> {
         wire::encode(&(), &self.inner.serve(request).await)
     }
 
-    /// A peer's connection to this node ended. If the leader's did because its process is dead, which its port tells, its heir
-    /// need not wait until it was silent for long.
+    /// Call this when a peer's connection to this node ended. If the leader's process is dead, which its port
+    /// shows, a successor need not wait for the election timeout.
     pub async fn lost_connection(&self) {
         let inner = &self.inner;
         if !inner.probing.replace(true) {
@@ -253,15 +256,15 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Stops the node. What it was asked and has not answered is of unknown outcome.
+    /// Stops the node. Unanswered requests have an unknown outcome.
     pub async fn stop(&self) {
-        // It fails only if a task of openraft panicked, and then it has stopped.
+        // It fails only if a task of openraft panicked, and then the node has stopped.
         let _ = self.inner.raft.shutdown().await;
     }
 }
 
 impl<T: Transport> Inner<T> {
-    /// Asks the leader, wherever it is, until it answers or the time of a request is over.
+    /// Sends a request to the leader, and retries until it answers or the request times out.
     async fn ask(&self, ask: Ask) -> Result<Told, Error> {
         let deadline = Instant::now() + self.options.timing.request;
         let mut reason = format!("none has come to this node at {}", self.options.peer.address);
@@ -274,7 +277,7 @@ impl<T: Transport> Inner<T> {
                 Some((id, _)) if id == self.id => self.answer(ask.clone(), deadline).await,
                 Some((id, peer)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    // A leader that stands still, or is cut off, does not answer: its successor is asked.
+                    // A leader that is suspended or disconnected does not answer, so switch to its successor.
                     let reply = tokio::select! {
                         reply = self.send(id, &peer, &ask, left) => reply,
                         () = self.followed(id, known) => Err(CallError::Unanswered("another node leads now".into())),
@@ -313,8 +316,8 @@ impl<T: Transport> Inner<T> {
         Ok(reply)
     }
 
-    /// Until this node knows another leader than that one, and than the one that it knew when it asked: it may have been
-    /// told of a leader before it heard it.
+    /// Completes when this node learns of a leader other than `leader` and `known`: a peer may have named
+    /// `leader` before this node heard from it.
     async fn followed(&self, leader: NodeId, known: Option<NodeId>) {
         let mut metrics = self.raft.metrics();
         loop {
@@ -323,13 +326,13 @@ impl<T: Transport> Inner<T> {
                 return;
             }
             if metrics.changed().await.is_err() {
-                // It has stopped: what was asked has its time.
+                // openraft has stopped; the request runs into its timeout.
                 return std::future::pending().await;
             }
         }
     }
 
-    /// The leader as this node knows it.
+    /// The leader and its address, if this node knows them.
     fn leader(&self) -> Option<(NodeId, Peer)> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -337,7 +340,7 @@ impl<T: Transport> Inner<T> {
         Some((id, metrics.membership_config.membership().get_node(&id)?.clone()))
     }
 
-    /// Waits until the store here shows every write that was answered before now.
+    /// Waits until the local store reflects every write that was answered before the call.
     async fn catch_up(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.options.timing.request;
         let Told::Index(index) = self.ask(Ask::ReadIndex).await? else {
@@ -358,7 +361,7 @@ impl<T: Transport> Inner<T> {
         })
     }
 
-    /// How many entries this node has, and how many the leader has told it that all agree on.
+    /// Index of this node's last log entry, and the commit index that the leader has sent it.
     fn reach(&self) -> (u64, u64) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();

@@ -19,18 +19,19 @@ use crate::machine::Machine;
 use crate::transport::{Lane, Transport};
 use crate::types::{NodeId, Peer, Snapshot, State, Types, Vote, encode_meta};
 
-/// Makes the ends to all peers.
+/// Creates the connections to all peers.
 pub(super) struct Network<T> {
     pub transport: T,
-    /// 0 until the node is in one.
+    /// 0 until the node is in a cluster.
     pub cluster: Rc<Cell<u128>>,
-    /// Knows where members are now: openraft keeps an end when a member's address changes.
+    /// Has the current addresses of members: openraft keeps a connection object when a member's address
+    /// changes.
     pub machine: Machine,
-    /// How long an answer to a message that is no heartbeat may take.
+    /// Limit for the answer to a message other than a heartbeat.
     pub patience: Duration,
 }
 
-/// The end to one peer, on one lane.
+/// The connection to one peer, on one lane.
 pub(super) struct End<T> {
     transport: T,
     peer: Peer,
@@ -98,7 +99,7 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
         request: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RpcError> {
-        // openraft gives the interval of heartbeats, in which many entries need not be synced.
+        // openraft passes the heartbeat interval, which is too short to sync many entries.
         let patience = if self.lane == Lane::Heartbeat { option.hard_ttl() } else { self.patience };
         match self.call(Request::Append(request), patience).await? {
             Reply::Append(response) => Ok(response),
@@ -164,7 +165,7 @@ impl<T: Transport> End<T> {
         let mut head = Vec::new();
         encode_meta(&snapshot.meta, &mut head);
         let total = (head.len() + snapshot.snapshot.len()) as u64;
-        // What a snapshot is of goes in front of it, in a piece of its own.
+        // The metadata of the snapshot is sent first, in a piece of its own.
         let pieces = std::iter::once(head.as_slice()).chain(snapshot.snapshot.chunks(SNAPSHOT_PIECE_BYTES));
         let mut offset = 0;
         for bytes in pieces {

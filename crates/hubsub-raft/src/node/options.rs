@@ -1,4 +1,4 @@
-//! How a node is set up, and what openraft makes of it.
+//! Configuration of a node, and of openraft.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use openraft::{Config, SnapshotPolicy};
 use crate::limits::{AWAY_MAX, SNAPSHOT_ENTRIES};
 use crate::types::Peer;
 
-/// How a node is set up.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where its files are.
+    /// Directory of its files.
     pub directory: PathBuf,
-    /// Its name, and where its transport listens, as others reach it.
+    /// Its name, and the address at which others reach its transport.
     pub peer: Peer,
-    /// Most voters: 3 or 5.
+    /// Maximum number of voters: 3 or 5.
     pub voters_max: usize,
-    /// Its clocks.
     pub timing: Timing,
-    /// A snapshot is made when so many entries follow the last one; a fifth of them is kept behind it.
+    /// A snapshot is made when this many entries follow the last one; a fifth of them is retained after it.
     pub snapshot_entries: u64,
 }
 
 impl Options {
-    /// What suits most: three voters.
+    /// Defaults: three voters.
     pub fn new(directory: PathBuf, peer: Peer) -> Self {
         Self { directory, peer, voters_max: 3, timing: Timing::default(), snapshot_entries: SNAPSHOT_ENTRIES }
     }
 }
 
-/// How long things may take. All nodes of a cluster have the same.
+/// Time limits and intervals. All nodes of a cluster must have the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Between two heartbeats of a leader.
+    /// Interval between a leader's heartbeats.
     pub heartbeat: Duration,
-    /// A follower that hears nothing for the longer of both, and then a random time between them, asks to be elected.
+    /// A follower that hears nothing for the longer of both, and then a random time between them, starts an
+    /// election.
     pub election: (Duration, Duration),
-    /// For an answer to entries, and for one step of forwarding.
+    /// Limit for the answer to entries, and for one step of forwarding.
     pub rpc: Duration,
-    /// For all of a request.
+    /// Limit for a whole request.
     pub request: Duration,
-    /// How often a leader looks after leases and members.
+    /// Interval at which a leader checks leases and members.
     pub tick: Duration,
-    /// A member that was silent for so long is away: [`crate::limits::AWAY_MAX`].
+    /// A member that was silent for this long is away: [`crate::limits::AWAY_MAX`].
     pub away: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Default for Timing {
     }
 }
 
-/// openraft's part of it; an error says which times make no sense.
+/// The configuration of openraft; the error describes inconsistent times.
 pub(super) fn config(options: &Options) -> Result<Config, String> {
     let ms = |time: Duration| time.as_millis() as u64;
     let (timing, entries) = (&options.timing, options.snapshot_entries);
@@ -70,15 +70,16 @@ pub(super) fn config(options: &Options) -> Result<Config, String> {
         heartbeat_interval: ms(timing.heartbeat),
         election_timeout_min: ms(timing.election.0),
         election_timeout_max: ms(timing.election.1),
-        // A snapshot ends with being installed, and that with a sync of the whole.
+        // The last step of a snapshot is its installation, which includes a sync of the whole.
         install_snapshot_timeout: 60_000,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(entries),
         max_in_snapshot_log_to_keep: entries / 5,
         purge_batch_size: (entries / 5).max(1),
-        // Who is further behind than what is kept gets a snapshot.
+        // A follower that lags by more than the retained entries gets a snapshot.
         replication_lag_threshold: entries * 2,
         enable_pre_vote: Some(true),
-        // The store is in memory: who led before a restart has to be elected to know what was committed.
+        // The store is in memory: a leader from before a restart must be elected again to know which entries
+        // were committed.
         enable_leader_restore: Some(false),
         ..Config::default()
     };

@@ -1,4 +1,4 @@
-//! What a node answers to others, and what a leader does when it is asked.
+//! Answers requests of other nodes, and requests to the leader.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::store::{Command, LeaseId};
 use crate::transport::Transport;
 use crate::types::{NodeId, Peer, Snapshot, Types, Vote, decode_meta};
 
-/// A snapshot that is on its way here. There is one leader, so there is one.
+/// A snapshot that is being received. There is at most one, from the leader.
 #[derive(Default)]
 pub(super) struct Incoming {
     vote: Option<Vote>,
@@ -58,7 +58,7 @@ impl<T: Transport> Inner<T> {
         }
     }
 
-    /// Whether a request is for this node of this cluster.
+    /// Checks that a request is for this node and cluster.
     fn check(&self, to: Envelope, request: &Request) -> Result<(), Reply> {
         let ours = self.cluster.get();
         if to.to != 0 && to.to != self.id {
@@ -66,7 +66,7 @@ impl<T: Transport> Inner<T> {
         }
         let joins = matches!(request, Request::Ask(Ask::Join(..)));
         if ours == 0 && to.to == self.id && to.cluster != 0 {
-            // Only a leader that was asked to let this node in knows its number.
+            // Only a leader that this node has asked to join knows its id.
             return self.belong(to.cluster).map_err(|error| refused(error.to_string()));
         }
         match to.cluster == ours || (joins && to.cluster == 0) {
@@ -106,7 +106,7 @@ impl<T: Transport> Inner<T> {
         }
     }
 
-    /// Answers as the leader, if this node is it.
+    /// Answers as the leader, if this node is the leader.
     pub(super) async fn answer(&self, ask: Ask, deadline: Instant) -> Reply {
         let late = match &ask {
             Ask::Propose(_) => Error::Unknown("no quorum answered in time".into()),
@@ -149,7 +149,8 @@ impl<T: Transport> Inner<T> {
         }
     }
 
-    /// A lease is renewed by a leader that was one after it was asked: a later one gives it its whole time again.
+    /// The leader confirms its leadership after it receives the renewal: a later leader gives the lease its
+    /// whole time again.
     async fn renew(&self, lease: LeaseId) -> Result<Told, Reply> {
         let index = self.read_index().await?;
         let applied = self.raft.wait(None).applied_index_at_least(Some(index), "a renewal").await;
@@ -180,12 +181,12 @@ impl<T: Transport> Inner<T> {
             if !self.away().contains(&holder) {
                 return Err(Reply::Failed(Refusal::NameHeld { name: peer.name }.into()));
             }
-            // Its directory is gone, or it would come itself.
+            // The node that had this name lost its directory, or it would come back itself.
             Box::pin(self.let_out(holder)).await?;
         }
         let change = match known {
             Some(known) if known == peer => return Ok(Told::Joined { cluster: self.cluster.get() }),
-            // It has another address since it was started again.
+            // The node restarted with another address.
             Some(_) => ChangeMembers::SetNodes([(node, peer)].into()),
             None => ChangeMembers::AddNodes([(node, peer)].into()),
         };
@@ -206,12 +207,12 @@ impl<T: Transport> Inner<T> {
                 return Err(Reply::Failed(Refusal::LastVoter.into()));
             };
             if node == self.id && rest.is_empty() {
-                // The last voter: the heir has to vote before it can lead.
+                // The last voter: its successor must be a voter before it can lead.
                 let both = BTreeSet::from([node, heir]);
                 self.raft.change_membership(both, true).await.map_err(unwritten)?;
             }
             if node == self.id {
-                // Who is asked next is the heir, or another.
+                // The caller's next attempt reaches the successor, or another node.
                 let handed = self.raft.trigger().transfer_leader(heir).await;
                 handed.map_err(|error| refused(error.to_string()))?;
                 return Err(Reply::NotLeader(None));
@@ -224,7 +225,7 @@ impl<T: Transport> Inner<T> {
         Ok(Told::Left)
     }
 
-    /// The vote by which this node leads.
+    /// The vote of this node's leadership; none if it does not lead.
     pub(super) fn lead(&self) -> Option<Vote> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -232,7 +233,7 @@ impl<T: Transport> Inner<T> {
     }
 }
 
-/// Why openraft did not write: only an entry that was never appended is refused.
+/// Classifies a failed write: only an entry that was never appended is refused.
 fn unwritten(error: RaftError<Types, ClientWriteError<Types>>) -> Reply {
     let busy = |reason: &dyn std::fmt::Display| {
         Reply::Failed(Refusal::ClusterBusy { reason: reason.to_string() }.into())

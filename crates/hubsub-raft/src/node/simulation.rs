@@ -1,6 +1,6 @@
-//! Nodes in one thread, over a network that loses, delays and cuts, in tokio's paused time. Losses,
-//! delays, faults and election timeouts are drawn from a seed; the order of tasks is not, so a seed gives a like run, not
-//! the same one.
+//! Nodes in one thread, over a network that loses, delays and cuts, in tokio's paused time. Losses, delays,
+//! faults and election timeouts are drawn from a seed; the order of tasks is not, so a seed gives a similar
+//! run, not the same one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +22,12 @@ use crate::types::Peer;
 
 pub(super) type SimNode = Node<Wire>;
 
-/// A network and the nodes on it, by name, which is also their address.
+/// A network and its nodes, by name, which is also their address.
 pub(super) struct Cluster {
     net: Rc<Net>,
     directories: RefCell<BTreeMap<String, TempDir>>,
     pub snapshot_entries: Cell<u64>,
-    /// All the time of a request, for nodes that start from now on.
+    /// Request timeout of nodes that start from now on.
     pub request: Cell<Duration>,
 }
 
@@ -35,13 +35,13 @@ pub(super) struct Net {
     nodes: RefCell<BTreeMap<String, SimNode>>,
     random: RefCell<SmallRng>,
     cut: RefCell<BTreeSet<(String, String)>>,
-    /// Of 1000 messages, so many are lost.
+    /// Lost messages per 1000.
     pub loss: Cell<u32>,
-    /// The longest way of a message.
+    /// Maximum one-way delay of a message.
     pub delay_ms: Cell<u64>,
 }
 
-/// One node's end of the network.
+/// One node's access to the network.
 #[derive(Clone)]
 pub(super) struct Wire {
     net: Rc<Net>,
@@ -78,16 +78,16 @@ impl Cluster {
         &self.net
     }
 
-    /// A number below `end`.
+    /// A random number below `end`.
     pub fn draw(&self, end: u64) -> u64 {
         self.net.draw(end)
     }
 
-    /// Starts a node on its directory, as it left it.
+    /// Starts a node with its existing directory.
     pub async fn start(&self, name: &str) -> SimNode {
         let directory = {
             let mut directories = self.directories.borrow_mut();
-            // Memory where there is some: what a sync costs is not what these tests are about.
+            // In memory if possible: these tests do not depend on the cost of a sync.
             let shared = std::path::Path::new("/dev/shm");
             let make = || if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
             directories.entry(name.into()).or_insert_with(|| make().expect("a directory")).path().to_owned()
@@ -102,7 +102,7 @@ impl Cluster {
         node
     }
 
-    /// Starts the first node and lets the others join it; returns when all vote that should.
+    /// Starts the first node and lets the others join it; returns when the expected number of nodes vote.
     pub async fn grow(&self, names: &[&str]) {
         self.start(names[0]).await.found().await.expect("founded");
         for name in &names[1..] {
@@ -116,7 +116,7 @@ impl Cluster {
         .await;
     }
 
-    /// Ends a node as a killed process ends: what it did not sync is all it loses.
+    /// Ends a node as a kill does: it loses only unsynced data.
     pub async fn kill(&self, name: &str) {
         let node = self.net.nodes.borrow_mut().remove(name);
         let Some(node) = node else { return };
@@ -151,7 +151,7 @@ impl Cluster {
         leads.max_by_key(|(_, status)| status.term).map(|(name, _)| name.clone())
     }
 
-    /// Waits until all running nodes show it.
+    /// Waits until `shows` is true for all running nodes.
     pub async fn until(&self, shows: impl Fn(&Status) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -164,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until some running node leads.
+    /// Waits until a running node leads.
     pub async fn led(&self) -> String {
         self.until(|status| status.leader.is_some()).await;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -177,7 +177,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts a node off from all others, both ways.
+    /// Cuts a node off from all others, in both directions.
     pub fn isolate(&self, name: &str) {
         let mut cut = self.net.cut.borrow_mut();
         for other in self.directories.borrow().keys() {
@@ -196,7 +196,7 @@ impl Net {
         self.random.borrow_mut().random_range(0..end)
     }
 
-    /// One way of a message; false: it never arrives.
+    /// Delays a message; false if it is lost.
     async fn way(&self, from: &str, to: &str) -> bool {
         sleep(Duration::from_micros(100 + self.draw(self.delay_ms.get() * 1000))).await;
         let lost = self.draw(1000) < u64::from(self.loss.get());
@@ -205,7 +205,7 @@ impl Net {
 }
 
 impl Transport for Wire {
-    /// `one|other` is a name that stands for both.
+    /// `one|other` is a name with both addresses.
     async fn resolve(&self, address: &str) -> Result<Vec<String>, String> {
         Ok(address.split('|').map(str::to_owned).collect())
     }
@@ -218,7 +218,7 @@ impl Transport for Wire {
         patience: Duration,
     ) -> Result<Vec<u8>, CallError> {
         let (net, from, to) = (self.net.clone(), self.from.clone(), peer.address.clone());
-        // Goes on when the caller gave up: what was sent was sent.
+        // Continues after the caller gave up: a sent message cannot be recalled.
         let way = tokio::task::spawn_local(async move {
             if !net.way(&from, &to).await {
                 return std::future::pending().await;
@@ -240,7 +240,7 @@ impl Transport for Wire {
         match timeout(patience, way).await {
             Ok(reply) => reply.unwrap_or_else(|error| Err(CallError::Unanswered(error.to_string()))),
             Err(_) => {
-                // A request that is being served is served to its end, unless it waits for nothing any more.
+                // The request is served to its end, but not for ever.
                 let late = Duration::from_secs(10);
                 tokio::task::spawn_local(async move {
                     sleep(late).await;
@@ -258,7 +258,6 @@ pub(super) fn put(key: &str, revision: Option<u64>, value: &str) -> Command {
     Command::Commit { expect: expect.into_iter().collect(), writes: vec![write] }
 }
 
-/// Waits for all of a list.
 pub(super) async fn all<F: Future + 'static>(futures: Vec<F>) -> Vec<F::Output> {
     let tasks: Vec<_> = futures.into_iter().map(tokio::task::spawn_local).collect();
     let mut outputs = Vec::new();
@@ -268,7 +267,7 @@ pub(super) async fn all<F: Future + 'static>(futures: Vec<F>) -> Vec<F::Output> 
     outputs
 }
 
-/// What clients did and saw, checked against the only order that revisions allow.
+/// Operations of clients and their results, checked against the order that revisions imply.
 #[derive(Default)]
 pub(super) struct History {
     clock: u64,
@@ -285,9 +284,9 @@ pub(super) struct Operation {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// A read of this revision, 0: none, and value.
+    /// A read of a revision (0: no value) and value.
     Read(u64, String),
-    /// A commit of this value that expected a revision, and got one.
+    /// A successful commit with its expected and new revision.
     Committed {
         value: String,
         expected: u64,
@@ -317,7 +316,7 @@ impl History {
         self.operations.push(Operation { start, end, key: key.into(), done });
     }
 
-    /// Notes how a commit of `value` to one key ended.
+    /// Records the result of a commit of `value` to one key.
     pub fn note_commit(
         &mut self,
         start: u64,
@@ -340,8 +339,8 @@ impl History {
         self.operations.iter().filter(|operation| is(&operation.done)).count()
     }
 
-    /// Versions order all commits, so what has to be shown is that each operation fits between its neighbours in that
-    /// order, and that none sees less than one that ended before it began.
+    /// Versions order all commits, so the check is that each operation fits between its neighbours in that
+    /// order, and that none sees an older state than an operation that ended before it began.
     pub fn check(&self) {
         let mut written: BTreeMap<&str, BTreeMap<u64, &str>> = BTreeMap::new();
         for Operation { key, done, .. } in &self.operations {

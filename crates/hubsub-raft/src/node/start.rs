@@ -1,4 +1,5 @@
-//! How a node comes into a cluster, why it does not start, and how it leaves: it founds one, or members let it in.
+//! How a node enters a cluster (it founds one, or members admit it), why it may fail to start, and how it
+//! leaves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,34 +20,34 @@ pub enum StartError {
     /// Its files cannot be used.
     #[error(transparent)]
     Files(#[from] LogError),
-    /// The timing makes no sense to openraft.
+    /// openraft rejects the timing.
     #[error("timing: {0}")]
     Timing(String),
-    /// openraft refused what it found, or stopped.
+    /// openraft rejected the files, or stopped.
     #[error("the coordinator does not start: {0}")]
     Raft(String),
-    /// No thread, or no listener.
+    /// The thread or the listener failed.
     #[error("the coordinator does not start: {0}")]
     Io(#[from] std::io::Error),
-    /// A member said no.
+    /// A member refused to admit this node.
     #[error("{address} lets this node not in: {refusal}")]
     #[allow(missing_docs, reason = "the message says it")]
     Refused { address: String, refusal: Refusal },
-    /// The cluster's secret is another one at an address.
+    /// The node at an address has a different secret.
     #[error("the cluster's secret is another one at {0}")]
     WrongSecret(String),
-    /// It was let in, and knows nothing of the others yet.
+    /// The node was admitted earlier, but no member has reached it yet.
     #[error(
         "no member has reached this node since it was let into its cluster, and it founds none of its own"
     )]
     Unreached,
-    /// No address led to a member: each with the reason.
+    /// No address led to a member; each with the reason.
     #[error("{}", failures(.0))]
     Nobody(Vec<(String, String)>),
 }
 
 impl StartError {
-    /// A stable name of the error.
+    /// Stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Files(_) => "files",
@@ -65,10 +66,11 @@ fn failures(failures: &[(String, String)]) -> String {
 }
 
 impl<T: Transport> Node<T> {
-    /// Makes a cluster of this node alone. One that is in a cluster stays in it.
+    /// Founds a cluster of this node alone. A node that is in a cluster remains in it.
     ///
-    /// One that was let into a cluster, and that no member has reached since, founds nothing: it would be a second
-    /// cluster of the same name. A founder that died before its first entry is told from it by a file.
+    /// A node that was admitted to a cluster but that no member has reached founds nothing: that would be a
+    /// second cluster of the same name. A file distinguishes it from a founder that died before its first
+    /// entry.
     pub async fn found(&self) -> Result<(), StartError> {
         let inner = &self.inner;
         let failed = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
@@ -87,12 +89,12 @@ impl<T: Transport> Node<T> {
         Ok(founding.end()?)
     }
 
-    /// Asks members to let this node in, until one did or the time is over. It learns from then on, and votes when a
-    /// leader finds that it should. One that was let in returns when it has learned what the others knew, or when the
-    /// time is over: its first requests find a store that does not lag. One that is in a cluster asks each address once,
-    /// to be told if that is another cluster, and else goes on where it was.
+    /// Asks members to admit this node, until one does or the time is over. The node is then a learner, and
+    /// becomes a voter when the leader decides so. After an admission, this returns when the node has caught
+    /// up, or when the time is over, so its first requests find a store that does not lag. A node that is in
+    /// a cluster asks each address once, to detect a different cluster, and then continues in its own.
     ///
-    /// Args: `addresses` are `HOST:PORT`; a name stands for all its addresses, which are tried in turn.
+    /// Args: `addresses` are `HOST:PORT`; all addresses of a name are tried in turn.
     pub async fn join(&self, addresses: &[String], within: Duration) -> Result<(), StartError> {
         let inner = &self.inner;
         let (deadline, is_member) = (Instant::now() + within, inner.cluster.get() != 0);
@@ -130,14 +132,14 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Takes a node out of the cluster, this one or another. A leader hands its part over first.
+    /// Removes a node from the cluster, this one or another. A leader hands over its leadership first.
     pub async fn leave(&self, node: NodeId) -> Result<(), Error> {
         self.inner.ask(Ask::Leave(node)).await.map(drop)
     }
 }
 
 impl<T: Transport> Inner<T> {
-    /// Asks one address to let this node in, and the leader that it names; gives the reason if that did not happen.
+    /// Asks one address, and then the leader it names, to admit this node; returns the reason if that failed.
     async fn ask_in(&self, address: String, shown: &str) -> Result<Option<String>, StartError> {
         let ask = Ask::Join(self.id, self.options.peer.clone());
         let mut next = Some(address);
@@ -166,18 +168,18 @@ impl<T: Transport> Inner<T> {
         Ok(Some(reason))
     }
 
-    /// Catches up, however long ago a request of its own would have given up; at most until `deadline`.
+    /// Catches up, retrying timed-out requests, at most until `deadline`.
     async fn learn(&self, deadline: Instant) {
         let caught_up = async {
             while self.catch_up().await.is_err() {
                 tokio::time::sleep(self.options.timing.tick).await;
             }
         };
-        // Who lags still is a member all the same, and its requests say why they fail.
+        // A node that still lags is a member nevertheless, and its requests report why they fail.
         let _ = timeout_at(deadline, caught_up).await;
     }
 
-    /// Becomes a member of a cluster of others: what it may have begun to found is over.
+    /// Joins another node's cluster; aborts any founding in progress.
     pub(super) fn belong(&self, cluster: u128) -> Result<(), LogError> {
         if self.cluster.get() == 0 {
             let directory = &self.options.directory;
@@ -186,7 +188,7 @@ impl<T: Transport> Inner<T> {
         self.adopt(cluster)
     }
 
-    /// Becomes a member of a cluster.
+    /// Stores the cluster's id.
     pub(super) fn adopt(&self, cluster: u128) -> Result<(), LogError> {
         if self.cluster.get() != cluster {
             Identity { node: self.id, cluster }.save(&self.options.directory)?;
@@ -196,7 +198,7 @@ impl<T: Transport> Inner<T> {
     }
 }
 
-/// Whether another member, or the same one later, would say the same to one who joins.
+/// Whether every member would refuse the node in the same way, now and later.
 fn is_final(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::OtherCluster { .. } | Refusal::NameHeld { .. } | Refusal::TooManyMembers)
 }

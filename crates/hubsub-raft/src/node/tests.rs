@@ -9,12 +9,12 @@ use crate::store::{Expect, Write};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// More of them with HUBSUB_SEEDS.
+/// HUBSUB_SEEDS sets their number.
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("HUBSUB_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(2)
 }
 
-/// Four clients that read and write four keys through all nodes, while `faults` happen.
+/// Four clients that read and write four keys through all nodes during `faults`.
 async fn clients(cluster: &Rc<Cluster>, steps: u64, faults: impl Future<Output = ()> + 'static) -> History {
     let history = Rc::new(RefCell::new(History::default()));
     let fault = tokio::task::spawn_local(faults);
@@ -344,7 +344,7 @@ fn what_a_silent_leader_was_asked_goes_to_its_successor_or_is_unknown_as_soon_as
                 .filter(|name| *name != leader)
                 .map(|it| cluster.node(&it))
                 .collect();
-            // All have all of the log.
+            // All nodes have the whole log.
             sleep(MS * 1_000).await;
             cluster.isolate(&leader);
             let began = Instant::now();
@@ -421,7 +421,7 @@ fn a_node_that_was_let_in_and_never_reached_founds_no_second_cluster() {
     simulate(17, async |cluster| {
         cluster.grow(&["a"]).await;
         let node = cluster.start("b").await;
-        // It was told that it is in, and then the machine stopped.
+        // It was admitted, and then the machine stopped.
         node.inner.adopt(cluster.node("a").status().cluster).expect("written");
         drop(node);
         cluster.kill("b").await;
@@ -437,7 +437,7 @@ fn a_node_that_began_to_found_and_was_let_in_elsewhere_founds_nothing() {
     simulate(19, async |cluster| {
         cluster.grow(&["a"]).await;
         let node = cluster.start("b").await;
-        // It stopped before it had a cluster, and was told of members when it started again.
+        // It stopped before it had a cluster, and heard from members when it restarted.
         Founding::of(&node.inner.options.directory).begin().expect("written");
         node.inner.belong(cluster.node("a").status().cluster).expect("written");
         drop(node);

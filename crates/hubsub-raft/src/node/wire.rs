@@ -1,6 +1,6 @@
-//! What nodes say to each other: requests and replies as postcard, in frames that the transport carries without looking.
-//! Both sides are of one protocol version, which the transport's handshake settles; openraft's own messages are written as
-//! openraft describes them, so a new version of openraft that changes them raises [`PROTOCOL`].
+//! Messages between nodes: requests and replies as postcard, in frames that are opaque to the transport. The
+//! transport's handshake ensures that both sides have the same protocol version. openraft's own messages use
+//! its serde format, so a new version of openraft that changes them requires a new [`PROTOCOL`].
 
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
@@ -13,15 +13,15 @@ use crate::error::Error;
 use crate::store::{Answer, Command, LeaseId, Value};
 use crate::types::{NodeId, Peer, Types, Vote, put};
 
-/// The version of what is said here.
+/// Version of these messages.
 pub const PROTOCOL: u16 = 1;
 
-/// To whom a request goes: an address may have got another owner.
+/// Addressee of a request, since an address may have a new owner.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Envelope {
-    /// 0: the sender is in no cluster yet.
+    /// 0 if the sender is in no cluster yet.
     pub cluster: u128,
-    /// 0: whoever is there.
+    /// 0 for any node at the address.
     pub to: NodeId,
 }
 
@@ -35,21 +35,21 @@ pub(crate) enum Request {
     Ask(Ask),
 }
 
-/// A part of a snapshot. Pieces come in order on one connection.
+/// A part of a snapshot. Pieces are sent in order on one connection.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Piece {
     pub vote: Vote,
-    /// Of the whole snapshot.
+    /// Total bytes of the snapshot.
     pub total: u64,
     pub offset: u64,
     pub bytes: Value,
 }
 
-/// What only a leader can answer.
+/// A request that only a leader can answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
     Propose(Command),
-    /// Up to where must a store have applied to show all that was answered before now?
+    /// Index up to which a store must have applied to reflect all writes answered before now.
     ReadIndex,
     Renew(LeaseId),
     Join(NodeId, Peer),
@@ -72,16 +72,16 @@ pub(crate) enum Reply {
     Vote(VoteResponse<Types>),
     Transfer(TransferLeaderResponse<Types>),
     Snapshot(SnapshotResponse<Types>),
-    /// The piece was taken.
+    /// The piece was accepted.
     More,
     Told(Told),
-    /// Not done here; the leader, if it is known.
+    /// Not executed here; names the leader if known.
     NotLeader(Option<(NodeId, Peer)>),
     Failed(Error),
 }
 
 impl Ask {
-    /// Whether asking twice does what asking once does.
+    /// Whether the request is idempotent.
     pub fn repeatable(&self) -> bool {
         !matches!(self, Self::Propose(_))
     }

@@ -1,5 +1,5 @@
-//! The last changes, for watchers: which keys changed in which version, in a ring of bounded length. Values are not
-//! kept here; a watcher gets the one that is there when it asks.
+//! The latest changes, for watchers: which keys changed in which version, in a ring of bounded length. Values
+//! are not stored here; a watcher gets the current one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::limits::CHANGES_MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Versions never fall from front to back.
+    /// Versions never decrease from front to back.
     ring: VecDeque<(u64, Path)>,
     /// All changes of later versions are in the ring.
     floor: u64,
 }
 
 impl Changes {
-    /// An empty ring behind a state that was not made here: nothing up to `version` is known.
+    /// An empty ring for a state that was loaded: changes up to `version` are unknown.
     pub fn after(version: u64) -> Self {
         Self { ring: VecDeque::new(), floor: version }
     }
@@ -30,13 +30,13 @@ impl Changes {
         self.ring.push_back((version, path));
     }
 
-    /// Whether all changes after `version` are here.
+    /// Whether all changes after `version` are in the ring.
     pub fn reaches(&self, version: u64) -> bool {
         version >= self.floor
     }
 
-    /// Names of `directory` that changed after `since`, each once, and the version up to which they are complete; none:
-    /// up to now. Stops after the version with which there are `limit`.
+    /// Names of `directory` that changed after `since`, each once, and the version up to which they are
+    /// complete; none: all. Stops after the version with which there are `limit` names.
     pub fn since(&self, directory: &str, since: u64, limit: usize) -> (BTreeSet<Arc<str>>, Option<u64>) {
         let from = self.ring.partition_point(|(version, _)| *version <= since);
         let (mut names, mut last) = (BTreeSet::new(), since);

@@ -1,5 +1,5 @@
-//! What changes the store, and what it answers. A command is one log entry: its meaning may not change once it is
-//! written, so variants are only ever added at the end.
+//! Commands that change the store, and their answers. A command is a log entry: its meaning must not change
+//! once it is written, so variants are only added, at the end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,57 +12,49 @@ use crate::limits::{
     COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, KEY_BYTES_MAX, LEASE_TTL_MAX, LEASE_TTL_MIN, VALUE_BYTES_MAX,
 };
 
-/// One change of the store.
+/// A change of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// All writes or none, and only if every expectation holds.
+    /// Executes all writes or none, and only if every expectation holds.
     Commit {
-        /// Keys with the revision that they must have.
+        /// Keys with their required revisions.
         expect: Vec<Expect>,
-        /// Done in this order; no key twice.
+        /// Executed in this order; no key twice.
         writes: Vec<Write>,
     },
-    /// Begins a lease.
+    /// Creates a lease.
     Grant {
-        /// Its time to live.
+        /// Time to live, in ms.
         ttl_ms: u32,
     },
-    /// Ends a lease with its keys: its holder gives it back.
+    /// Ends a lease and deletes its keys, at its holder's request.
     Release(LeaseId),
-    /// Ends leases with their keys: the leader saw their time pass.
+    /// Ends leases and deletes their keys, after the leader saw them expire.
     Expire(Vec<LeaseId>),
 }
 
-/// A key and the revision that it must have; 0: it must not be there.
+/// A key and its required revision; 0: it must not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expect {
-    /// The key.
     pub key: String,
-    /// Its revision.
     pub revision: u64,
 }
 
 /// A write of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Write {
-    /// Sets a value, and the lease with which the key goes.
+    /// Sets a value, and the lease that the key is bound to.
     Put {
-        /// The key.
         key: String,
-        /// The value.
         value: Value,
-        /// The lease to which the key is bound from now on; none: it stays.
+        /// Lease with which the key is deleted; none: the key is bound to no lease.
         lease: Option<LeaseId>,
     },
-    /// Removes a key; one that is not there is no failure.
-    Delete {
-        /// The key.
-        key: String,
-    },
+    /// Deletes a key; succeeds if it does not exist.
+    Delete { key: String },
 }
 
 impl Write {
-    /// The key that is written.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -70,34 +62,35 @@ impl Write {
     }
 }
 
-/// What a command came to.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Nothing to say: an entry of Raft's own.
+    /// Result of one of Raft's own entries.
     Nothing,
-    /// The commit was made; the revisions of its writes in their order, 0 for a deletion.
+    /// The commit succeeded; the revisions of its writes in order, 0 for a deletion.
     Committed(Vec<u64>),
-    /// The commit was not made: this expectation failed.
+    /// The commit failed because of this expectation.
     Mismatch {
-        /// Which of the expectations, from 0.
+        /// Index of the expectation, from 0.
         index: u32,
-        /// The revision that its key has.
+        /// Actual revision of the key.
         revision: u64,
     },
-    /// The commit was not made: it names a lease that is no more.
+    /// The commit failed because it names a lease that does not exist.
     NoLease(LeaseId),
-    /// The lease that began.
+    /// The new lease.
     Granted(LeaseId),
-    /// How many leases ended.
+    /// Number of leases that ended.
     Ended(u32),
 }
 
-/// The bytes of a value, shared by all who hold it.
+/// The bytes of a value, shared by all users.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Value(pub Arc<[u8]>);
 
 impl Command {
-    /// Refuses what no backend would take. Called before a command is proposed, never when it is applied.
+    /// Rejects commands that exceed the limits. Called before a command is proposed, never when it is
+    /// applied.
     pub fn check(&self) -> Result<(), Refusal> {
         match self {
             Self::Commit { expect, writes } => check_commit(expect, writes),
@@ -110,7 +103,7 @@ impl Command {
         }
     }
 
-    /// Bytes of keys and values that it can add to the store.
+    /// Maximum bytes of keys and values that it can add to the store.
     pub fn bytes(&self) -> usize {
         let Self::Commit { writes, .. } = self else { return 0 };
         writes
@@ -152,7 +145,7 @@ fn check_commit(expect: &[Expect], writes: &[Write]) -> Result<(), Refusal> {
     }
 }
 
-/// A key is names with `/` between them, none of them empty, without a NUL.
+/// Checks that a key consists of nonempty names with `/` between them, without a NUL.
 pub fn check_key(key: &str) -> Result<(), Refusal> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Refusal::KeyTooLong { bytes: key.len() });
@@ -163,7 +156,7 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A directory is a key, or empty for the one that holds the first names.
+/// Checks a directory: a key, or the empty string for the root.
 pub fn check_directory(directory: &str) -> Result<(), Refusal> {
     if directory.is_empty() { Ok(()) } else { check_key(directory) }
 }
@@ -196,7 +189,7 @@ impl From<&[u8]> for Value {
     }
 }
 
-// By hand because serde would take the bytes one by one.
+// Implemented by hand because serde would serialize the bytes one by one.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

@@ -1,5 +1,5 @@
-//! The store as bytes: what a snapshot holds. An image shares its values with the store, so taking one is cheap and
-//! encoding it can be done elsewhere.
+//! Encoding of the store in a snapshot. An image shares its values with the store, so it is cheap to take,
+//! and another thread can encode it.
 //!
 //! ```text
 //! format u8 = 1, then postcard: version, last lease, leases [(id, ttl ms)], entries [(directory, name, revision, lease, value)]
@@ -29,23 +29,21 @@ type Row = (Arc<str>, Arc<str>, u64, Option<LeaseId>, Value);
 /// Why bytes are no image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Another format.
     #[error("the state has format {0}, this version knows {FORMAT}\nhint: a newer version wrote it")]
     Format(u8),
-    /// Not what [`Image::encode`] gives.
+    /// The bytes were not made by [`Image::encode`].
     #[error("the state cannot be read: {0}")]
     Malformed(String),
 }
 
 impl Image {
-    /// The image as bytes.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![FORMAT]).expect("a vector takes all bytes")
     }
 }
 
 impl Store {
-    /// The state as it is now.
+    /// Takes an image of the current state.
     pub fn image(&self) -> Image {
         let entries = self.directories.iter().flat_map(|(directory, names)| {
             names.iter().map(|(name, entry)| {
@@ -60,7 +58,7 @@ impl Store {
         }
     }
 
-    /// The store that an image shows. Watchers begin with the whole.
+    /// Decodes an image to a store. Watchers begin with a listing.
     pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
         let malformed = |what: &str| ImageError::Malformed(what.to_owned());
         let (format, rest) = bytes.split_first().ok_or_else(|| malformed("it is empty"))?;

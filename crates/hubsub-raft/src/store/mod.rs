@@ -1,11 +1,12 @@
-//! The store as a pure machine: commands in, answers out. It owns keys, leases and the last changes; it knows no clock,
-//! no disk and no network, and does not know what its keys mean.
+//! The store as a pure state machine: commands in, answers out. It owns keys, leases and the latest changes;
+//! it uses no clock, disk or network, and does not interpret its keys.
 //!
 //! Invariants
-//! - The state is a function of the commands applied: every replica that applied the same ones holds the same.
-//! - `version` grows by one with every command that changes a key; a key's revision is the version that wrote it, so it
-//!   grows with each change of that key and is never used again, also not after a deletion.
-//! - A key is bound to at most one lease, and that lease is there.
+//! - The state is a function of the applied commands: replicas that applied the same commands have the same
+//!   state.
+//! - `version` increases by one with every command that changes a key. A key's revision is the version that
+//!   wrote it, so it increases with each change of the key and is never reused, not even after a deletion.
+//! - A key is bound to at most one lease, and that lease exists.
 
 mod changes;
 mod command;
@@ -26,7 +27,7 @@ pub use image::{Image, ImageError};
 
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
 
-/// A lease's number: never given twice.
+/// Number of a lease, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
@@ -36,15 +37,15 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Keys, leases and the last changes.
+/// Keys, leases and the latest changes.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// The number of the last command that changed a key.
+    /// Number of the last command that changed a key.
     version: u64,
-    /// By directory, then by name: what is in one directory lies together.
+    /// By directory, then by name, so that the keys of a directory are adjacent.
     directories: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Entry>>,
     leases: BTreeMap<LeaseId, Lease>,
-    /// The number of the last lease.
+    /// Number of the last lease.
     lease_last: u64,
     /// Bytes of keys and values.
     bytes: usize,
@@ -64,46 +65,46 @@ struct Lease {
     keys: BTreeSet<Path>,
 }
 
-/// A key in its two parts.
+/// A key, divided into directory and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Path {
     directory: Arc<str>,
     name: Arc<str>,
 }
 
-/// A name of a directory with what it holds, or nothing where it was deleted.
+/// A name in a directory, with its entry unless it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The key without its directory.
     pub name: String,
-    /// Its value and revision; none: the key is gone.
+    /// Value and revision; none if the key was deleted.
     pub entry: Option<(Value, u64)>,
 }
 
-/// Where a watcher is. It means the same on every replica.
+/// Position of a watcher. It is valid on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// All changes up to this version were given, or are in the whole that is being given.
+    /// All changes up to this version were returned, or are part of the listing in progress.
     pub version: u64,
-    /// The whole was given up to this name; none: all of it was.
+    /// Last name of the listing returned so far; none if the listing is complete.
     pub after: Option<String>,
 }
 
-/// What a watcher gets: a part of the whole directory, or changes.
+/// An answer to a watcher: a part of a listing of the directory, or changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The whole begins here. Items until [`Batch::whole_ends`] are the whole.
+    /// A listing begins here. It consists of the items until [`Batch::whole_ends`].
     pub whole_begins: bool,
-    /// The whole ends here: names that were not in it are gone.
+    /// The listing ends here: names that were not in it do not exist.
     pub whole_ends: bool,
-    /// In order of names within the whole; changes in no promised order, each name once.
+    /// In a listing, sorted by name; changes are in no particular order, each name once.
     pub items: Vec<Item>,
-    /// Where to go on.
+    /// Cursor for the next call.
     pub cursor: Cursor,
 }
 
 impl Store {
-    /// The number of the last command that changed a key.
+    /// Number of the last command that changed a key.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -128,8 +129,8 @@ impl Store {
         self.entry(&Path::new(key)).map(|entry| (entry.value.clone(), entry.revision))
     }
 
-    /// Entries of a directory in order of names, those after `after`, and whether there are more. At most `limit`, and
-    /// no more than fit in a page.
+    /// Entries of a directory after `after`, sorted by name, and whether there are more. At most `limit`, and
+    /// at most a page.
     pub fn page(&self, directory: &str, after: Option<&str>, limit: usize) -> (Vec<Item>, bool) {
         let Some(names) = self.directories.get(directory) else { return (Vec::new(), false) };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -145,8 +146,8 @@ impl Store {
         (items, rest.peek().is_some())
     }
 
-    /// What a watcher of `directory` that is at `cursor` does not have yet; none: it has all. Without a cursor, and
-    /// where changes since it were forgotten, the whole begins.
+    /// The next batch for a watcher of `directory` at `cursor`; none if there is nothing new. Without a
+    /// cursor, or if changes since it are no longer retained, a listing begins.
     pub fn watch(&self, directory: &str, cursor: Option<&Cursor>) -> Option<Batch> {
         match cursor {
             Some(Cursor { version, after: Some(name) }) => Some(self.whole(directory, *version, Some(name))),
@@ -158,7 +159,6 @@ impl Store {
         }
     }
 
-    /// Applies a command.
     pub fn apply(&mut self, command: &Command) -> Answer {
         match command {
             Command::Commit { expect, writes } => self.commit(expect, writes),
@@ -205,7 +205,7 @@ impl Store {
         Answer::Committed(revisions)
     }
 
-    /// Ends leases with their keys; those that are no more are passed over.
+    /// Ends leases and deletes their keys; skips leases that do not exist.
     fn end(&mut self, leases: &[LeaseId]) -> Answer {
         let (version, mut ended) = (self.version + 1, 0);
         for lease in leases {
@@ -224,7 +224,7 @@ impl Store {
         self.place(path, entry);
     }
 
-    /// Puts an entry where none is, without a word to watchers.
+    /// Inserts an entry for a key that does not exist, without recording a change for watchers.
     fn place(&mut self, path: Path, entry: Entry) {
         self.bytes += path.bytes() + entry.value.0.len();
         if let Some(lease) = entry.lease.and_then(|lease| self.leases.get_mut(&lease)) {
@@ -239,7 +239,7 @@ impl Store {
         }
     }
 
-    /// Takes an entry out; whether there was one.
+    /// Removes an entry; returns whether there was one.
     fn take(&mut self, path: &Path) -> bool {
         let Some(names) = self.directories.get_mut(&path.directory) else { return false };
         let Some(entry) = names.remove(&path.name) else { return false };

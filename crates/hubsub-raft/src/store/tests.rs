@@ -183,7 +183,7 @@ fn an_image_cut_or_of_another_format_is_refused() {
     assert!(matches!(Store::decode(&newer), Err(ImageError::Format(2))));
 }
 
-/// The store as one map, without a thought for speed.
+/// A simple reference implementation of the store as one map.
 #[derive(Clone, Default)]
 struct Model {
     version: u64,
@@ -275,7 +275,7 @@ fn a_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// A watcher's picture of one directory.
+/// A watcher's view of one directory.
 #[derive(Default)]
 struct Picture {
     cursor: Option<Cursor>,
