@@ -17,11 +17,13 @@ use memchr::memchr;
 /// A frame from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// A delivered message.
-    Message { channel: &'a [u8], payload: &'a [u8] },
+    Message {
+        channel: &'a [u8],
+        payload: &'a [u8],
+    },
     /// The confirmation of a subscription.
     Subscribed,
-    /// An integer reply.
+    /// An integer, the reply of a PUBLISH.
     Integer(i64),
     /// An error line, without `-` and line end.
     Error(&'a [u8]),

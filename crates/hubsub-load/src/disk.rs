@@ -28,7 +28,7 @@ pub struct Sync {
     /// Directory on the disk to measure; a file is created there and removed.
     #[arg(long)]
     pub directory: PathBuf,
-    /// Bytes per write.
+    /// Number of bytes per write.
     #[arg(long, default_value_t = 4096)]
     pub size: usize,
     /// Duration of the measurement in seconds.
@@ -36,20 +36,19 @@ pub struct Sync {
     pub seconds: f64,
 }
 
-/// Result of [`sync`].
 #[derive(Serialize)]
 pub struct SyncReport {
-    /// `debug` or `release`.
+    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
-    /// Syncs per second.
     pub per_second: f64,
     /// Latency of a write plus its sync.
     pub latency: Latency,
 }
 
-/// Runs the measurement.
+/// Measures writes and syncs as the options define.
 ///
-/// # Errors Errors of the file system, or invalid options.
+/// # Errors
+/// Errors of the file system, or invalid options.
 pub fn sync(options: &Sync) -> io::Result<SyncReport> {
     if options.size == 0 || options.size as u64 > FILE_BYTES || options.seconds <= 0.0 {
         return Err(io::Error::other(format!(
@@ -95,12 +94,10 @@ pub struct Scan {
     pub forget: bool,
 }
 
-/// Result of [`scan`].
 #[derive(Serialize)]
 pub struct ScanReport {
-    /// `debug` or `release`.
+    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
-    /// Number of files.
     pub files: u64,
     /// Total bytes of the files.
     pub bytes: u64,
@@ -110,7 +107,8 @@ pub struct ScanReport {
 
 /// Drops all files below a directory from the page cache, then reads them unless `forget` is set.
 ///
-/// # Errors Errors of the file system.
+/// # Errors
+/// Errors of the file system.
 pub fn scan(options: &Scan) -> io::Result<ScanReport> {
     let mut files = Vec::new();
     list(&options.directory, &mut files)?;

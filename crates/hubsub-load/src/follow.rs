@@ -34,7 +34,7 @@ pub struct Follow {
     /// Number of rooms; subscribers are assigned to them in turn.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
-    /// Number of subscribers.
+    /// Number of subscribers, one connection each.
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
     /// Bytes per second that each subscriber reads.
@@ -43,15 +43,14 @@ pub struct Follow {
     /// Size of the kernel's receive buffer per subscriber in bytes; 0: the system's default, some MB.
     #[arg(long, default_value_t = 0)]
     pub receive_bytes: u32,
-    /// Duration in seconds.
+    /// Duration of the run in seconds.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
 }
 
-/// Result of [`follow`].
 #[derive(Serialize, Default)]
 pub struct FollowReport {
-    /// `debug` or `release`.
+    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     /// Time since the first connection was started.
     pub seconds: f64,
@@ -80,9 +79,10 @@ struct Follower {
     read_at: Instant,
 }
 
-/// Subscribes and reads.
+/// Subscribes, and reads for the requested time.
 ///
-/// # Errors A connection fails, or the server does not speak the protocol.
+/// # Errors
+/// A connection fails, or the server does not speak the protocol.
 pub fn follow(asked: &Follow) -> io::Result<FollowReport> {
     if asked.rooms == 0 || asked.subscribers == 0 || asked.bytes_per_second == 0 {
         return Err(io::Error::other("--rooms, --subscribers and --bytes-per-second must be above 0"));

@@ -40,7 +40,7 @@ pub struct Joins {
     /// Further connections that send ten heartbeats per second.
     #[arg(long, default_value_t = 100)]
     pub others: u32,
-    /// Duration in seconds.
+    /// Duration of the run in seconds.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     /// Seconds without an answer after which the run stops waiting.
@@ -48,7 +48,6 @@ pub struct Joins {
     pub patience: f64,
 }
 
-/// Result of [`join`].
 #[derive(Serialize)]
 pub struct JoinsReport {
     build_profile: &'static str,
@@ -84,7 +83,8 @@ enum What {
 
 /// Sends the joins and the heartbeats.
 ///
-/// # Errors No connection can be made.
+/// # Errors
+/// No connection can be made.
 pub fn join(asked: &Joins) -> io::Result<JoinsReport> {
     if asked.connections == 0 || asked.topics == 0 || asked.rate <= 0.0 || asked.seconds <= 0.0 {
         return Err(io::Error::other("--connections, --topics, --rate and --seconds must be above 0"));

@@ -15,7 +15,6 @@ use crate::mqtt::{self, Packet};
 use crate::procfs;
 use crate::report::BUILD_PROFILE;
 
-/// Sessions created concurrently.
 const GROUP: usize = 100;
 /// Messages in flight that wait for their PUBACK.
 const WINDOW: usize = 200;
@@ -37,7 +36,6 @@ pub struct Absent {
     pub patience: f64,
 }
 
-/// Result of [`absent`].
 #[derive(Serialize, Debug)]
 pub struct AbsentReport {
     build_profile: &'static str,
@@ -48,7 +46,7 @@ pub struct AbsentReport {
     after: Option<u64>,
 }
 
-/// Publishes retained messages.
+/// Publishes retained messages, each to its own topic.
 #[derive(Args, Clone, Debug)]
 pub struct Retain {
     /// Address of the broker.
@@ -137,9 +135,10 @@ impl Client {
     }
 }
 
-/// Creates the sessions.
+/// Creates the sessions, in groups of [`GROUP`].
 ///
-/// # Errors The broker cannot be reached, or refuses one.
+/// # Errors
+/// The broker cannot be reached, or refuses one.
 pub fn absent(asked: &Absent) -> io::Result<AbsentReport> {
     let resident = || asked.pid.and_then(|pid| procfs::memory_of_all(&[pid])).map(|memory| memory.rss);
     let (before, started) = (resident(), Instant::now());
@@ -174,7 +173,8 @@ pub fn absent(asked: &Absent) -> io::Result<AbsentReport> {
 
 /// Publishes the messages, and waits for each acknowledgement.
 ///
-/// # Errors The broker cannot be reached, or does not acknowledge one.
+/// # Errors
+/// The broker cannot be reached, or does not acknowledge one.
 pub fn retain(asked: &Retain) -> io::Result<Kept> {
     let started = Instant::now();
     let mut client = Client::connect(&asked.target, asked.patience)?;
@@ -206,7 +206,8 @@ pub fn retain(asked: &Retain) -> io::Result<Kept> {
 /// Subscribes to all of them by a wildcard, and counts messages until all have arrived, or none arrives any
 /// more.
 ///
-/// # Errors The broker cannot be reached.
+/// # Errors
+/// The broker cannot be reached.
 pub fn collect(asked: &Collect) -> io::Result<Kept> {
     let until = Instant::now() + Duration::from_secs_f64(asked.seconds.max(0.0));
     let mut all = round(asked)?;

@@ -12,7 +12,6 @@ use crate::codec::Malformed;
 /// PINGREQ: the broker answers it after all earlier packets.
 pub const PING: [u8; 2] = [0xC0, 0];
 
-/// The DISCONNECT packet.
 pub const DISCONNECT: [u8; 2] = [0xE0, 0];
 
 const PUBACK: u8 = 0x40;
@@ -29,13 +28,12 @@ const GRANTED_MAX: u8 = 2;
 /// A packet from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// CONNACK with success.
+    /// A CONNACK that accepts the connection.
     Connected,
     /// Return code of a refused connection or subscription.
     Refused(u8),
     /// SUBACK with this many granted subscriptions.
     Subscribed(usize),
-    /// A delivered message.
     Publish {
         topic: &'a [u8],
         payload: &'a [u8],
@@ -113,7 +111,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
-/// Appends a CONNECT.
+/// Appends a CONNECT without keep-alive.
 ///
 /// With `session`, the broker retains the client's subscriptions after a disconnect.
 pub fn connect(out: &mut Vec<u8>, client_id: &str, session: bool) {

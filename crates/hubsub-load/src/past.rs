@@ -37,13 +37,13 @@ pub struct Past {
     /// Process id of the server, to read its memory.
     #[arg(long)]
     pub pid: Option<u32>,
-    /// Number of rooms.
+    /// Number of rooms on the server.
     #[arg(long, default_value_t = 1)]
     pub rooms: u32,
     /// Connections, each with one request in flight.
     #[arg(long, default_value_t = 1)]
     pub connections: u32,
-    /// Records per request.
+    /// Maximum of records per request.
     #[arg(long, default_value_t = 50)]
     pub count: u64,
     /// Requests for the last records of rooms picked at random; 0: every record of every room.
@@ -54,10 +54,9 @@ pub struct Past {
     pub seed: u64,
 }
 
-/// Result of [`read`].
 #[derive(Serialize)]
 pub struct PastReport {
-    /// `debug` or `release`.
+    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     /// The options of the run.
     pub asked: Past,
@@ -92,9 +91,10 @@ struct Tally {
     error: Option<String>,
 }
 
-/// Sends the requests.
+/// Sends the requests and checks the replies.
 ///
-/// # Errors Errors of the connection, or bytes that are no reply.
+/// # Errors
+/// Errors of the connection, or bytes that are no reply.
 pub fn read(asked: Past) -> Result<PastReport, String> {
     if asked.rooms == 0 || asked.connections == 0 || asked.connections > 64 || asked.count == 0 {
         return Err("--rooms, --connections (at most 64) and --count must be above 0".to_owned());
@@ -143,7 +143,8 @@ pub fn read(asked: Past) -> Result<PastReport, String> {
 
 /// The epoch of each room's last record; None if it has no record.
 ///
-/// # Errors Errors of the connection, or bytes that are no reply.
+/// # Errors
+/// Errors of the connection, or bytes that are no reply.
 pub(crate) fn epochs(target: &str, rooms: u32) -> io::Result<Vec<Option<u64>>> {
     let mut connection = Connection::open(target)?;
     let mut epoch = |room| Ok(connection.ask(room, 1, None, &mut Tally::new())?.map(|(epoch, _)| epoch));

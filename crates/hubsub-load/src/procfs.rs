@@ -48,7 +48,6 @@ pub fn thread_cpu_ns(thread: u32) -> Option<u64> {
 /// Memory of a process, in bytes.
 #[derive(Clone, Default, Serialize, Debug)]
 pub struct Memory {
-    /// Resident set size.
     pub rss: u64,
     /// Proportional set size: shared pages are divided among their users.
     pub pss: u64,

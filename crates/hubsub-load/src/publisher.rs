@@ -81,7 +81,7 @@ pub struct Publisher {
     pub waits: Option<Box<Waits>>,
     /// Publishes encoded for sending.
     pub sent: u64,
-    /// Replies, including errors.
+    /// Number of replies, including errors.
     pub answered: u64,
     /// Number of error replies.
     pub errors: u64,

@@ -32,7 +32,6 @@ pub struct Report {
     pub slow: Vec<Slow>,
 }
 
-/// The measured window.
 #[derive(Serialize, Default)]
 pub struct Window {
     /// Duration of the window.
@@ -41,13 +40,11 @@ pub struct Window {
     pub published: u64,
     /// Publishes answered, including errors.
     pub answered: u64,
-    /// Number of deliveries.
     pub delivered: u64,
     /// Publishes sent per second.
     pub published_per_second: f64,
     /// Publishes answered per second.
     pub answered_per_second: f64,
-    /// Deliveries per second.
     pub delivered_per_second: f64,
     /// The generator's threads. A `busy` near 1 means that the generator is the bottleneck, unless it spins.
     pub threads: Vec<Thread>,
@@ -73,7 +70,7 @@ pub struct Total {
     pub receivers: u64,
     /// Expected deliveries: publishes times subscribers of their room, without slow ones.
     pub expected: u64,
-    /// Deliveries that arrived.
+    /// Deliveries that arrived, including doubled ones.
     pub delivered: u64,
     /// Deliveries that never arrived.
     pub lost: u64,
@@ -95,7 +92,6 @@ pub struct Total {
     pub error: Option<String>,
 }
 
-/// Distribution of latencies.
 #[derive(Serialize)]
 pub struct Latency {
     /// Number of measured values.

@@ -18,9 +18,10 @@ const TICK: Duration = Duration::from_millis(2);
 /// Maximum duration of a drain.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Runs a scenario.
+/// Runs a scenario from start to report.
 ///
-/// # Errors A human-readable reason why it could not be run.
+/// # Errors
+/// A human-readable reason why it could not be run.
 pub fn run(scenario: Scenario) -> Result<Report, String> {
     scenario.check()?;
     raise_descriptor_limit();

@@ -39,7 +39,7 @@ pub struct Scenario {
     /// Numbers in the names of the rooms, separated by commas; default: 0, 1, 2, …
     #[arg(long, value_delimiter = ',')]
     pub numbers: Vec<u32>,
-    /// Subscribers per room.
+    /// Number of subscribers per room.
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
     /// Connections that hold the subscriptions; 0 for one each.
@@ -57,7 +57,7 @@ pub struct Scenario {
     /// Open loop: publishes per second of all publishers together; 0 for closed loop.
     #[arg(long, default_value_t = 0.0)]
     pub rate: f64,
-    /// Bytes per payload.
+    /// Number of bytes per payload.
     #[arg(long, default_value_t = 128)]
     pub payload: usize,
     /// Seconds to measure; if nothing is published, how long connections are held.
@@ -81,7 +81,7 @@ pub struct Scenario {
     /// Version of RESP, 2 or 3.
     #[arg(long, default_value_t = 2)]
     pub resp: u8,
-    /// Number of threads.
+    /// Number of the generator's threads.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
     /// Threads that own the publishers, the others own the subscribers; 0: every thread owns some of both.
@@ -96,7 +96,7 @@ pub struct Scenario {
     /// Further connections that nobody publishes to.
     #[arg(long, default_value_t = 0)]
     pub idle: u32,
-    /// What an idle connection subscribes to.
+    /// Rooms that an idle connection subscribes to.
     #[arg(long, value_enum, default_value_t = IdleTo::Own)]
     pub idle_to: IdleTo,
     /// Further subscribers that read slowly or not at all; assigned to rooms in turn.
@@ -122,7 +122,7 @@ pub struct Scenario {
 pub enum Protocol {
     /// RESP2 or RESP3 of Redis.
     Redis,
-    /// MQTT version 3.1.1.
+    /// MQTT 3.1.1, with any QoS.
     Mqtt,
     /// Phoenix channels over WebSockets, for subscribers; Redis clients publish to `--publish-target`.
     Phoenix,
@@ -150,7 +150,7 @@ pub enum PublishTo {
     Own,
 }
 
-/// What an idle connection subscribes to.
+/// Rooms that an idle connection subscribes to.
 #[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum IdleTo {

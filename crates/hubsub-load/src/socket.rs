@@ -12,12 +12,11 @@ use mio::{Interest, Registry, Token};
 
 use crate::codec::Malformed;
 
-/// A non-blocking connection.
 pub struct Socket {
     stream: TcpStream,
     /// Start of an incomplete frame.
     partial: Vec<u8>,
-    /// Bytes to send.
+    /// Bytes to send, of which the first `out_at` were sent.
     pub out: Vec<u8>,
     out_at: usize,
 }

@@ -16,7 +16,6 @@ pub const FILLER: u8 = b'.';
 
 const MAGIC: u32 = 0x4855_4253;
 
-/// Identifies a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// Index of the publisher.

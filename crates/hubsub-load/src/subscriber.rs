@@ -23,7 +23,6 @@ const ANSWER_END: &[u8] = b"hubsub-load\r\n";
 
 /// Counts of one thread's subscribers.
 pub struct Tally {
-    /// Deliveries by lane.
     pub ledger: Ledger,
     /// Latency in ns of deliveries that were due in the window.
     pub latency: Histogram<u64>,

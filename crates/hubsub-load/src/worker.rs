@@ -33,13 +33,10 @@ const CALM_TURN: Duration = Duration::from_millis(1);
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Phase {
-    /// Connect and subscribe.
     Connect = 0,
-    /// Publish and count.
     Load = 1,
     /// Count, publish no more.
     Drain = 2,
-    /// Return the counts.
     End = 3,
 }
 

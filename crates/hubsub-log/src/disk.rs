@@ -22,7 +22,8 @@ pub struct Disk {
 impl Disk {
     /// Locks a directory for exclusive use; creates it if necessary.
     ///
-    /// # Errors `WouldBlock`: another process has it. Others come from the system.
+    /// # Errors
+    /// `WouldBlock`: another process has it. Others come from the system.
     pub fn lock(root: &Path) -> io::Result<Disk> {
         fs::create_dir_all(root)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
@@ -33,7 +34,8 @@ impl Disk {
 
     /// Opens an existing directory read-only: any change fails.
     ///
-    /// # Errors As for `lock`, and if there is no such directory.
+    /// # Errors
+    /// As for `lock`, and if there is no such directory.
     pub fn inspect(root: &Path) -> io::Result<Disk> {
         fs::read_dir(root)?;
         let lock = match File::open(root.join(LOCK)) {

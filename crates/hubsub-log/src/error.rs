@@ -37,7 +37,6 @@ pub enum LogError {
     /// Retention removed these offsets, or an operator accepted their loss.
     #[error("offsets {first} to {} are not there any more", end - 1)]
     Gone {
-        /// First requested offset.
         first: u64,
         /// Offset after the last requested one.
         end: u64,
@@ -50,7 +49,6 @@ pub enum LogError {
     Differs {
         /// The hub in this directory.
         here: HubName,
-        /// The requested hub.
         asked: HubName,
     },
     /// Some records of the hub are missing or cannot be read.

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
-    /// Records.
     Segment,
     /// Positions of the records.
     Index,
@@ -86,7 +85,8 @@ impl<S: Storage> Files<S> {
 
     /// Returns a file of a chain; opens it if it is not open.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn get(&self, hub: HubId, name: Name, part: Part) -> io::Result<Arc<S::File>> {
         let key = (hub, name, part);
         let forgotten = {

@@ -127,13 +127,12 @@ impl RunBuilder {
         &self.samples
     }
 
-    /// Memory in bytes.
+    /// Memory of the builder in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Item>() + self.samples.capacity() * size_of::<Sample>()
     }
 
-    /// Encodes the run.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let Some(range) = self.range else { return Vec::new() };
@@ -236,16 +235,17 @@ pub struct Run {
     homes: u32,
     places: u32,
     samples: u32,
-    /// First covered offset.
+    /// First offset that the run covers.
     pub first: u64,
-    /// Last covered offset.
+    /// Last offset that the run covers.
     pub last: u64,
 }
 
 impl Run {
     /// Opens the run at a position of a file.
     ///
-    /// # Errors `InvalidData`: there is none. Others come from the storage.
+    /// # Errors
+    /// `InvalidData`: there is none. Others come from the storage.
     pub fn open(file: &impl StorageFile, at: u64) -> io::Result<Run> {
         let mut head = [0; HEAD];
         let n = file.read_full_at(&mut head, at)?;
@@ -290,7 +290,8 @@ impl Run {
 
     /// Looks up the entry of a room.
     ///
-    /// # Errors `InvalidData`: the run is damaged. Others come from the storage.
+    /// # Errors
+    /// `InvalidData`: the run is damaged. Others come from the storage.
     pub fn room(&self, file: &impl StorageFile, room: RoomHash) -> io::Result<Option<RoomHead>> {
         let mut at = home(u64::from(self.homes), room);
         let mut window = [0; WINDOW * ROOM];
@@ -324,7 +325,8 @@ impl Run {
 
     /// Positions of a room's records: at most `count`, without the first `skip`.
     ///
-    /// # Errors `InvalidData`: the run is damaged. Others come from the storage.
+    /// # Errors
+    /// `InvalidData`: the run is damaged. Others come from the storage.
     pub fn places(
         &self,
         file: &impl StorageFile,
@@ -356,7 +358,8 @@ impl Run {
 
     /// Samples in order of position.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn samples(&self, file: &impl StorageFile) -> io::Result<Vec<Sample>> {
         let mut bytes = vec![0; self.samples as usize * SAMPLE];
         read_exact(file, &mut bytes, self.samples_at())?;
@@ -367,7 +370,8 @@ impl Run {
 
     /// Entries of all rooms, by hash.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn rooms(&self, file: &impl StorageFile) -> io::Result<Vec<(RoomHash, RoomHead)>> {
         let mut table = vec![0; self.rows as usize * ROOM];
         read_exact(file, &mut table, self.row_at(0))?;
@@ -376,7 +380,8 @@ impl Run {
 
     /// All known positions of records, sorted.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn all_places(&self, file: &impl StorageFile) -> io::Result<Vec<u32>> {
         let rooms = self.rooms_with_places(file)?;
         let mut places: Vec<u32> = rooms.into_iter().flat_map(|(.., places)| places).collect();
@@ -418,7 +423,8 @@ fn read_room(bytes: &[u8]) -> io::Result<Option<(RoomHash, RoomHead)>> {
 
 /// Merges adjacent runs, oldest first, into one.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 pub fn merge(file: &impl StorageFile, runs: &[Run]) -> io::Result<Vec<u8>> {
     let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
     let (mut rooms, mut samples) = (Vec::new(), Vec::new());

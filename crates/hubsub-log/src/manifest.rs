@@ -40,7 +40,7 @@ pub struct Manifest {
     /// directory were left there by an interrupted start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<u64>,
-    /// Sorted by id.
+    /// All hubs, sorted by id.
     pub hubs: Vec<HubEntry>,
 }
 
@@ -123,7 +123,7 @@ impl Display for HubName {
 #[serde(remote = "HubId")]
 struct HubNumber(u32);
 
-/// Which records a hub keeps.
+/// The records that a hub keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
@@ -176,14 +176,16 @@ impl Manifest {
 
     /// Reads the manifest of a directory; none if there is none.
     ///
-    /// # Errors It cannot be read, is damaged, or has a newer format.
+    /// # Errors
+    /// It cannot be read, is damaged, or has a newer format.
     pub fn load(storage: &impl Storage) -> Result<Option<Manifest>, LogError> {
         load(storage, NAME)
     }
 
     /// Replaces the stored manifest with this one.
     ///
-    /// # Errors Errors of the storage. After [`LogError::Full`], the previous manifest is still in place.
+    /// # Errors
+    /// Errors of the storage. After [`LogError::Full`], the previous manifest is still in place.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
         storage::replace(storage, "", NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write the manifest", e))
@@ -244,14 +246,16 @@ impl HubEntry {
 impl HubFile {
     /// Reads the file of a hub; none if there is none.
     ///
-    /// # Errors As for [`Manifest::load`].
+    /// # Errors
+    /// As for [`Manifest::load`].
     pub fn load(storage: &impl Storage, hub: HubId) -> Result<Option<HubFile>, LogError> {
         load(storage, &storage::join(&segment::directory(hub), HUB_NAME))
     }
 
     /// Writes it to the hub's directory.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
         storage::replace(storage, &segment::directory(self.hub), HUB_NAME, checked(self).as_bytes())
             .map_err(|e| LogError::storage("cannot write what a hub is", e))

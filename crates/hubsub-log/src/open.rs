@@ -34,13 +34,12 @@ pub struct Opened<S: Storage> {
     pub warnings: Vec<String>,
 }
 
-/// Who assigns the ids of the hubs in a directory.
+/// The authority that assigns the ids of the hubs in a directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Membership<'a> {
-    /// The node itself.
+    /// The node itself, without a cluster.
     #[default]
     Alone,
-    /// A cluster.
     Of {
         cluster: &'a str,
         /// Whether the cluster takes over hubs that the node numbered itself: true on the node that founds
@@ -52,15 +51,17 @@ pub enum Membership<'a> {
 /// Opens the directory of a node that assigns hub ids itself. An empty directory becomes a log with this
 /// identity.
 ///
-/// # Errors The storage failed, the directory has a newer format or belongs to a cluster, or its manifest is
-/// missing or damaged. Other damage is no error: it quarantines hubs.
+/// # Errors
+/// The storage failed, the directory has a newer format or belongs to a cluster, or its manifest is missing
+/// or damaged. Other damage is no error: it quarantines hubs.
 pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
     open_as(storage, identity, Membership::Alone, options)
 }
 
 /// Opens the directory of a node alone or in a cluster; from then on it belongs to that cluster.
 ///
-/// # Errors As for `open`; [`LogError::OtherCluster`]: then nothing in the directory was changed.
+/// # Errors
+/// As for `open`; [`LogError::OtherCluster`]: then nothing in the directory was changed.
 pub fn open_as<S: Storage>(
     storage: Arc<S>,
     identity: u64,
@@ -98,7 +99,8 @@ fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<
 /// Opens a directory that has this manifest. The hubs in `suspects` are quarantined with the given reason,
 /// unless they already are.
 ///
-/// # Errors As for [`open`].
+/// # Errors
+/// As for [`open`].
 pub(crate) fn recover<S: Storage>(
     storage: Arc<S>,
     manifest: Manifest,

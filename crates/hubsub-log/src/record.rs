@@ -22,7 +22,6 @@ pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024 + 4 * 1024 * 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Kind {
-    /// A published message.
     #[default]
     Message = 0,
     /// Deletes the room and all of its earlier records.
@@ -58,13 +57,13 @@ pub struct Record<'a> {
     pub producer_seq: u64,
     /// µs since 1970, never decreasing within a hub.
     pub timestamp_us: u64,
-    /// At most [`NAME_BYTES_MAX`].
+    /// At most [`NAME_BYTES_MAX`] bytes.
     pub room: &'a [u8],
-    /// At most [`NAME_BYTES_MAX`].
+    /// At most [`NAME_BYTES_MAX`] bytes.
     pub topic: &'a [u8],
     /// At most 65,535 bytes.
     pub publisher: &'a [u8],
-    /// Encoded by [`encode_headers`].
+    /// Headers as [`encode_headers`] writes them.
     pub headers: &'a [u8],
     pub payload: &'a [u8],
 }
@@ -96,10 +95,10 @@ const LONG_TOPIC: u16 = 64;
 
 /// Appends an encoded record.
 ///
-/// # Panics A name is longer than [`NAME_BYTES_MAX`], the publisher longer than 65,535 bytes, or the record
-/// longer than [`RECORD_BYTES_MAX`]. The broker limits a topic to `topic_bytes_max` plus the prefix of a
-/// node's own name (`hubsub_types::names::OWN_BYTES_MAX`), a room is a part of its topic, and a publisher is
-/// truncated.
+/// # Panics
+/// A name is longer than [`NAME_BYTES_MAX`], the publisher longer than 65,535 bytes, or the record longer
+/// than [`RECORD_BYTES_MAX`]. The broker limits a topic to `topic_bytes_max` plus the prefix of a node's own
+/// name (`hubsub_types::names::OWN_BYTES_MAX`), a room is a part of its topic, and a publisher is truncated.
 pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     let room_is_topic = record.room == record.topic;
     let room: &[u8] = if room_is_topic { &[] } else { record.room };
@@ -139,7 +138,8 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
 
 /// Length in bytes of the record that begins here, read from its length field only.
 ///
-/// # Errors Fewer than four bytes, or no record has that length.
+/// # Errors
+/// Fewer than four bytes, or no record has that length.
 pub fn len(bytes: &[u8]) -> Result<usize, NotARecord> {
     let Some(prefix) = bytes.first_chunk::<4>() else { return Err(NotARecord::Incomplete(PREFIX_BYTES)) };
     let rest = u32::from_le_bytes(*prefix);
@@ -157,7 +157,8 @@ pub fn len_of(record: &Record<'_>) -> usize {
 
 /// Decodes the record that begins here; returns it and its length in bytes.
 ///
-/// # Errors See [`NotARecord`].
+/// # Errors
+/// See [`NotARecord`].
 pub fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     let all = len(bytes)?;
     let Some(whole) = bytes.get(..all) else { return Err(NotARecord::Incomplete(all)) };
@@ -169,7 +170,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
 
 /// As [`decode`], without checking the checksum: for bytes that this process wrote.
 ///
-/// # Errors See [`NotARecord`].
+/// # Errors
+/// See [`NotARecord`].
 pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     let all = len(bytes)?;
     let Some(bytes) = bytes.get(..all) else { return Err(NotARecord::Incomplete(all)) };

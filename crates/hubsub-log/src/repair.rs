@@ -1,8 +1,9 @@
 //! Repairs a data directory that no node uses, where [`crate::verify`] finds a problem. Records were lost:
 //! only an operator may accept that.
 //!
-//! # Design A record is never changed: others have seen its offset, epoch and seq. So lost records leave a
-//! *hole* of offsets, and the records after it keep their offsets.
+//! # Design
+//! A record is never changed: others have seen its offset, epoch and seq. So lost records leave a *hole* of
+//! offsets, and the records after it keep their offsets.
 //!
 //! - A hole is always between two segments: a damaged segment is rewritten as its pieces that verify
 //!   ([`crate::salvage`]), each a segment of its own. The manifest lists holes (`lost`), so any other hole is
@@ -56,10 +57,9 @@ pub const UNKNOWN_OFFSETS: u64 = 1 << 24;
 /// Bytes buffered for a segment.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// What a repair did, or would do.
+/// Result of a repair, or its plan.
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
-    /// The repaired hubs.
     pub hubs: Vec<HubRepair>,
     /// Problems that [`crate::verify`] found; empty if nothing is to be done.
     pub problems: Vec<String>,
@@ -79,7 +79,7 @@ pub struct HubRepair {
     pub problems: Vec<String>,
     /// Records that are kept, and how many of them come from journals.
     pub kept: (u64, u64),
-    /// Newly lost offsets.
+    /// Lost offsets that the manifest did not list before.
     pub lost: Vec<Lost>,
     /// From this offset on, an unknown number of records may be lost.
     pub unknown_from: Option<u64>,
@@ -94,8 +94,9 @@ pub struct HubRepair {
 /// Repairs all damaged hubs of a directory, or one of them. Without `accepts_loss`, changes nothing and
 /// returns what it would do.
 ///
-/// # Errors The storage failed, a file has a newer format, there is no such hub or no log, or the manifest
-/// cannot be rebuilt.
+/// # Errors
+/// The storage failed, a file has a newer format, there is no such hub or no log, or the manifest cannot be
+/// rebuilt.
 pub fn repair<S: Storage>(
     storage: &Arc<S>,
     options: LogOptions,

@@ -31,9 +31,9 @@ pub(crate) fn give_back(storage: &impl Storage) {
 pub struct Reserve<S: Storage> {
     storage: Arc<S>,
     file: Option<S::File>,
-    /// Configured length.
+    /// Length that it should have.
     bytes: u64,
-    /// Current length.
+    /// Length that it has.
     len: u64,
 }
 
@@ -58,7 +58,8 @@ impl<S: Storage> Reserve<S> {
 
     /// Allocates the missing bytes; returns whether the reserve is complete.
     ///
-    /// # Errors Errors of the storage, except a full disk.
+    /// # Errors
+    /// Errors of the storage, except a full disk.
     pub fn fill(&mut self) -> io::Result<bool> {
         if self.is_whole() {
             return Ok(true);

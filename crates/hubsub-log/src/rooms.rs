@@ -23,7 +23,7 @@ const LOW: u64 = (1 << 48) - 1;
 pub struct RoomHash {
     /// Determines the entry's home.
     pub high: u64,
-    /// 32 more bits.
+    /// 32 more bits, to tell rooms apart.
     pub low: u32,
 }
 
@@ -42,9 +42,9 @@ impl RoomHash {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
     pub epoch: u64,
-    /// Below 2^48.
+    /// Less than 2^48, see `LOW`.
     pub seq: u64,
-    /// Below 2^48.
+    /// Less than 2^48, see `LOW`.
     pub offset: u64,
 }
 
@@ -122,7 +122,7 @@ impl RoomTable {
         self.len() == 0
     }
 
-    /// Memory in bytes.
+    /// Memory of the table in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let places: usize = self.stripes.iter().map(|stripe| locked(stripe).places.capacity()).sum();

@@ -40,7 +40,7 @@ pub enum Source {
     Segment(SegmentEntry),
     /// In these bytes of a damaged file.
     Part(String, Range<u64>),
-    /// In journals.
+    /// In any of the journals.
     Journals,
 }
 
@@ -57,7 +57,8 @@ pub struct Salvage {
 /// Searches for the records of a hub in its segments, in segments that an earlier repair put aside, and in
 /// all journals.
 ///
-/// # Errors The storage failed, or a file has a newer format.
+/// # Errors
+/// The storage failed, or a file has a newer format.
 pub fn salvage(
     storage: &impl Storage,
     identity: u64,
@@ -113,7 +114,8 @@ pub fn salvage(
 
 /// Passes the records of a piece to `take`, with their bytes, in order.
 ///
-/// # Errors The storage failed, the file has changed, or `take` failed.
+/// # Errors
+/// The storage failed, the file has changed, or `take` failed.
 pub fn read_piece(
     storage: &impl Storage,
     identity: u64,
@@ -334,7 +336,8 @@ impl Window {
 
 /// Ids of the hubs that have a directory, sorted.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 pub fn hub_directories(storage: &impl Storage) -> Result<Vec<HubId>, LogError> {
     let names = storage.list_directories("hubs").map_err(|e| match e.kind() {
         ErrorKind::NotFound => LogError::Refused("there is no directory hubs".to_owned()),

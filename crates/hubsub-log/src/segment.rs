@@ -86,7 +86,8 @@ pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
 
 /// Checks that a file has the head of this segment, which covers the offsets below `next`.
 ///
-/// # Errors It does not, it has a newer format, or it cannot be read.
+/// # Errors
+/// It does not, it has a newer format, or it cannot be read.
 pub fn check_head(
     file: &impl StorageFile,
     identity: u64,
@@ -121,7 +122,8 @@ pub fn is_foreign(e: &LogError) -> bool {
 /// Reads the records between two positions of a file in order, and passes each with its position to `take`,
 /// which may reject it.
 ///
-/// # Errors The first position without a whole record of that hub, with the reason.
+/// # Errors
+/// The first position without a whole record of that hub, with the reason.
 pub fn scan(
     file: &impl StorageFile,
     hub: HubId,
@@ -142,7 +144,8 @@ pub fn scan(
 /// As [`scan`], but only about the first `bytes`, and at least one record; also passes the bytes of each
 /// record. Returns the position after the last record.
 ///
-/// # Errors As [`scan`].
+/// # Errors
+/// As [`scan`].
 pub fn scan_some(
     file: &impl StorageFile,
     hub: HubId,

@@ -99,7 +99,8 @@ impl<S: Storage> Segments<S> {
 
     /// Takes a quarantined hub into service with this entry.
     ///
-    /// # Errors Its records do not match the entry, or the storage failed: the hub is unchanged.
+    /// # Errors
+    /// Its records do not match the entry, or the storage failed: the hub is unchanged.
     pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<(), LogError> {
         for name in entry.segments.iter().map(SegmentEntry::name) {
             for part in [Part::Segment, Part::Index, Part::Runs] {
@@ -121,7 +122,8 @@ impl<S: Storage> Segments<S> {
 
     /// Takes a frame that is safe in a journal file; `flush` writes it to segments.
     ///
-    /// # Panics A batch belongs to an unknown hub.
+    /// # Panics
+    /// A batch belongs to an unknown hub.
     pub fn apply(&mut self, file: u64, frame: u64, batches: Vec<Batch>) {
         for Batch { hub, first, count, bytes } in batches {
             let hub = self.hubs.get_mut(&hub).expect("only whole hubs are written");
@@ -137,7 +139,8 @@ impl<S: Storage> Segments<S> {
 
     /// Writes the applied records to segments; on a full disk, uses the reserve.
     ///
-    /// # Errors The first error; the other hubs were written, and a retry is possible.
+    /// # Errors
+    /// The first error; the other hubs were written, and a retry is possible.
     pub fn flush(&mut self) -> Result<(), LogError> {
         match self.write() {
             Err(LogError::Full) if self.reserve.spend(self.pending_bytes() as u64) => self.write(),
@@ -161,8 +164,8 @@ impl<S: Storage> Segments<S> {
 
     /// Allocates the missing part of the reserve; returns whether it is complete.
     ///
-    /// # Errors Errors of the storage, except a full disk.
-    /// Those of the storage, but for a full one.
+    /// # Errors
+    /// Errors of the storage, except a full disk. Those of the storage, but for a full one.
     pub fn keep_reserve(&mut self) -> Result<bool, LogError> {
         self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
     }
@@ -210,8 +213,8 @@ impl<S: Storage> Segments<S> {
 
     /// Makes all applied records safe in segments, and frees the journals below them.
     ///
-    /// # Errors The previous checkpoint is still in place. Once a sync has failed, no other checkpoint is
-    /// possible.
+    /// # Errors
+    /// The previous checkpoint is still in place. Once a sync has failed, no other checkpoint is possible.
     pub fn checkpoint(&mut self) -> Result<(), LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
@@ -244,7 +247,8 @@ impl<S: Storage> Segments<S> {
 
     /// Prepares the journal file that follows the current one.
     ///
-    /// # Errors Errors of the storage; a retry is possible.
+    /// # Errors
+    /// Errors of the storage; a retry is possible.
     pub fn prepare_next(&mut self) -> Result<Prepared<S::File>, LogError> {
         let number = self.manifest.journals.1 + 1;
         let (identity, bytes) = (self.manifest.identity, self.options.journal_bytes);
@@ -261,7 +265,8 @@ impl<S: Storage> Segments<S> {
     /// Applies retention; returns the number of removed segments. `retention` returns the limits of a hub and
     /// the offset from which records are still needed. Hubs that keep the latest are skipped.
     ///
-    /// # Errors The manifest cannot be written; nothing was removed from the disk, and the next call does it.
+    /// # Errors
+    /// The manifest cannot be written; nothing was removed from the disk, and the next call does it.
     pub fn retire(
         &mut self,
         now_us: u64,
@@ -307,7 +312,8 @@ impl<S: Storage> Segments<S> {
 
     /// Makes the rooms of a hub begin new epochs, since acknowledged records may be missing.
     ///
-    /// # Errors The manifest cannot be written; the epochs continue.
+    /// # Errors
+    /// The manifest cannot be written; the epochs continue.
     pub fn end_epochs(&mut self, hub: HubId) -> Result<(), LogError> {
         let next = self.hubs.get(&hub).map(Appender::next);
         let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
@@ -318,7 +324,8 @@ impl<S: Storage> Segments<S> {
 
     /// Stores the class rules for which every room has the class of its hub; 0 if some may not.
     ///
-    /// # Errors The manifest cannot be written and is unchanged.
+    /// # Errors
+    /// The manifest cannot be written and is unchanged.
     pub fn set_rules(&mut self, rules: u64) -> Result<(), LogError> {
         let before = std::mem::replace(&mut self.manifest.rules, rules);
         if before == rules {
@@ -335,7 +342,8 @@ impl<S: Storage> Segments<S> {
 
     /// Ends cleanly after the last synced frame, so the next start knows that nothing is missing.
     ///
-    /// # Errors The next start treats it as an unclean end.
+    /// # Errors
+    /// The next start treats it as an unclean end.
     pub fn close(mut self) -> Result<(), LogError> {
         if let Some((_, pass)) = self.pass.take() {
             pass.discard();

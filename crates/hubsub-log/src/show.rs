@@ -10,14 +10,13 @@ use crate::storage::{Storage, StorageFile};
 use hubsub_types::HubId;
 use std::ops::ControlFlow;
 
-/// Which records to show.
+/// The records to show.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Only this hub; all hubs in turn if none.
     pub hub: Option<HubId>,
-    /// Only this room.
+    /// Only records of this room.
     pub room: Option<Vec<u8>>,
-    /// First offset.
     pub from: u64,
     /// Maximum number of records.
     pub count: u64,
@@ -26,8 +25,8 @@ pub struct Selection {
 /// Passes records to `take` in order of offset, until it breaks: those in segments up to the checkpoint, then
 /// those in journals. Returns one sentence for each part that cannot be read.
 ///
-/// # Errors The hub does not exist, the manifest cannot be read, a file has a newer format, or the storage
-/// failed.
+/// # Errors
+/// The hub does not exist, the manifest cannot be read, a file has a newer format, or the storage failed.
 pub fn show(
     storage: &impl Storage,
     wanted: &Selection,

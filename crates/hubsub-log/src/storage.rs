@@ -129,7 +129,8 @@ pub trait StorageFile: Send + Sync + 'static {
 
 /// Replaces a whole small file: after a crash the old one or the new one exists.
 ///
-/// # Errors Errors of the storage. If it is full, the old file is still in place.
+/// # Errors
+/// Errors of the storage. If it is full, the old file is still in place.
 pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = join(directory, name);
     let new = format!("{path}.new");
@@ -150,7 +151,8 @@ pub fn replace(storage: &impl Storage, directory: &str, name: &str, bytes: &[u8]
 
 /// Reads a whole file.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 pub fn read(storage: &impl Storage, path: &str) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| ErrorKind::FileTooLarge)?];

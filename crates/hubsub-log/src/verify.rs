@@ -62,14 +62,16 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// Reads every record of a directory.
 ///
-/// # Errors The manifest is missing, damaged or has a newer format, or the storage failed.
+/// # Errors
+/// The manifest is missing, damaged or has a newer format, or the storage failed.
 pub fn verify(storage: &impl Storage) -> Result<Verified, LogError> {
     verify_watched(storage, &mut |_| ControlFlow::Continue(()))
 }
 
 /// As [`verify`], with progress reports.
 ///
-/// # Errors As for [`verify`], and [`LogError::Stopped`].
+/// # Errors
+/// As for [`verify`], and [`LogError::Stopped`].
 pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified, LogError> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));
@@ -208,7 +210,8 @@ impl VerifiedHub {
 /// Reads a segment of the manifest up to the checkpoint. Passes to `take` the number of records so far and
 /// the position of each.
 ///
-/// # Errors [`LogError::Damaged`]: it does not match the manifest. Others come from the storage or `take`.
+/// # Errors
+/// [`LogError::Damaged`]: it does not match the manifest. Others come from the storage or `take`.
 pub(crate) fn check_segment(
     storage: &impl Storage,
     identity: u64,

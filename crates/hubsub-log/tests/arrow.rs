@@ -11,7 +11,6 @@ use hubsub_types::names::{DeviceTemplate, Matcher};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// An owned record.
 #[derive(Clone, Debug)]
 struct Sent {
     numbers: [u64; 4],

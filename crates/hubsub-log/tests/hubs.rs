@@ -155,7 +155,7 @@ fn an_opening_that_is_cut_short_anywhere_leaves_no_hub_or_a_whole_empty_one() {
                 assert_eq!((info.next, info.earliest, info.rooms), (1, 1, 0));
             }
             seen.insert((is_there, tried.is_ok()));
-            // Whatever the interrupted opening left, the same hub can be opened, and takes records.
+            // After any interruption, the same hub can be opened, and takes records.
             log.open_hub(HubId(7), 3).unwrap();
             log.hubs.entry(HubId(7)).or_default();
             log.say(&[records(HubId(7), &[1, 5], 300), records(HubId(1), &[5], 10)]);

@@ -12,7 +12,6 @@ use crate::store::LeaseId;
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
-    /// Nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The request may have been executed, or may be executed later.

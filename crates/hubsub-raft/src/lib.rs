@@ -14,12 +14,13 @@
 //!
 //! | call | result |
 //! |---|---|
-//! | `Handle::start(options, Start::Found or Start::Join, listener, (gate, detours), wake)` | a running node in its cluster, or an error |
+//! | `Handle::start(options, Start::Found or Start::Join, listener, (gate, detours), wake)` | node, or error |
 //! | `submit(ticket, Request)` | nothing, or a refusal; never blocks |
 //! | `drain(max, wait)` | `(ticket, Ok(Response) or Err(Error))`; called with the interpreter released |
 //! | `stop()` | returns when the thread has ended |
 //!
-//! - A commit is `Request::Propose(Command::Commit)`: `Answer::Committed` with revisions, `Mismatch` or `NoLease`.
+//! - A commit is `Request::Propose(Command::Commit)`: `Answer::Committed` with revisions, `Mismatch` or
+//!   `NoLease`.
 //! - A lease is `Command::Grant`, then `Request::Renew` at a third of its time to live; its deadline is the
 //!   monotonic time before the request was submitted plus its time to live. `Command::Release` ends it.
 //! - A watch is repeated `Request::Watch` with the cursor of the last batch; a cursor is valid on all nodes.

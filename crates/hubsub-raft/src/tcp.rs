@@ -47,7 +47,7 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(60);
 /// Time limit per address of a name.
 const DIAL: Duration = Duration::from_secs(1);
-/// Interval between checks whether the process behind a closed connection is gone.
+/// Interval between checks whether the process of a closed connection is gone.
 const PROBE: Duration = Duration::from_millis(2);
 /// Maximum of concurrent name lookups.
 const LOOKUPS_MAX: usize = 4;
@@ -79,7 +79,6 @@ impl Gate for Open {
 /// Replacement addresses, by address: tests insert faulty proxies.
 pub type Detours = HashMap<String, String>;
 
-/// The calling side.
 #[derive(Clone)]
 pub struct Tcp<G> {
     gate: G,

@@ -32,7 +32,7 @@ pub trait Transport: Clone + 'static {
 /// Purpose of a request. Separate lanes ensure that a snapshot does not delay heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// Entries and votes.
+    /// Entries and requests for votes.
     Log,
     /// Heartbeats, and the confirmation of a leader.
     Heartbeat,

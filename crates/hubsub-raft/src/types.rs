@@ -49,7 +49,6 @@ pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
 pub(crate) type State = std::sync::Arc<Vec<u8>>;
 pub(crate) type Snapshot = SnapshotOf<Types, State>;
 
-/// Term, node, index.
 pub(crate) type RawLogId = (u64, NodeId, u64);
 type RawMembership = (Vec<BTreeSet<NodeId>>, Vec<(NodeId, Peer)>);
 

@@ -14,14 +14,11 @@ pub type Conn = (u16, u16, u32);
 /// A connection's subscription: to a topic, or a pattern (true).
 pub type SubKey = (Conn, bool, String);
 
-/// A pending request.
 #[derive(Clone, Debug)]
 pub enum Waits {
     /// A publish, by its number.
     Publish(u32),
-    /// A new subscription.
     Subscribe(SubKey),
-    /// A subscriber count.
     Count,
     /// A new member of a group.
     Join,
@@ -57,7 +54,6 @@ pub struct Sub {
 #[derive(Clone, Debug)]
 pub struct Publish {
     pub topic: String,
-    /// The publishing connection.
     pub by: Conn,
     /// None while it is pending.
     pub outcome: Option<Result<Published, ErrorCode>>,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// An injected violation of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flaw {
-    /// No violation.
     #[default]
     None,
     /// Room records are removed without asking the leader.
@@ -47,7 +46,7 @@ pub struct View {
 }
 
 impl View {
-    /// Possible next steps.
+    /// The steps that may be executed next.
     pub(crate) fn steps(&self, node: u16) -> impl Iterator<Item = Step> {
         let record = (!self.records.is_empty()).then_some(Step::Record(node));
         let ask = (!self.asks.is_empty()).then_some(Step::Ask(node));
@@ -76,7 +75,6 @@ pub struct Forgetting {
 pub struct Records {
     /// Whether rooms are placed explicitly.
     pub is_on: bool,
-    /// The injected violation.
     pub flaw: Flaw,
     /// At most one at a time.
     pub forgetting: Option<Forgetting>,

@@ -140,7 +140,7 @@ impl Sim {
         let publish = &model.publishes[&id];
         let published = match publish.outcome {
             Some(Ok(published)) => published,
-            // The queue for blocked publishes was full.
+            // The queue of the link was full.
             Some(Err(ErrorCode::LinkFull)) => return Ok(()),
             outcome => return Err(format!("publish {id} to {} came to {outcome:?}", publish.topic)),
         };

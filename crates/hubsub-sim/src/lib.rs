@@ -56,7 +56,7 @@ pub struct Stats {
     pub gaps: u64,
     /// Gap notices for patterns.
     pub lacks: u64,
-    /// Answered history requests.
+    /// Number of answered history requests.
     pub histories: u64,
     /// Room moves that nodes learned of.
     pub moves: u64,
@@ -68,14 +68,16 @@ pub struct Stats {
 
 /// Runs a seed for `steps` steps.
 ///
-/// # Errors The error, and the step at which it occurred.
+/// # Errors
+/// The error, and the step at which it occurred.
 pub fn run(seed: u64, steps: usize) -> Result<Stats, String> {
     run_with(seed, steps, Flaw::None)
 }
 
 /// As [`run`], with an injected violation of a rule.
 ///
-/// # Errors The error, and the step at which it occurred.
+/// # Errors
+/// The error, and the step at which it occurred.
 pub fn run_with(seed: u64, steps: usize, flaw: Flaw) -> Result<Stats, String> {
     let mut net = Net::new(seed);
     net.records.flaw = flaw;
@@ -127,12 +129,11 @@ struct Sim {
     ids: u32,
     /// How often a follower continued on another connection.
     returns: u64,
-    /// Leaders never change and links rarely: so a gap notice to a pattern for one hub hides no loss in
+    /// Leaders never change and links rarely break, so a gap notice to a pattern for one hub hides no loss in
     /// another.
     is_calm: bool,
     /// Leaders change all the time.
     is_restless: bool,
-    /// Rooms are moved.
     is_moving: bool,
     /// No publishes yet: rooms have subscribers and no record, and leaders change.
     is_silent: bool,

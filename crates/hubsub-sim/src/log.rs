@@ -8,7 +8,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub room: Vec<u8>,
-    /// With its position.
     pub record: Record,
 }
 

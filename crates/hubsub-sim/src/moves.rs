@@ -14,7 +14,7 @@ pub const CONTROL: u16 = u16::MAX;
 /// A room of a class, and its new hub; none: back to its hub on the ring.
 pub type Move = (ClassIndex, Box<[u8]>, Option<u16>);
 
-/// Notification to shards.
+/// The notification that shards receive.
 pub type Placed = Arc<[(Box<[u8]>, Change)]>;
 
 impl Net {

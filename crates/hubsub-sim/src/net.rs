@@ -45,11 +45,9 @@ pub enum Mail {
     Absent(Box<[u8]>),
 }
 
-/// One process.
+/// A node: one process with several shards.
 pub struct Node {
-    /// By shard.
     pub brokers: Vec<Broker>,
-    /// By shard.
     pub worlds: Vec<World>,
     /// By sender and receiver. Link events are sent by the link's shard.
     pub mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
@@ -80,7 +78,6 @@ pub struct Link {
 #[derive(Clone, Debug)]
 pub struct HubRow {
     pub id: HubId,
-    /// The current term.
     pub term: u64,
     pub leader: Option<u16>,
     /// The node that has its log; none if it has no log.
@@ -95,11 +92,9 @@ pub struct Net {
     pub nodes: Vec<Node>,
     /// By pair, the lower node first, and link number.
     pub links: BTreeMap<(u16, u16, u16), Link>,
-    /// The controller's entries.
     pub hubs: Vec<HubRow>,
     /// Virtual time of the run.
     pub now: Now,
-    /// The expected state.
     pub model: Model,
     pub classes: Arc<ClassTable>,
     /// Room moves that nodes learned of.
@@ -266,7 +261,6 @@ impl Net {
         steps
     }
 
-    /// Executes a step.
     pub fn take(&mut self, step: Step) {
         match step {
             Step::Mail(node, from, to) => {

@@ -1,6 +1,6 @@
 //! Seeded random numbers, the same on every machine.
 
-/// The SplitMix64 generator.
+/// The random number generator SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

@@ -34,7 +34,6 @@ pub enum Saw {
     /// A notice that records are missing.
     Gap {
         topic: String,
-        /// First missing position.
         from: Position,
         /// Last missing position; seq 0: the epoch has ended.
         to: Position,
@@ -71,7 +70,7 @@ pub struct World {
     pub links: BTreeMap<u16, u16>,
     /// Links that are blocked.
     pub shut: BTreeSet<(u16, u16)>,
-    /// Hubs without a log for which this process has no leader lease, whatever their routes say.
+    /// Hubs without a log for which this process has no leader lease, even if their routes name it.
     pub without_lead: BTreeSet<HubId>,
     /// Hubs that this process has given up, and the last term in which it did.
     pub gave_up: BTreeMap<HubId, Term>,

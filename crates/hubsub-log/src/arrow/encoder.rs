@@ -28,7 +28,6 @@ const BEGIN_BYTES: usize = 64 * 1024;
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
     buffers: Vec<Buffer>,
-    /// Number of records.
     pub rows: usize,
 }
 
@@ -38,7 +37,6 @@ impl Chunk {
         self.buffers.iter().map(Buffer::as_slice)
     }
 
-    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffers.iter().map(Buffer::len).sum()
@@ -68,7 +66,6 @@ impl Chunk {
         first
     }
 
-    /// Appends another chunk.
     pub fn append(&mut self, other: Chunk) {
         self.buffers.extend(other.buffers);
         self.rows += other.rows;
@@ -100,7 +97,6 @@ impl Encoder {
         Encoder { shape, schema, stream, rows, before }
     }
 
-    /// Adds a record.
     pub fn push(&mut self, record: &Record<'_>) {
         self.rows.push(record, self.shape.device.as_deref());
     }
@@ -119,7 +115,8 @@ impl Encoder {
 
     /// Encodes the waiting rows as a batch, which may be empty; the first batch is preceded by the schema.
     ///
-    /// # Errors They exceed Arrow's 32-bit offsets.
+    /// # Errors
+    /// They exceed Arrow's 32-bit offsets.
     pub fn take(&mut self) -> Result<Chunk, LogError> {
         let count = self.rows.count;
         let sizes = self.rows.sizes();
@@ -138,7 +135,8 @@ impl Encoder {
 
     /// Encodes the waiting rows and the end of the stream.
     ///
-    /// # Errors As for `take`.
+    /// # Errors
+    /// As for `take`.
     pub fn finish(mut self) -> Result<Chunk, LogError> {
         let mut chunk = if self.rows() > 0 { self.take()? } else { Chunk::default() };
         let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
@@ -147,7 +145,7 @@ impl Encoder {
     }
 }
 
-/// Capacities of buffers.
+/// Capacities for the buffers of a batch.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     rows: usize,

@@ -48,7 +48,8 @@ impl Framing {
 
     /// Checks the next bytes.
     ///
-    /// # Errors The decoder must not see these bytes.
+    /// # Errors
+    /// The decoder must not see these bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
         while !bytes.is_empty() {
             self.state = match self.state {

@@ -35,13 +35,12 @@ pub struct Row<'a> {
     pub payload: &'a [u8],
     /// Empty if the row has none.
     pub publisher: &'a str,
-    /// Sorted by name.
+    /// Sorted by name, each name once.
     pub headers: Vec<(&'a str, &'a str)>,
 }
 
 #[derive(Debug, Default)]
 pub struct RowChunk {
-    /// Number of rows.
     pub rows: u32,
     /// Encoded as the module describes.
     pub bytes: Vec<u8>,
@@ -62,7 +61,7 @@ pub enum RowError {
         name: &'static str,
         /// Type of the column.
         found: String,
-        /// Allowed types.
+        /// The types that the column may have.
         wanted: &'static str,
     },
     /// A column that rows do not have.
@@ -123,7 +122,8 @@ impl RowReader {
 
     /// Takes the next bytes of the stream; returns the full chunks.
     ///
-    /// # Errors The stream cannot be read, or a row is rejected.
+    /// # Errors
+    /// The stream cannot be read, or a row is rejected.
     pub fn feed(&mut self, bytes: &[u8], check: Check<'_>) -> Result<Vec<RowChunk>, RowError> {
         self.framing.feed(bytes)?;
         let (mut buffer, mut full) = (Buffer::from(bytes), Vec::new());
@@ -144,7 +144,8 @@ impl RowReader {
 
     /// Returns the last chunk, if there is one.
     ///
-    /// # Errors The stream has not ended.
+    /// # Errors
+    /// The stream has not ended.
     pub fn finish(&mut self) -> Result<Option<RowChunk>, RowError> {
         self.decoder.finish().map_err(|e| RowError::Stream(e.to_string()))?;
         if !self.is_checked {

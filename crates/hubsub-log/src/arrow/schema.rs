@@ -13,7 +13,7 @@ pub enum Column {
     Term,
     /// Place in the hub's log.
     Offset,
-    /// As text (`python/hubsub/names.py`).
+    /// Name as text, escaped as `python/hubsub/names.py` does.
     Room,
     /// Epoch of the room.
     Epoch,
@@ -21,7 +21,7 @@ pub enum Column {
     Seq,
     /// As text, like the room.
     Topic,
-    /// µs, UTC.
+    /// In µs since 1970, UTC.
     Timestamp,
     /// Name of the publisher.
     Publisher,

@@ -26,7 +26,7 @@ pub struct Appender<S: Storage> {
     unsynced: Vec<Arc<S::File>>,
     /// Records that are not written yet.
     pending: Vec<u8>,
-    /// Offset after `pending`.
+    /// Offset of the record after `pending`.
     next: u64,
 }
 
@@ -65,8 +65,9 @@ impl<S: Storage> Appender<S> {
 
     /// Writes the pushed records, as far as possible.
     ///
-    /// # Errors [`LogError::Full`]: the rest is retained for a retry. Others: the same, but a retry is
-    /// unlikely to succeed.
+    /// # Errors
+    /// [`LogError::Full`]: the rest is retained for a retry. Others: the same, but a retry is unlikely to
+    /// succeed.
     pub fn flush(&mut self) -> Result<(), LogError> {
         let mut done = 0;
         let outcome = self.flush_counting(&mut done);
@@ -162,7 +163,8 @@ impl<S: Storage> Appender<S> {
 
     /// Makes all flushed records safe.
     ///
-    /// # Errors It is unknown which bytes reached the disk.
+    /// # Errors
+    /// It is unknown which bytes reached the disk.
     pub fn sync(&mut self) -> Result<(), LogError> {
         let sync = |file: &S::File| file.sync().map_err(|e| LogError::io("cannot sync a segment", e));
         if !self.unsynced.is_empty() || self.is_dirty {

@@ -30,7 +30,6 @@ use std::collections::HashMap;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 
 /// Bytes of copied records per write.
@@ -57,7 +56,7 @@ pub struct Pass<S: Storage> {
     limits: Limits,
     /// Segments of this pass, oldest first.
     segments: Vec<Sealed>,
-    /// Offset after them.
+    /// Offset after the last of `segments`.
     behind: u64,
     /// Records below this have distinct keys.
     from: u64,
@@ -177,7 +176,8 @@ impl<S: Storage> Pass<S> {
 
     /// Continues until the budget in bytes is used up, and deducts from it.
     ///
-    /// # Errors The pass cannot continue; the chain is unchanged. `discard` the pass.
+    /// # Errors
+    /// The pass cannot continue; the chain is unchanged. `discard` the pass.
     pub fn turn(&mut self, budget_bytes: &mut u64) -> Result<Turn, LogError> {
         while *budget_bytes > 0 {
             if !self.is_mapped {

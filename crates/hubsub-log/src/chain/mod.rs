@@ -75,7 +75,7 @@ pub struct Chain<S: Storage> {
 /// The part that changes as records are added and removed.
 #[derive(Debug)]
 struct State {
-    /// Oldest first.
+    /// Sorted by offset, the oldest first.
     sealed: Vec<Sealed>,
     /// Number of segments sealed, removed or replaced.
     changes: u64,
@@ -141,9 +141,9 @@ pub struct ChainInfo {
     pub next: u64,
     /// Bytes of all segments.
     pub bytes: u64,
-    /// Number of segments.
+    /// Number of segments, including the open one.
     pub segments: usize,
-    /// Rooms with records.
+    /// Number of rooms with records.
     pub rooms: usize,
     /// Memory of the room table and the index, in bytes.
     pub index_bytes: usize,

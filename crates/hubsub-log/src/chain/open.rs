@@ -29,7 +29,8 @@ struct Learned {
 
 /// Creates the chain of a new hub.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 pub fn new<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,
@@ -46,7 +47,8 @@ pub fn new<S: Storage>(
 
 /// Opens a hub's chain.
 ///
-/// # Errors [`LogError::Damaged`]: records are missing. Others come from the storage.
+/// # Errors
+/// [`LogError::Damaged`]: records are missing. Others come from the storage.
 pub fn open<S: Storage>(
     files: &Arc<Files<S>>,
     identity: u64,

@@ -17,7 +17,8 @@ impl<S: Storage> Chain<S> {
     /// tombstone it has none. This holds if the whole chain is read from the beginning within the time that
     /// tombstones are kept, or with a hold.
     ///
-    /// # Errors Damage, or an error of the storage.
+    /// # Errors
+    /// Damage, or an error of the storage.
     pub fn replay(&self, from: u64, mut take: impl FnMut(&Record<'_>)) -> Result<u64, LogError> {
         let mut from = from.max(self.info().earliest);
         let mut bytes = Vec::new();
@@ -38,7 +39,8 @@ impl<S: Storage> Chain<S> {
     /// to `out`, until `bytes_max` is reached; the last record may exceed it. Returns the offset from which
     /// to continue; there may be no record below it.
     ///
-    /// # Errors Damage, or an error of the storage.
+    /// # Errors
+    /// Damage, or an error of the storage.
     pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
         let from = self.kept_from(from);
         let start = out.len();
@@ -102,7 +104,8 @@ impl<S: Storage> Chain<S> {
 
     /// An offset from which the chain has its last `bytes` bytes, and little more.
     ///
-    /// # Errors Errors of the storage.
+    /// # Errors
+    /// Errors of the storage.
     pub fn offset_of_last(&self, bytes: u64) -> Result<u64, LogError> {
         let earliest = self.info().earliest;
         let Some((name, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };

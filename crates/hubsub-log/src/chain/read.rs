@@ -66,7 +66,8 @@ pub enum Reach {
 impl<S: Storage> Chain<S> {
     /// Passes a room's records to `take`, newest first, until it breaks off or none is left.
     ///
-    /// # Errors Damage, or an error of the storage.
+    /// # Errors
+    /// Damage, or an error of the storage.
     pub fn read_back(
         &self,
         room: &[u8],
@@ -78,7 +79,8 @@ impl<S: Storage> Chain<S> {
     /// As `read_back`, from before a mark; updates the mark. `wanted` is the number of records that the
     /// caller will take, so that not many more are located.
     ///
-    /// # Errors Damage, or an error of the storage.
+    /// # Errors
+    /// Damage, or an error of the storage.
     pub fn read_back_from(
         &self,
         room: &[u8],
@@ -92,7 +94,8 @@ impl<S: Storage> Chain<S> {
     /// Passes a room's records of one epoch to `take`, from a seq on, until it breaks off or none is left.
     /// `wanted`: as for `read_back_from`.
     ///
-    /// # Errors Damage, or an error of the storage.
+    /// # Errors
+    /// Damage, or an error of the storage.
     pub fn read_on(
         &self,
         room: &[u8],

@@ -24,10 +24,9 @@ pub struct ArchiveWait {
     pub archived: u64,
 }
 
-/// A sealed segment.
+/// A sealed segment, as retention sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// First offset.
     pub first: u64,
     /// The offset after the last.
     pub end: u64,
@@ -37,7 +36,6 @@ pub struct Span {
     pub bytes: u64,
 }
 
-/// Result of retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
     /// Number of sealed segments to remove.

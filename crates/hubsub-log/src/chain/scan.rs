@@ -90,7 +90,7 @@ impl<S: Storage> Cursor<S> {
         self.next
     }
 
-    /// Memory in bytes.
+    /// Memory of the buffer in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.capacity()
@@ -113,7 +113,8 @@ impl<S: Storage> Chain<S> {
     /// Passes the written records from a cursor on and below `until` to `take`, until it breaks off. Moves
     /// the cursor after the last record passed on.
     ///
-    /// # Errors [`LogError::Gone`], damage, or an error of the storage. The cursor is at the failing record.
+    /// # Errors
+    /// [`LogError::Gone`], damage, or an error of the storage. The cursor is at the failing record.
     pub fn read_through(
         &self,
         cursor: &mut Cursor<S>,

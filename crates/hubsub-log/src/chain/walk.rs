@@ -26,7 +26,7 @@ const STEPS_MAX: usize = 1024;
 /// After this many records, and with at least as many to go, a backward walk tries a binary search.
 const PASSED_MAX: u64 = 1024;
 
-/// Consecutive segments without the room that the search probes; after that, it gives up.
+/// Consecutive segments without the room that a binary search probes before it gives up.
 const PROBES: usize = 4;
 
 /// Location of an offset.
@@ -67,7 +67,7 @@ pub(super) struct Step {
 pub(super) struct Ahead {
     /// One after the segment where the walk began.
     begun: Option<usize>,
-    /// Oldest requested segment.
+    /// The oldest segment requested so far.
     asked: Option<usize>,
 }
 

@@ -39,9 +39,8 @@ pub struct Batch {
     pub hub: HubId,
     /// Offset of the first record.
     pub first: u64,
-    /// Number of records.
     pub count: u32,
-    /// Encoded by [`crate::record::encode`].
+    /// Records as [`crate::record::encode`] writes them.
     pub bytes: Vec<u8>,
 }
 
@@ -75,7 +74,8 @@ pub fn path(number: u64) -> String {
 
 /// Prepares a journal file: reuses an old file of the same size that is no longer needed, or creates one.
 ///
-/// # Errors Errors of the storage. The file remains, and the next try uses it.
+/// # Errors
+/// Errors of the storage. The file remains, and the next try uses it.
 pub fn prepare<S: Storage>(
     storage: &S,
     identity: u64,
@@ -165,10 +165,12 @@ impl<S: Storage> Journal<S> {
 
     /// Writes one frame and returns its number. Without records, the frame contains only the mark.
     ///
-    /// # Errors [`LogError::Full`]: nothing was written, and a retry is possible. After any other error
-    /// nothing more can be written.
+    /// # Errors
+    /// [`LogError::Full`]: nothing was written, and a retry is possible. After any other error nothing more
+    /// can be written.
     ///
-    /// # Panics The previous frame was not synced, there is no room, or the frame has 4 GiB.
+    /// # Panics
+    /// The previous frame was not synced, there is no room, or the frame has 4 GiB.
     pub fn append(&mut self, batches: &[Batch]) -> Result<u64, LogError> {
         assert_eq!(self.synced, self.written, "a frame is synced before the next is written");
         if self.is_broken {
@@ -227,8 +229,9 @@ impl<S: Storage> Journal<S> {
 
     /// Makes all written frames safe; returns the last one.
     ///
-    /// # Errors The bytes written since the last sync may be lost, and nothing more can be written: a retry
-    /// could succeed without the bytes of the first try.
+    /// # Errors
+    /// The bytes written since the last sync may be lost, and nothing more can be written: a retry could
+    /// succeed without the bytes of the first try.
     pub fn sync(&mut self) -> Result<u64, LogError> {
         if self.is_broken {
             return Err(LogError::Broken);

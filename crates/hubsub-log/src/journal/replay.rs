@@ -21,7 +21,8 @@ pub struct Replayed {
 /// Reads the frames after number `after` from the journal files `first` to `last`, in order, and passes to
 /// `take` the number of gaps so far and the bytes of the frame's records.
 ///
-/// # Errors A file cannot be read or has a newer format. A missing or damaged file is no error: it adds to
+/// # Errors
+/// A file cannot be read or has a newer format. A missing or damaged file is no error: it adds to
 /// `lost`.
 pub fn replay(
     storage: &impl Storage,
@@ -71,7 +72,8 @@ pub fn replay(
 
 /// Paths of all journal files, including those put aside at a start, sorted by number.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 pub(crate) fn all_files(storage: &impl Storage) -> Result<Vec<String>, LogError> {
     let mut files: Vec<(u64, String)> = Vec::new();
     for directory in [KEPT, DIRECTORY] {
@@ -86,7 +88,8 @@ pub(crate) fn all_files(storage: &impl Storage) -> Result<Vec<String>, LogError>
 /// Passes every record in a whole frame of these files to `take`, with its bytes, in the order of frames.
 /// Does not check for missing frames.
 ///
-/// # Errors A file cannot be read or has a newer format, or `take` failed.
+/// # Errors
+/// A file cannot be read or has a newer format, or `take` failed.
 pub(crate) fn records(
     storage: &impl Storage,
     identity: u64,

@@ -16,7 +16,6 @@ pub const HEAD: u64 = 64;
 /// Bytes of an entry before its name: a checksum of the rest, and the length of the name.
 const PREFIX: usize = 8;
 
-/// Bytes per read.
 pub const READ_BYTES: usize = 256 * 1024;
 
 #[must_use]

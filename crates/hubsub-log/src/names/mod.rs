@@ -272,8 +272,8 @@ impl<S: Storage> Chain<S> {
     /// its last record. Reads the whole file of names, and the first time checks that it is complete: do not
     /// call it on a latency-critical thread.
     ///
-    /// # Errors The file had to be rebuilt and could not: segments are damaged, or the storage failed or is
-    /// full.
+    /// # Errors
+    /// The file had to be rebuilt and could not: segments are damaged, or the storage failed or is full.
     pub fn rooms_page(
         &self,
         after: Option<&[u8]>,

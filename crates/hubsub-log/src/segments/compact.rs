@@ -49,9 +49,10 @@ impl<S: Storage> Segments<S> {
     /// Continues compaction; returns the number of removed segments. `hold` returns the offset from which all
     /// records of a hub are needed.
     ///
-    /// # Errors [`LogError::Full`], [`LogError::Unopened`]: no copy can be made now; the next call starts
-    /// again. [`LogError::Damaged`]: a hub's segments cannot be read, and it is not compacted until the next
-    /// start. In both cases nothing was lost. Others come from the storage.
+    /// # Errors
+    /// [`LogError::Full`], [`LogError::Unopened`]: no copy can be made now; the next call starts again.
+    /// [`LogError::Damaged`]: a hub's segments cannot be read, and it is not compacted until the next start.
+    /// In both cases nothing was lost. Others come from the storage.
     pub fn compact(
         &mut self,
         now_us: u64,

@@ -10,7 +10,7 @@
 //!   the same id takes its place.
 //! - **No record of a hub is older than its manifest entry.** Records get offsets only after `admit`, so no
 //!   frame of the journal, which all hubs share, names a hub that the manifest does not list, and the first
-//!   frame that names it has offset 1. Earlier frames say nothing of the hub, so there is no gap to fill. A
+//!   frame that names it has offset 1. Earlier frames have no record of the hub, so there is no gap to fill. A
 //!   start gives each hub in the manifest the records from the hub's own `next` on, so it need not know when
 //!   a hub was added.
 //! - **An id is one hub for ever:** one class, one index in it, and no other id has these. The manifest and
@@ -54,7 +54,8 @@ pub struct Ready<S: Storage> {
 impl<S: Storage> Segments<S> {
     /// Prepares to open a hub; it is created with `keep` if it never existed here. None: it is open already.
     ///
-    /// # Errors [`LogError::Differs`]: another hub here has the id, or the index in the class.
+    /// # Errors
+    /// [`LogError::Differs`]: another hub here has the id, or the index in the class.
     /// [`LogError::Quarantined`]: it is damaged.
     pub fn opening(&self, name: &HubName, keep: Keep) -> Result<Option<Opening<S>>, LogError> {
         let is_it = |entry: &HubEntry| entry.hub == name.hub;
@@ -83,9 +84,11 @@ impl<S: Storage> Segments<S> {
 
     /// Takes opened hubs into service: all of them or none.
     ///
-    /// # Errors The manifest cannot be written. None of the new hubs exists then.
+    /// # Errors
+    /// The manifest cannot be written. None of the new hubs exists then.
     ///
-    /// # Panics One of them is already open: callers open each hub once.
+    /// # Panics
+    /// One of them is already open: callers open each hub once.
     pub fn admit(&mut self, ready: Vec<Ready<S>>) -> Result<(), LogError> {
         assert!(ready.iter().all(|ready| !self.hubs.contains_key(&ready.entry.hub)), "opened twice");
         for entry in ready.iter().filter(|ready| ready.is_made).map(|ready| &ready.entry) {
@@ -107,7 +110,8 @@ impl<S: Storage> Segments<S> {
 
     /// Creates a hub with the next free id. It is safe once this returns.
     ///
-    /// # Errors As for `opening`, `run` and `admit`; then there is no such hub.
+    /// # Errors
+    /// As for `opening`, `run` and `admit`; then there is no such hub.
     pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId, LogError> {
         let last = self.manifest.hubs.last().map_or(0, |entry| entry.hub.0);
         let hub = last.checked_add(1).map(HubId);
@@ -127,8 +131,8 @@ impl<S: Storage> Segments<S> {
     /// Closes a hub, which remains on the disk: all records applied to it are then safe in segments, and
     /// readers of its chain may continue. Returns whether it was open.
     ///
-    /// # Errors It could not be made safe: the hub is still open. Once a sync has failed, no other close is
-    /// possible.
+    /// # Errors
+    /// It could not be made safe: the hub is still open. Once a sync has failed, no other close is possible.
     pub fn close_hub(&mut self, hub: HubId) -> Result<bool, LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
@@ -157,7 +161,8 @@ impl<S: Storage> Opening<S> {
 
     /// Creates or opens the hub's files, on any thread.
     ///
-    /// # Errors [`LogError::Full`]: the disk is full. [`LogError::Damaged`]: records are missing.
+    /// # Errors
+    /// [`LogError::Full`]: the disk is full. [`LogError::Damaged`]: records are missing.
     /// [`LogError::Refused`]: its new directory already has records. Others come from the storage. A hub that
     /// was to be created leaves no files.
     pub fn run(self) -> Result<Ready<S>, LogError> {
@@ -208,7 +213,8 @@ impl<S: Storage> Ready<S> {
 /// Whether a hub's directory has at most the files that an interrupted opening leaves: a first segment
 /// without records.
 ///
-/// # Errors Errors of the storage.
+/// # Errors
+/// Errors of the storage.
 fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
     let directory = segment::directory(hub);
     let cannot = |e| LogError::io("cannot look into a directory", e);

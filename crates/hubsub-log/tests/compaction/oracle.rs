@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 /// Keeps the latest of each key.
 pub const HUB: HubId = HubId(1);
 
-/// Keeps all records.
+/// A second hub, which keeps all records.
 pub const OTHER: HubId = HubId(2);
 
 pub const TOMBSTONE_US: u64 = 300;

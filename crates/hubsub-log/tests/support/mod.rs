@@ -94,7 +94,7 @@ pub fn crash(disk: &SimDisk, seed: &mut u64) {
     disk.crash(|| random(seed) & 1 == 1);
 }
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

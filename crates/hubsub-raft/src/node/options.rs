@@ -23,7 +23,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Defaults: three voters.
+    /// The defaults, with three voters.
     pub fn new(directory: PathBuf, peer: Peer) -> Self {
         Self { directory, peer, voters_max: 3, timing: Timing::default(), snapshot_entries: SNAPSHOT_ENTRIES }
     }

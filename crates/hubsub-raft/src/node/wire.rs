@@ -56,7 +56,6 @@ pub(crate) enum Ask {
     Leave(NodeId),
 }
 
-/// A leader's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
     Answer(Answer),

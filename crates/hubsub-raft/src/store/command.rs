@@ -22,7 +22,6 @@ pub enum Command {
         /// Executed in this order; no key twice.
         writes: Vec<Write>,
     },
-    /// Creates a lease.
     Grant {
         /// Time to live, in ms.
         ttl_ms: u32,
@@ -78,7 +77,6 @@ pub enum Answer {
     },
     /// The commit failed because it names a lease that does not exist.
     NoLease(LeaseId),
-    /// The new lease.
     Granted(LeaseId),
     /// Number of leases that ended.
     Ended(u32),

@@ -2,7 +2,8 @@
 //! and another thread can encode it.
 //!
 //! ```text
-//! format u8 = 1, then postcard: version, last lease, leases [(id, ttl ms)], entries [(directory, name, revision, lease, value)]
+//! format u8 = 1, then postcard:
+//! version, last lease, leases [(id, ttl ms)], entries [(directory, name, revision, lease, value)]
 //! ```
 
 use std::sync::Arc;
