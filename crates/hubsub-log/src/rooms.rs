@@ -23,7 +23,7 @@ const LOW: u64 = (1 << 48) - 1;
 pub struct RoomHash {
     /// Determines the entry's home.
     pub high: u64,
-    /// 32 more bits, to tell rooms apart.
+    /// 32 more bits of the hash.
     pub low: u32,
 }
 
