@@ -10,9 +10,9 @@
 //!   the same id takes its place.
 //! - **No record of a hub is older than its manifest entry.** Records get offsets only after `admit`, so no
 //!   frame of the journal, which all hubs share, names a hub that the manifest does not list, and the first
-//!   frame that names it has offset 1. Earlier frames have no record of it, so there is no gap to fill. A start
-//!   gives each hub in the manifest the records from the hub's own `next` on, so it need not know when a hub
-//!   was added.
+//!   frame that names it has offset 1. Earlier frames have no record of it, so there is no gap to fill. A
+//!   start gives each hub in the manifest the records from the hub's own `next` on, so it need not know when
+//!   a hub was added.
 //! - **An id is one hub for ever:** one class, one index in it, and no other id has these. The manifest and
 //!   the hub's own file store them; an opening with other values is refused with an error that names both.
 //! - **Closing a hub loses nothing.** All records applied to it are synced in its segments, and the manifest
