@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// Creates the sessions, in groups of [`GROUP`].
+/// Creates the sessions, in groups of 100.
 ///
 /// # Errors
 /// The broker cannot be reached, or refuses one.
