@@ -13,7 +13,7 @@ pub type HubTerm = (HubId, Term);
 pub struct Process {
     /// Its index among the nodes that this process knows.
     pub node: NodeId,
-    /// Issued at registration.
+    /// Issued when the node registered.
     pub incarnation: u64,
 }
 

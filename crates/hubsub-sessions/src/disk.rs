@@ -45,7 +45,7 @@ pub struct Disk {
 
 enum State {
     Open(Database),
-    /// After a failure.
+    /// After a failure; the next batch reopens the file.
     Closed,
     /// Found damaged, for good.
     Damaged(StoreError),

@@ -83,7 +83,7 @@ pub enum Answer {
     Saved,
     /// To [`Request::Append`]: the number of the entry.
     Appended(u64),
-    /// To [`Request::Load`].
+    /// Reply to [`Request::Load`].
     Loaded {
         /// `None` if the session does not exist.
         snapshot: Option<Vec<u8>>,
@@ -92,7 +92,6 @@ pub enum Answer {
     },
     /// To [`Request::List`]: ids and snapshots; empty after the last page.
     Listed(Vec<(Box<str>, Vec<u8>)>),
-    /// To [`Request::End`].
     Ended,
 }
 

@@ -44,7 +44,6 @@ pub enum OnSlow {
 /// Strategy that selects the member of a group that gets a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ShareStrategy {
-    /// Members in turn.
     #[default]
     RoundRobin,
     Random,

@@ -7,7 +7,6 @@ pub enum Protocol {
     Mqtt,
     /// Phoenix channels, of browsers.
     Phoenix,
-    /// Server-sent events (SSE).
     Events,
 }
 

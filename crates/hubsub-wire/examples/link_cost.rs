@@ -1,9 +1,8 @@
-//! What a record costs on a link, and what numbers in place of names would
-//! save: `cargo run --release -p hubsub-wire --example link_cost`.
+//! Measures the cost of a record on a link, and the gain of numbers in place of names: `cargo run --release
+//! -p hubsub-wire --example link_cost`.
 //!
-//! A frame is encoded into an arena, read back, and its topic looked up: by
-//! name in a hash table, as an edge does, or by number in a vector, as it could
-//! if names were sent once for each link.
+//! A frame is encoded into an arena and decoded, and its topic is looked up: by name in a hash table, as an
+//! edge does, or by number in a vector, as it could if each link sent names only once.
 
 use ahash::RandomState;
 use hubsub_types::{Epoch, HubId, Position, Seq};
@@ -13,7 +12,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const ROUNDS: usize = 2_000;
-/// A turn's: the arena stays in the cache, as a shard's does.
+/// Frames of one turn: the arena stays in the cache, as a shard's does.
 const FRAMES: usize = 1_000;
 
 fn main() {
@@ -36,7 +35,7 @@ fn main() {
     }
 }
 
-/// The median of all rounds.
+/// Prints the median of all rounds.
 fn report<'a>(
     rooms: usize,
     way: &str,
@@ -50,7 +49,7 @@ fn report<'a>(
         arena.clear();
         let start = Instant::now();
         for i in 0..FRAMES {
-            // Rooms in an order that a cache cannot foresee.
+            // Rooms in an order that a cache cannot predict.
             let names = Names::alone(name((round * FRAMES + i) * 7_919 % rooms));
             let position = Position { epoch: Epoch(1), seq: Seq(i as u64) };
             let record = Record { names, timestamp_us: 1, payload: &payload, ..Record::default() };

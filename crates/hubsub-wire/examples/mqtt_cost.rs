@@ -1,9 +1,8 @@
-//! What a message of MQTT costs to read and to write: `cargo run --release -p
-//! hubsub-wire --example mqtt_cost`.
+//! Measures the cost of decoding and encoding an MQTT message: `cargo run --release -p hubsub-wire --example
+//! mqtt_cost`.
 //!
-//! A PUBLISH of 128 bytes, of each version, QoS 0 and 1: decoded from a turn's
-//! read; encoded alone; and, of QoS 1, copied for another subscriber with its
-//! own packet id.
+//! A PUBLISH of 128 bytes, of each version, QoS 0 and 1: decoded from one read of a turn; encoded alone; and,
+//! with QoS 1, copied for another subscriber with its own packet id.
 
 use hubsub_wire::mqtt::{
     DecodeLimits, Decoded, Decoder, Packet, PacketId, Properties, Publish, Qos, Version, write_publish,
@@ -12,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const ROUNDS: usize = 2_000;
-/// A turn's: the arena stays in the cache, as a shard's does.
+/// Packets of one turn: the arena stays in the cache, as a shard's does.
 const PACKETS: usize = 1_000;
 const LIMITS: DecodeLimits =
     DecodeLimits { packet_bytes_max: 1 << 20, connect_bytes_max: 1 << 16, whole_bytes_max: 1 << 20 };
@@ -29,7 +28,7 @@ fn main() {
     }
 }
 
-/// The median of all rounds.
+/// Prints the median of all rounds.
 fn report(version: Version, qos: Qos) {
     let id = (qos > Qos::AtMostOnce).then_some(PacketId::MIN);
     let publish = Publish {
@@ -68,7 +67,7 @@ fn report(version: Version, qos: Qos) {
     println!("{version:<8?} {:<4} {packet_bytes:>5}  {decode:>9.1}  {encode:>9.1}  {copy:>15}", qos as u8);
 }
 
-/// All packets of the input, by a decoder whose client has connected.
+/// Decodes all packets of the input, after CONNECT.
 fn decode(version: Version, input: &[u8]) -> f64 {
     let connect: &[u8] = match version {
         Version::V5 => &[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 0, 0, 0, 0],

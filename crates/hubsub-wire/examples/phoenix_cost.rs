@@ -1,9 +1,8 @@
-//! What a message of Phoenix costs to read and to write: `cargo run --release
-//! -p hubsub-wire --example phoenix_cost`.
+//! Measures the cost of decoding and encoding a Phoenix message: `cargo run --release -p hubsub-wire
+//! --example phoenix_cost`.
 //!
-//! An event with a payload of 128 bytes, of each version and as bytes: read as
-//! a client's push; written once for all subscribers; and copied for one more
-//! with its own join_ref.
+//! An event with a payload of 128 bytes, of each version and as bytes: decoded as a client's push; encoded
+//! once for all subscribers; and copied for one more with its own join_ref.
 
 use hubsub_wire::phoenix::{Broadcast, DecodeLimits, Payload, Push, Ref, Version, write_push};
 use hubsub_wire::websocket::Kind;
@@ -12,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const ROUNDS: usize = 2_000;
-/// A turn's: the arena stays in the cache, as a shard's does.
+/// Messages of one turn: the arena stays in the cache, as a shard's does.
 const MESSAGES: usize = 1_000;
 const LIMITS: DecodeLimits = DecodeLimits { topic_bytes_max: 65_535 };
 
@@ -28,7 +27,7 @@ fn main() {
     report(Version::V2, Payload::Binary(&binary));
 }
 
-/// The median of all rounds.
+/// Prints the median of all rounds.
 fn report(version: Version, payload: Payload<'_>) {
     let (topic, event) = ("chat/channel-000001", "message");
     let refs = ["4", "1234"].map(|text| Some(Ref::new(text).expect("short")));

@@ -1,6 +1,6 @@
-//! What is wrong with what a peer sent: one list a protocol, of names, values, how the peer is told, and words.
+//! Errors of peers: one list per protocol, of names, values, close or reason codes, and texts.
 
-/// Makes an enum of such a list, with `Display` and a method that says how the peer is told.
+/// Makes an enum of such a list, with `Display` and a method that returns the code for the peer.
 macro_rules! flaws {
     ($(#[$about:meta])+ enum $flaw:ident; $(#[$told:meta])+ fn $how:ident -> $code:ident;
      $($name:ident $(($($value:ident : $type:ty),+))? => $as:ident $words:literal;)+) => {

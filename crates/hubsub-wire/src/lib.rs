@@ -1,5 +1,5 @@
-//! The codecs of every protocol, sans-I/O: they read slices and append to
-//! vectors, know no socket and no clock, and never panic on input.
+//! The codecs of all protocols, sans-I/O: they read slices and append to vectors, know no socket and no
+//! clock, and never panic on input.
 
 pub mod events;
 mod flaws;

@@ -118,7 +118,7 @@ impl Keeper for InRedis {
     }
 }
 
-/// Without entries.
+/// A [`Request::Save`] without entries.
 pub fn save(id: &str, snapshot: &str, through: u64) -> Request {
     save_with(id, snapshot, through, &[])
 }
@@ -140,7 +140,7 @@ pub fn load(id: &str) -> Request {
     Request::Load { id: id.into() }
 }
 
-/// Matches any snapshot.
+/// A [`Request::End`] for any snapshot.
 pub fn end(id: &str) -> Request {
     end_of(id, "")
 }

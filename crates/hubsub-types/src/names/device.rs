@@ -30,9 +30,9 @@ enum Level {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rest {
     Nothing,
-    /// `#`
+    /// `/#`: all levels below.
     Levels,
-    /// `*`
+    /// `*`: any text in the last level.
     Text,
 }
 

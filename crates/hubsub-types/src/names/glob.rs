@@ -36,7 +36,7 @@ pub struct Glob {
 enum Plan {
     /// No wildcard: the topic equals the prefix.
     Exact,
-    /// `prefix*`.
+    /// `prefix*`: the topic starts with the prefix.
     Prefix,
     Segments(Box<Segments>),
 }

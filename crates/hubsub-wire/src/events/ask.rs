@@ -8,21 +8,21 @@
 use crate::http::{Refusal, Request, query};
 use crate::phoenix::Start;
 
-/// Before the room's name in the path, and behind it.
+/// The path before and after the room's name.
 const AROUND: (&str, &str) = ("/v1/rooms/", "/events");
 
-/// What is asked for. Whether the token is good is the caller's to decide.
+/// A parsed request. The caller validates the token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// Of the path.
+    /// Decoded name from the path.
     pub topic: Vec<u8>,
-    /// What came last, as a browser says it when it comes back; else what the query says.
+    /// From `Last-Event-ID`, which browsers send when they reconnect; else from the query.
     pub start: Start,
-    /// Of the query.
+    /// Token from the query, if any.
     pub token: Option<String>,
 }
 
-/// The room's name in a path, percent-encoded; none of another path.
+/// The percent-encoded name of the room in a path; `None` for any other path.
 #[must_use]
 pub fn topic_of(path: &str) -> Option<&str> {
     let name = path.strip_prefix(AROUND.0)?.strip_suffix(AROUND.1)?;
@@ -30,10 +30,10 @@ pub fn topic_of(path: &str) -> Option<&str> {
 }
 
 impl Ask {
-    /// Reads a request.
+    /// Parses the head of a request.
     ///
     /// # Errors
-    /// It cannot be served, whoever asks.
+    /// It cannot be served, whoever sends it.
     pub fn read(request: &Request<'_>) -> Result<Ask, Refusal> {
         let topic = topic_of(request.path).ok_or(Refusal::Path)?;
         if request.method != "GET" {
@@ -51,7 +51,7 @@ impl Ask {
         }
         let last = request.field("Last-Event-ID").filter(|id| !id.is_empty());
         let start = match (last.or(after), rewind) {
-            // What a browser says when it comes back goes before what its page said when it began.
+            // The header of a reconnecting browser takes precedence over the original query of its page.
             (Some(_), Some(_)) if last.is_none() => return Err(Refusal::Both),
             (Some(after), _) => Start::After(after.parse().map_err(|_| Refusal::After)?),
             (None, Some(rewind)) => Start::of_rewind(&rewind).ok_or(Refusal::Rewind)?,

@@ -1,5 +1,5 @@
-//! Server-sent events, sans-I/O: a room's records as a browser's `EventSource` reads them (HTML, section 9.2). See
-//! docs/protocol/events.md.
+//! Server-sent events, sans-I/O: a room's records in the format of a browser's `EventSource` (HTML, section
+//! 9.2). See docs/protocol/events.md.
 //!
 //! ```text
 //! id: EPOCH-SEQ
@@ -8,11 +8,11 @@
 //!
 //! ```
 //!
-//! - [`Ask`]: a request for the events of a topic, and from where on
-//! - [`write_record`], [`write_gap`], [`write_place`], [`HEARTBEAT`]: what comes
+//! - [`Ask`]: a request for the events of a topic, with its start position
+//! - [`write_record`], [`write_gap`], [`write_place`], [`HEARTBEAT`]: the items of a stream
 //!
-//! Invariants: whatever a record says is one event, and never the end of one; the id of the last event that came is
-//! where a client goes on, so nothing that it lacks is silent.
+//! Invariants: a record is exactly one event, whatever it contains. A client resumes from the id of its last
+//! event, so no missing record goes unreported.
 
 mod ask;
 
@@ -21,16 +21,17 @@ pub use ask::{Ask, topic_of};
 use crate::phoenix::{Payload, is_reserved, word, write_payload};
 use hubsub_types::Position;
 
-/// What its answer is.
+/// Content type of the response.
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
-/// Comes where nothing else does, so that both ends know that the other is there.
+/// A comment sent when the stream is idle, so that both ends see that the other is alive.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
-/// The event that tells of records that do not come.
+/// The event that reports missing records.
 pub const GAP: &str = "gap";
 
-/// The event of a record, by its header `event`: one that is the stream's own, or no word of one line, is `message`.
+/// The event of a record, from its header `event`: `message` if that is an event of the stream itself, or not
+/// one line.
 #[must_use]
 pub fn record_event(header: Option<&str>) -> &str {
     let is_own = |event: &str| [GAP, "open", "error", ""].contains(&event) || is_reserved(event);
@@ -38,12 +39,12 @@ pub fn record_event(header: Option<&str>) -> &str {
     header.filter(|event| !is_own(event) && is_line(event)).unwrap_or(word::MESSAGE)
 }
 
-/// Appends a record; its bytes are base64 in an object where they are no text.
+/// Appends a record; bytes that are not text become base64 in an object.
 pub fn write_record(out: &mut Vec<u8>, position: Position, event: &str, payload: Payload<'_>) {
     write_head(out, position, event);
     let start = out.len();
     write_payload(out, payload);
-    // JSON may have lines, and only between its words: each is a line of data of its own.
+    // JSON may have line breaks, but only between tokens: each line gets its own `data:`.
     if out[start..].iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         let data = out.split_off(start);
         for byte in data {
@@ -57,22 +58,22 @@ pub fn write_record(out: &mut Vec<u8>, position: Position, event: &str, payload:
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends what does not come: from one record to another, or from one on where the room has another life, which then
-/// goes on behind `goes_on`.
+/// Appends a gap: the missing records `from` to `to`; without `to` the room has a new epoch. The stream
+/// continues after `goes_on`.
 pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Option<Position>, goes_on: Position) {
     write_head(out, goes_on, GAP);
     let to = to.map_or_else(|| "null".to_owned(), |to| format!("\"{to}\""));
     out.extend_from_slice(format!("{{\"from\":\"{from}\",\"to\":{to}}}\n\n").as_bytes());
 }
 
-/// What is missing in front of a stream that begins behind `after`, though all behind `asked` was asked for.
+/// The gap before a stream that starts after `after`, although all records after `asked` were requested.
 #[must_use]
 pub fn missing(asked: Position, after: Position) -> (Position, Option<Position>) {
     let from = Position { epoch: asked.epoch, seq: asked.seq.next() };
     (from, (after.epoch == asked.epoch && after.seq >= from.seq).then_some(after))
 }
 
-/// Appends where the stream stands, which is no event: a client that comes back goes on from there.
+/// Appends the stream's position, which is no event: a reconnecting client resumes from there.
 pub fn write_place(out: &mut Vec<u8>, position: Position) {
     out.extend_from_slice(format!("id: {position}\n\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What a stream says, against the rules of HTML, section 9.2.6.
+//! Compares streams with the rules of HTML, section 9.2.6.
 
 use super::*;
 use crate::http::{Refusal, Request};
@@ -9,7 +9,7 @@ fn at(epoch: u64, seq: u64) -> Position {
     Position { epoch: Epoch(epoch), seq: Seq(seq) }
 }
 
-/// Id, event and data of each block that a browser dispatches, by the rules: fields line by line.
+/// Id, event and data of each block that a browser dispatches, by those rules.
 fn dispatched(stream: &[u8]) -> Vec<(String, String, String)> {
     let text = std::str::from_utf8(stream).unwrap().replace("\r\n", "\n").replace('\r', "\n");
     let (mut id, mut event, mut data, mut all) = (String::new(), String::new(), String::new(), Vec::new());

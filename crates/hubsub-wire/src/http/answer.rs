@@ -1,22 +1,20 @@
-//! Answers.
+//! HTTP responses.
 
-/// An answer that is whole.
+/// A response with a complete body.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// The status line's code and phrase.
+    /// Code and phrase of the status line.
     pub status: &'a str,
-    /// Of the body; empty where there is none.
+    /// Type of the body; empty if there is none.
     pub content_type: &'a str,
-    /// Further fields, each with its end of line.
+    /// Further header fields, each with its line end.
     pub fields: &'a str,
-    /// The body.
     pub body: &'a [u8],
-    /// Whether the connection ends behind it.
+    /// Whether the connection closes after it.
     pub is_last: bool,
 }
 
 impl Answer<'_> {
-    /// Appends it.
     pub fn write(&self, out: &mut Vec<u8>) {
         let Answer { status, content_type, fields, body, is_last } = self;
         let mut head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{fields}", body.len());
@@ -29,15 +27,15 @@ impl Answer<'_> {
     }
 }
 
-/// Appends the head of an answer that goes on until the connection ends.
+/// Appends the head of a response that continues until the connection ends.
 pub fn write_stream_head(out: &mut Vec<u8>, content_type: &str, fields: &str) {
     let head =
         format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: {content_type}\r\n{fields}\r\n");
     out.extend_from_slice(head.as_bytes());
 }
 
-/// Appends an error as the REST API has them, `{code, message, hint}`; the connection ends behind it. Its words are
-/// the server's own: none has a quote in it.
+/// Appends an error in the format of the REST API, `{code, message, hint}`; the connection closes after it.
+/// The texts are constants of the server without quotes.
 pub fn write_error(out: &mut Vec<u8>, status: &str, fields: &str, (code, message, hint): (&str, &str, &str)) {
     let body = format!("{{\"code\":\"{code}\",\"message\":\"{message}\",\"hint\":\"{hint}\"}}");
     let content_type = "application/json";

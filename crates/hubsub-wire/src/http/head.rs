@@ -1,23 +1,22 @@
-//! The head of an HTTP/1.1 message, as far as it is needed here: a first line
-//! and fields, read strictly.
+//! The head of an HTTP/1.1 message, as far as it is needed here: a start line and fields, parsed strictly.
 
 use memchr::{memchr_iter, memmem};
 
-/// Bytes of a head, its empty line included.
+/// Longest head, including its empty line, in bytes.
 pub const HEAD_BYTES_MAX: usize = 16_384;
 
-/// A head, whole and well-formed.
+/// A complete, well-formed head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head<'a> {
-    /// Without its end of line.
+    /// The start line, without its line end.
     pub first: &'a str,
-    /// The lines of fields, each with its end of line.
+    /// The field lines, each with its line end.
     fields: &'a str,
-    /// Bytes, its empty line included.
+    /// Length in bytes, including the empty line.
     pub len: usize,
 }
 
-/// Why a head is none.
+/// Why a head is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeadFlaw {
     TooLarge,
@@ -25,11 +24,11 @@ pub(crate) enum HeadFlaw {
 }
 
 impl<'a> Head<'a> {
-    /// The head that the input begins with; none while it is not whole.
+    /// Parses the head at the start of the input; `None` while it is incomplete.
     pub fn read(input: &'a [u8]) -> Result<Option<Head<'a>>, HeadFlaw> {
         let window = &input[..input.len().min(HEAD_BYTES_MAX)];
         let Some(end) = memmem::find(window, b"\r\n\r\n") else {
-            // An end of line without a carriage return would never end the head.
+            // A line end without a carriage return would never end the head.
             if memchr_iter(b'\n', window).any(|at| at == 0 || window[at - 1] != b'\r') {
                 return Err(HeadFlaw::NotHttp);
             }
@@ -50,7 +49,7 @@ impl<'a> Head<'a> {
         self.fields.split_terminator("\r\n")
     }
 
-    /// Values of the fields of that name, in their order.
+    /// Values of the fields with that name, in order.
     pub fn values(self, name: &'static str) -> impl Iterator<Item = &'a str> {
         let fields = self.lines().filter_map(|line| line.split_once(':'));
         fields
@@ -58,25 +57,25 @@ impl<'a> Head<'a> {
             .map(|(_, value)| value.trim_matches([' ', '\t']))
     }
 
-    /// The value of a field that is there once.
+    /// The value of a field that occurs exactly once.
     pub fn single(self, name: &'static str) -> Option<&'a str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// What the fields of that name list, in their order.
+    /// The list items in all fields with that name, in order.
     pub fn list(self, name: &'static str) -> impl Iterator<Item = &'a str> {
         let items = self.values(name).flat_map(|value| value.split(','));
         items.map(|item| item.trim_matches([' ', '\t'])).filter(|item| !item.is_empty())
     }
 
-    /// Whether such a list has that word, however it is written.
+    /// Whether such a list contains that word, in any case.
     pub fn lists(self, name: &'static str, word: &str) -> bool {
         self.list(name).any(|item| item.eq_ignore_ascii_case(word))
     }
 }
 
-/// A byte of a name (RFC 9110, section 5.6.2).
+/// A byte of a field name (RFC 9110, section 5.6.2).
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,10 +1,12 @@
-//! As much of HTTP/1.1 (RFC 9112) as the listener of WebSockets speaks beside them, sans-I/O: requests in, answers out.
+//! The part of HTTP/1.1 (RFC 9112) that the WebSocket listener supports besides WebSockets, sans-I/O:
+//! requests in, responses out.
 //!
-//! - [`Request`]: a request's head as it came; its body, of a length that it says, follows
-//! - [`query`]: what a query and a path say, without their percent-encoding
-//! - [`Answer`]: status, fields and body out; [`refusal`]: why there is no other
+//! - [`Request`]: the head of a request; a body of a declared length follows
+//! - [`query`]: decoding of queries and paths
+//! - [`Answer`]: encoding of status, fields and body; [`refusal`]: error responses
 //!
-//! Invariants: a head is read when it is whole, of at most [`HEAD_BYTES_MAX`] bytes, and strictly; no input panics.
+//! Invariants: a head is parsed strictly once it is complete, and has at most [`HEAD_BYTES_MAX`] bytes; no
+//! input panics.
 
 mod answer;
 pub(crate) mod head;

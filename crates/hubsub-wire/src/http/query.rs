@@ -1,17 +1,17 @@
-//! Words of a path and of a query (`application/x-www-form-urlencoded`), without their percent-encoding.
+//! Decoding of percent-encoded parts of a path and of a query (`application/x-www-form-urlencoded`).
 
-/// The pairs of a query, as they are written; what has no `=` is passed over.
+/// The pairs of a query, still encoded; parts without `=` are ignored.
 pub fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').filter_map(|pair| pair.split_once('='))
 }
 
-/// A value of a query, where `+` is a space; none where it is no text.
+/// Decodes a value of a query, where `+` is a space; `None` if it is not UTF-8.
 #[must_use]
 pub fn value(text: &str) -> Option<String> {
     String::from_utf8(decode(text, true)?).ok()
 }
 
-/// A part of a path, which may be any bytes; none where a `%` is not followed by two digits.
+/// Decodes a part of a path, which may be any bytes; `None` if a `%` is not followed by two digits.
 #[must_use]
 pub fn part(text: &str) -> Option<Vec<u8>> {
     decode(text, false)

@@ -1,9 +1,9 @@
-//! Why a request gets none but a short answer: tables that all who answer requests have alike.
+//! Error responses: tables in one format for all request handlers.
 
 use super::head::HeadFlaw;
 
-/// Makes an enum of a table of refusals: name, the status line's code and phrase, stable code, words, and what to do
-/// instead, which may be empty.
+/// Makes an enum of a table of refusals: name, code and phrase of the status line, stable code, text, and a
+/// hint, which may be empty.
 macro_rules! refusals {
     (#[doc = $what:literal] $of:ident; $($name:ident $status:literal $code:literal $words:literal $hint:literal;)+) => {
         #[doc = $what]
@@ -11,22 +11,22 @@ macro_rules! refusals {
         pub enum $of { $(#[doc = $words] $name,)+ }
 
         impl $of {
-            /// All of them, for the tests that walk them.
+            /// All of them, for tests that iterate over them.
             pub const ALL: &'static [$of] = &[$($of::$name,)+];
 
-            /// The status line's code and phrase.
+            /// Code and phrase of the status line.
             #[must_use]
             pub fn status(self) -> &'static str {
                 match self { $($of::$name => $status,)+ }
             }
 
-            /// The stable code.
+            /// Stable error code, as in the REST API.
             #[must_use]
             pub fn code(self) -> &'static str {
                 match self { $($of::$name => $code,)+ }
             }
 
-            /// What to do instead.
+            /// Advice for the client; may be empty.
             #[must_use]
             pub fn hint(self) -> &'static str {
                 match self { $($of::$name => $hint,)+ }
@@ -36,7 +36,8 @@ macro_rules! refusals {
                 match self { $($of::$name => $words,)+ }
             }
 
-            /// Appends the answer, with further fields, each with its end of line; the connection is to be closed behind it.
+            /// Appends the response, with further fields, each with its line end; the connection must be
+            /// closed after it.
             fn write_with(self, out: &mut Vec<u8>, fields: &str) {
                 let error = (self.code(), self.words(), self.hint());
                 $crate::http::write_error(out, self.status(), fields, error);
@@ -86,7 +87,7 @@ impl From<HeadFlaw> for Refusal {
 }
 
 impl Refusal {
-    /// Appends the answer; the connection is to be closed behind it.
+    /// Appends the response; the connection must be closed after it.
     pub fn write(self, out: &mut Vec<u8>, fields: &str) {
         self.write_with(out, fields);
     }

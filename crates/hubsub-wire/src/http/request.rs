@@ -1,33 +1,33 @@
-//! A request's head.
+//! The head of a request.
 
 use super::head::Head;
 use super::refusal::Refusal;
 
-/// A request, as far as its head says it.
+/// A request, as far as its head defines it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// Its method, in capitals.
     pub method: &'a str,
-    /// Without its query; begins with `/`.
+    /// Without the query; begins with `/`.
     pub path: &'a str,
-    /// Behind the `?`; empty where there is none.
+    /// After the `?`; empty if there is none.
     pub query: &'a str,
-    /// The server as the client calls it.
+    /// The server's name in the request.
     pub host: &'a str,
-    /// The page that a browser runs; none of other clients.
+    /// Origin of the page in a browser; `None` for other clients.
     pub origin: Option<&'a str>,
-    /// Bytes of the head.
+    /// Length of the head in bytes.
     pub len: usize,
-    /// Bytes of the body behind it.
+    /// Length of the body after it.
     pub body_bytes: u64,
     head: Head<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Reads the head that the input begins with; none while it is not whole.
+    /// Parses the head at the start of the input; `None` while it is incomplete.
     ///
     /// # Errors
-    /// It is no request, or one whose body has no length that it says.
+    /// It is no request, or the length of its body is not declared.
     pub fn read(input: &'a [u8]) -> Result<Option<Request<'a>>, Refusal> {
         let Some(head) = Head::read(input)? else { return Ok(None) };
         let mut words = head.first.split(' ');
@@ -53,26 +53,26 @@ impl<'a> Request<'a> {
         Ok(Some(Request { method, path, query, host, origin, len: head.len, body_bytes, head }))
     }
 
-    /// The value of a field that is there once.
+    /// The value of a field that occurs exactly once.
     #[must_use]
     pub fn field(&self, name: &'static str) -> Option<&'a str> {
         self.head.single(name)
     }
 
-    /// Whether it asks to become something else, such as a WebSocket.
+    /// Whether it requests an upgrade, for example to a WebSocket.
     #[must_use]
     pub fn is_upgrade(&self) -> bool {
         self.head.values("Upgrade").next().is_some()
     }
 
-    /// Whether the client wants no other request answered on this connection.
+    /// Whether the client requests that the connection closes after the response.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.head.lists("Connection", "close")
     }
 }
 
-/// A length: digits and nothing else.
+/// Parses a length: digits only.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,5 +1,5 @@
-//! When a peer is dialed again: at once while it is well, after waits that
-//! double while it is not. One for each link of a peer, on the side that dials.
+//! When a peer is dialed again: at once after success, with doubling waits after failures. One breaker per
+//! link of a peer, on the dialing side.
 //!
 //! ```text
 //!            dialed                     up
@@ -9,44 +9,44 @@
 //!    └ new               └──── Open, for a wait ◄─┘
 //! ```
 //!
-//! While it is open, what is for the peer is refused at once.
+//! While it is open, frames for the peer are refused at once.
 
 use super::{LinkLimits, Refusal};
 
-/// Where a breaker stands.
+/// State of a breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Nothing was tried yet: it may be dialed.
+    /// New or reset: dialing is allowed.
     Closed,
-    /// It may not be dialed before this time, in µs.
+    /// Dialing is not allowed before this time.
     Open {
-        /// Monotonic.
+        /// Monotonic time in µs.
         until_us: u64,
     },
-    /// It was dialed; how that ends is not known.
+    /// Dialing is in progress.
     HalfOpen,
-    /// The link stands, since this time, in µs.
+    /// The link is up since this time.
     Up {
-        /// Monotonic.
+        /// Monotonic time in µs.
         since_us: u64,
     },
 }
 
-/// Of one link of a peer.
+/// The breaker of one link of a peer.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
-    /// Failures since a link stood for long.
+    /// Failures since a link was up for `stable_us`.
     failures: u32,
     wait_us_min: u64,
     wait_us_max: u64,
     stable_us: u64,
-    /// Of the jitter: peers of a node that came back are not to dial it all at once.
+    /// State of the jitter, which prevents that all peers dial a returned node at once.
     random: u64,
 }
 
 impl Breaker {
-    /// One that may dial. Two of different seeds wait different times.
+    /// A closed breaker. Different seeds give different waits.
     #[must_use]
     pub fn new(limits: &LinkLimits, seed: u64) -> Breaker {
         Breaker {
@@ -59,13 +59,12 @@ impl Breaker {
         }
     }
 
-    /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether to dial now; if so, it counts as dialed.
+    /// Whether to dial now; if so, dialing counts as started.
     pub fn may_dial(&mut self, now_us: u64) -> bool {
         let may = match self.state {
             State::Closed => true,
@@ -83,7 +82,7 @@ impl Breaker {
         self.state = State::Up { since_us: now_us };
     }
 
-    /// Dialing failed, or the link is down: refused by the peer, or else.
+    /// Dialing failed or the link is down; `refusal` if the peer or this node refused.
     pub fn down(&mut self, refusal: Option<Refusal>, now_us: u64) {
         if let State::Up { since_us } = self.state
             && now_us.saturating_sub(since_us) >= self.stable_us
@@ -99,8 +98,7 @@ impl Breaker {
         self.state = State::Open { until_us: now_us + self.jittered(wait_us) };
     }
 
-    /// The peer was seen to be there again, as when it has just registered:
-    /// the wait is over.
+    /// The peer was seen again, for example because it registered: ends the wait.
     pub fn seen(&mut self) {
         self.failures = 0;
         if let State::Open { .. } = self.state {
@@ -108,7 +106,7 @@ impl Breaker {
         }
     }
 
-    /// Between half of a wait and all of it.
+    /// A random time between half of the wait and the whole wait.
     fn jittered(&mut self, wait_us: u64) -> u64 {
         // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -1,28 +1,27 @@
-//! How far a peer's clock is off, from pings and their answers.
+//! Offset of a peer's clock, from pings and pongs.
 //!
-//! A ping carries the asker's monotonic stamp, its answer the peer's time. The
-//! answer was written somewhere in between: in the middle, give or take half of
-//! the round trip. Of the latest samples the one with the shortest round trip
-//! errs least (the clock filter of NTP, RFC 5905, section 10). Samples that
-//! exclude the latest are from before a clock was set, and are forgotten.
+//! A ping has the sender's monotonic stamp, its pong the peer's time. The pong was written at the middle of
+//! the round trip, plus or minus half of it. Of the latest samples the one with the shortest round trip has
+//! the smallest error (the clock filter of NTP, RFC 5905, section 10). Samples that contradict the latest are
+//! older than a clock step, and are discarded.
 
 use super::Now;
 
-/// Samples among which the best is taken.
+/// Number of latest samples of which the best is used.
 const SAMPLES: usize = 8;
 
-/// Where a peer's clock stands.
+/// The measured offset of a peer's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offset {
-    /// The peer's clock is ahead by so much, in µs.
+    /// How far the peer's clock is ahead, in µs.
     pub offset_us: i64,
-    /// At most so wrong, if both ways took what they took, in µs.
+    /// Greatest error if both directions took the measured times, in µs.
     pub error_us: u64,
-    /// The round trip it was measured with, in µs.
+    /// Round trip of the sample, in µs.
     pub round_trip_us: u64,
 }
 
-/// The latest samples.
+/// Estimates the offset from the latest samples.
 #[derive(Clone, Default, Debug)]
 pub struct Clock {
     samples: [Option<Offset>; SAMPLES],
@@ -30,14 +29,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// An answer came now, to a ping of `stamp_us`, in which the peer says `wall_us`.
+    /// Handles a pong received now, to the ping with `stamp_us`, in which the peer reports `wall_us`.
     pub fn sample(&mut self, stamp_us: u64, wall_us: u64, now: Now) {
         // A stamp of the future was never sent.
         let Some(round_trip_us) = now.mono_us.checked_sub(stamp_us) else { return };
         let error_us = round_trip_us.div_ceil(2);
         let middle_us = now.wall_us.saturating_sub(round_trip_us / 2);
         let offset_us = wall_us.wrapping_sub(middle_us) as i64;
-        // What cannot be right together with this was before a clock jumped.
+        // A contradicting sample is older than a clock step.
         let agrees = |old: &Offset| old.offset_us.abs_diff(offset_us) <= old.error_us + error_us + 1;
         self.samples.iter_mut().for_each(|sample| *sample = sample.filter(agrees));
         self.samples[self.next] = Some(Offset { offset_us, error_us, round_trip_us });
@@ -96,7 +95,7 @@ mod tests {
             clock.sample(i * 1_000 - 10, wall_us, Now { mono_us: i * 1_000, wall_us });
         }
         assert!(clock.offset().expect("sampled").offset_us.abs() <= 10);
-        // This side's, an hour back; the answer took longer than any before.
+        // This side's clock, set back by an hour; the pong took longer than any before.
         let now = Now { mono_us: 10_000, wall_us: 1_000_009_000 };
         clock.sample(9_000, 4_600_009_000, now);
         let found = clock.offset().expect("sampled");

@@ -1,30 +1,29 @@
-//! Lanes, and how many bytes of each may be under way.
+//! Lanes, and the bytes of each that may be in flight.
 //!
-//! Credit is a running total, as offsets of a stream are: a receiver raises
-//! it, and saying it twice does no harm. A frame may *begin* while credit is
-//! left, so that one longer than the whole window passes; what is under way is
-//! at most the window and one frame.
+//! Credit is a running total, like a stream offset: a receiver raises it, and repeats are harmless. A frame
+//! may *begin* while credit is left, so one longer than the whole window passes; at most the window and one
+//! frame are in flight.
 
-/// What a frame waits for. Order holds within a lane.
+/// The queue of a frame. Order is kept within a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
-    /// The handshake's frames, none later.
+    /// Frames of the handshake, used only then.
     Handshake,
-    /// The link's own: a few bytes, at most one of each waits.
+    /// Internal frames of the link: a few bytes each, at most one of each kind queued.
     Own,
-    /// What must not wait behind records: leads, and what control planes say. No credit.
+    /// Frames that must not wait after records: leader leases and control-plane messages. No credit.
     Urgent,
-    /// Records and all that keeps its order with them.
+    /// Records and everything ordered with them.
     Live,
-    /// Answers to range reads.
+    /// Replies to range reads.
     Reads,
 }
 
 impl Lane {
-    /// The lanes of frames that a link is given to send, in the order of counters.
+    /// The lanes of frames from the link's owner, in the order of counters.
     pub const OF_OWNER: [Lane; 3] = [Lane::Urgent, Lane::Live, Lane::Reads];
 
-    /// Place in `OF_OWNER`; none for frames that the link sends by itself.
+    /// Index in `OF_OWNER`; `None` for frames that the link sends itself.
     pub(super) fn index(self) -> Option<usize> {
         match self {
             Lane::Handshake | Lane::Own => None,
@@ -39,14 +38,14 @@ impl Lane {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
     sent: u64,
-    /// No frame begins at or behind it.
+    /// No frame begins at or after this total.
     limit: u64,
 }
 
 impl Credit {
-    /// None until the peer gives some.
+    /// No credit until the peer grants some.
     pub const NONE: Credit = Credit { sent: 0, limit: 0 };
-    /// Of a lane that needs none.
+    /// For a lane without credit limit.
     pub const ENDLESS: Credit = Credit { sent: 0, limit: u64::MAX };
 
     pub fn is_left(&self) -> bool {
@@ -58,7 +57,7 @@ impl Credit {
         self.sent += bytes as u64;
     }
 
-    /// The peer's word. What is less than before is old.
+    /// Applies the peer's grant. A smaller total is an old one.
     pub fn raise(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
@@ -70,17 +69,17 @@ pub(super) struct Window {
     size: u64,
     received: u64,
     handled: u64,
-    /// What the peer was told.
+    /// The last total sent to the peer.
     granted: u64,
 }
 
 impl Window {
-    /// Nothing is granted yet.
+    /// A window without any grant yet.
     pub fn new(size: u64) -> Window {
         Window { size, received: 0, handled: 0, granted: 0 }
     }
 
-    /// A frame came; false if it began without credit.
+    /// Counts a received frame; false if it began without credit.
     #[must_use]
     pub fn receive(&mut self, bytes: usize) -> bool {
         let may = self.received < self.granted;
@@ -88,19 +87,18 @@ impl Window {
         may
     }
 
-    /// The owner is done with so many bytes.
+    /// The owner has handled this many bytes.
     pub fn handle(&mut self, bytes: usize) {
         self.handled += bytes as u64;
         debug_assert!(self.handled <= self.received, "more is handled than came");
     }
 
-    /// Whether the peer should be told: half of the window is new. More often
-    /// would be a frame for nothing.
+    /// Whether to grant more: half of the window is free. More frequent grants would waste frames.
     pub fn is_due(&self) -> bool {
         2 * (self.handled + self.size - self.granted) >= self.size
     }
 
-    /// What to tell the peer now.
+    /// The total to send to the peer now.
     pub fn grant(&mut self) -> u64 {
         self.granted = self.handled + self.size;
         self.granted

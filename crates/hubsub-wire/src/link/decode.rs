@@ -1,29 +1,27 @@
-//! Bytes into frames. A frame is looked at when all of it is there; nothing is
-//! kept between calls and nothing allocated, so that however the input is cut,
-//! the same frames come of it.
+//! Decoding of frames. A frame is decoded once it is complete. Nothing is stored between calls or allocated,
+//! so the frames do not depend on how the input is split.
 
 use super::error::{Flaw, FrameError};
 use super::field::Reader;
 use super::frame::{Frame, LENGTH_BYTES};
 
-/// What the input begins with.
+/// The item at the start of the input.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Decoded<'a> {
     /// A frame in the first `bytes` bytes.
     Frame {
-        /// What it says.
         frame: Frame<'a>,
-        /// Bytes to take off before the next call.
+        /// Bytes to remove before the next call.
         bytes: usize,
     },
-    /// A frame's beginning, perhaps none of it yet.
+    /// An incomplete frame, possibly empty.
     Incomplete {
-        /// Length of input below which another call is useless.
+        /// Length of input that the next call needs.
         needed: usize,
     },
 }
 
-/// Reads the frame that the input begins with, if it has come whole.
+/// Decodes the frame at the start of the input, if it is complete.
 ///
 /// # Errors
 /// The input is no frame, or one of more than `bytes_max` bytes.

@@ -1,41 +1,41 @@
-//! Why a link is over.
+//! Why a link ended.
 
 use super::{FrameError, Lane, Refusal};
 use std::fmt;
 
-/// Why a link is over. Nothing more is read; what its output still holds is
-/// for the peer to know, and the connection is closed behind it.
+/// Why a link ended. Nothing more is read; the remaining output is sent to the peer, then the connection is
+/// closed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The peer said goodbye.
+    /// The peer sent Bye.
     Bye {
-        /// Whether its process goes; else only this link.
+        /// Whether its process stops; else only this link ends.
         stopping: bool,
-        /// Its words.
+        /// The peer's explanation for people.
         text: Box<str>,
     },
-    /// This side said goodbye, or has told why it is over before.
+    /// This side sent Bye, or the link has reported its end before.
     Left,
-    /// The connection ended without a goodbye: the peer may be dead.
+    /// The connection ended without Bye: the peer may be dead.
     Eof,
-    /// The peer was not heard for `silence_ms`.
+    /// Nothing was received from the peer for `silence_ms`.
     Silent,
     /// This side refused the peer.
     Refused(Refusal, Box<str>),
-    /// The peer refused this side. A newer one may have refusals that have no name here.
+    /// The peer refused this side; `None` for a reason that this version does not know.
     RefusedByPeer(Option<Refusal>, Box<str>),
-    /// What came is no frame.
+    /// The input was no valid frame.
     Bad(FrameError),
-    /// A frame came that has no place there.
+    /// A frame arrived that is not allowed there.
     OutOfPlace(&'static str),
-    /// A frame came for which there was no credit.
+    /// A frame arrived without credit.
     WithoutCredit(Lane),
-    /// More came of one peer, or waits for it, than there is room for: what there is too much of.
+    /// A limit for one peer was exceeded; the text names it.
     Crowding(&'static str),
 }
 
 impl End {
-    /// What a breaker is told: why the peer and this node do not go together.
+    /// The refusal for the breaker, if one side refused the other.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {

@@ -1,40 +1,39 @@
-//! What is wrong with a frame, and why a peer is refused.
+//! Errors of frames, and reasons to refuse a peer.
 
 use std::fmt;
 
-/// Bytes that are no frame; the link ends.
+/// Invalid frame; the link ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
     /// A frame announces more bytes than it may have at this point.
     TooLong {
-        /// Its bytes, its length included.
+        /// Length, including the length field.
         bytes: u64,
-        /// The bound.
+        /// The limit at this point.
         max: usize,
     },
     /// A frame without a type.
     Empty,
     /// A type that this version does not have.
     UnknownType(u8),
-    /// A body that does not fit its type.
+    /// The body is invalid for its type.
     Flawed {
-        /// The frame's name.
+        /// Name of the frame's type.
         frame: &'static str,
-        /// What is wrong.
         flaw: Flaw,
     },
 }
 
-/// What is wrong with a body.
+/// Error in the body of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
     /// It ends inside a field.
     Short,
-    /// So many bytes follow the last field.
+    /// This many bytes follow the last field.
     Trailing(usize),
     /// A text is not UTF-8.
     NotUtf8,
-    /// A field has a value that it cannot have.
+    /// The value is out of range for its field.
     Value(u64),
 }
 
@@ -58,34 +57,34 @@ impl std::error::Error for FrameError {}
 
 macro_rules! refusals {
     ($($(#[doc = $doc:literal])+ $number:literal $name:ident $code:literal $words:literal $lasts:literal;)+) => {
-        /// Why a peer is not welcome. Numbers are for ever; each has a stable code.
+        /// Why a peer is refused. Numbers never change; each has a stable code.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Refusal { $($(#[doc = $doc])+ $name = $number,)+ }
 
         impl Refusal {
-            /// All of them, for tables and the tests that walk them.
+            /// All refusals, for tables and the tests that iterate over them.
             pub const ALL: &'static [Refusal] = &[$(Refusal::$name,)+];
 
-            /// The stable code, for logs and answers.
+            /// The stable code, for logs and replies.
             #[must_use]
             pub fn code(self) -> &'static str {
                 match self { $(Refusal::$name => $code,)+ }
             }
 
-            /// What happened, for a person.
+            /// Explanation for logs and people.
             #[must_use]
             pub fn words(self) -> &'static str {
                 match self { $(Refusal::$name => $words,)+ }
             }
 
-            /// Whether only a person can mend it, so that there is no hurry to try again.
+            /// Whether only an operator can fix it, so that fast retries are useless.
             #[must_use]
             pub fn lasts(self) -> bool {
                 match self { $(Refusal::$name => $lasts,)+ }
             }
 
-            /// By its number; a newer peer may have others.
+            /// `None` for a number that only a newer version knows.
             #[must_use]
             pub fn from_number(number: u8) -> Option<Refusal> {
                 match number { $($number => Some(Refusal::$name),)+ _ => None }
@@ -95,23 +94,23 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// What it sent is not a link's handshake, or it is no node of this cluster.
+    /// It did not send a link's handshake, or is no node of this cluster.
     1 Stranger "stranger" "this is not a node of the cluster" true;
     /// It belongs to another cluster.
     2 OtherCluster "other_cluster" "the peer belongs to another cluster" true;
-    /// The ranges of versions do not meet.
+    /// The version ranges do not overlap.
     3 NoCommonVersion "no_common_version" "no protocol version that both speak" true;
     /// It does not know the cluster's secret.
     4 WrongSecret "wrong_secret" "the cluster's secret is another one here" true;
-    /// Its name is held by another process.
+    /// Another process has its name.
     5 DuplicateNode "duplicate_node" "another process has this node's name" false;
     /// It is this very process.
     6 SameNode "same_node" "the node dialed itself" true;
     /// The handshake took too long.
     7 Late "late" "the handshake took too long" false;
-    /// Who answered is not the node that was dialed.
+    /// The answering node is not the one that was dialed.
     8 OtherNode "other_node" "another node has this address" false;
-    /// Of two nodes the one whose name is less dials, and this is the other.
+    /// Of two nodes the one with the lesser name dials, but this is the other.
     9 WrongSide "wrong_side" "of two nodes the one whose name is less dials" true;
     /// There are fewer links between these two.
     10 NoSuchLink "no_such_link" "there are fewer links between these nodes" false;

@@ -1,10 +1,10 @@
-//! How values stand in a frame. Integers are little-endian; bytes and texts
-//! have their length before them, 7 bits a byte, the lowest first (LEB128).
+//! Encoding of values in a frame. Integers are little-endian; bytes and texts have their length in front, 7
+//! bits per byte, the lowest first (LEB128).
 
 use super::error::Flaw;
 use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq};
 
-/// A value that a frame holds. What `write` appends, `read` gives back.
+/// A value in a frame: `read` decodes the output of `write`.
 pub trait Field<'a>: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw>;
@@ -25,13 +25,13 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// The length of what follows; never more than is there.
+    /// The length of the next field; never more than the remaining bytes.
     pub fn length(&mut self) -> Result<usize, Flaw> {
         let length = self.short(5)?;
         usize::try_from(length).ok().filter(|&length| length <= self.0.len()).ok_or(Flaw::Short)
     }
 
-    /// A number of at most so many bytes, 7 bits each.
+    /// A number of at most this many bytes, 7 bits each.
     pub fn short(&mut self, bytes_max: u32) -> Result<u64, Flaw> {
         let mut number = 0_u64;
         for shift in (0..bytes_max).map(|byte| 7 * byte) {
@@ -53,7 +53,7 @@ pub(super) fn write_length(length: usize, out: &mut Vec<u8>) {
     write_short(length as u64, out);
 }
 
-/// What [`Reader::short`] reads.
+/// Encodes a number for [`Reader::short`].
 pub(super) fn write_short(number: u64, out: &mut Vec<u8>) {
     let mut left = number;
     while left >= 0x80 {
@@ -63,7 +63,7 @@ pub(super) fn write_short(number: u64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
-/// A number that is small as a rule, 7 bits a byte.
+/// A number that is usually small, 7 bits per byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Short(pub u64);
 

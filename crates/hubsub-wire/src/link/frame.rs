@@ -1,4 +1,4 @@
-//! Every frame of a link: what it holds, in the order in which it stands there.
+//! All frames of a link, with their fields in order.
 //!
 //! ```text
 //!  0            4      5
@@ -7,8 +7,8 @@
 //!  └────────────┴──────┴───────────────┘
 //! ```
 //!
-//! One definition makes the type, the encoder and the decoder. Decoding copies
-//! nothing: names, texts and payloads are slices of the input.
+//! One definition generates the type, the encoder and the decoder. Decoding copies nothing: names, texts and
+//! payloads are slices of the input.
 
 use super::credit::Lane;
 use super::error::FrameError;
@@ -25,7 +25,7 @@ macro_rules! frames {
     ($lt:lifetime $($(#[doc = $doc:literal])+ $code:literal $name:ident $lane:ident {
         $($(#[doc = $field_doc:literal])+ $field:ident: $type:ty,)*
     })+) => {
-        /// What one node says to another.
+        /// A message from one node to another.
         #[derive(Clone, Copy, PartialEq, Debug)]
         pub enum Frame<$lt> {
             $($(#[doc = $doc])+ $name { $($(#[doc = $field_doc])+ $field: $type,)* },)+
@@ -38,7 +38,7 @@ macro_rules! frames {
                 match self { $(Frame::$name { .. } => stringify!($name),)+ }
             }
 
-            /// What it waits for, and what it counts against.
+            /// The lane in which it is queued and counted.
             #[must_use]
             pub fn lane(&self) -> Lane {
                 match self { $(Frame::$name { .. } => Lane::$lane,)+ }
@@ -69,89 +69,89 @@ macro_rules! frames {
 frames! { 'a
     /// Dialer to acceptor: the first frame. Its layout is the same in all versions.
     1 Hello Handshake {
-        /// [`Frame::MAGIC`].
+        /// Always [`Frame::MAGIC`]; identifies the protocol.
         magic: u32,
-        /// Least version that the dialer speaks.
+        /// Least version that the dialer supports.
         version_min: u16,
-        /// Greatest.
+        /// Greatest version that the dialer supports.
         version_max: u16,
-        /// The cluster it belongs to.
+        /// Id of the dialer's cluster.
         cluster: &'a str,
-        /// Its name.
+        /// The dialer's node name.
         node: &'a str,
-        /// As it was issued when it registered.
+        /// Issued at the dialer's registration.
         incarnation: u64,
-        /// How many shards it has.
+        /// Number of its shards.
         shards: u16,
-        /// Which link of the pair this is.
+        /// Index of the link in the pair.
         link: u16,
-        /// To be proved upon.
+        /// Random; both proofs cover it.
         nonce: &'a [u8; 32],
-        /// What a later version adds, which this one passes over.
+        /// Additions of a later version, ignored by this one.
         more: Payload<'a>,
     }
-    /// Acceptor to dialer: prove it.
+    /// Acceptor to dialer: requests the proof.
     2 Challenge Handshake {
-        /// The greatest version that both speak.
+        /// The greatest version that both support.
         version: u16,
-        /// The cluster it belongs to.
+        /// Id of the acceptor's cluster.
         cluster: &'a str,
-        /// Its name.
+        /// The acceptor's node name.
         node: &'a str,
-        /// As it was issued when it registered.
+        /// Issued at the acceptor's registration.
         incarnation: u64,
-        /// How many shards it has.
+        /// Number of its shards.
         shards: u16,
-        /// To be proved upon.
+        /// Random; both proofs cover it.
         nonce: &'a [u8; 32],
     }
-    /// Dialer to acceptor.
+    /// Dialer to acceptor: proves the secret.
     3 Proof Handshake {
-        /// Of the secret, over both frames before.
+        /// HMAC with the secret, over both earlier frames.
         mac: &'a [u8; 32],
     }
     /// Acceptor to dialer: the link is up.
     4 Welcome Handshake {
-        /// Of the secret, over all three frames before.
+        /// HMAC with the secret, over all three earlier frames.
         mac: &'a [u8; 32],
     }
-    /// Either: it is not, and the connection is closed. Its layout is the same in all versions.
+    /// Either side: refuses the link, and the connection is closed. Its layout is the same in all versions.
     5 Refuse Handshake {
         /// Number of a [`super::Refusal`].
         code: u8,
-        /// For a person.
+        /// Explanation for people, at most 512 bytes.
         text: &'a str,
-        /// What a later version adds, which this one passes over.
+        /// Additions of a later version, ignored by this one.
         more: Payload<'a>,
     }
-    /// The sender lives.
+    /// Heartbeat; also measures the clock offset.
     6 Ping Own {
         /// The sender's monotonic time, in µs.
         stamp_us: u64,
-        /// What it says of itself.
+        /// The sender's current status.
         status: Status,
     }
-    /// The answer.
+    /// The reply to Ping.
     7 Pong Own {
-        /// As in the ping.
+        /// Copied from the ping.
         stamp_us: u64,
-        /// When the ping came: the answering node's µs since 1970.
+        /// When the ping arrived: the replying node's µs since 1970.
         wall_us: u64,
-        /// What the answering node says of itself, since the ping came.
+        /// The replying node's status, at or after the arrival of the ping.
         status: Status,
     }
-    /// The sender leaves, on purpose.
+    /// The sender ends the link on purpose.
     8 Bye Own {
-        /// Whether its process goes, not only this link.
+        /// Whether its process stops, not only this link.
         stopping: bool,
-        /// For a person.
+        /// Explanation for people, at most 512 bytes.
         text: &'a str,
     }
-    /// How many bytes of each lane may be sent over the link's whole life.
+    /// Total bytes of each lane that may be sent since the link began.
     9 Credit Own {
-        /// Live.
+        /// Limit of the live lane.
         live: u64,
-        /// Range reads.
+        /// Limit of the lane of range reads.
         reads: u64,
     }
 
@@ -159,356 +159,357 @@ frames! { 'a
     16 Publish Live {
         /// The edge's number for this request.
         ask: u64,
-        /// Where the edge believes the room to live.
+        /// The room's hub according to the edge.
         hub: HubId,
-        /// Of which it knows this term.
+        /// The hub's term that the edge knows.
         term: u64,
-        /// What is published, and the edge's own numbering of it.
+        /// The record, with the edge's own sequence number.
         record: Record<'a>,
     }
-    /// Leader to edge: it is committed.
+    /// Leader to edge: the record is committed.
     17 Published Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// Whether it stood there before.
+        /// Whether it is a duplicate, committed before.
         again: bool,
-        /// Where it stands; zero where no room took it.
+        /// The record's position; zero if no room took it.
         position: Position,
         /// Subscribers in the whole cluster.
         receivers: u64,
     }
-    /// To any request: this node does not lead the hub.
+    /// Reply to any request: this node does not lead the hub.
     18 NotMine Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// Likewise.
+        /// Copied from the request.
         hub: HubId,
         /// The term that this node knows.
         term: u64,
     }
-    /// To any request: no.
+    /// Reply to any request: it is refused.
     19 Denied Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
         /// Stable code of an error.
         code: &'a str,
     }
-    /// Edge to leader: that many of its clients subscribe to a topic, from here
-    /// on or still; 0 takes the interest back.
+    /// Edge to leader: the number of its clients that subscribe to a topic, at first or again; 0 removes the
+    /// interest.
     20 Interest Live {
-        /// The edge's number for this request; 0 wants no answer.
+        /// The edge's number for this request; 0 requests no reply.
         ask: u64,
-        /// Where the edge believes the room to live.
+        /// The room's hub according to the edge.
         hub: HubId,
-        /// Of which it knows this term.
+        /// The hub's term that the edge knows.
         term: u64,
-        /// What they subscribe to.
+        /// The subscribed topic and its room.
         names: Names<'a>,
         /// Subscribers on the edge, all its shards together.
         count: u32,
         /// The last record of the room that the edge has; zero if it has none.
         known: Position,
-        /// Where the newest subscription begins.
+        /// Where the newest subscription starts.
         start: Start,
     }
-    /// Leader to edge: the interest holds, and what follows this seq will be sent.
+    /// Leader to edge: the interest is registered, and records after this position will be sent.
     21 Attached Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
         /// The room's last record.
         position: Position,
-        /// First record to replay; 0 when there is none.
+        /// First record to replay; 0 if there is none.
         replay_from: Seq,
-        /// Whether everything that was asked for is there.
+        /// Whether all requested records are available.
         recovered: bool,
     }
-    /// Edge to leader: another number of subscribers, nothing else.
+    /// Edge to leader: only the number of subscribers changed.
     22 Counts Live {
-        /// As in the interest.
+        /// Copied from the interest.
         hub: HubId,
-        /// Of which the edge knows this term.
+        /// The hub's term that the edge knows.
         term: u64,
-        /// Of what.
+        /// The subscribed topic and its room.
         names: Names<'a>,
         /// Subscribers on the edge.
         count: u32,
     }
-    /// To a leader: how many subscribers are there?
+    /// To a leader: requests the number of subscribers.
     23 CountAsk Live {
-        /// The asker's number for this request.
+        /// The sender's number for this request.
         ask: u64,
-        /// Where the asker believes the room to live.
+        /// The room's hub according to the sender.
         hub: HubId,
-        /// Of which it knows this term.
+        /// The hub's term that the sender knows.
         term: u64,
-        /// Of what.
+        /// The topic and its room.
         names: Names<'a>,
-        /// Whether the answer waits until the topic's retained messages that are under way are kept.
+        /// Whether the reply waits until the topic's retained messages in flight are stored.
         settles: bool,
     }
-    /// The answer.
+    /// The reply to CountAsk.
     24 Counted Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// In the whole cluster.
+        /// Subscribers in the whole cluster.
         count: u64,
     }
     /// Leader to a node with interest: a committed record.
     25 Deliver Live {
-        /// Where it was committed.
+        /// The hub that committed it.
         hub: HubId,
-        /// In this term.
+        /// The term in which it was committed.
         term: u64,
-        /// Zero where no room took it, and patterns alone match.
+        /// Zero if no room took it, and only patterns match.
         position: Position,
-        /// The seq of the room that was sent to this node before.
+        /// Seq of the room's previous record that was sent to this node.
         previous: Seq,
-        /// Its offset in the hub's log; 0 where that has none.
+        /// Its offset in the hub's log; 0 if there is none.
         offset: Short,
-        /// The offset in it that was due to this node before.
+        /// The previous offset in the log that was expected at this node.
         before: Short,
-        /// What was published.
+        /// The record without its position.
         record: Record<'a>,
     }
-    /// Edge to all that can lead: that many of its clients subscribe to a
-    /// pattern; 0 takes it back. It makes the edge's set of patterns the next version.
+    /// Edge to all possible leaders: the number of its clients that subscribe to a pattern; 0 removes it.
+    /// Each change increments the version of the edge's set of patterns.
     26 Pattern Live {
-        /// Of the edge's set, with this change.
+        /// Version of the edge's set, including this change.
         version: u64,
         /// Subscribers on the edge.
         count: u32,
-        /// What they subscribe to.
+        /// The subscribed pattern, encoded by `hubsub_types::names`.
         pattern: &'a [u8],
     }
-    /// Edge to a node that has joined: here is my whole set.
+    /// Edge to a node that has joined: begins a copy of the edge's whole set.
     27 PatternsBegin Live {
-        /// Of the set.
+        /// Version of the set.
         version: u64,
-        /// How many entries follow.
+        /// Number of entries that follow.
         patterns: u32,
     }
-    /// One entry.
+    /// One entry of the set.
     28 PatternsEntry Live {
         /// Subscribers on the edge.
         count: u32,
-        /// What they subscribe to.
+        /// The subscribed pattern, encoded as in Pattern.
         pattern: &'a [u8],
     }
-    /// That was all.
+    /// End of the copy.
     29 PatternsEnd Live {
-        /// As at its begin.
+        /// Version of the set, as in PatternsBegin.
         version: u64,
     }
-    /// The answer: everything up to this version is held.
+    /// The reply: all patterns up to this version are stored.
     30 PatternsHeld Live {
-        /// Of the edge's set.
+        /// Version of the edge's set.
         version: u64,
     }
-    /// Edge to a member: records of the past, please.
+    /// Edge to a member: requests records from history.
     31 Read Live {
         /// The edge's number for this request.
         ask: u64,
-        /// Where the records stand.
+        /// The hub that contains the records.
         hub: HubId,
-        /// Of what; an empty topic is the whole room.
+        /// Topic and room; an empty topic selects the whole room.
         names: Names<'a>,
-        /// Where they begin.
+        /// Where the records start.
         start: Start,
-        /// At most so many.
+        /// Most records in the reply.
         records_max: u32,
-        /// Stop once they are so long.
+        /// Total length after which the reply stops.
         bytes_max: u32,
     }
-    /// Member to edge: one of them.
+    /// Member to edge: one record of the reply.
     32 Range Reads {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// Where it stands.
+        /// Position of the record in its room.
         position: Position,
-        /// In which hub.
+        /// The hub that contains it.
         hub: HubId,
-        /// Its offset in the hub's log; 0 where that has none.
+        /// Its offset in the hub's log; 0 if there is none.
         offset: Short,
-        /// What was published.
+        /// The record without its position.
         record: Record<'a>,
     }
-    /// Member to edge: that was all.
+    /// Member to edge: end of the reply.
     33 RangeEnd Reads {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// Before the oldest record that history has: what a reader may start after.
+        /// Position before the oldest record in history, after which a reader may start.
         oldest: Position,
-        /// Where to read on.
+        /// Where to continue reading.
         next: Seq,
         /// First of the records that history no longer has; 0 if none is missing.
         gap_first: Seq,
-        /// The last of them.
+        /// Last of these records.
         gap_last: Seq,
-        /// Whether `next` is behind the room's last record.
+        /// Whether `next` is after the room's last record.
         at_end: bool,
-        /// Whether the room has another epoch than the one that was asked for.
+        /// Whether the room's epoch differs from the requested one.
         is_gone: bool,
     }
-    /// Leader to a node: from here on it is sent what its patterns match of a hub.
+    /// Leader to a node: from here on the leader sends it records of a hub that match its patterns.
     34 PatternsLive Live {
-        /// Which hub.
+        /// Id of the hub.
         hub: HubId,
-        /// In which term it is led.
+        /// The term in which the hub is led.
         term: u64,
-        /// Told apart from other leaders, and other times, of that hub.
+        /// Distinguishes this leadership of the hub from others.
         life: u64,
-        /// Records of this life that were due to the node before, or may have been.
+        /// Records of this leadership that were expected at the node so far, or may have been.
         due: u64,
     }
-    /// Edge to a leader: all interest that the edge has in rooms of a hub is told.
+    /// Edge to a leader: all interest of the edge in rooms of a hub is synced.
     35 Registered Live {
-        /// Which hub.
+        /// Id of the hub.
         hub: HubId,
-        /// In which the edge told it.
+        /// The term for which the interest was sent.
         term: u64,
     }
-    /// Leader to a node: that was all of a time in which it led a hub.
+    /// Leader to a node: its leadership of a hub ended, and all its records were sent.
     36 Over Live {
-        /// Which hub.
+        /// Id of the hub.
         hub: HubId,
-        /// In which it was led.
+        /// The term in which the hub was led.
         term: u64,
-        /// As in PatternsLive.
+        /// Identifies the leadership, as in PatternsLive.
         life: u64,
-        /// Likewise, in all.
+        /// As in PatternsLive, in total.
         due: u64,
-        /// Records of this life that were committed.
+        /// Records committed in this leadership.
         said: u64,
     }
-    /// Leader to a node with members of a group: a record for one of them. Of a node to the leader: nobody took
-    /// it, or who took it is lost.
+    /// Leader to a node with members of a group: delivers a record to one of them. Node to leader: no member
+    /// took it, or the member that took it is lost.
     40 Give Live {
-        /// Where it was committed.
+        /// The hub that committed it.
         hub: HubId,
-        /// The group and its filter, as Pattern has it.
+        /// The group and its filter, encoded as in Pattern.
         group: &'a [u8],
-        /// How often nobody was there to take it.
+        /// How often no member took it.
         tries: u8,
-        /// Whether a member had it that is lost.
+        /// Whether a member that is lost had taken it.
         was_taken: bool,
-        /// Zero where no room took it.
+        /// Zero if no room took it.
         position: Position,
-        /// Its offset in the hub's log; 0 where that has none.
+        /// Its offset in the hub's log; 0 if there is none.
         offset: Short,
-        /// What was published.
+        /// The record without its position.
         record: Record<'a>,
     }
-    /// To the leader: a member of a group that keeps its place has done with a record.
+    /// To the leader: a member of a group with a stored cursor has acknowledged a record.
     41 Acknowledge Live {
-        /// Where it stands.
+        /// The hub that contains the record.
         hub: HubId,
-        /// The group and its topic, as Pattern has it.
+        /// The group and its topic, encoded as in Pattern.
         group: &'a [u8],
-        /// The record's.
+        /// Position of the acknowledged record.
         position: Position,
     }
 
-    /// Edge to a member: records of all rooms of a hub with a log, please.
+    /// Edge to a member: requests records of all rooms of a hub with a log.
     37 ReadHub Live {
         /// The edge's number for this request.
         ask: u64,
-        /// Which hub.
+        /// Id of the hub.
         hub: HubId,
-        /// The first offset that is wanted; the greatest number: none, only where the log ends.
+        /// The first requested offset; the greatest number requests only the end of the log.
         next: u64,
-        /// None that are older, in µs since 1970.
+        /// Time of the oldest requested record, in µs since 1970.
         since_us: u64,
-        /// At most so many records.
+        /// Most records in the reply.
         records_max: u32,
-        /// Stop once they are so long.
+        /// Total length after which the reply stops.
         bytes_max: u32,
         /// Patterns of which one must match the topic.
         filter: Texts<'a>,
     }
-    /// Member to edge, behind the records: that was all.
+    /// Member to edge: end of the reply, after its records.
     38 HubEnd Reads {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
-        /// The offset to go on at.
+        /// The offset at which to continue.
         next: u64,
-        /// The last one that is committed.
+        /// The last committed offset.
         committed: u64,
-        /// First of the offsets that the log has no more; 0 if none is missing.
+        /// First of the offsets that the log no longer has; 0 if none is missing.
         lost_first: u64,
-        /// The last of them.
+        /// Last of these offsets.
         lost_last: u64,
     }
 
-    /// Edge to a hub of retained messages: those of topics that a filter matches, please. Range and RangeEnd answer.
+    /// Edge to a hub of retained messages: requests those whose topic matches a filter. The replies are Range
+    /// and RangeEnd.
     42 Rows Live {
         /// The edge's number for this request.
         ask: u64,
-        /// Which keeps them.
+        /// The hub that stores them.
         hub: HubId,
-        /// An MQTT filter.
+        /// MQTT filter for the topics.
         filter: &'a [u8],
-        /// Topics behind this one; empty: from the first on.
+        /// Only topics after this one; empty: from the first.
         after: &'a [u8],
-        /// Stop once they are so long.
+        /// Total length after which the reply stops.
         bytes_max: u32,
     }
-    /// To any node: are all retained messages kept that are under way from its shards?
+    /// To any node: requests a reply once all retained messages in flight from its shards are stored.
     43 SettleAsk Live {
         /// The edge's number for this request.
         ask: u64,
     }
-    /// The answer, once they are.
+    /// The reply, once they are stored.
     44 Settled Live {
-        /// As in the request.
+        /// Copied from the request.
         ask: u64,
     }
 
-    /// To the controller's node: may I lead these?
+    /// To the controller's node: requests a leader lease.
     48 LeadAsk Urgent {
-        /// The asker's monotonic time before it asked, in µs.
+        /// The sender's monotonic time before it sent the request, in µs.
         stamp_us: u64,
-        /// What it means to lead.
+        /// The hubs and terms that it wants to lead.
         claim: List<'a, (HubId, Term)>,
-        /// What it will never lead again, of what records still say that it leads.
+        /// The terms that it will never lead again, of those that records still assign to it.
         gave_up: List<'a, (HubId, Term)>,
         /// Names of nodes that it suspects.
         suspects: List<'a, &'a str>,
     }
-    /// The answer.
+    /// The reply to LeadAsk.
     49 LeadGranted Urgent {
-        /// As in the request.
+        /// Copied from the request.
         stamp_us: u64,
-        /// The lead ends so long after `stamp_us`, on the asker's clock.
+        /// Length of the leader lease, in ms after `stamp_us` on the requester's clock.
         lead_ms: u32,
-        /// Of the controller that grants it.
+        /// Controller term of the granting controller.
         mandate: u64,
-        /// Revision of the census that the controller knows.
+        /// Revision of the voters that the controller knows.
         census: u64,
-        /// What of the claim is granted.
+        /// The granted part of the claim.
         granted: List<'a, (HubId, Term)>,
     }
-    /// From control plane to control plane.
+    /// A request or reply between control planes.
     50 Control Urgent {
-        /// The asker's number for this request.
+        /// The requester's number for this request.
         id: u64,
-        /// Whether this answers it.
+        /// Whether this is the reply.
         is_answer: bool,
-        /// What is said.
+        /// The message, opaque to the link.
         body: Payload<'a>,
     }
 }
 
 impl Frame<'_> {
-    /// "HSLK": who begins otherwise speaks something else.
+    /// "HSLK"; a peer that begins otherwise uses another protocol.
     pub const MAGIC: u32 = u32::from_le_bytes(*b"HSLK");
 
-    /// Appends the whole frame; gives its bytes.
+    /// Appends the whole frame; returns its length.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         out.extend_from_slice(&[0; LENGTH_BYTES]);
         self.write(out);
         let bytes = out.len() - start;
-        // What is longer than this can say is longer than any limit, and refused by who sends it.
+        // A longer frame exceeds every limit, so its sender refuses it.
         let length = u32::try_from(bytes - LENGTH_BYTES).unwrap_or(u32::MAX);
         out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
         bytes

@@ -1,9 +1,9 @@
-//! Who may speak: both ends name themselves, agree on a version, and prove
-//! that they know the cluster's secret without sending it.
+//! Authentication of a link: both ends name themselves, agree on a version, and prove that they know the
+//! cluster's secret without sending it.
 //!
 //! ```text
 //!  dialer                                              acceptor
-//!    │ Hello      versions, cluster, node, link, nonce    │ refuses what it can see is wrong
+//!    │ Hello      versions, cluster, node, link, nonce    │ refuses visible errors
 //!    ├───────────────────────────────────────────────────►│
 //!    │ Challenge  version, cluster, node, nonce           │
 //!    │◄───────────────────────────────────────────────────┤
@@ -13,11 +13,10 @@
 //!    │◄───────────────────────────────────────────────────┤
 //! ```
 //!
-//! The proofs are over the frames as they went over the wire: who changes a
-//! name or a version on the way changes the proof. Each end's nonce is in both,
-//! so nothing old can be said again, and the labels differ, so nothing can be
-//! said back. The dialer proves first: a stranger learns nothing of the secret
-//! that it could try passwords against. Any frame may be answered by Refuse.
+//! The proofs cover the frames as sent, so a name or version that is changed on the way invalidates them.
+//! Both nonces are in each proof, so old proofs cannot be replayed; the labels differ, so a proof cannot be
+//! reflected. The dialer proves first: an unauthenticated peer gets nothing against which it could try
+//! passwords. Any frame may be answered by Refuse.
 
 use super::frame::Frame;
 use super::parts::Payload;
@@ -27,19 +26,19 @@ use sha2::Sha256;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Versions that this build speaks.
+/// Protocol versions that this build supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
-/// Bytes of a cluster's id.
+/// Longest cluster id, in bytes.
 pub const CLUSTER_BYTES_MAX: usize = 64;
-/// Bytes of a node's name.
+/// Longest node name, in bytes.
 pub const NODE_BYTES_MAX: usize = 255;
 
-/// What the nodes of a cluster know and nobody else. It is never shown.
+/// The secret shared by the nodes of a cluster. It is never logged.
 #[derive(Clone)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// An empty one proves nothing: any node of the cluster's name may speak.
+    /// With an empty secret any node with the cluster's name is accepted.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(bytes.into())
@@ -52,14 +51,14 @@ impl Secret {
         mac
     }
 
-    /// What shows, to who knows the secret too, that this side does. The coordinator's nodes prove themselves by it as well,
-    /// under labels of their own.
+    /// Proof of knowing the secret, for a peer that knows it, too. The coordinator's nodes also use it, with
+    /// labels of their own.
     #[must_use]
     pub fn prove(&self, label: &str, frames: &[u8]) -> [u8; 32] {
         self.mac(label, frames).finalize().into_bytes().into()
     }
 
-    /// In a time that does not tell how much of a wrong proof is right.
+    /// Checks a proof in constant time.
     #[must_use]
     pub fn is_proved(&self, label: &str, frames: &[u8], proof: &[u8]) -> bool {
         self.mac(label, frames).verify_slice(proof).is_ok()
@@ -75,28 +74,25 @@ impl std::fmt::Debug for Secret {
 const DIALER: &str = "hubsub link 1 dialer\0";
 const ACCEPTOR: &str = "hubsub link 1 acceptor\0";
 
-/// Who this node is.
+/// Identity of this node.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The cluster it belongs to.
     pub cluster: Box<str>,
-    /// Its name.
     pub node: Box<str>,
-    /// As it was issued when it registered.
+    /// Issued when the node registered.
     pub incarnation: u64,
-    /// How many shards it has.
+    /// Number of shards, at least one.
     pub shards: u16,
-    /// The cluster's secret.
     pub secret: Secret,
-    /// Versions that it speaks: [`VERSIONS`].
+    /// Supported versions, usually [`VERSIONS`].
     pub versions: RangeInclusive<u16>,
 }
 
 impl Identity {
-    /// Itself, if its names fit into a hello.
+    /// Returns itself if its names fit into a Hello.
     ///
     /// # Panics
-    /// They do not; configuration is to refuse them.
+    /// They do not; configuration must refuse them.
     #[must_use]
     pub fn checked(self) -> Identity {
         assert!(self.cluster.len() <= CLUSTER_BYTES_MAX, "cluster id too long: {}", self.cluster);
@@ -105,7 +101,7 @@ impl Identity {
         self
     }
 
-    /// The peer of these names, if it and this node go together.
+    /// Checks that the peer and this node are compatible.
     fn meet(
         &self,
         cluster: &str,
@@ -135,27 +131,26 @@ impl Identity {
     }
 }
 
-/// Who is at the other end, and what was agreed.
+/// The peer, and the agreed parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Its name.
     pub node: Box<str>,
-    /// As it was issued when it registered.
+    /// Issued at the peer's registration.
     pub incarnation: u64,
-    /// How many shards it has.
+    /// Number of the peer's shards.
     pub shards: u16,
-    /// Which link of the pair this is: it belongs to the shard of this number.
+    /// Index of the link in the pair: it belongs to the shard of this number.
     pub link: u16,
-    /// How many links the pair has.
+    /// Number of links of the pair.
     pub links: u16,
-    /// What both speak.
+    /// The agreed protocol version.
     pub version: u16,
 }
 
-/// A refusal, and words for a person.
+/// A refusal, with an explanation for people.
 pub type Refused = (Refusal, Box<str>);
 
-/// How far the handshake has come.
+/// Progress of the handshake.
 #[derive(Debug)]
 pub enum Step {
     /// The peer's next frame is awaited.
@@ -168,15 +163,15 @@ pub enum Step {
 
 #[derive(Debug)]
 enum State {
-    /// Acceptor.
+    /// The acceptor waits for Hello.
     Hello { nonce: [u8; 32] },
-    /// Dialer: which link, and who should answer, if that is known.
+    /// Dialer, before Challenge: the link's index, and the expected node, if known.
     Challenge { link: u16, expected: Option<Box<str>> },
-    /// Acceptor.
+    /// The acceptor waits for Proof.
     Proof(Peer),
     /// Acceptor: its owner decides.
     Deciding(Peer),
-    /// Dialer.
+    /// The dialer waits for Welcome.
     Welcome(Peer),
 }
 
@@ -185,12 +180,12 @@ enum State {
 pub struct Handshake {
     identity: Arc<Identity>,
     state: State,
-    /// Both sides' frames so far, as they went over the wire.
+    /// Frames of both sides so far, as sent.
     frames: Vec<u8>,
 }
 
 impl Handshake {
-    /// Dials: `nonce` is random, `expected` the node that the address is said to be.
+    /// Starts as dialer: `nonce` is random, `expected` the node at this address.
     pub fn dial(
         identity: Arc<Identity>,
         link: u16,
@@ -216,22 +211,22 @@ impl Handshake {
         (Handshake { identity, state, frames: hello.clone() }, hello)
     }
 
-    /// Answers: `nonce` is random.
+    /// Starts as acceptor: `nonce` is random.
     #[must_use]
     pub fn accept(identity: Arc<Identity>, nonce: [u8; 32]) -> Handshake {
         Handshake { identity, state: State::Hello { nonce }, frames: Vec::new() }
     }
 
-    /// Dialer: whether it has proved itself, so that the peer lets it in or not.
+    /// Dialer: whether it has sent its proof, so that the peer decides now.
     #[must_use]
     pub fn is_to_be_welcomed(&self) -> bool {
         matches!(self.state, State::Welcome(_))
     }
 
-    /// A frame came, as `raw`; the answer is appended to `out`.
+    /// Handles a received frame, encoded as `raw`; the reply is appended to `out`.
     ///
     /// # Errors
-    /// The peer is to be told, and the connection to be closed.
+    /// The peer must be notified and the connection closed.
     pub fn take(&mut self, frame: &Frame<'_>, raw: &[u8], out: &mut Vec<u8>) -> Result<Step, Refused> {
         let identity = &*self.identity;
         let secret = &identity.secret;
@@ -275,10 +270,10 @@ impl Handshake {
         Ok(step)
     }
 
-    /// The owner lets the peer in; the answer is appended to `out`.
+    /// The owner admits the peer; the reply is appended to `out`.
     ///
     /// # Panics
-    /// There is no peer that has proved itself.
+    /// No peer has proved itself.
     pub fn welcome(self, out: &mut Vec<u8>) -> Peer {
         let State::Deciding(peer) = self.state else { panic!("nobody to be welcomed") };
         let mac = self.identity.secret.prove(ACCEPTOR, &self.frames);
@@ -287,7 +282,7 @@ impl Handshake {
     }
 }
 
-/// What can be seen to be wrong before anything is proved.
+/// Checks that need no proof.
 fn check_hello(own: &Identity, hello: Frame<'_>) -> Result<Peer, Refused> {
     let Frame::Hello {
         magic,
@@ -307,7 +302,7 @@ fn check_hello(own: &Identity, hello: Frame<'_>) -> Result<Peer, Refused> {
     if magic != Frame::MAGIC || node.is_empty() || node.len() > NODE_BYTES_MAX || shards == 0 {
         return Err(refused(Refusal::Stranger, "not a link's hello"));
     }
-    // The greatest that both may speak; if it is less than the peer's least, that is what it is told.
+    // The greatest version that both support; or the peer's least, for the error, if that is greater.
     let version = version_max.min(*own.versions.end()).max(version_min);
     let peer = own.meet(cluster, node, (incarnation, shards), link, version)?;
     if !dials(node, &own.node) {
@@ -334,13 +329,13 @@ fn check_challenge(
     }
 }
 
-/// Whether, of two nodes, the first is the one that dials.
+/// Whether, of two nodes, the first one dials.
 #[must_use]
 pub fn dials(own: &str, other: &str) -> bool {
     own < other
 }
 
-/// A refusal with the value it is about.
+/// A refusal with the value that caused it.
 pub(super) fn refused(refusal: Refusal, value: &str) -> Refused {
     (refusal, format!("{}: {value}", refusal.words()).into())
 }

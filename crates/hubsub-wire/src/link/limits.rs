@@ -1,40 +1,40 @@
-//! Every bound of a link, by name, with its reason.
+//! All limits of a link, by name, with reasons.
 
-/// Bytes of a frame before both sides have proved the secret. A hello with the
-/// longest names is 379 bytes.
+/// Longest frame before both sides have proved the secret, in bytes. A Hello with the longest names is 379
+/// bytes.
 pub const HANDSHAKE_FRAME_BYTES_MAX: usize = 1_024;
 
-/// The bounds of a link; times in ms.
+/// The limits of a link; times in ms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkLimits {
-    /// Bytes of one frame, its length included: the largest record that a
-    /// client may publish, and its names and headers.
+    /// Longest frame in bytes, including its length: the largest record that a client may publish, with names
+    /// and headers.
     pub frame_bytes_max: usize,
     /// Time from connect to welcome.
     pub handshake_ms: u64,
-    /// Time between two pings.
+    /// Interval between two pings.
     pub heartbeat_ms: u64,
     /// Silence after which a peer is suspected: four pings were lost or late.
     pub suspect_ms: u64,
-    /// Silence after which the link is given up.
+    /// Silence after which the link is closed.
     pub silence_ms: u64,
-    /// Live bytes that a peer may send ahead of their being handled.
+    /// Live bytes that a peer may send before they are handled.
     pub live_window_bytes: u64,
-    /// Likewise, of range reads.
+    /// Bytes of range reads that a peer may send before they are handled.
     pub reads_window_bytes: u64,
-    /// Bytes of urgent frames that wait for output; those of control planes and the others each.
+    /// Bytes of urgent frames queued for output; separately for those of control planes and the others.
     pub urgent_queue_bytes_max: usize,
-    /// Bytes of live frames that wait for credit or output.
+    /// Bytes of live frames queued for credit or output.
     pub live_queue_bytes_max: usize,
-    /// Likewise, of range reads.
+    /// Bytes of range reads queued for credit or output.
     pub reads_queue_bytes_max: usize,
-    /// Output that waits for the socket; past it frames stay in their queues.
+    /// Output that waits for the socket; above it frames stay in their queues.
     pub output_bytes_max: usize,
     /// Wait before the second attempt to dial; it doubles from there.
     pub redial_ms_min: u64,
-    /// The longest wait between two attempts.
+    /// Longest wait between two attempts.
     pub redial_ms_max: u64,
-    /// A link that stood for so long makes the next wait the shortest again.
+    /// Uptime of a link after which the next wait is the shortest again.
     pub stable_ms: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for LinkLimits {
 }
 
 impl LinkLimits {
-    /// How its bounds do not fit each other, if they do not.
+    /// Why its limits are inconsistent, if they are.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         let redial_fits = 0 < self.redial_ms_min && self.redial_ms_min <= self.redial_ms_max;
@@ -80,10 +80,10 @@ impl LinkLimits {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, flaw)| flaw)
     }
 
-    /// Itself, if its bounds fit each other.
+    /// Returns itself if its limits are consistent.
     ///
     /// # Panics
-    /// They do not; what sets them is to be mended.
+    /// They are not; the configuration must be corrected.
     #[must_use]
     pub fn checked(self) -> LinkLimits {
         match self.flaw() {

@@ -1,10 +1,10 @@
-//! Values in a row, with their count before them.
+//! A list of values, with its count in front.
 
 use super::error::Flaw;
 use super::field::{Field, Reader, write_length, write_short};
 use hubsub_types::{HubId, Term};
 
-/// A slice of values when it is written, a range of the input, checked, when it was read.
+/// A slice of values to write, or a checked range of the input after reading.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a, T>(Values<'a, T>);
 
@@ -15,13 +15,11 @@ enum Values<'a, T> {
 }
 
 impl<'a, T: Field<'a> + Copy> List<'a, T> {
-    /// Of these.
     #[must_use]
     pub fn new(values: &'a [T]) -> List<'a, T> {
         List(Values::Own(values))
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -30,13 +28,11 @@ impl<'a, T: Field<'a> + Copy> List<'a, T> {
         }
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// In order.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let (own, count, mut read) = match self.0 {
             Values::Own(values) => (values, 0, Reader(&[])),
@@ -65,7 +61,7 @@ impl<'a, T: Field<'a> + Copy> Field<'a> for List<'a, T> {
     }
 
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        // A value takes a byte at least, so the count is no more than what is there.
+        // A value has at least one byte, so the count is at most the remaining length.
         let count = from.length()?;
         let start = from.0;
         for _ in 0..count {

@@ -1,9 +1,8 @@
 //! One link: a connection between two nodes, from its first byte to its end.
 //!
-//! It owns what waits to be written, the lanes' queues and credit, and what it
-//! knows of the peer. The owner reads the socket, hands bytes to `next` frame
-//! by frame, writes `output`, and calls `tick` when `wake_at` has come. It
-//! reads before it ticks: what a socket holds was heard, however late it is read.
+//! It owns the output, the lanes' queues and credit, and the state of the peer. The owner reads the socket,
+//! passes the input to `next` frame by frame, writes `output`, and calls `tick` when `wake_at` has come. It
+//! reads before it ticks: bytes in the socket count as heard, however late they are read.
 
 use super::clock::{Clock, Offset};
 use super::credit::{Lane, Window};
@@ -16,30 +15,30 @@ use super::parts::Status;
 use super::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits, Now, Refusal};
 use std::sync::Arc;
 
-/// Bytes of text in a goodbye or a refusal; what is longer is cut.
+/// Longest text in a Bye or a Refuse, in bytes; longer ones are truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// What came.
+/// The event at the start of the input.
 #[derive(PartialEq, Debug)]
 pub enum Next<'a> {
-    /// A frame for the owner, which calls `handled` with its lane and bytes when it is done with it.
+    /// A frame for the owner, which calls `handled` with its lane and bytes after handling it.
     Frame(Frame<'a>, usize),
     /// Acceptor: this peer has proved itself. The owner calls `welcome` or `refuse`.
     Proved(Peer, usize),
     /// The link is up: the owner may send.
     Up(usize),
-    /// So many bytes that were for the link itself.
+    /// This many bytes, handled by the link itself.
     Own(usize),
-    /// Nothing yet: more is needed, up to this length of input.
+    /// More input is needed, up to this length.
     Incomplete(usize),
 }
 
-/// What a peer said of itself in answer to a ping.
+/// A peer's status in a pong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// When the ping was sent, on this node's monotonic clock, in µs.
     pub stamp_us: u64,
-    /// What the peer said, some time after that.
+    /// The peer's status, at some time after that.
     pub status: Status,
 }
 
@@ -56,29 +55,28 @@ pub struct Link {
     phase: Phase,
     limits: Arc<LinkLimits>,
     out: Outbox,
-    /// What the peer may send; raised when the owner has handled what came.
+    /// Windows for the peer's frames; raised after the owner has handled them.
     live_in: Window,
     reads_in: Window,
     /// When the handshake began. All times are this node's monotonic µs.
     started_us: u64,
-    /// When bytes last came.
+    /// When bytes were last received.
     heard_us: u64,
     /// When the next ping is due.
     ping_at_us: u64,
-    /// Since when `tick` said so, until bytes come.
+    /// When `tick` reported the suspicion; reset when bytes arrive.
     suspected_us: Option<u64>,
-    /// As the peer's last ping or pong said.
+    /// From the peer's last ping or pong.
     peer_status: Status,
     /// Its last pong, until the owner takes it.
     answer: Option<Answer>,
-    /// Whether it pinged since the owner asked last.
+    /// Whether it sent a ping since the last [`Link::take_ping`].
     is_pinged: bool,
     clock: Clock,
 }
 
 impl Link {
-    /// Dials link `link` of a peer. `expected` is the node that the address is
-    /// said to be, `nonce` is random.
+    /// Dials link `link` of a peer. `expected` is the node at this address, `nonce` is random.
     #[must_use]
     pub fn dial(
         identity: Arc<Identity>,
@@ -94,7 +92,7 @@ impl Link {
         link
     }
 
-    /// Answers who dials. `nonce` is random.
+    /// Accepts a dialed connection. `nonce` is random.
     #[must_use]
     pub fn accept(identity: Arc<Identity>, limits: Arc<LinkLimits>, nonce: [u8; 32], now: Now) -> Link {
         Link::new(Handshake::accept(identity, nonce), limits, now)
@@ -118,17 +116,17 @@ impl Link {
         }
     }
 
-    /// The socket gave bytes. True if the peer was suspected until now.
+    /// The socket yielded bytes. Returns true if the peer was suspected until now.
     pub fn heard(&mut self, now: Now) -> bool {
         self.heard_us = now.mono_us;
         self.suspected_us.take().is_some()
     }
 
-    /// What the input begins with. After anything but `Incomplete` the owner
-    /// takes its bytes off and calls again.
+    /// Handles the start of the input. After anything but `Incomplete` the owner removes its bytes and calls
+    /// again.
     ///
     /// # Errors
-    /// The link is over.
+    /// The link has ended.
     pub fn next<'a>(&mut self, input: &'a [u8], now: Now) -> Result<Next<'a>, End> {
         let (bytes_max, is_up) = match &self.phase {
             Phase::Shaking(_) => (HANDSHAKE_FRAME_BYTES_MAX, false),
@@ -199,10 +197,10 @@ impl Link {
         Ok(Next::Own(bytes))
     }
 
-    /// Acceptor: lets a peer in that has proved itself. The link is up.
+    /// Acceptor: admits a peer that has proved itself. The link is up.
     ///
     /// # Panics
-    /// `next` has not given one.
+    /// `next` has not returned `Proved`.
     pub fn welcome(&mut self, now: Now) {
         let Phase::Shaking(handshake) = std::mem::replace(&mut self.phase, Phase::Over) else {
             panic!("nobody to be welcomed")
@@ -213,7 +211,7 @@ impl Link {
         self.up(peer, now);
     }
 
-    /// Acceptor: does not let it in.
+    /// Acceptor: refuses the peer.
     pub fn refuse(&mut self, refusal: Refusal, value: &str) -> End {
         self.turn_away(refused(refusal, value))
     }
@@ -225,17 +223,17 @@ impl Link {
         self.grant();
     }
 
-    /// Tells the peer what it may send, if that is worth a frame.
+    /// Sends the peer new credit, if it is worth a frame.
     fn grant(&mut self) {
         if self.live_in.is_due() || self.reads_in.is_due() {
             self.out.owe_credit(self.live_in.grant(), self.reads_in.grant());
         }
     }
 
-    /// Sends a frame, or lets it wait.
+    /// Sends a frame, or queues it.
     ///
     /// # Panics
-    /// It is one of those that a link sends by itself.
+    /// It is a frame that only the link itself sends.
     pub fn send(&mut self, frame: &Frame<'_>) -> Sent {
         let index = frame.lane().index().expect("frames of the link itself are not the owner's");
         match self.phase {
@@ -244,14 +242,14 @@ impl Link {
         }
     }
 
-    /// Whether a frame of this lane would go out at once. A leader that is told
-    /// no sends this node no record, and lets it catch up.
+    /// Whether a frame of this lane would be sent at once. If not, a leader sends this node no records, and
+    /// lets it catch up.
     #[must_use]
     pub fn flows(&self, lane: Lane) -> bool {
         matches!(self.phase, Phase::Up(_)) && lane.index().is_some_and(|index| self.out.passes(index))
     }
 
-    /// The owner is done with a frame of so many bytes.
+    /// The owner has handled a frame of this many bytes.
     pub fn handled(&mut self, lane: Lane, bytes: usize) {
         match lane {
             Lane::Live => self.live_in.handle(bytes),
@@ -263,21 +261,21 @@ impl Link {
         }
     }
 
-    /// What is to be written.
+    /// Bytes to write to the socket.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         self.out.as_slice()
     }
 
-    /// The socket took so many bytes of it.
+    /// The socket accepted this many bytes of the output.
     pub fn written(&mut self, bytes: usize) {
         self.out.written(bytes);
     }
 
-    /// Time passes. True if the peer is suspected from now on.
+    /// Checks the timers. Returns true if the peer is suspected from now on.
     ///
     /// # Errors
-    /// The link is over.
+    /// The link has ended.
     pub fn tick(&mut self, now: Now) -> Result<bool, End> {
         let silence_us = now.mono_us.saturating_sub(self.heard_us);
         match self.phase {
@@ -293,7 +291,7 @@ impl Link {
             }
             Phase::Up(_) => {}
         }
-        // Counted from the suspicion on: when this side did not run for long, the peer has not been silent so long.
+        // Counted from the suspicion: if this side did not run for long, the peer was not silent for as long.
         let patience_us = (self.limits.silence_ms - self.limits.suspect_ms) * 1_000;
         if self.suspected_us.is_some_and(|since_us| now.mono_us.saturating_sub(since_us) >= patience_us) {
             return Err(self.fail(End::Silent));
@@ -310,7 +308,7 @@ impl Link {
         Ok(is_new)
     }
 
-    /// When `tick` is to be called, in µs.
+    /// When `tick` must be called, in µs.
     #[must_use]
     pub fn wake_at(&self) -> u64 {
         let limits = &self.limits;
@@ -327,8 +325,8 @@ impl Link {
         }
     }
 
-    /// Says goodbye behind what is in the output. What waits in queues is dropped. Who has proved itself says
-    /// it too: to the peer the link may be up already.
+    /// Sends Bye after the output. Queued frames are dropped. A dialer that has sent its proof also sends
+    /// Bye: for the peer the link may be up already.
     pub fn bye(&mut self, stopping: bool, text: &str) -> End {
         let may_be_up = match &self.phase {
             Phase::Shaking(handshake) => handshake.is_to_be_welcomed(),
@@ -348,7 +346,7 @@ impl Link {
         End::Eof
     }
 
-    /// A link that cannot go on: the peer is told why, if it still reads.
+    /// Ends the link after an error; the peer gets the reason, if it still reads.
     fn fail(&mut self, end: End) -> End {
         self.out.say(&Frame::Bye { stopping: false, text: cut(&end.to_string()) });
         self.over();
@@ -367,65 +365,64 @@ impl Link {
         self.out.close();
     }
 
-    /// Who is at the other end, once the link is up.
+    /// The peer, once the link is up.
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         if let Phase::Up(peer) = &self.phase { Some(peer) } else { None }
     }
 
-    /// What the next pings and pongs say of this node.
+    /// Sets this node's status for the next pings and pongs.
     pub fn set_status(&mut self, status: Status) {
         self.out.status = status;
     }
 
-    /// What the peer's last ping or pong said.
+    /// The status in the peer's last ping or pong.
     #[must_use]
     pub fn peer_status(&self) -> Status {
         self.peer_status
     }
 
-    /// The peer's last pong, once. One that no later one overtook is enough: each says how it is *now*.
+    /// Takes the peer's last pong. The latest one is enough, since each reports the current status.
     pub fn take_answer(&mut self) -> Option<Answer> {
         self.answer.take()
     }
 
-    /// What the peer said with a ping that has come since this was called last.
+    /// The status in a ping that has arrived since the last call.
     pub fn take_ping(&mut self) -> Option<Status> {
         std::mem::take(&mut self.is_pinged).then_some(self.peer_status)
     }
 
-    /// Whether the peer is not heard.
+    /// Whether the peer is suspected.
     #[must_use]
     pub fn is_suspected(&self) -> bool {
         self.suspected_us.is_some()
     }
 
-    /// When bytes last came, on this node's monotonic clock in µs.
+    /// When bytes were last received, on this node's monotonic clock in µs.
     #[must_use]
     pub fn heard_us(&self) -> u64 {
         self.heard_us
     }
 
-    /// How far the peer's clock is off, once that is known.
+    /// Offset of the peer's clock, once known.
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.clock.offset()
     }
 
-    /// Totals.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.out.counters
     }
 
-    /// Bytes that wait: output, then lanes in the order of [`Lane::OF_OWNER`].
+    /// Queued bytes: output, then lanes in the order of [`Lane::OF_OWNER`].
     #[must_use]
     pub fn waiting(&self) -> [usize; 4] {
         self.out.waiting()
     }
 }
 
-/// The beginning of a text, whole characters.
+/// The start of a text, truncated at a character boundary.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -1,25 +1,24 @@
-//! What two nodes say to each other over a link, sans-I/O: bytes and the time
-//! in, frames, bytes and verdicts out. No socket, no clock, no randomness of
-//! its own. See docs/protocol/link.md.
+//! The protocol between two nodes over a link, sans-I/O: bytes and the time in; frames, bytes and results
+//! out. No socket, no clock, no randomness of its own. See docs/protocol/link.md.
 //!
-//! - [`frame`]: every frame, one definition for both directions
-//! - [`handshake`]: who may speak: cluster, versions, and the secret proved both ways
-//! - [`machine`]: one link: heartbeats, suspicion, credit, queues, goodbye
+//! - [`frame`]: all frames, one definition for both directions
+//! - [`handshake`]: authentication: cluster, versions, and mutual proof of the secret
+//! - [`machine`]: one link: heartbeats, suspicion, credit, queues, Bye
 //! - [`breaker`]: when a peer is dialed again
-//! - [`roster`]: one link a peer, whoever dials twice
-//! - [`clock`]: how far a peer's clock is off
+//! - [`roster`]: one link per peer, even if it dials twice
+//! - [`clock`]: offset of a peer's clock
 //!
 //! Invariants:
 //!
-//! 1. Nothing is allocated for a frame before its length was checked, and no
-//!    byte of a payload is copied to read it.
-//! 2. Who has not proved the secret can send frames of a kilobyte, and two of them.
-//! 3. Frames of one lane arrive in the order they were sent, each at most once;
-//!    of the urgent lane, those of control planes and the others each.
-//!    A link that ended gives nothing back: what came of its frames is unknown.
+//! 1. Nothing is allocated for a frame before its length was checked, and no byte of a payload is copied to
+//!    read it.
+//! 2. A peer that has not proved the secret can send at most two frames of a kilobyte.
+//! 3. Frames of one lane arrive in the order they were sent, each at most once; in the urgent lane this holds
+//!    separately for those of control planes and the others. An ended link returns nothing: the outcome of
+//!    its frames is unknown.
 //! 4. No frame begins without credit in its lane.
-//! 5. Output and each lane's queue are bounded; what they refuse is counted.
-//! 6. A peer is suspected when it was not heard for `suspect_ms`, never before.
+//! 5. Output and each lane's queue are bounded; refused frames are counted.
+//! 6. A peer is suspected when nothing was received from it for `suspect_ms`, never before.
 
 pub mod breaker;
 pub mod clock;
@@ -58,8 +57,8 @@ pub use texts::Texts;
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// Monotonic, in µs.
+    /// Monotonic time in µs.
     pub mono_us: u64,
-    /// Since 1970, in µs.
+    /// Wall time in µs since 1970.
     pub wall_us: u64,
 }

@@ -1,11 +1,9 @@
-//! The outgoing side of a link: the output that the socket takes from, the
-//! lanes that wait for it, and the link's own frames, of which at most one of
-//! each kind waits.
+//! The outgoing side of a link: the output for the socket, the lanes that are queued for it, and the link's
+//! internal frames, of which at most one of each kind is queued.
 //!
-//! The output holds at most `output_bytes_max` and one frame, a lane's queue
-//! at most its limit or one frame that is longer. What control planes say waits
-//! apart from the other urgent frames, behind them: however much that is, there
-//! is room for leads.
+//! The output holds at most `output_bytes_max` and one frame; a lane's queue at most its limit, or one longer
+//! frame. Control-plane messages have a queue of their own, after that of other urgent frames: however many
+//! they are, there is space for leader leases.
 
 use super::LinkLimits;
 use super::credit::Credit;
@@ -13,35 +11,35 @@ use super::frame::Frame;
 use super::parts::Status;
 use super::queue::Queue;
 
-/// What became of a frame.
+/// Result of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// It is in the output.
     Out,
     /// It waits for output or credit.
     Queued,
-    /// Its lane is full, the frame too long, or the link not up: it is gone, and was counted.
+    /// Its lane is full, the frame is too long, or the link is not up: it was dropped and counted.
     Refused,
 }
 
 /// Totals of a link, for metrics. Lanes in the order of [`super::Lane::OF_OWNER`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Frames that came whole.
+    /// Frames received, counted when complete.
     pub frames_in: u64,
-    /// Their bytes.
+    /// Bytes of the frames received.
     pub bytes_in: u64,
-    /// Bytes that the socket took.
+    /// Bytes accepted by the socket.
     pub bytes_out: u64,
-    /// Frames that were taken to be sent, by lane.
+    /// Frames accepted for sending, by lane.
     pub sent: [u64; 3],
-    /// Their bytes.
+    /// Bytes of these frames, by lane.
     pub sent_bytes: [u64; 3],
     /// Frames that were refused, by lane.
     pub refused: [u64; 3],
-    /// Bytes that waited when the link ended.
+    /// Bytes queued when the link ended.
     pub dropped_bytes: u64,
-    /// Times that the peer was suspected.
+    /// How often the peer was suspected.
     pub suspicions: u64,
 }
 
@@ -73,7 +71,7 @@ struct LaneOut {
 const URGENT: usize = 0;
 const LIVE: usize = 1;
 const READS: usize = 2;
-/// Urgent ones that are counted with the others and wait for themselves.
+/// Index of the queue for control-plane messages, which count as urgent.
 const CONTROL: usize = 3;
 
 #[derive(Debug)]
@@ -82,19 +80,19 @@ pub(super) struct Outbox {
     output_bytes_max: usize,
     frame_bytes_max: usize,
     lanes: [LaneOut; 4],
-    /// Whether reads go before live frames next time.
+    /// Whether reads precede live frames next time.
     reads_first: bool,
     /// When the ping was due, on this node's monotonic clock, in µs.
     ping_owed: Option<u64>,
-    /// Stamp of the ping, and when it came.
+    /// Stamp of the ping, and when it arrived.
     pong_owed: Option<(u64, u64)>,
-    /// Live and reads.
+    /// Totals of live and reads.
     credit_owed: Option<(u64, u64)>,
-    /// Total output up to the end of the last ping: no other follows before it is written.
+    /// Total output up to the end of the last ping: no other ping follows before it is written.
     ping_end: u64,
     /// Written by the owner of the link.
     pub status: Status,
-    /// Those of what comes in are written by the link.
+    /// The link writes those of received frames.
     pub counters: Counters,
 }
 
@@ -125,7 +123,7 @@ impl Outbox {
         self.output.as_slice()
     }
 
-    /// A frame of the owner's: into the output, or behind those that wait.
+    /// Puts a frame of the owner into the output, or into its queue.
     pub fn send(&mut self, frame: &Frame<'_>, index: usize) -> Sent {
         let place = if matches!(frame, Frame::Control { .. }) { CONTROL } else { index };
         let passes = self.passes(place);
@@ -139,7 +137,7 @@ impl Outbox {
             return self.refuse(index);
         }
         let bytes = target.push(frame);
-        // A frame may be longer than a queue that is empty, so that every frame can pass.
+        // A frame may be longer than the limit of an empty queue, so that every frame can pass.
         if bytes > self.frame_bytes_max || (waiting > 0 && waiting + bytes > bytes_max) {
             target.undo(bytes);
             return self.refuse(index);
@@ -166,12 +164,12 @@ impl Outbox {
         passes
     }
 
-    /// A frame of the handshake, or the last of the link.
+    /// Sends a frame of the handshake, or the last of the link.
     pub fn say(&mut self, frame: &Frame<'_>) {
         self.output.push(frame);
     }
 
-    /// Frames of the handshake.
+    /// Sends encoded frames of the handshake.
     pub fn say_encoded(&mut self, frames: &[u8]) {
         self.output.extend(frames);
     }
@@ -191,21 +189,21 @@ impl Outbox {
         self.fill();
     }
 
-    /// The peer gives credit.
+    /// Applies credit granted by the peer.
     pub fn raise(&mut self, live: u64, reads: u64) {
         self.lanes[LIVE].credit.raise(live);
         self.lanes[READS].credit.raise(reads);
         self.fill();
     }
 
-    /// The socket took so many bytes.
+    /// The socket accepted this many bytes.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
         self.counters.bytes_out += bytes as u64;
         self.fill();
     }
 
-    /// Drops what is not in the output.
+    /// Drops everything that is not in the output.
     pub fn close(&mut self) {
         (self.ping_owed, self.pong_owed, self.credit_owed) = (None, None, None);
         for lane in &mut self.lanes {
@@ -220,8 +218,8 @@ impl Outbox {
         [self.output.len(), urgent.queue.len() + control.queue.len(), live.queue.len(), reads.queue.len()]
     }
 
-    /// Moves what waits into the output while there is room: the link's own
-    /// frames, urgent ones, then live and reads in turn.
+    /// Moves queued frames into the output while there is space: the link's internal frames, urgent ones,
+    /// then live and reads in turn.
     fn fill(&mut self) {
         while self.output.len() < self.output_bytes_max {
             let (first, second) = if self.reads_first { (READS, LIVE) } else { (LIVE, READS) };

@@ -1,17 +1,15 @@
-//! What several frames hold: names, records, where a subscription begins, what a node says of itself.
+//! Field types shared by several frames: names, records, starts of subscriptions, node status.
 
 use super::error::Flaw;
 use super::field::{Field, Reader, write_length, write_short};
 use hubsub_types::{Position, ProducerId, Qos};
 
-/// A topic and its room, which often are the same and then stand there once.
+/// A topic and its room; if they are equal they are encoded once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Names<'a> {
-    /// Whether the topic is one of Redis's shard channels.
+    /// Whether the topic is a Redis shard channel.
     pub sharded: bool,
-    /// The room.
     pub room: &'a [u8],
-    /// The topic.
     pub topic: &'a [u8],
 }
 
@@ -19,7 +17,7 @@ impl<'a> Names<'a> {
     const SHARDED: u8 = 1;
     const TOPIC: u8 = 2;
 
-    /// Of a topic that is a room of its own.
+    /// Names for a topic that is its own room.
     #[must_use]
     pub fn alone(topic: &'a [u8]) -> Names<'a> {
         Names { sharded: false, room: topic, topic }
@@ -44,33 +42,32 @@ impl<'a> Field<'a> for Names<'a> {
     }
 }
 
-/// A record. Its position stands beside it where it has one.
+/// A record. Its position, if it has one, is a separate field.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Record<'a> {
-    /// Where it was published.
+    /// Topic and room of the record.
     pub names: Names<'a>,
-    /// Given by the hub, in µs since 1970; 0 before.
+    /// Set by the hub, in µs since 1970; 0 before.
     pub timestamp_us: u64,
-    /// Who numbered it; 0 is nobody.
+    /// The producer that numbered it; 0 is none.
     pub producer: ProducerId,
-    /// That number; 0 with nobody.
+    /// The producer's sequence number; 0 without a producer.
     pub sequence: u64,
-    /// What it lacks of the highest QoS ([`Qos::lack`]); 0 where nobody bounds it.
+    /// How far it is below the highest QoS ([`Qos::lack`]); 0 if it is not limited.
     pub qos_lack: u8,
-    /// Whether its topic keeps it.
+    /// Whether it is a retained message.
     pub retain: bool,
-    /// Who published it.
+    /// Name of the publisher.
     pub publisher: &'a str,
-    /// Beside the payload.
     pub headers: Headers<'a>,
-    /// What was published: the rest of the frame.
+    /// The rest of the frame.
     pub payload: &'a [u8],
 }
 
 impl Record<'_> {
     const PRODUCER: u8 = 1;
     const HEADERS: u8 = 2;
-    /// What it lacks of the highest QoS, in two bits from here.
+    /// The two bits of `qos_lack` start here.
     const QOS_SHIFT: u8 = 2;
     const RETAIN: u8 = 16;
 }
@@ -125,8 +122,7 @@ impl<'a> Field<'a> for Record<'a> {
     }
 }
 
-/// Pairs of texts: a record's own when it is written, a range of the input,
-/// checked, when it was read.
+/// Pairs of texts: a record's own to write, or a checked range of the input after reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers<'a>(Pairs<'a>);
 
@@ -137,13 +133,11 @@ enum Pairs<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Those of a record.
     #[must_use]
     pub fn new(pairs: &'a [(Box<str>, Box<str>)]) -> Headers<'a> {
         Headers(Pairs::Own(pairs))
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -152,13 +146,11 @@ impl<'a> Headers<'a> {
         }
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// In order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let (own, count, mut read) = match self.0 {
             Pairs::Own(pairs) => (pairs, 0, Reader(&[])),
@@ -191,7 +183,7 @@ impl<'a> Field<'a> for Headers<'a> {
     }
 
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        // A pair takes two bytes at least, so the count is no more than what is there.
+        // A pair has at least two bytes, so the count is at most the remaining length.
         let count = from.length()?;
         let start = from.0;
         for _ in 0..count {
@@ -205,12 +197,12 @@ fn pair<'a>(from: &mut Reader<'a>) -> Result<(&'a str, &'a str), Flaw> {
     Ok((Field::read(from)?, Field::read(from)?))
 }
 
-/// Where a new subscription begins.
+/// Where a new subscription starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// With the next record.
     Live,
-    /// Behind this position.
+    /// With the record after this position.
     After(Position),
     /// With the last `n` records of the topic.
     Last(u64),
@@ -248,19 +240,18 @@ impl Field<'_> for Start {
     }
 }
 
-/// What a node says of itself with each ping and pong. Numbers as lengths are, since they are small.
+/// A node's status in each ping and pong. Numbers are encoded like lengths, since they are small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Version of the room classes that it holds.
+    /// Version of the room classes that it has.
     pub classes: u64,
-    /// Mandate that it acts by, while that runs; 0: it is no controller.
+    /// The controller term that it acts under, until that expires; 0: it is no controller.
     pub mandate: u64,
-    /// Mandate of the controller that it heeds; 0: it hears none.
+    /// Controller term of the controller that it acknowledges; 0: it hears none.
     pub heeds: u64,
-    /// Another number each time that it begins to heed one.
+    /// Acknowledgement number; it changes each time that the node starts to acknowledge a controller.
     pub heed: u64,
-    /// Whether it holds the patterns of all nodes that are registered, so that it may lead hubs and
-    /// serve clients.
+    /// Whether it has the patterns of all registered nodes, so that it may lead hubs and serve clients.
     pub is_ready: bool,
 }
 
@@ -284,7 +275,7 @@ impl Field<'_> for Status {
     }
 }
 
-/// Everything up to the frame's end.
+/// The rest of the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Payload<'a>(pub &'a [u8]);
 

@@ -1,12 +1,12 @@
-//! Encoded frames in one buffer, first in, first out. A frame's own length
-//! says where the next begins, so there is nothing beside the bytes.
+//! A FIFO queue of encoded frames in one buffer. A frame's length field gives the start of the next, so only
+//! the bytes are stored.
 
 use super::frame::Frame;
 
 /// Memory that an empty queue keeps.
 const KEPT_BYTES_MAX: usize = 64 * 1_024;
 
-/// Bytes from `at` on wait.
+/// Bytes from `at` are queued.
 #[derive(Default, Debug)]
 pub(super) struct Queue {
     bytes: Vec<u8>,
@@ -26,12 +26,12 @@ impl Queue {
         &self.bytes[self.at..]
     }
 
-    /// Appends a frame; gives its bytes.
+    /// Appends a frame; returns its length.
     pub fn push(&mut self, frame: &Frame<'_>) -> usize {
         frame.encode(&mut self.bytes)
     }
 
-    /// Takes the last `bytes` back.
+    /// Removes the last `bytes`.
     pub fn undo(&mut self, bytes: usize) {
         self.bytes.truncate(self.bytes.len() - bytes);
     }
@@ -41,14 +41,13 @@ impl Queue {
         self.bytes.extend_from_slice(frames);
     }
 
-    /// The first frame.
     pub fn front(&self) -> Option<&[u8]> {
         let waiting = self.as_slice();
         let length = waiting.first_chunk()?;
         Some(&waiting[..4 + u32::from_le_bytes(*length) as usize])
     }
 
-    /// Takes bytes off the front.
+    /// Removes bytes from the front.
     pub fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         assert!(self.at <= self.bytes.len(), "more is taken than waits");

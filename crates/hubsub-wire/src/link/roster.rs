@@ -1,10 +1,10 @@
-//! Which peers have a link to this shard, one each. Of two processes of one
-//! name the one that registered later is the node.
+//! The peers that have a link to this shard, one each. If two processes have one name, the one that
+//! registered later is the node.
 
 use super::{Peer, Refusal};
 use std::collections::HashMap;
 
-/// The peers with a link of this shard's number.
+/// The peers with a link to this shard.
 #[derive(Clone, Default, Debug)]
 pub struct Roster {
     peers: HashMap<Box<str>, Entry>,
@@ -16,35 +16,35 @@ struct Entry {
     is_suspected: bool,
 }
 
-/// A peer that is let in.
+/// Result of admitting a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// There is no other link to it.
     Fresh,
-    /// There is one, of this incarnation, and it is to be ended.
+    /// There is one, of this incarnation, which must be closed.
     Replaces(u64),
 }
 
 impl Roster {
-    /// A peer has proved the secret: lets it in, and notes it.
+    /// Admits a peer that has proved the secret.
     ///
     /// # Errors
-    /// Another process has its name: one that registered later, or one of the
-    /// same incarnation that is well.
+    /// Another process has its name: one that registered later, or one of the same incarnation that is not
+    /// suspected.
     pub fn admit(&mut self, peer: &Peer) -> Result<Admission, Refusal> {
         let entry = Entry { incarnation: peer.incarnation, is_suspected: false };
         let Some(old) = self.peers.get_mut(&peer.node) else {
             self.peers.insert(peer.node.clone(), entry);
             return Ok(Admission::Fresh);
         };
-        // A peer that is not heard may have lost its end of the link before this one did.
+        // A suspected peer may have lost its end of the link before this node did.
         if (old.incarnation, !old.is_suspected) >= (peer.incarnation, true) {
             return Err(Refusal::DuplicateNode);
         }
         Ok(Admission::Replaces(std::mem::replace(old, entry).incarnation))
     }
 
-    /// A peer is not heard, or is heard again.
+    /// A peer is suspected, or no longer.
     pub fn suspect(&mut self, peer: &Peer, is_suspected: bool) {
         if let Some(entry) = self.peers.get_mut(&peer.node)
             && entry.incarnation == peer.incarnation
@@ -53,7 +53,7 @@ impl Roster {
         }
     }
 
-    /// A peer's link has ended, and no other has taken its place.
+    /// A peer's link has ended, and no other has replaced it.
     pub fn left(&mut self, peer: &Peer) {
         if self.peers.get(&peer.node).is_some_and(|entry| entry.incarnation == peer.incarnation) {
             self.peers.remove(&peer.node);

@@ -1,10 +1,10 @@
-//! Byte strings in a row, with their count before them.
+//! A list of byte strings, with its count in front.
 
 use super::error::Flaw;
 use super::field::{Field, Reader, write_length};
 use std::sync::Arc;
 
-/// Shared strings when they are written, a range of the input, checked, when they were read.
+/// Shared strings to write, or a checked range of the input after reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<'a>(Kept<'a>);
 
@@ -15,13 +15,11 @@ enum Kept<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Of these.
     #[must_use]
     pub fn new(texts: &'a [Arc<[u8]>]) -> Texts<'a> {
         Texts(Kept::Own(texts))
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -30,13 +28,11 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// In order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (own, count, mut read) = match self.0 {
             Kept::Own(texts) => (texts, 0, Reader(&[])),
@@ -60,7 +56,7 @@ impl<'a> Field<'a> for Texts<'a> {
     }
 
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        // A text takes a byte at least, so the count is no more than what is there.
+        // A text has at least one byte, so the count is at most the remaining length.
         let count = from.length()?;
         let start = from.0;
         for _ in 0..count {

@@ -14,7 +14,7 @@ pub struct Connack<'a> {
     pub session_present: bool,
     /// Success, or why the connection is refused.
     pub reason: Reason,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
@@ -23,9 +23,9 @@ pub struct Connack<'a> {
 pub struct Ack<'a> {
     /// Packet id of the message.
     pub id: PacketId,
-    /// Success before 5.0.
+    /// Reason of 5.0; success before.
     pub reason: Reason,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
@@ -34,7 +34,7 @@ pub struct Ack<'a> {
 pub struct Disconnect<'a> {
     /// Success (a normal end) before 5.0.
     pub reason: Reason,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 

@@ -35,14 +35,14 @@ pub struct Connect<'a> {
     pub will: Option<Will<'a>>,
     pub user_name: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// The will message.
+/// The will message in CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Will<'a> {
-    /// Valid, without wildcards.
+    /// A valid topic name without wildcards.
     pub topic: &'a str,
     /// At most 65,535 bytes.
     pub payload: &'a [u8],

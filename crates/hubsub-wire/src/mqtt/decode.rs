@@ -79,7 +79,7 @@ struct Header {
     flags: u8,
     /// Its length in bytes.
     bytes: usize,
-    /// Bytes after it.
+    /// Length of the body after it.
     remaining: usize,
     shortest: bool,
 }

@@ -11,12 +11,12 @@ use std::fmt;
 pub enum EncodeError {
     /// It would be longer than its peer accepts, or than the protocol allows.
     TooLong {
-        /// Its length.
+        /// Length of the packet.
         bytes: usize,
     },
     /// A text or binary field is longer than 65,535 bytes.
     FieldTooLong {
-        /// Its length.
+        /// Length of the field.
         bytes: usize,
     },
 }

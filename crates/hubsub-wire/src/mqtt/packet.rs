@@ -44,7 +44,6 @@ pub enum Peer {
 /// A packet. Texts and payloads borrow from the input; before 5.0 properties are empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// A client connects.
     Connect(Connect<'a>),
     /// The reply to CONNECT.
     Connack(Connack<'a>),
@@ -57,11 +56,9 @@ pub enum Packet<'a> {
     Pubrel(Ack<'a>),
     /// The reply to PUBREL.
     Pubcomp(Ack<'a>),
-    /// A client subscribes.
     Subscribe(Subscribe<'a>),
     /// The reply to SUBSCRIBE.
     Suback(Suback<'a>),
-    /// A client unsubscribes.
     Unsubscribe(Unsubscribe<'a>),
     /// The reply to UNSUBSCRIBE.
     Unsuback(Unsuback<'a>),

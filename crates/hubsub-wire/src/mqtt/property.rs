@@ -63,7 +63,6 @@ macro_rules! properties {
         }
 
         impl<'a> Property<'a> {
-            /// The property identifier.
             #[must_use]
             pub fn id(&self) -> u8 {
                 match self { $(Property::$name(_) => $id,)+ }
@@ -123,7 +122,7 @@ properties! {
     26 ResponseInfo &'a str, CONNACK;
     /// Another server to use.
     28 ServerReference &'a str, CONNACK | SERVER_DISCONNECT;
-    /// Explanation for people.
+    /// Explanation of the reason, for people.
     31 ReasonString &'a str, CONNACK | ACK | DISCONNECT | AUTH;
     /// Most unacknowledged QoS 1 and 2 messages; not 0.
     33 ReceiveMaximum u16, CONNECT | CONNACK;

@@ -19,7 +19,6 @@ use super::topic::topic_name;
 const DUP: u8 = 0x08;
 const RETAIN: u8 = 0x01;
 
-/// A PUBLISH packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Publish<'a> {
     /// Whether it was sent before; only with QoS 1 and 2.
@@ -31,7 +30,7 @@ pub struct Publish<'a> {
     pub topic: &'a str,
     /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::copy`].
     pub id: Option<PacketId>,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }

@@ -17,7 +17,7 @@ use super::property::{Place, Properties};
 use super::reason::{Carrier, Reason};
 use super::topic::{shared, topic_filter};
 
-/// Which retained messages a subscription gets at its start.
+/// Whether a subscription gets retained messages at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RetainHandling {
@@ -32,7 +32,7 @@ pub enum RetainHandling {
 /// Subscription options. Before 5.0 there is only the QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
-    /// Maximum QoS.
+    /// The QoS of its messages is at most this.
     pub qos: Qos,
     /// Whether the client's own messages are excluded.
     pub no_local: bool,
@@ -178,7 +178,7 @@ impl<'a> Reasons<'a> {
 pub struct Subscribe<'a> {
     /// Packet id, repeated in SUBACK.
     pub id: PacketId,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one filter.
     pub filters: Filters<'a>,
@@ -189,7 +189,7 @@ pub struct Subscribe<'a> {
 pub struct Suback<'a> {
     /// Packet id of the SUBSCRIBE.
     pub id: PacketId,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one; see [`Reason::suback_number`] for older versions.
     pub reasons: Reasons<'a>,
@@ -200,7 +200,7 @@ pub struct Suback<'a> {
 pub struct Unsubscribe<'a> {
     /// Packet id, repeated in UNSUBACK.
     pub id: PacketId,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one filter.
     pub filters: Names<'a>,
@@ -211,7 +211,7 @@ pub struct Unsubscribe<'a> {
 pub struct Unsuback<'a> {
     /// Packet id of the UNSUBSCRIBE.
     pub id: PacketId,
-    /// Empty before 5.0.
+    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one in 5.0; none before.
     pub reasons: Reasons<'a>,

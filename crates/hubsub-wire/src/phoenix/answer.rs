@@ -1,27 +1,26 @@
-//! A reply that is not known yet: all of it but what it says.
+//! A reply whose outcome is not known yet.
 
 use super::encode::{write_reply_head, write_reply_tail};
 use super::json;
 use super::message::{Payload, Push, Status, Version};
 
-/// The answer to a push, to be kept until its outcome is known. It holds even
-/// if the channel is gone by then.
+/// The reply to a push, stored until its outcome is known. It stays valid if the channel is gone by then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     version: Version,
-    /// The reply up to its status.
+    /// The encoded reply up to its status.
     head: Box<[u8]>,
 }
 
 impl Answer {
-    /// To that push.
+    /// Prepares the reply to this push.
     pub(super) fn new(version: Version, push: &Push<'_>) -> Answer {
         let mut head = Vec::with_capacity(64 + push.topic.len());
         write_reply_head(&mut head, version, push.join_ref.as_ref(), push.reference.as_ref(), &push.topic);
         Answer { version, head: head.into() }
     }
 
-    /// Appends the reply, a text: done, with a response, which is JSON, or refused, with a reason.
+    /// Appends the reply, a text message: success with a JSON response, or an error with a reason.
     pub fn write(&self, outcome: Result<&str, &str>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.head);
         match outcome {
@@ -33,7 +32,7 @@ impl Answer {
     }
 }
 
-/// The response of a refusal.
+/// The response of an error reply.
 pub(super) fn reason(why: &str) -> String {
     let mut out = b"{\"reason\":".to_vec();
     json::write_text(&mut out, why);

@@ -1,6 +1,6 @@
-//! What all subscribers of a topic get: written once for a version, and shared
-//! as it is, since clients take a message without a join_ref for theirs. For a
-//! subscriber who is to see its own, the rest is copied behind that.
+//! Messages to all subscribers of a topic. They are encoded once per version and shared unchanged, since
+//! clients accept a message without a join_ref for their own. A subscriber that needs its own join_ref gets a
+//! copy with it in front.
 
 use super::decode::kind;
 use super::encode::{payload_bytes, write_array, write_binary, write_object};
@@ -9,38 +9,37 @@ use super::message::{FIELD_BYTES_MAX, Payload, Push, Ref, Version, ref_bytes, wr
 use crate::websocket::Kind;
 use std::borrow::Cow;
 
-/// What a broadcast of version 2 begins with.
+/// Start of a broadcast of version 2.
 const TEXT_HEAD: &[u8] = b"[null";
 
 /// An event for all subscribers of its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broadcast<'a> {
-    /// As the subscribers joined it.
+    /// The topic that the subscribers joined.
     pub topic: &'a str,
-    /// See [`is_reserved`](super::is_reserved) for what it must not be.
+    /// Must not be reserved, see [`is_reserved`](super::is_reserved).
     pub event: &'a str,
-    /// Any value.
     pub payload: Payload<'a>,
-    /// In the place of a ref, for clients that want to know where a record stands. Binary messages have no such
-    /// place, so bytes are base64 with it.
+    /// Used as ref, for clients that requested the positions of records. Binary messages have no field for
+    /// it, so bytes are then sent as base64.
     pub position: Option<&'a str>,
 }
 
 /// A broadcast in a vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// What kind of message it is, for whoever gets it.
+    /// WebSocket message kind, the same for all subscribers.
     pub kind: Kind,
-    /// Its first byte in the vector.
+    /// Index of its first byte in the vector.
     pub start: usize,
-    /// Behind its last byte.
+    /// Index after its last byte.
     pub end: usize,
     version: Version,
 }
 
 impl Broadcast<'_> {
-    /// What kind of message it is. Bytes are base64 in an object where there
-    /// are no binary messages, and where a field does not fit into one.
+    /// WebSocket message kind. Bytes are sent as base64 in an object if the version has no binary messages or
+    /// a field does not fit into one.
     #[must_use]
     pub fn kind(&self, version: Version) -> Kind {
         let fits = self.topic.len() <= FIELD_BYTES_MAX && self.event.len() <= FIELD_BYTES_MAX;
@@ -50,7 +49,7 @@ impl Broadcast<'_> {
         }
     }
 
-    /// Bytes that [`write`](Broadcast::write) appends: what the header of a frame needs before it.
+    /// Bytes that [`write`](Broadcast::write) appends, for the frame header before it.
     #[must_use]
     pub fn bytes(&self, version: Version) -> usize {
         if self.kind(version) == Kind::Binary {
@@ -88,7 +87,7 @@ impl Broadcast<'_> {
 }
 
 impl Encoded {
-    /// Bytes that [`copy`](Encoded::copy) appends: what the header of a frame needs before it.
+    /// Bytes that [`copy`](Encoded::copy) appends, for the frame header before it.
     #[must_use]
     #[inline]
     pub fn copied_bytes(&self, join_ref: &Ref<'_>) -> usize {
@@ -100,10 +99,10 @@ impl Encoded {
         }
     }
 
-    /// Appends it to `out` from `arena`, where it stands, as one subscriber with that join_ref gets it.
+    /// Appends a copy with this join_ref to `out` from `arena`, which contains the broadcast.
     ///
     /// # Panics
-    /// It is of another vector.
+    /// It is in another vector.
     #[inline]
     pub fn copy(&self, arena: &[u8], join_ref: &Ref<'_>, out: &mut Vec<u8>) {
         let shared = &arena[self.start..self.end];

@@ -1,4 +1,4 @@
-//! The other side, for tests and load: pushes out, messages of a server in.
+//! The client side, for tests and load: encoding of pushes, decoding of server messages.
 
 use super::decode::{DecodeLimits, fields, kind, members, once, read_array, read_object, ref_of};
 use super::encode::{EncodeError, write_array, write_binary, write_object};
@@ -8,7 +8,7 @@ use super::message::{Message, Payload, Push, Ref, Reply, Status, Version, word};
 use crate::websocket::Kind;
 use std::borrow::Cow;
 
-/// Appends what a client sends; says what kind of message it is.
+/// Appends a client's push; returns its WebSocket message kind.
 ///
 /// # Errors
 /// A field of a binary message is too long; nothing is appended.
@@ -28,10 +28,10 @@ pub fn write_push(out: &mut Vec<u8>, version: Version, push: &Push<'_>) -> Resul
 }
 
 impl<'a> Message<'a> {
-    /// Reads what a server sends as text.
+    /// Decodes a server's text message.
     ///
     /// # Errors
-    /// It is no message, or one that is too long.
+    /// The message is invalid or too long.
     pub fn read_text(version: Version, text: &'a str, limits: &DecodeLimits) -> Result<Message<'a>, Flaw> {
         let mut reader = Reader::new(text);
         let push = match version {
@@ -46,10 +46,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads what a server sends as bytes.
+    /// Decodes a server's binary message.
     ///
     /// # Errors
-    /// As of [`read_text`](Message::read_text).
+    /// As for [`read_text`](Message::read_text).
     pub fn read_binary(
         version: Version,
         bytes: &'a [u8],
@@ -88,7 +88,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What an event `phx_reply` says.
+/// Decodes an event `phx_reply`.
 fn reply<'a>(push: Push<'a>, payload: &'a str) -> Result<Message<'a>, Flaw> {
     let mut reader = Reader::new(payload);
     let (mut status, mut response) = (None, None);

@@ -1,4 +1,4 @@
-//! What a client asks for when it connects: a version, and who it is.
+//! The connect request: protocol version and token.
 //!
 //! ```text
 //! GET /socket/websocket?token=x&vsn=2.0.0
@@ -9,27 +9,27 @@ use super::message::Version;
 use crate::http::query;
 use crate::http::refusal::refusals;
 
-/// Where the WebSocket is.
+/// Path of the WebSocket.
 pub const PATH: &str = "/socket/websocket";
 
-/// What a client calls the protocol where it sends a token beside it.
+/// The subprotocol that a client offers next to a token.
 pub const SUBPROTOCOL: &str = "phoenix";
 
-/// What comes before a token among subprotocols.
+/// Prefix of a token among the subprotocols.
 const TOKEN_PREFIX: &str = "base64url.bearer.phx.";
 
-/// What a request asks for. Whether the token is good is the caller's to decide.
+/// A parsed connect request. The caller validates the token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connect<'a> {
-    /// 1 where none is named.
+    /// 1 if the request names none.
     pub version: Version,
-    /// Of the subprotocols; without one, of the query.
+    /// From the subprotocols; else from the query.
     pub token: Option<String>,
-    /// Whether messages are to say where they stand, by `positions=true`.
+    /// Whether messages must carry their positions, by `positions=true`.
     pub positions: bool,
-    /// To be in the answer.
+    /// The subprotocol for the response.
     pub subprotocol: Option<&'static str>,
-    /// The whole query, for whoever judges the token by more than that.
+    /// The whole query, for authentication that needs more than the token.
     pub query: &'a str,
 }
 
@@ -46,14 +46,14 @@ refusals! {
 }
 
 impl Refused {
-    /// Appends the answer; the connection is to be closed behind it.
+    /// Appends the response; the connection must be closed after it.
     pub fn write(self, out: &mut Vec<u8>) {
         self.write_with(out, "");
     }
 }
 
 impl<'a> Connect<'a> {
-    /// Reads what a request's path, with its query, and its subprotocols say.
+    /// Parses a request's path with its query, and its subprotocols.
     ///
     /// # Errors
     /// The request cannot be served, whoever the client is.
@@ -68,10 +68,10 @@ impl<'a> Connect<'a> {
         Connect::of_query(words, subprotocols)
     }
 
-    /// Likewise, of a query alone.
+    /// Parses the query alone.
     ///
     /// # Errors
-    /// As of [`read`](Connect::read).
+    /// As for [`read`](Connect::read).
     pub(super) fn of_query<'p>(
         words: &'a str,
         subprotocols: impl Iterator<Item = &'p str>,
@@ -107,7 +107,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Base64 of either alphabet, with or without its padding: clients have used both.
+/// Decodes base64 with either alphabet, with or without padding: clients have used both.
 pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=').as_bytes();
     let value = |char: u8| match char {
@@ -124,7 +124,7 @@ pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
         for &char in chars {
             bits = bits << 6 | u32::from(value(char)?);
         }
-        // A last group of two or three characters has four or two bits too many.
+        // A last group of two or three characters has four or two spare bits.
         let (spare, whole) = match chars.len() {
             4 => (0, 3),
             3 => (2, 2),

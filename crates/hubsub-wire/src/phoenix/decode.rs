@@ -1,4 +1,4 @@
-//! Messages in. Each is whole: a WebSocket's message, or a line of a long poll.
+//! Decoding of messages. Each is complete: a WebSocket message, or a line of a long poll.
 //!
 //! ```text
 //! V2 text    [join_ref, ref, topic, event, payload]
@@ -18,19 +18,19 @@ pub(super) mod kind {
     pub const BROADCAST: u8 = 2;
 }
 
-/// How long what comes may be. Refs and events have [`FIELD_BYTES_MAX`], the
-/// depth of payloads has [`DEPTH_MAX`](super::DEPTH_MAX), and a message the WebSocket's limit.
+/// Length limits of the input. Refs and events have [`FIELD_BYTES_MAX`], the depth of payloads
+/// [`DEPTH_MAX`](super::DEPTH_MAX), and messages the WebSocket's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
-    /// Bytes of a topic.
+    /// Longest topic, in bytes.
     pub topic_bytes_max: usize,
 }
 
 impl<'a> Push<'a> {
-    /// Reads what a client sends as text.
+    /// Decodes a client's text message.
     ///
     /// # Errors
-    /// It is no message, or one that is too long; the connection is to be closed.
+    /// The message is invalid or too long; the connection must be closed.
     pub fn read_text(version: Version, text: &'a str, limits: &DecodeLimits) -> Result<Push<'a>, Flaw> {
         let mut reader = Reader::new(text);
         let push = match version {
@@ -41,10 +41,10 @@ impl<'a> Push<'a> {
         push.checked(limits)
     }
 
-    /// Reads what a client sends as bytes.
+    /// Decodes a client's binary message.
     ///
     /// # Errors
-    /// As of [`read_text`](Push::read_text).
+    /// As for [`read_text`](Push::read_text).
     pub fn read_binary(version: Version, bytes: &'a [u8], limits: &DecodeLimits) -> Result<Push<'a>, Flaw> {
         if version == Version::V1 {
             return Err(Flaw::BinaryInV1);
@@ -77,10 +77,10 @@ impl<'a> Push<'a> {
     }
 }
 
-/// The array of version 2.
+/// Decodes the array of version 2.
 pub(super) fn read_array<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
     if !reader.take(b'[') {
-        // What is not JSON at all is told so.
+        // Input that is not JSON at all gets that error.
         return Err(reader.value().err().unwrap_or(Flaw::NotEnvelope));
     }
     let comma = |reader: &mut Reader<'a>| match reader.peek() {
@@ -105,7 +105,7 @@ pub(super) fn read_array<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> 
     }
 }
 
-/// The object of version 1; members that it does not have are passed over.
+/// Decodes the object of version 1; unknown members are ignored.
 pub(super) fn read_object<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
     if reader.peek() != Some(b'{') {
         return Err(reader.value().err().unwrap_or(Flaw::NotObject));
@@ -128,7 +128,7 @@ pub(super) fn read_object<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw>
     })
 }
 
-/// Walks an object; `member` reads the value of each.
+/// Iterates over an object; `member` reads each value.
 pub(super) fn members<'a>(
     reader: &mut Reader<'a>,
     mut member: impl FnMut(&str, &mut Reader<'a>) -> Result<(), Flaw>,
@@ -146,7 +146,7 @@ pub(super) fn members<'a>(
     }
 }
 
-/// Sets what may be said once.
+/// Sets a member that must not be repeated.
 pub(super) fn once<T>(place: &mut Option<T>, name: &'static str, value: T) -> Result<(), Flaw> {
     match place.replace(value) {
         None => Ok(()),
@@ -154,7 +154,7 @@ pub(super) fn once<T>(place: &mut Option<T>, name: &'static str, value: T) -> Re
     }
 }
 
-/// A topic or an event; `otherwise` if it is JSON of another kind.
+/// A topic or an event; the error `otherwise` if it is JSON of another type.
 fn read_word<'a>(reader: &mut Reader<'a>, otherwise: Flaw) -> Result<Cow<'a, str>, Flaw> {
     match reader.peek() {
         Some(b'"') => reader.text(),
@@ -162,7 +162,7 @@ fn read_word<'a>(reader: &mut Reader<'a>, otherwise: Flaw) -> Result<Cow<'a, str
     }
 }
 
-/// The fields of a binary message, whose lengths follow its first byte, and what is behind them.
+/// The fields of a binary message, whose lengths follow its first byte, and the bytes after them.
 pub(super) fn fields<const N: usize>(bytes: &[u8]) -> Result<([&str; N], &[u8]), Flaw> {
     let (lengths, mut rest) =
         bytes.get(1..).and_then(<[u8]>::split_first_chunk::<N>).ok_or(Flaw::BinaryShort)?;
@@ -175,7 +175,7 @@ pub(super) fn fields<const N: usize>(bytes: &[u8]) -> Result<([&str; N], &[u8]),
     Ok((fields, rest))
 }
 
-/// A ref of a binary message, where an empty one is none.
+/// A ref of a binary message; an empty one is `None`.
 pub(super) fn ref_of(field: &str) -> Result<Option<Ref<'_>>, Flaw> {
     if field.is_empty() { Ok(None) } else { Ref::new(field).map(Some) }
 }

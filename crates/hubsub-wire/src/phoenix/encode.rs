@@ -1,5 +1,4 @@
-//! Messages out, of a server. What all subscribers of a topic get is worth more
-//! care, see `broadcast.rs`.
+//! Encoding of a server's messages. Broadcasts are optimised further, see `broadcast.rs`.
 //!
 //! ```text
 //! V2 binary  | 0 | join_ref, topic, event: a length each          | their bytes | payload |   a push
@@ -13,12 +12,12 @@ use super::message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status
 use crate::websocket::{Kind, base64};
 use std::fmt;
 
-/// Why a message is not sent; the output is as it was.
+/// Why a message is not sent; the output is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EncodeError {
     /// A topic or an event of a binary message is longer than [`FIELD_BYTES_MAX`].
     FieldTooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
     },
 }
@@ -33,8 +32,8 @@ impl fmt::Display for EncodeError {
 impl std::error::Error for EncodeError {}
 
 impl Message<'_> {
-    /// Appends it as `version` has it, where bytes are base64 in an object and
-    /// a join_ref is left out; says what kind of message it is.
+    /// Appends it in the format of `version`; version 1 has bytes as base64 in an object, and no join_ref.
+    /// Returns its WebSocket message kind.
     ///
     /// # Errors
     /// A field of a binary message is too long; nothing is appended.
@@ -58,7 +57,7 @@ impl Message<'_> {
     }
 }
 
-/// The array of version 2.
+/// Encodes the array of version 2.
 pub(super) fn write_array(out: &mut Vec<u8>, push: &Push<'_>) {
     write_array_head(out, push.join_ref.as_ref(), push.reference.as_ref(), &push.topic);
     write_text(out, &push.event);
@@ -77,7 +76,7 @@ fn write_array_head(out: &mut Vec<u8>, join_ref: Option<&Ref<'_>>, reference: Op
     out.push(b',');
 }
 
-/// The object of version 1.
+/// Encodes the object of version 1.
 pub(super) fn write_object(out: &mut Vec<u8>, push: &Push<'_>) {
     out.extend_from_slice(b"{\"topic\":");
     write_text(out, &push.topic);
@@ -90,7 +89,7 @@ pub(super) fn write_object(out: &mut Vec<u8>, push: &Push<'_>) {
     out.push(b'}');
 }
 
-/// A reply up to its status.
+/// Encodes a reply up to its status.
 pub(super) fn write_reply_head(
     out: &mut Vec<u8>,
     version: Version,
@@ -116,7 +115,7 @@ pub(super) fn write_reply_head(
     }
 }
 
-/// The rest of it.
+/// Encodes the rest of a reply, from its status on.
 pub(super) fn write_reply_tail(out: &mut Vec<u8>, version: Version, status: Status, response: Payload<'_>) {
     out.extend_from_slice(b"{\"status\":");
     write_text(out, status.as_str());
@@ -128,7 +127,7 @@ pub(super) fn write_reply_tail(out: &mut Vec<u8>, version: Version, status: Stat
 const BASE64_HEAD: &[u8] = b"{\"base64\":\"";
 const BASE64_TAIL: &[u8] = b"\"}";
 
-/// A payload inside a text.
+/// Encodes a payload inside a text.
 pub(crate) fn write_payload(out: &mut Vec<u8>, payload: Payload<'_>) {
     match payload {
         Payload::Json(text) => out.extend_from_slice(text.as_bytes()),
@@ -154,7 +153,7 @@ fn base64_bytes(bytes: &[u8]) -> usize {
     bytes.len().div_ceil(3) * 4
 }
 
-/// A push of a server has no ref; one without a join_ref is a broadcast.
+/// A server's push has no ref; one without a join_ref is a broadcast.
 fn write_binary_push(out: &mut Vec<u8>, push: &Push<'_>, data: &[u8]) -> Result<Kind, EncodeError> {
     match &push.join_ref {
         Some(join_ref) => write_binary(out, kind::PUSH, [join_ref.as_str(), &push.topic, &push.event], data),
@@ -170,7 +169,7 @@ fn write_binary_reply(out: &mut Vec<u8>, reply: &Reply<'_>) -> Result<Kind, Enco
     write_binary(out, kind::REPLY, fields, reply.response.as_bytes())
 }
 
-/// A binary message of these fields.
+/// Encodes a binary message with these fields.
 pub(super) fn write_binary<const N: usize>(
     out: &mut Vec<u8>,
     kind: u8,

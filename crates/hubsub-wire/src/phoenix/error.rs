@@ -1,12 +1,12 @@
-//! What is wrong with a message, and the code that closes its connection.
+//! Errors of messages, and the codes that close their connections.
 
 use crate::flaws::flaws;
 use crate::websocket::CloseCode;
 
 flaws! {
-    /// What is wrong with a message. The connection is to be closed.
+    /// Error of a message. The connection must be closed.
     enum Flaw;
-    /// How the peer is told.
+    /// Close code for the peer.
     fn code -> CloseCode;
 
     NotJson(at: usize) => INVALID_DATA "not JSON at byte: {at}";

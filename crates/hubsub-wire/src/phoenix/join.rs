@@ -1,4 +1,4 @@
-//! From where a channel wants its topic: what a join's payload says of it.
+//! The start position in the payload of a channel's join.
 //!
 //! ```text
 //! {"rewind": 20}   {"rewind": "10s"}   {"after": "EPOCH-SEQ"}
@@ -10,31 +10,31 @@ use super::message::Payload;
 use hubsub_types::Position;
 use std::fmt;
 
-/// From where.
+/// Where a channel starts in its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
-    /// From now on.
+    /// With the next record.
     #[default]
     Live,
-    /// With so many latest records before it.
+    /// With this many latest records before it.
     Last(u64),
-    /// With what was said in so many ms before it.
+    /// With the records of this time before it.
     Past {
-        /// How long ago.
+        /// Length of the time in ms.
         ms: u64,
     },
-    /// With what came behind that record.
+    /// With the record after this position.
     After(Position),
 }
 
-/// Why a join's payload says nothing of it.
+/// Why the start position of a join is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BadStart {
-    /// It is neither a count nor a time.
+    /// `rewind` is neither a count nor a time.
     Rewind,
-    /// It is not a position.
+    /// `after` is not a position.
     After,
-    /// Only one of them can be.
+    /// Both members are present.
     Both,
 }
 
@@ -59,11 +59,11 @@ impl fmt::Display for BadStart {
 impl std::error::Error for BadStart {}
 
 impl Start {
-    /// What a join's payload says. One that is no object says nothing, and
-    /// members that are null, or others, are passed over.
+    /// Parses a join's payload. One that is no object yields the default; members that are null or unknown
+    /// are ignored.
     ///
     /// # Errors
-    /// A member is not what it should be.
+    /// A member is invalid.
     pub fn read(params: Payload<'_>) -> Result<Start, BadStart> {
         let Payload::Json(text) = params else { return Ok(Start::Live) };
         if !text.starts_with('{') {
@@ -80,7 +80,7 @@ impl Start {
             }
             Ok(())
         });
-        // A payload was checked; this is for one that was not.
+        // For a payload that was not checked before.
         walked.map_err(|_| BadStart::Rewind)?;
         match (rewind, after) {
             (None, None) => Ok(Start::Live),
@@ -90,7 +90,7 @@ impl Start {
         }
     }
 
-    /// A count, or a time.
+    /// Parses a count, or a time.
     #[must_use]
     pub fn of_rewind(text: &str) -> Option<Start> {
         match text.find(|char: char| !char.is_ascii_digit()) {
@@ -100,7 +100,7 @@ impl Start {
     }
 }
 
-/// A count, or a time as a text.
+/// Parses a count, or a time as a text.
 fn read_rewind(value: &str) -> Option<Start> {
     if !value.starts_with('"') {
         return value.parse().ok().map(Start::Last);
@@ -110,7 +110,7 @@ fn read_rewind(value: &str) -> Option<Start> {
     past(text.split_at(unit))
 }
 
-/// So long ago.
+/// Parses a time with its unit.
 fn past((number, unit): (&str, &str)) -> Option<Start> {
     let unit_ms = match unit {
         "ms" => 1,
@@ -128,8 +128,8 @@ fn read_position(value: &str) -> Option<Position> {
     Reader::new(value).text().ok()?.parse().ok()
 }
 
-/// The response to a join that says where the channel is: at which record it went live, and whether
-/// nothing was missed behind what it asked for.
+/// The response to a join: the last record before the channel went live, and whether no record after the
+/// requested start is missing.
 #[must_use]
 pub fn joined_at(position: Position, recovered: bool) -> String {
     format!("{{\"position\":\"{position}\",\"recovered\":{recovered}}}")

@@ -1,15 +1,14 @@
-//! JSON (RFC 8259) as far as an envelope needs it: texts are read, any other
-//! value is checked and left as it came. It is strict, never recurses, and its
-//! depth is bounded; texts without escapes are borrowed.
+//! A minimal JSON reader (RFC 8259): texts are decoded, any other value is checked and left encoded. It is
+//! strict, never recurses, and limits the depth; texts without escapes are borrowed.
 
 use super::error::Flaw;
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
-/// How deep arrays and objects may stand in each other, in one payload.
+/// Greatest nesting depth of arrays and objects in one payload.
 pub const DEPTH_MAX: u32 = 128;
 
-/// Where in a text the next token is looked for.
+/// A position in a text, before the next token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -21,12 +20,12 @@ impl<'a> Reader<'a> {
         Reader { text, at: 0 }
     }
 
-    /// What is wrong here.
+    /// The error for this position.
     pub fn flaw(&self) -> Flaw {
         Flaw::NotJson(self.at)
     }
 
-    /// The first byte of the next token, which stays.
+    /// The first byte of the next token, not consumed.
     pub fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
         let space = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
@@ -34,24 +33,24 @@ impl<'a> Reader<'a> {
         rest.get(space).copied()
     }
 
-    /// Passes a token of one byte, if it is the next.
+    /// Consumes a token of one byte, if it is the next.
     pub fn take(&mut self, token: u8) -> bool {
         let is_next = self.peek() == Some(token);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// Passes a token of one byte, which has to be the next.
+    /// Consumes a token of one byte, which must be the next.
     pub fn expect(&mut self, token: u8) -> Result<(), Flaw> {
         if self.take(token) { Ok(()) } else { Err(self.flaw()) }
     }
 
-    /// Nothing may follow.
+    /// Fails if a token follows.
     pub fn end(mut self) -> Result<(), Flaw> {
         if self.peek().is_none() { Ok(()) } else { Err(self.flaw()) }
     }
 
-    /// A text.
+    /// Reads a text and decodes its escapes.
     pub fn text(&mut self) -> Result<Cow<'a, str>, Flaw> {
         if self.peek() != Some(b'"') {
             return Err(self.flaw());
@@ -62,17 +61,17 @@ impl<'a> Reader<'a> {
         if escaped { unescape(inside).map(Cow::Owned) } else { Ok(Cow::Borrowed(inside)) }
     }
 
-    /// The name of a member, and the colon behind it.
+    /// Reads the name of a member, and the colon after it.
     pub fn name(&mut self) -> Result<Cow<'a, str>, Flaw> {
         let name = self.text()?;
         self.expect(b':').map(|()| name)
     }
 
-    /// Any value, as it came, without the space around it.
+    /// Reads any value; returns it encoded, without the space around it.
     pub fn value(&mut self) -> Result<&'a str, Flaw> {
         self.peek();
         let start = self.at;
-        // A bit for each level, the innermost the lowest: 1 for an object.
+        // One bit per level, the innermost is the lowest: 1 for an object.
         let (mut objects, mut depth) = (0_u128, 0);
         loop {
             match self.peek() {
@@ -95,7 +94,7 @@ impl<'a> Reader<'a> {
                 Some(b'-' | b'0'..=b'9') => self.pass_number()?,
                 _ => self.pass_word()?,
             }
-            // A value has ended, and with it perhaps what it stands in.
+            // A value has ended, and perhaps its container.
             loop {
                 if depth == 0 {
                     return Ok(&self.text[start..self.at]);
@@ -122,14 +121,14 @@ impl<'a> Reader<'a> {
         self.expect(b':')
     }
 
-    /// Passes a text that begins here; whether it has escapes.
+    /// Consumes a text that begins here; returns whether it has escapes.
     fn pass_text(&mut self) -> Result<bool, Flaw> {
         let bytes = self.text.as_bytes();
         let (mut at, mut escaped) = (self.at + 1, false);
         loop {
             let plain = memchr2(b'"', b'\\', &bytes[at..]).ok_or(Flaw::NotJson(bytes.len()))?;
             let is_control = |byte: &u8| *byte < 0x20;
-            // All of them, since that takes a fraction of a look at one after the other.
+            // Checks all bytes at once, which is several times faster than one by one.
             if bytes[at..at + plain].iter().fold(false, |any, byte| any | is_control(byte)) {
                 let control = bytes[at..].iter().position(is_control).expect("there is one");
                 return Err(Flaw::NotJson(at + control));
@@ -149,7 +148,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes a number that begins here.
+    /// Consumes a number that begins here.
     fn pass_number(&mut self) -> Result<(), Flaw> {
         let bytes = self.text.as_bytes();
         let byte = |at: usize| bytes.get(at).copied();
@@ -179,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the inside of a text says, whose escapes were checked.
+/// Decodes the inside of a text, whose escapes were checked.
 fn unescape(inside: &str) -> Result<String, Flaw> {
     let (mut text, mut rest) = (String::with_capacity(inside.len()), inside);
     while let Some(at) = memchr(b'\\', rest.as_bytes()) {
@@ -200,7 +199,8 @@ fn unescape(inside: &str) -> Result<String, Flaw> {
     Ok(text)
 }
 
-/// The character that begins the text as `\u` and its number, or as two halves; and its bytes there.
+/// Decodes `\u` with its number, or two surrogate halves, at the start of the text; also returns its length
+/// there.
 fn numbered(text: &str) -> Result<(char, usize), Flaw> {
     let half = |at: usize| {
         let digits = text.get(at..at + 6).filter(|escape| escape.starts_with("\\u"));
@@ -211,7 +211,7 @@ fn numbered(text: &str) -> Result<(char, usize), Flaw> {
     Ok((char, 6 * char.len_utf16()))
 }
 
-/// How a byte of a text is written, if not as it is, and in how many bytes: as browsers do.
+/// The escape of a byte and its length, if it needs one; the same escapes as browsers use.
 fn escape(byte: u8) -> Option<([u8; 6], usize)> {
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
     let short = match byte {
@@ -248,7 +248,7 @@ pub(super) fn text_bytes(text: &str) -> usize {
     2 + text.len() + text.bytes().map(more).sum::<usize>()
 }
 
-/// A text that is one value, without the space around it.
+/// Checks that a text is one value; returns it without the space around it.
 pub(super) fn whole_value(text: &str) -> Result<&str, Flaw> {
     let mut reader = Reader::new(text);
     let value = reader.value()?;

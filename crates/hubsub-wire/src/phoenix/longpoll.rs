@@ -1,13 +1,13 @@
-//! The long poll: the same messages in requests and answers of HTTP, for networks without WebSockets. What a WebSocket's
-//! frames would be are lines of a request and texts of an answer.
+//! Long polling: the same messages in HTTP requests and responses, for networks without WebSockets. WebSocket
+//! messages from a client become lines of a request; those from the server become texts in a response.
 //!
 //! ```text
-//! GET  …/longpoll?vsn=2.0.0                 200  {"status":410,"token":"…"}                      a session begins
-//! GET  …/longpoll?vsn=2.0.0&token=…         200  {"status":200,"token":"…","messages":["…"]}     or 204 and none
+//! GET  …/longpoll?vsn=2.0.0                 200  {"status":410,"token":"…"}                   session begins
+//! GET  …/longpoll?vsn=2.0.0&token=…         200  {"status":200,"token":"…","messages":["…"]}  or 204, none
 //! POST …/longpoll?vsn=2.0.0&token=…  lines  200  {"status":200}
 //! ```
 //!
-//! The status of the answer is always 200: what became of it stands in the body.
+//! The HTTP status is always 200; the body contains the actual status.
 
 use super::connect::{Connect, Refused, decode_base64};
 use super::decode::{fields, kind};
@@ -19,33 +19,33 @@ use crate::websocket::{DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, write
 use std::borrow::Cow;
 use std::fmt;
 
-/// Where it is.
+/// Path of the long-poll endpoint.
 pub const LONGPOLL_PATH: &str = "/socket/longpoll";
 
-/// Lines of one request.
+/// Most lines of one request.
 pub const LINES_MAX: usize = 100;
 
-/// The header in which clients send a token that is no session's.
+/// Header for a client's own token, which is not a session's.
 const TOKEN_FIELD: &str = "X-Phoenix-AuthToken";
 
-/// What comes back in an answer.
+/// Status in the body of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PollStatus {
-    /// What was sent was taken.
+    /// The messages were accepted.
     Taken,
-    /// Nothing came in the window.
+    /// No message came within the window.
     Nothing,
     /// The session is gone, or begins.
     Gone,
-    /// The client is not let in.
+    /// The client is refused.
     Forbidden,
-    /// The request is no request of a long poll.
+    /// It is not a valid long-poll request.
     Bad,
-    /// It is longer than it may be, or has more lines.
+    /// The request is too long, or has too many lines.
     TooLong,
     /// There are too many requests of this session.
     TooMany,
-    /// There are too many sessions: clients come again after a while, as they do after no other word.
+    /// There are too many sessions. Clients retry after a delay, as they do for no other status.
     Full,
 }
 
@@ -64,16 +64,16 @@ impl PollStatus {
     }
 }
 
-/// The name of a session, which nobody can guess: 32 digits of what is random, and where it is.
+/// Name of a session that cannot be guessed: 32 random hexadecimal digits, and where the session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollToken {
-    /// Random.
+    /// Random part of the name.
     pub secret: u128,
-    /// Of the node.
+    /// Shard that owns the session.
     pub shard: u16,
-    /// Its place there.
+    /// Index of the session in its shard.
     pub place: u32,
-    /// Which of those that had this place.
+    /// Generation of the slot at this index.
     pub generation: u32,
 }
 
@@ -101,7 +101,7 @@ impl PollToken {
     }
 }
 
-/// The session that a request names, if it names one: the last token of the query counts, since clients append it.
+/// The session that a request names, if any: the last token in the query counts, since clients append it.
 #[must_use]
 pub fn poll_token(request: &Request<'_>) -> Option<PollToken> {
     let tokens = query::pairs(request.query).filter(|(name, _)| *name == "token");
@@ -109,7 +109,7 @@ pub fn poll_token(request: &Request<'_>) -> Option<PollToken> {
 }
 
 impl<'a> Connect<'a> {
-    /// Reads what a request says that begins a long poll.
+    /// Parses a request that begins a long-poll session.
     ///
     /// # Errors
     /// The request cannot be served, whoever the client is.
@@ -122,16 +122,16 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Reads what a request sends, `lines` of messages or one, and appends them as the frames of a client: what begins as
-/// JSON is text, another message is bytes in base64.
+/// Decodes the body of a request, several `lines` or one message, and appends the messages as frames of a
+/// client. A message that begins like JSON is text; any other is bytes in base64.
 ///
 /// # Errors
-/// There are too many lines, or one is neither.
+/// There are too many lines, or one is invalid.
 pub fn read_lines(body: &[u8], lines: bool, frames: &mut Vec<u8>) -> Result<(), PollStatus> {
     let text = std::str::from_utf8(body).map_err(|_| PollStatus::Bad)?;
     let messages: Vec<&str> = match lines {
         true => text.split(['\n', '\r']).filter(|line| !line.is_empty()).take(LINES_MAX + 1).collect(),
-        // One message, whose lines are space.
+        // One message, in which line breaks are whitespace.
         false => vec![text],
     };
     if messages.len() > LINES_MAX {
@@ -148,7 +148,7 @@ pub fn read_lines(body: &[u8], lines: bool, frames: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Appends the body of an answer to who asked what there is: what frames of a server carry, which are whole.
+/// Appends the body of a response with the messages of a server's frames, which are complete.
 pub fn write_messages(out: &mut Vec<u8>, token: &PollToken, frames: &mut [u8]) {
     let status = if frames.is_empty() { PollStatus::Nothing } else { PollStatus::Taken };
     out.extend_from_slice(
@@ -175,7 +175,7 @@ pub fn write_messages(out: &mut Vec<u8>, token: &PollToken, frames: &mut [u8]) {
     out.extend_from_slice(b"]}");
 }
 
-/// A message as a text of JSON. Bytes have no place in one: a broadcast of them has them in base64.
+/// Encodes a message as a JSON text. JSON has no bytes, so a binary broadcast is sent as base64.
 fn write_message(out: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
     match kind {
         Kind::Text => write_text(out, std::str::from_utf8(bytes).expect("a server's own text")),
@@ -191,7 +191,7 @@ fn write_message(out: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
     }
 }
 
-/// Appends the body of another answer; of a session that begins with its token.
+/// Appends the body of a response without messages; with the token if a session begins.
 pub fn write_poll_status(out: &mut Vec<u8>, status: PollStatus, token: Option<&PollToken>) {
     let token = token.map_or_else(String::new, |token| format!(",\"token\":\"{token}\""));
     out.extend_from_slice(format!("{{\"status\":{}{token}}}", status.code()).as_bytes());

@@ -1,13 +1,13 @@
-//! What the two sides say, and the few words that all of it uses.
+//! Messages of both sides, and their common types.
 
 use super::error::Flaw;
 use super::json::{self, Reader};
 use std::borrow::Cow;
 
-/// Bytes of a ref, of an event, and of a topic in a binary message: each has one byte for its length there.
+/// Longest ref and event, and longest topic in a binary message, in bytes: their length has one byte there.
 pub const FIELD_BYTES_MAX: usize = 255;
 
-/// How messages are written, by the `vsn` of the connection.
+/// Serializer version, by the `vsn` of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Version {
     /// Objects, in text only.
@@ -17,7 +17,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// By what a client asks for: `1.0.N` or `2.0.N`, as `~> 1.0.0` and `~> 2.0.0` mean it.
+    /// Parses the requested version, `1.0.N` or `2.0.N`, as `~> 1.0.0` and `~> 2.0.0` match them.
     #[must_use]
     pub fn of(vsn: &str) -> Option<Version> {
         let (version, patch) = match vsn.split_at_checked(4)? {
@@ -30,16 +30,16 @@ impl Version {
     }
 }
 
-/// What a client calls a message by, to know its answer; mostly a text of digits.
+/// Message reference chosen by a client, to recognise the reply; usually a text of digits.
 #[derive(Clone, Debug)]
 pub struct Ref<'a> {
     text: Cow<'a, str>,
-    /// Whether it came as a number, and so goes back.
+    /// Whether it was received as a number, and is returned as one.
     is_number: bool,
 }
 
 impl<'a> Ref<'a> {
-    /// One that is a text.
+    /// A text, checked for its length.
     ///
     /// # Errors
     /// It is longer than [`FIELD_BYTES_MAX`].
@@ -54,7 +54,7 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// A text, a whole number, or null.
+    /// Reads a text, a whole number, or null.
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Option<Ref<'a>>, Flaw> {
         match reader.peek() {
             Some(b'"') => Ref::new(reader.text()?).map(Some),
@@ -70,13 +70,11 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// What it says.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The same, of its own.
     #[must_use]
     pub fn into_owned(self) -> Ref<'static> {
         Ref { text: Cow::Owned(self.text.into_owned()), is_number: self.is_number }
@@ -95,7 +93,7 @@ impl<'a> Ref<'a> {
     }
 }
 
-/// Binary messages know texts only, so a number is the text of its digits.
+/// Binary messages have only texts, so a number equals the text of its digits.
 impl PartialEq for Ref<'_> {
     fn eq(&self, other: &Ref<'_>) -> bool {
         self.text == other.text
@@ -117,20 +115,18 @@ pub(super) fn ref_bytes(reference: Option<&Ref<'_>>) -> usize {
     reference.map_or(4, Ref::bytes)
 }
 
-/// What a message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload<'a> {
-    /// One value of JSON, as it came.
+    /// One encoded JSON value.
     Json(&'a str),
-    /// Any bytes.
     Binary(&'a [u8]),
 }
 
 impl<'a> Payload<'a> {
-    /// `{}`.
+    /// An empty object, `{}`.
     pub const EMPTY: Payload<'static> = Payload::Json("{}");
 
-    /// What other protocols get of it.
+    /// The payload for other protocols.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         match self {
@@ -140,32 +136,29 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// An event of a topic: what a client sends, and most of what a server does.
+/// An event of a topic: all messages of clients, and most of servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Push<'a> {
-    /// The ref of the join that it belongs to. None in version 1, as a rule; none from a server is a broadcast.
+    /// The ref of its join. Usually `None` in version 1; `None` from a server means a broadcast.
     pub join_ref: Option<Ref<'a>>,
-    /// By which a reply refers to it; servers say none but in `phx_close` and `phx_error`.
+    /// The ref that a reply repeats; servers send one only in `phx_close` and `phx_error`.
     pub reference: Option<Ref<'a>>,
-    /// At most as long as [`DecodeLimits`](super::DecodeLimits) say.
+    /// Length is limited by [`DecodeLimits`](super::DecodeLimits).
     pub topic: Cow<'a, str>,
     /// At most [`FIELD_BYTES_MAX`] bytes.
     pub event: Cow<'a, str>,
-    /// Any value.
     pub payload: Payload<'a>,
 }
 
-/// How a push was taken.
+/// Outcome of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Status {
-    /// It was done.
     Ok,
-    /// It was refused.
     Error,
 }
 
 impl Status {
-    /// As it stands in a reply.
+    /// The text in a reply.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         if self == Status::Ok { "ok" } else { "error" }
@@ -176,63 +169,60 @@ impl Status {
     }
 }
 
-/// The answer to a push.
+/// The reply to a push.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// As in the push.
+    /// Copied from the push.
     pub join_ref: Option<Ref<'a>>,
-    /// As in the push.
+    /// Copied from the push.
     pub reference: Option<Ref<'a>>,
-    /// As in the push.
+    /// Copied from the push.
     pub topic: Cow<'a, str>,
-    /// How it was taken.
     pub status: Status,
-    /// What it says; of an error an object with a `reason`.
+    /// For an error, an object with a `reason`.
     pub response: Payload<'a>,
 }
 
-/// What a server says.
+/// A message from a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// An event.
     Push(Push<'a>),
-    /// An answer.
     Reply(Reply<'a>),
 }
 
-/// The events and the topic that are the protocol's own.
+/// Events and the topic that the protocol defines.
 pub mod word {
-    /// The topic of what concerns the connection.
+    /// Topic for messages about the connection.
     pub const PHOENIX: &str = "phoenix";
-    /// A client is there.
+    /// Keep alive of a client.
     pub const HEARTBEAT: &str = "heartbeat";
-    /// It wants what is said on a topic.
+    /// Subscribes to a topic.
     pub const JOIN: &str = "phx_join";
-    /// It wants it no more.
+    /// Unsubscribes from a topic.
     pub const LEAVE: &str = "phx_leave";
-    /// An answer.
+    /// A reply to a push.
     pub const REPLY: &str = "phx_reply";
-    /// A topic is left, as was asked for.
+    /// A channel was closed, as requested.
     pub const CLOSE: &str = "phx_close";
-    /// A topic is lost; the client joins again.
+    /// A channel failed; the client joins again.
     pub const ERROR: &str = "phx_error";
-    /// Records of a topic will not reach the client; the payload says which.
+    /// Records of a topic will not reach the client; the payload lists them.
     pub const GAP: &str = "phx_gap";
-    /// Who is in a room.
+    /// All members of a room.
     pub const PRESENCE_STATE: &str = "presence_state";
-    /// Who came and who went.
+    /// Members that joined and left.
     pub const PRESENCE_DIFF: &str = "presence_diff";
-    /// How many are there, where not all are listed.
+    /// Number of members, if not all are listed.
     pub const PRESENCE_COUNT: &str = "presence_count";
-    /// What a member pushes to say something else of itself.
+    /// A member updates its meta.
     pub const PRESENCE_UPDATE: &str = "presence_update";
-    /// What clients push to say the event that stands in its payload.
+    /// Clients push this to publish the event in its payload.
     pub const PUBLISH: &str = "publish";
     /// The event of a record that names none.
     pub const MESSAGE: &str = "message";
 }
 
-/// Whether an event is the protocol's own, which no client may say to others.
+/// Whether only the protocol itself may send an event; clients may not publish it.
 #[must_use]
 pub fn is_reserved(event: &str) -> bool {
     let of_presence =

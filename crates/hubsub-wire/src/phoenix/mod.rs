@@ -1,27 +1,27 @@
-//! Phoenix channels (version 1 and 2 of its serializers), sans-I/O: messages of
-//! a WebSocket in, what they do out. See docs/protocol/phoenix.md.
+//! Phoenix channels (version 1 and 2 of the serializers), sans-I/O: WebSocket messages in, actions out. See
+//! docs/protocol/phoenix.md.
 //!
 //! ```text
 //! [join_ref, ref, topic, event, payload]
 //! ```
 //!
-//! - [`Connect`]: the version and the token that a request names
-//! - [`Push`]: what a client says; its payload is checked, and left as it came
-//! - [`Message`]: what a server says
-//! - [`Broadcast`]: what all subscribers of a topic get, written once
-//! - [`Socket`]: the channels of a connection, and what each message does
-//! - [`Wanted`] and [`Present`]: who a page is, and who is in a room
-//! - [`Payload::of_record`]: what a record is to a browser, whoever published it
-//! - [`Flaw`] and [`Refused`]: what is wrong, and how the client is told
+//! - [`Connect`]: the version and the token in a request
+//! - [`Push`]: a client's message; its payload is checked, and left encoded
+//! - [`Message`]: a server's message
+//! - [`Broadcast`]: a message to all subscribers of a topic, encoded once
+//! - [`Socket`]: the channels of a connection, and the effect of each message
+//! - [`Wanted`] and [`Present`]: a client's own presence, and the members of a room
+//! - [`Payload::of_record`]: a record as a payload for browsers, whoever published it
+//! - [`Flaw`] and [`Refused`]: errors, and the replies to them
 //!
 //! Invariants:
 //!
 //! 1. No input panics, and none costs more than its length: nothing recurses.
-//! 2. What is read borrows the message; only what was written with escapes is copied.
-//! 3. A payload is JSON when it comes, so a message that it stands in is JSON too.
-//! 4. What is written reads back as the same.
+//! 2. Decoded values borrow from the message; only texts with escapes are copied.
+//! 3. A received payload is valid JSON, so a message that contains it is valid, too.
+//! 4. Encoding, then decoding yields the original.
 //!
-//! Not here: whether a token is good, what a class allows, who is in which room.
+//! Not here: validation of tokens, permissions of a class, membership of rooms.
 
 mod answer;
 mod broadcast;

@@ -1,4 +1,4 @@
-//! Who is in a room, as the library's `Presence` reads it, and how a page says who it is.
+//! Members of a room in the format of Phoenix's `Presence` library, and the presence request of a join.
 //!
 //! ```text
 //! {"presence": true}   {"presence": {"key": "ann", "meta": {"name": "Ann"}}}
@@ -11,30 +11,30 @@ use super::json::{Reader, write_text};
 use super::message::Payload;
 use std::fmt;
 
-/// What a join says of presence.
+/// The presence request of a join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Who is a member from then on; none: it is only told who is.
+    /// The member that the client becomes; `None`: it only watches members.
     pub who: Option<Who>,
 }
 
-/// Who a member is.
+/// Identity of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Who {
-    /// Its key: not empty.
+    /// Presence key: not empty.
     pub key: Box<str>,
-    /// What it says of itself: an object of JSON, as it came.
+    /// The client's own data: an encoded JSON object.
     pub meta: Box<str>,
 }
 
-/// Why a join's payload says nothing of it.
+/// Why the presence request of a join is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BadWanted {
     /// It is neither true nor an object.
     Presence,
-    /// There is no key, or it is no text.
+    /// There is no key, or it is not a text.
     Key,
-    /// The meta is no object.
+    /// The meta is not an object.
     Meta,
 }
 
@@ -59,10 +59,10 @@ impl fmt::Display for BadWanted {
 impl std::error::Error for BadWanted {}
 
 impl Wanted {
-    /// What a join's payload says; none where it says nothing of it, or null, or false.
+    /// Parses a join's payload; `None` without a presence request, or if it is null or false.
     ///
     /// # Errors
-    /// A member is not what it should be.
+    /// A member is invalid.
     pub fn read(params: Payload<'_>) -> Result<Option<Wanted>, BadWanted> {
         let Payload::Json(text) = params else { return Ok(None) };
         if !text.starts_with('{') {
@@ -107,28 +107,27 @@ impl Who {
     }
 }
 
-/// A member as it is shown.
+/// A member, as shown to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Present<'a> {
-    /// Of its node.
+    /// Run of the member's node.
     pub run: u64,
-    /// Of the member, on its node.
+    /// Number of the member on its node.
     pub reference: u64,
-    /// What that was before it said something else of itself; 0: it has not.
+    /// The number before its last update; 0: there was none.
     pub former: u64,
-    /// Its key.
     pub key: &'a str,
-    /// An object of JSON.
+    /// An encoded JSON object.
     pub meta: &'a str,
 }
 
-/// What a member is called that no other one ever is, by the run of its node and its own reference.
+/// A unique name of a member, from the run of its node and its own number.
 #[must_use]
 pub fn reference_text(run: u64, reference: u64) -> String {
     format!("{run:x}.{reference:x}")
 }
 
-/// The payload of `presence_state`, or a half of a diff: members by key, in the order of keys. Appends it.
+/// Appends the payload of `presence_state`, or a half of a diff: members grouped by key, ordered by key.
 pub fn write_members(members: &mut [Present<'_>], out: &mut Vec<u8>) {
     members.sort_by(|a, b| (a.key, a.run, a.reference).cmp(&(b.key, b.run, b.reference)));
     out.push(b'{');
@@ -149,7 +148,7 @@ pub fn write_members(members: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The payload of `presence_diff`. Appends it.
+/// Appends the payload of `presence_diff`.
 pub fn write_diff(joins: &mut [Present<'_>], leaves: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"joins\":");
     write_members(joins, out);
@@ -159,7 +158,7 @@ pub fn write_diff(joins: &mut [Present<'_>], leaves: &mut [Present<'_>], out: &m
 }
 
 impl Present<'_> {
-    /// Its meta, with its references behind what it says itself: the last of two members of one name counts.
+    /// Its meta, followed by its references: of two members with one name the last counts.
     fn write(&self, out: &mut Vec<u8>) {
         let said = self.meta.trim_end().strip_suffix('}').unwrap_or("{").trim_end();
         out.extend_from_slice(said.as_bytes());

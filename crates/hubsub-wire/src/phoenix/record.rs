@@ -1,33 +1,32 @@
-//! What a record of a room is to a browser, whoever published it: computed once
-//! for all its subscribers.
+//! Conversion of a room's records for browsers, whoever published them: computed once for all subscribers.
 
 use super::json::{self, Reader};
 use super::message::{Payload, is_reserved, word};
 
-/// The header of a record that names its event.
+/// Header with the event of a record.
 pub const EVENT_HEADER: &str = "event";
 
-/// The event of a record, by what that header has: any publisher may have said
-/// it, so one that is the protocol's own is not believed.
+/// The event of a record, from that header. Any publisher may have set it, so an event of the protocol itself
+/// is ignored.
 #[must_use]
 pub fn record_event(header: Option<&str>) -> &str {
     header.filter(|event| !is_reserved(event)).unwrap_or(word::MESSAGE)
 }
 
-/// The header of a record that says how a browser pushed its payload: one of [`Form::as_str`].
+/// Header with the form in which a browser pushed its payload: one of [`Form::as_str`].
 pub const FORM_HEADER: &str = "form";
 
-/// How a browser pushed a payload, where it cannot be told from its bytes.
+/// How a browser pushed a payload, if its bytes do not show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
-    /// A value that is no object.
+    /// A value that is not an object.
     Json,
-    /// Bytes, though they may be text.
+    /// Bytes, even if they are valid text.
     Binary,
 }
 
 impl Form {
-    /// What of a payload has to be kept beside its bytes; mostly nothing.
+    /// The form that must be stored with a payload; usually `None`.
     #[must_use]
     pub fn of(payload: Payload<'_>) -> Option<Form> {
         match payload {
@@ -38,13 +37,13 @@ impl Form {
         }
     }
 
-    /// As the header has it.
+    /// The value of the header.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         if self == Form::Json { "json" } else { "binary" }
     }
 
-    /// By what the header has, which any publisher may have said.
+    /// Parses the header, which any publisher may have set.
     #[must_use]
     pub fn named(text: &str) -> Option<Form> {
         [Form::Json, Form::Binary].into_iter().find(|form| form.as_str() == text)
@@ -52,8 +51,8 @@ impl Form {
 }
 
 impl<'a> Payload<'a> {
-    /// A record's bytes: an object of JSON as it is, other text as `{"data": text}`, which is written into
-    /// `made`, and other bytes as they are. A form goes before, if the bytes are of it.
+    /// Converts a record's bytes: a JSON object unchanged, other text as `{"data": text}`, which is written
+    /// into `made`, other bytes unchanged. A form takes precedence, if the bytes match it.
     #[must_use]
     pub fn of_record(bytes: &'a [u8], form: Option<Form>, made: &'a mut Vec<u8>) -> Payload<'a> {
         let Ok(text) = std::str::from_utf8(bytes) else { return Payload::Binary(bytes) };

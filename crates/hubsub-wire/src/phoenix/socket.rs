@@ -1,5 +1,5 @@
-//! A client's connection as channels: which topics it has joined, and what each
-//! of its messages does. Events in, actions out; it knows no broker and no socket.
+//! The channels of a client's connection: its joined topics, and the effect of each message. Events in,
+//! actions out; it knows no broker and no socket.
 //!
 //! ```text
 //!             phx_join                 joined: ok
@@ -8,13 +8,11 @@
 //!      └─────────────────────┴────────────────────────────────┘
 //! ```
 //!
-//! 1. A topic has at most one channel. A message for one that is joining waits
-//!    until the join is answered, and with it all input behind it, so a join
-//!    never has to be taken back.
-//! 2. Each push of a channel is answered once, or ignored because its join_ref
-//!    is of an earlier join.
-//! 3. Channels that join and that have joined are at most `channels_max`; a
-//!    channel holds its topic and its refs, and nothing of what it pushes.
+//! 1. A topic has at most one channel. A message for a channel that is joining waits until the join is
+//!    answered, and so does all input after it. So a join never has to be undone.
+//! 2. Each push of a channel is answered once, or ignored because its join_ref is from an earlier join.
+//! 3. At most `channels_max` channels are joining or joined. A channel stores its topic and its refs, and
+//!    nothing that the client pushes.
 
 use super::answer::{Answer, reason};
 use super::error::Flaw;
@@ -28,109 +26,100 @@ use crate::websocket::CloseCode;
 use hubsub_types::names::Matcher;
 use std::borrow::Cow;
 
-/// What holds for all connections, and may change while they stand.
+/// Rules for all connections; they may change while connections are open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Which topics may be joined: those that one of them matches.
+    /// Patterns of topics that may be joined.
     pub topics: Vec<Matcher>,
-    /// Channels of one connection.
+    /// Most channels of one connection.
     pub channels_max: usize,
-    /// Joins of one connection in a second: further ones are refused.
+    /// Most joins of one connection per second; further ones are refused.
     pub joins_per_second_max: u32,
-    /// How long a client may be silent, in ms. Clients say that they are there every 30 s.
+    /// Longest silence of a client, in ms. Clients send a heartbeat every 30 s.
     pub silence_ms_max: u64,
 }
 
 impl Rules {
-    /// Whether pages may join a topic, or read it in another way.
+    /// Whether browsers may join a topic, or read it in another way.
     #[must_use]
     pub fn opens(&self, topic: &[u8]) -> bool {
         self.topics.iter().any(|pattern| pattern.matches(topic))
     }
 }
 
-/// 100 channels and 60 s, as Phoenix has them, 500 joins a second, and no topic.
+/// 100 channels and 60 s, as in Phoenix, 500 joins a second, and no topic.
 impl Default for Rules {
     fn default() -> Rules {
         Rules { topics: Vec::new(), channels_max: 100, joins_per_second_max: 500, silence_ms_max: 60_000 }
     }
 }
 
-/// Why a topic has no channel.
+/// Error for a topic without a channel.
 const UNMATCHED: &str = "unmatched topic";
 
-/// What a flood of joins is told.
+/// Error for too many joins.
 const JOIN_RATE: &str = "join_rate: too many joins in a second";
 
-/// What the owner does, in this order.
+/// Actions for the owner, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<'a> {
-    /// Say it, behind the answers that were begun before.
+    /// Send it, after the replies that were started before.
     Say(Message<'a>),
-    /// Subscribe to it, then call [`Socket::joined`]. Nothing of the topic is said before.
+    /// Subscribe to the topic, then call [`Socket::joined`]. Nothing of the topic may be sent before.
     Join {
-        /// Where.
         topic: &'a str,
-        /// From where on.
         start: Start,
-        /// All that the client said, for who decides whether it may.
+        /// The client's whole payload, for authorization.
         params: Payload<'a>,
-        /// Whether it wants to know who is there, and who it is itself.
+        /// The presence request, if any.
         presence: Option<Wanted>,
     },
-    /// It is subscribed to no more. Nothing of the topic is said from here on.
-    Leave {
-        /// Where.
-        topic: &'a str,
-    },
-    /// The member that joined there says something else of itself; then write the answer.
+    /// Unsubscribe from the topic. Nothing of the topic may be sent from now on.
+    Leave { topic: &'a str },
+    /// Update the meta of the channel's member, then write the reply.
     Update {
-        /// Where.
         topic: &'a str,
-        /// An object of JSON.
+        /// An encoded JSON object.
         meta: &'a str,
         /// To be written when the outcome is known.
         answer: Answer,
     },
-    /// Publish it, then write the answer.
+    /// Publish the event, then write the reply.
     Publish {
-        /// Where.
         topic: &'a str,
         /// Never a reserved one.
         event: &'a str,
-        /// Any value.
         payload: Payload<'a>,
         /// To be written when the outcome is known.
         answer: Answer,
     },
 }
 
-/// Whether a message was taken.
+/// Whether a message was accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Taken {
-    /// It was.
     Yes,
-    /// Its topic is joining. It, and what follows it, is given again when that is answered.
+    /// Its topic is joining. Pass it and all later messages in again when the join is answered.
     Waits,
 }
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The client sent what is no message.
+    /// The client sent an invalid message.
     Flaw(Flaw),
     /// It was silent for too long.
     Silent,
-    /// What clients have not finished is too much together, and it has most of it.
+    /// All clients together have too much unfinished input, and this one has most of it.
     Debtor,
-    /// The server sends it away.
+    /// The server disconnects it.
     Disconnected,
-    /// The server stops; the client connects again, and comes to another.
+    /// The server stops; the client reconnects to another one.
     Restart,
 }
 
 impl End {
-    /// The code of the Close. Clients connect again after any of them; after 1000 older ones would not.
+    /// The code of the Close. Clients reconnect after any of them; after 1000 older ones would not.
     #[must_use]
     pub fn code(self) -> CloseCode {
         match self {
@@ -146,37 +135,36 @@ impl End {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Socket {
     version: Version,
-    /// Ordered by topic.
+    /// Ordered by topic, for binary search.
     channels: Vec<Channel>,
-    /// When bytes last came, in ms of the owner's monotonic clock.
+    /// When bytes last arrived, in ms of the owner's monotonic clock.
     heard_ms: u64,
-    /// A second of that clock, and the joins in it.
+    /// A second of that clock, and the number of joins in it.
     joins: (u32, u32),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Channel {
     topic: Box<str>,
-    /// Which messages are of this join.
+    /// Identifies the messages of this join.
     join_ref: Option<Ref<'static>>,
-    /// The join's answer, until it is known.
+    /// The reply to the join, until it is answered.
     joining: Option<Answer>,
 }
 
 impl Socket {
-    /// A connection that has just begun to speak that version.
+    /// A new connection with this version.
     #[must_use]
     pub fn new(version: Version, now_ms: u64) -> Socket {
         Socket { version, channels: Vec::new(), heard_ms: now_ms, joins: (0, 0) }
     }
 
-    /// What it speaks.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// A message came.
+    /// Handles a message from the client.
     pub fn receive(&mut self, push: &Push<'_>, rules: &Rules, act: &mut impl FnMut(Action<'_>)) -> Taken {
         if push.topic == word::PHOENIX && push.event == word::HEARTBEAT {
             reply(push, None, Status::Ok, "{}", act);
@@ -204,7 +192,7 @@ impl Socket {
         Taken::Yes
     }
 
-    /// A message for a topic that has no channel.
+    /// Handles a message for a topic without a channel.
     fn without_channel(&mut self, push: &Push<'_>, rules: &Rules, act: &mut impl FnMut(Action<'_>)) {
         let join_ref = push.join_ref.as_ref();
         if push.event == word::LEAVE {
@@ -231,7 +219,7 @@ impl Socket {
             Ok(presence) => presence,
             Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
         };
-        // In version 1 messages have no join_ref, and clients know a join by its ref.
+        // In version 1 messages have no join_ref, and clients identify a join by its ref.
         let of_join = match self.version {
             Version::V1 => push.join_ref.as_ref().or(push.reference.as_ref()),
             Version::V2 => join_ref,
@@ -242,7 +230,7 @@ impl Socket {
             joining: Some(Answer::new(self.version, push)),
         };
         let at = self.find(&push.topic).expect_err("it has no channel");
-        // Most have one, and most are idle.
+        // Most connections have one channel and are idle.
         if self.channels.len() == self.channels.capacity() {
             self.channels.reserve_exact(1 + self.channels.len());
         }
@@ -250,7 +238,7 @@ impl Socket {
         act(Action::Join { topic: &push.topic, start, params: push.payload, presence });
     }
 
-    /// A member says something else of itself.
+    /// Handles an update of a member's meta.
     fn update(&self, push: &Push<'_>, act: &mut impl FnMut(Action<'_>)) {
         match push.payload {
             Payload::Json(meta) if meta.starts_with('{') => {
@@ -263,7 +251,7 @@ impl Socket {
         }
     }
 
-    /// Counts a join, in the second in which the client was heard.
+    /// Counts a join, in the second of the client's last message.
     fn may_join(&mut self, rules: &Rules) -> bool {
         let second = (self.heard_ms / 1000) as u32;
         if self.joins.0 != second {
@@ -273,7 +261,7 @@ impl Socket {
         self.joins.1 <= rules.joins_per_second_max
     }
 
-    /// An event for all who have joined.
+    /// Handles an event for all channels of the topic.
     fn publish(&self, push: &Push<'_>, act: &mut impl FnMut(Action<'_>)) {
         match said_to_all(push) {
             Ok((event, payload)) => {
@@ -284,8 +272,8 @@ impl Socket {
         }
     }
 
-    /// A join is answered: done, with a response, which is JSON, or refused, with a reason. Appends the
-    /// reply, a text; behind it the owner may say what comes of the topic, and gives again what waits.
+    /// Answers a join: success with a JSON response, or an error with a reason. Appends the reply, a text
+    /// message. After it the owner may send the topic's messages, and passes waiting messages in again.
     ///
     /// # Panics
     /// The topic is not joining.
@@ -298,14 +286,15 @@ impl Socket {
         }
     }
 
-    /// The server ends a channel that has joined: the client is to leave it alone. Whether there was one.
+    /// Ends a joined channel; the client does not join again. Returns whether it existed.
     pub fn close(&mut self, topic: &str, act: &mut impl FnMut(Action<'_>)) -> bool {
         let Some(old) = self.remove_joined(topic) else { return false };
         act(closed(&old));
         true
     }
 
-    /// A channel that has joined lost its topic: the client joins again, after a while. Whether there was one.
+    /// Ends a joined channel whose topic failed; the client joins again after a delay. Returns whether it
+    /// existed.
     pub fn fail(&mut self, topic: &str, why: &str, act: &mut impl FnMut(Action<'_>)) -> bool {
         let Some(old) = self.remove_joined(topic) else { return false };
         let response = reason(why);
@@ -318,25 +307,25 @@ impl Socket {
         Some(self.channels.remove(at))
     }
 
-    /// The join_ref of a channel that has joined, for messages that are to carry it.
+    /// The join_ref of a joined channel, for messages that carry it.
     #[must_use]
     pub fn join_ref(&self, topic: &str) -> Option<&Ref<'static>> {
         let at = self.find(topic).ok()?;
         self.channels[at].join_ref.as_ref()
     }
 
-    /// What the connection has joined or joins, in order: to be left when it ends.
+    /// Topics of all channels, joining or joined, in order: to be left when the connection ends.
     pub fn topics(&self) -> impl Iterator<Item = &str> {
         self.channels.iter().map(|channel| &*channel.topic)
     }
 
-    /// Bytes came, of whatever kind.
+    /// Bytes of any kind arrived.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
 
-    /// When the client has been silent for too long, if it stays so. The owner passes that by while it
-    /// does not read, as it must while a message waits, and calls [`heard`](Socket::heard) when it reads again.
+    /// When the client will have been silent for too long. The owner ignores this while it does not read, as
+    /// it must while a message waits, and calls [`heard`](Socket::heard) when it reads again.
     #[must_use]
     pub fn silent_at_ms(&self, rules: &Rules) -> u64 {
         self.heard_ms.saturating_add(rules.silence_ms_max)
@@ -347,7 +336,7 @@ impl Socket {
     }
 }
 
-/// The event that a push says to others, and its payload; or why it may not.
+/// The event and payload that a push publishes; or why it is refused.
 fn said_to_all<'a>(push: &'a Push<'_>) -> Result<(Cow<'a, str>, Payload<'a>), &'static str> {
     let (event, payload) = if push.event == word::PUBLISH {
         inner_event(push.payload).ok_or("publish takes [event, payload]")?
@@ -361,7 +350,7 @@ fn said_to_all<'a>(push: &'a Push<'_>) -> Result<(Cow<'a, str>, Payload<'a>), &'
     }
 }
 
-/// What `publish` says: an event, and its payload.
+/// The event and payload inside a `publish`.
 fn inner_event(payload: Payload<'_>) -> Option<(Cow<'_, str>, Payload<'_>)> {
     let Payload::Json(text) = payload else { return None };
     let mut reader = Reader::new(text);
@@ -396,7 +385,7 @@ fn closed(channel: &Channel) -> Action<'_> {
     lifecycle(channel, word::CLOSE, "{}")
 }
 
-/// An event of the channel itself: its ref is that of the join.
+/// A channel's own event, whose ref is that of the join.
 fn lifecycle<'a>(channel: &'a Channel, event: &'a str, payload: &'a str) -> Action<'a> {
     Action::Say(Message::Push(Push {
         reference: channel.join_ref.clone(),

@@ -1,58 +1,56 @@
-//! Commands as clients send them: an array of bulk strings,
-//! `*<n>\r\n` and n times `$<length>\r\n<bytes>\r\n`, or a line of words.
+//! Decoding of client commands: an array of bulk strings, `*<n>\r\n` and n times `$<length>\r\n<bytes>\r\n`,
+//! or a line of words.
 //!
-//! The decoder owns offsets into the caller's bytes, never the bytes (only the
-//! words of an inline command, whose quotes are gone). However the input is cut,
-//! no search for an end of line begins anew and no argument's bytes are looked
-//! at; memory is taken for arguments that are there, not for those announced.
-//! As in Redis, the byte after a header's CR and the two after an argument are
-//! skipped unread.
+//! The decoder owns offsets into the caller's bytes, never the bytes (except the words of an inline command,
+//! without their quotes). However the input is split, no search for a line end starts again and no argument's
+//! bytes are scanned. Memory is allocated for received arguments, not for announced ones. As in Redis, the
+//! byte after a header's CR and the two after an argument are skipped unchecked.
 
 use super::error::ProtocolError;
 use super::inline;
 use memchr::memchr;
 
-/// What one command may be.
+/// Limits of one command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
-    /// Bytes of a command, arguments and framing together; at most 4 GiB - 1.
+    /// Longest command, arguments and framing together, in bytes; at most 4 GiB - 1.
     pub frame_bytes_max: usize,
-    /// Arguments of a command.
+    /// Most arguments of a command.
     pub args_max: usize,
-    /// Bytes of an inline command, or of a header, without their end of line.
+    /// Longest inline command or header, in bytes, without its line end.
     pub inline_bytes_max: usize,
 }
 
-/// What the input begins with.
+/// The item at the start of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
     /// A command of at least one argument, in the first `len` bytes.
     Command {
-        /// Bytes to take off before the next call.
+        /// Bytes to remove before the next call.
         len: usize,
     },
-    /// An empty line or an array without elements, which are passed over.
+    /// An empty line or an array without elements, which is ignored.
     Skip {
-        /// Bytes to take off before the next call.
+        /// Bytes to remove before the next call.
         len: usize,
     },
-    /// A command's beginning, perhaps none of it yet.
+    /// An incomplete command, possibly empty.
     Incomplete,
 }
 
-/// Reads one frame after the other, each in as many calls as its bytes take to
-/// come. A new one owns no memory. One that has refused its input is done for.
+/// Decodes one frame after the other, over several calls if its bytes arrive in pieces. A new one owns no
+/// memory. It must not be used after an error.
 #[derive(Clone, Default, Debug)]
 pub struct Decoder {
-    /// First byte of the frame that no finished part covers.
+    /// Start of the part of the frame that is not decoded yet.
     at: usize,
-    /// End of the argument at `at`, its CRLF included; 0 while none is begun.
+    /// End of the argument at `at`, including its CRLF; 0 if none has begun.
     body_end: usize,
-    /// Bytes from `at` known to hold no end of line.
+    /// Bytes from `at` known to contain no line end.
     scanned: usize,
-    /// Arguments still to come; 0 while no header is read.
+    /// Remaining arguments; 0 until a header is read.
     args_left: usize,
-    /// Length of input without which the next call finds nothing.
+    /// Length of input that the next call needs.
     needed: usize,
     /// Start and end of each argument, in the input or in `words`.
     args: Vec<(u32, u32)>,
@@ -62,15 +60,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Arguments and bytes of words for which `reset` keeps the memory.
+    /// Arguments and bytes of words for which `reset` keeps the allocation.
     const KEPT_MAX: usize = 1_024;
 
-    /// Reads on. `input` is every byte since the start of the frame: the same
-    /// as at the last call plus what has come, or, after a whole frame, what
-    /// follows it.
+    /// Decodes the next item. `input` holds all bytes since the start of the frame: those of the last call
+    /// plus the new ones, or, after a complete frame, those after it.
     ///
     /// # Errors
-    /// The input is no command; the connection is to be closed.
+    /// The input is no command; the connection must be closed.
     #[inline]
     pub fn decode(&mut self, input: &[u8], limits: &DecodeLimits) -> Result<Decoded, ProtocolError> {
         if self.args_left == 0 {
@@ -101,8 +98,8 @@ impl Decoder {
         self.decode_args(input, limits)
     }
 
-    /// Nearly every command: whole, of short headers. Of any other nothing is
-    /// kept but arguments, which are to be forgotten.
+    /// Fast path for nearly all commands: complete, with short headers. After `None` only `args` has changed,
+    /// and must be cleared.
     #[inline]
     fn decode_whole(&mut self, input: &[u8], limits: &DecodeLimits) -> Option<usize> {
         let (count, mut at) = short_header(input)?;
@@ -155,7 +152,7 @@ impl Decoder {
         }
     }
 
-    /// The header at `at`; none while it is not whole.
+    /// The header at `at`; `None` while it is incomplete.
     fn header(
         &mut self,
         input: &[u8],
@@ -188,7 +185,7 @@ impl Decoder {
         Ok(if self.args.is_empty() { Decoded::Skip { len } } else { Decoded::Command { len } })
     }
 
-    /// Where a line ends, if that is known; an error if it is too long.
+    /// The end of a line, if it is known; an error if the line is too long.
     fn line_end(
         &mut self,
         line: &[u8],
@@ -201,7 +198,7 @@ impl Decoder {
         let from = self.scanned.min(window.len());
         match memchr(end, &window[from..]) {
             Some(found) => {
-                // The next byte may be missing still: then the line ends here at the next call, too.
+                // If the next byte is missing, the next call finds the same line end.
                 self.scanned = from + found;
                 Ok(Some(from + found))
             }
@@ -219,10 +216,10 @@ impl Decoder {
         self.args.len()
     }
 
-    /// Argument `i` of the last command, whose input this is.
+    /// Argument `i` of the last command, which is in `input`.
     ///
     /// # Panics
-    /// If there is no such argument, or the input is another one.
+    /// There is no such argument, or the input is another one.
     #[must_use]
     #[inline]
     pub fn arg<'a>(&'a self, input: &'a [u8], i: usize) -> &'a [u8] {
@@ -231,16 +228,15 @@ impl Decoder {
         &from[start as usize..end as usize]
     }
 
-    /// After `Incomplete`: the length of input below which another call is
-    /// useless; 0 after a whole frame. It is what an argument announced, not yet paid for: read until
-    /// there, but allocate for what comes.
+    /// After `Incomplete`: the length of input that the next call needs; 0 after a complete frame. It may be
+    /// a length that the peer only announced: read up to it, but allocate only for received bytes.
     #[must_use]
     pub fn needed(&self) -> usize {
         self.needed
     }
 
-    /// Forgets the frame at hand and gives large memory back, so that the next
-    /// call begins a frame. A small allocation is kept.
+    /// Discards the current frame and frees large allocations; the next call begins a frame. A small
+    /// allocation is kept.
     pub fn reset(&mut self) {
         *self = Decoder {
             args: std::mem::take(&mut self.args),
@@ -266,16 +262,15 @@ impl Decoder {
     }
 }
 
-/// `*<number>` or `$<number>`.
+/// The line `*<number>` or `$<number>`.
 struct Header {
-    /// None if it is not a number.
+    /// `None` if it is not a number.
     number: Option<i64>,
-    /// Place behind it.
+    /// Position after its line end.
     end: usize,
 }
 
-/// The number and the length of nearly every header: of up to four digits, the
-/// first not 0 unless alone.
+/// Number and length of nearly all headers: of up to four digits, the first not 0 unless alone.
 #[inline]
 fn short_header(line: &[u8]) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte - b'0');
@@ -292,7 +287,7 @@ fn short_header(line: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// A decimal number as Redis takes it: no sign but `-`, no leading zero, 64 bits.
+/// Parses a decimal number as Redis does: no sign but `-`, no leading zero, 64 bits.
 fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {

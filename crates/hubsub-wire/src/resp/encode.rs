@@ -1,42 +1,33 @@
-//! Replies and pushes. Each function appends one element, or the header of a
-//! collection whose elements follow; `Proto` decides where RESP2 and RESP3
-//! differ. A frame reserves its memory once.
+//! Replies and pushes. Each function appends one element, or the header of a collection whose elements
+//! follow; `Proto` selects RESP2 or RESP3 where they differ. A frame reserves its memory once.
 
 use hubsub_types::Position;
 
-/// The version a client speaks.
+/// Protocol version of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Proto {
-    /// What every connection begins with.
+    /// Every connection begins with it.
     #[default]
     Resp2,
-    /// After `HELLO 3`.
+    /// Selected by `HELLO 3`.
     Resp3,
 }
 
-/// Which subscription a message comes by.
+/// The kind of subscription that a message matched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// `SUBSCRIBE`.
     Message,
-    /// `SSUBSCRIBE`.
     SMessage,
 }
 
-/// Which command a confirmation answers.
+/// The command that is confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Subscription {
-    /// `SUBSCRIBE`.
     Subscribe,
-    /// `UNSUBSCRIBE`.
     Unsubscribe,
-    /// `PSUBSCRIBE`.
     PSubscribe,
-    /// `PUNSUBSCRIBE`.
     PUnsubscribe,
-    /// `SSUBSCRIBE`.
     SSubscribe,
-    /// `SUNSUBSCRIBE`.
     SUnsubscribe,
 }
 
@@ -53,7 +44,7 @@ impl Subscription {
     }
 }
 
-/// `[kind, channel, payload]`, with a fourth element where positions are on.
+/// `[kind, channel, payload]`, with a fourth element if positions are on.
 pub fn message(
     out: &mut Vec<u8>,
     proto: Proto,
@@ -69,8 +60,7 @@ pub fn message(
     push_of_bulks(out, proto, word, [channel, payload], position);
 }
 
-/// `[pmessage, pattern, channel, payload]`, with a fifth element where positions
-/// are on.
+/// `[pmessage, pattern, channel, payload]`, with a fifth element if positions are on.
 pub fn pmessage(
     out: &mut Vec<u8>,
     proto: Proto,
@@ -82,8 +72,8 @@ pub fn pmessage(
     push_of_bulks(out, proto, b"$8\r\npmessage\r\n", [pattern, channel, payload], position);
 }
 
-/// `[kind, name, count]`: the answer to each name of a (un)subscribe command;
-/// no name where there was none to unsubscribe.
+/// `[kind, name, count]`: the reply to each name of a (un)subscribe command; without a name if there was none
+/// to unsubscribe.
 pub fn subscription(out: &mut Vec<u8>, proto: Proto, kind: Subscription, name: Option<&[u8]>, count: u64) {
     out.reserve(HEADER_MAX + bulk_len(kind.word()) + bulk_len(name.unwrap_or_default()) + HEADER_MAX);
     push_header(out, proto, 3);
@@ -95,7 +85,7 @@ pub fn subscription(out: &mut Vec<u8>, proto: Proto, kind: Subscription, name: O
     header(out, b':', count);
 }
 
-/// A push of an encoded word, strings, and a position where there is one.
+/// A push with an encoded word, strings, and a position if there is one.
 #[inline]
 fn push_of_bulks<const N: usize>(
     out: &mut Vec<u8>,
@@ -132,7 +122,6 @@ fn line(out: &mut Vec<u8>, mark: u8, text: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `:value`.
 pub fn int(out: &mut Vec<u8>, value: i64) {
     if let Ok(value) = u64::try_from(value) {
         return header(out, b':', value);
@@ -150,22 +139,22 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// No value, where a string may stand.
+/// Null in place of a string.
 pub fn null(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(if proto == Proto::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
 }
 
-/// No value, where an array may stand.
+/// Null in place of an array.
 pub fn null_array(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(if proto == Proto::Resp3 { b"_\r\n" } else { b"*-1\r\n" });
 }
 
-/// `len` elements follow.
+/// Header of an array; `len` elements follow.
 pub fn array_header(out: &mut Vec<u8>, len: usize) {
     header(out, b'*', len as u64);
 }
 
-/// `pairs` keys and values follow, in turn.
+/// Header of a map; `pairs` keys and values follow, alternating.
 pub fn map_header(out: &mut Vec<u8>, proto: Proto, pairs: usize) {
     match proto {
         Proto::Resp2 => header(out, b'*', 2 * pairs as u64),
@@ -173,17 +162,17 @@ pub fn map_header(out: &mut Vec<u8>, proto: Proto, pairs: usize) {
     }
 }
 
-/// `len` distinct elements follow.
+/// Header of a set; `len` distinct elements follow.
 pub fn set_header(out: &mut Vec<u8>, proto: Proto, len: usize) {
     header(out, if proto == Proto::Resp3 { b'~' } else { b'*' }, len as u64);
 }
 
-/// `len` elements follow that answer no command. Clients crash on fewer than 3.
+/// Header of a push, which is no reply; `len` elements follow. Clients crash on fewer than 3.
 pub fn push_header(out: &mut Vec<u8>, proto: Proto, len: usize) {
     header(out, if proto == Proto::Resp3 { b'>' } else { b'*' }, len as u64);
 }
 
-/// Text for people to read.
+/// Text for people; in RESP2 a string.
 pub fn verbatim(out: &mut Vec<u8>, proto: Proto, text: &[u8]) {
     if proto == Proto::Resp2 {
         return bulk(out, text);
@@ -214,13 +203,13 @@ pub fn double(out: &mut Vec<u8>, proto: Proto, value: f64) {
     }
 }
 
-/// Bytes of a mark, a number and CRLF at most.
+/// Longest header: a mark, a number and CRLF.
 const HEADER_MAX: usize = 1 + DIGITS_MAX + 2;
-/// Digits of a `u64`, or sign and digits of an `i64`, at most.
+/// Most digits of a `u64`, or sign and digits of an `i64`.
 const DIGITS_MAX: usize = 20;
 const POSITION_MAX: usize = 2 * DIGITS_MAX + 1;
 
-/// Bytes of a bulk string, at most.
+/// Upper bound of the length of a bulk string.
 fn bulk_len(bytes: &[u8]) -> usize {
     HEADER_MAX + bytes.len() + 2
 }
@@ -228,7 +217,7 @@ fn bulk_len(bytes: &[u8]) -> usize {
 #[inline]
 fn header(out: &mut Vec<u8>, mark: u8, number: u64) {
     let digit = |power: u64| b'0' + (number / power % 10) as u8;
-    // Nearly every length has up to three digits; a slice of fixed length is one store.
+    // Nearly all lengths have up to three digits; a slice of fixed length is one store.
     match number {
         0..10 => out.extend_from_slice(&[mark, digit(1), b'\r', b'\n']),
         10..100 => out.extend_from_slice(&[mark, digit(10), digit(1), b'\r', b'\n']),
@@ -247,7 +236,7 @@ fn digits_line(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&line[start..]);
 }
 
-/// Writes a number at the end of `room`, which holds it; returns its start.
+/// Writes a number at the end of `room`, which is large enough; returns its start.
 fn digits(mut number: u64, room: &mut [u8]) -> usize {
     let mut at = room.len();
     loop {
@@ -260,7 +249,6 @@ fn digits(mut number: u64, room: &mut [u8]) -> usize {
     }
 }
 
-/// `EPOCH-SEQ`.
 fn position_text(position: Position, room: &mut [u8; POSITION_MAX]) -> &[u8] {
     let dash = digits(position.seq.0, room) - 1;
     room[dash] = b'-';
@@ -274,7 +262,7 @@ mod tests {
     use hubsub_types::{Epoch, Seq};
     use proptest::prelude::*;
 
-    /// What a client reads, as far as the tests need to tell it apart.
+    /// A decoded reply, as far as the tests need it.
     #[derive(Clone, PartialEq, Debug)]
     enum Value {
         Line(u8, Vec<u8>),
@@ -283,7 +271,7 @@ mod tests {
         Null,
     }
 
-    /// Reads one value; panics on anything that is none.
+    /// Decodes one value; panics on invalid input.
     fn read(input: &mut &[u8]) -> Value {
         let end = input.windows(2).position(|pair| pair == b"\r\n").expect("every header ends");
         let (mark, line) = (input[0], input[1..end].to_vec());

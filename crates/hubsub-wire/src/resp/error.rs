@@ -1,21 +1,21 @@
-//! What a client gets before Redis, and so HubSub, closes its connection.
+//! Error replies after which Redis, and so HubSub, closes a connection.
 
 use std::fmt;
 
-/// Input that is no command. The words are those of Redis 7.
+/// Input that is no command. The texts are those of Redis 7.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolError {
-    /// The number of arguments is none, or too large.
+    /// The number of arguments is invalid, or too large.
     InvalidMultibulkLength,
     /// An argument begins with this byte instead of `$`.
     ExpectedBulk(u8),
-    /// The length of an argument is none, or makes the frame too large.
+    /// The length of an argument is invalid, or makes the frame too large.
     InvalidBulkLength,
-    /// No end of line after `*` within the limit.
+    /// No line end after `*` within the limit.
     TooBigMultibulkCount,
-    /// No end of line after `$` within the limit.
+    /// No line end after `$` within the limit.
     TooBigBulkCount,
-    /// No end of line in an inline command within the limit.
+    /// No line end in an inline command within the limit.
     TooBigInline,
     /// A quote is not closed, or text follows the closing one.
     UnbalancedQuotes,

@@ -1,11 +1,11 @@
-//! Inline commands: words between blanks, as a person types them. `"…"` knows
-//! `\n \r \t \b \a \xHH` and takes any other escaped byte as it is; `'…'` knows
-//! `\'` only. A closing quote ends its word, so a blank must follow it.
+//! Inline commands: words between blanks, as people type them. `"…"` has the escapes `\n \r \t \b \a \xHH`
+//! and takes any other escaped byte literally; `'…'` has only `\'`. A closing quote ends its word, so a blank
+//! must follow it.
 
 use super::error::ProtocolError;
 
-/// Splits a line; appends the words to `text`, one behind the other, and their
-/// places in it to `words`. `text` never gets longer than the line.
+/// Splits a line; appends the words to `text`, one after the other, and their positions in it to `words`.
+/// `text` never gets longer than the line.
 pub(super) fn split(
     line: &[u8],
     text: &mut Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) fn split(
     }
 }
 
-/// Takes one word; what is left begins with a blank, or is nothing.
+/// Reads one word; the returned rest begins with a blank, or is empty.
 fn word<'l>(mut rest: &'l [u8], text: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
     loop {
         rest = match rest {

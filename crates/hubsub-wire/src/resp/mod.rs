@@ -1,5 +1,5 @@
-//! The Redis protocol, RESP2 and RESP3, as a server needs it: commands in
-//! (`decode`), replies and pushes out (`encode`). See docs/protocol/resp.md.
+//! The server side of the Redis protocol, RESP2 and RESP3: decoding of commands (`decode`), encoding of
+//! replies and pushes (`encode`). See docs/protocol/resp.md.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! The other end of the handshake (section 4.1), for tests and load.
+//! The client side of the handshake (section 4.1), for tests and load.
 
 use super::handshake::{accept, base64};
 use crate::http::head::{Head, HeadFlaw};
@@ -6,18 +6,18 @@ use std::fmt;
 
 const KEY_BYTES: usize = 24;
 
-/// Why an answer makes no WebSocket.
+/// Why a response opens no WebSocket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnswerFlaw<'a> {
     /// It is not HTTP, or too large.
     NotHttp,
-    /// It is not 101, but this line.
+    /// It has another status than 101, in this line.
     Refused(&'a str),
-    /// It does not say that it upgrades to a WebSocket.
+    /// It does not upgrade to a WebSocket.
     NotUpgrade,
-    /// It is not the answer to the key.
+    /// It does not match the key.
     Accept,
-    /// It has an extension, and none was offered.
+    /// It has an extension, but none was offered.
     Extension,
     /// It has a subprotocol that was not offered.
     Subprotocol(&'a str),
@@ -55,11 +55,11 @@ pub fn write_request(out: &mut Vec<u8>, host: &str, path: &str, nonce: [u8; 16],
     out.extend_from_slice(b"\r\n");
 }
 
-/// Reads the answer to that request: the subprotocol, if one was chosen, and the
-/// answer's bytes; none while it is not whole.
+/// Parses the response to that request: the chosen subprotocol, if any, and the length of the response;
+/// `None` while it is incomplete.
 ///
 /// # Errors
-/// It makes no WebSocket.
+/// The response opens no WebSocket.
 pub fn read_answer<'a>(
     input: &'a [u8],
     nonce: [u8; 16],

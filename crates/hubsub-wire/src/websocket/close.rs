@@ -1,4 +1,4 @@
-//! Why a connection ends (section 7.4), and which flaw of the peer ends it how.
+//! Close codes (section 7.4), and the code for each error of the peer.
 
 use super::frame::write_close;
 use crate::flaws::flaws;
@@ -8,33 +8,32 @@ use crate::flaws::flaws;
 pub struct CloseCode(u16);
 
 impl CloseCode {
-    /// What it was for is done.
+    /// The connection has fulfilled its purpose.
     pub const NORMAL: CloseCode = CloseCode(1000);
-    /// The server stops, or the page is left.
+    /// The server stops, or the user leaves the page.
     pub const GOING_AWAY: CloseCode = CloseCode(1001);
-    /// A frame that the protocol does not have.
+    /// A frame violates the protocol.
     pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
-    /// A kind of data that is not taken.
+    /// A kind of data that is not supported.
     pub const UNSUPPORTED: CloseCode = CloseCode(1003);
     /// A text that is not UTF-8.
     pub const INVALID_DATA: CloseCode = CloseCode(1007);
-    /// Against a rule of the server.
+    /// A message violates a rule of the server.
     pub const POLICY: CloseCode = CloseCode(1008);
-    /// A message longer than is taken.
+    /// The message is too long.
     pub const TOO_BIG: CloseCode = CloseCode(1009);
-    /// The server failed.
+    /// The server failed unexpectedly.
     pub const INTERNAL_ERROR: CloseCode = CloseCode(1011);
-    /// The server has too much to do.
+    /// The server is overloaded.
     pub const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
 
-    /// By its number: one of the registered that may be sent (not 1004, 1005,
-    /// 1006, 1015), a library's (3000 to 3999) or an application's (4000 to 4999).
+    /// `None` unless the code may be sent: a registered one (not 1004, 1005, 1006, 1015), a library's (3000
+    /// to 3999) or an application's (4000 to 4999).
     #[must_use]
     pub fn new(number: u16) -> Option<CloseCode> {
         matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(CloseCode(number))
     }
 
-    /// Its number.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0
@@ -42,9 +41,9 @@ impl CloseCode {
 }
 
 flaws! {
-    /// What is wrong with a frame. The connection is to be closed.
+    /// Error of a frame. The connection must be closed.
     enum Flaw;
-    /// How the peer is told.
+    /// Close code for the peer.
     fn code -> CloseCode;
 
     ReservedBits(first: u8) => PROTOCOL_ERROR "reserved bits without an extension: {first:#010b}";
@@ -65,7 +64,7 @@ flaws! {
 }
 
 impl Flaw {
-    /// Appends the Close frame that a server sends of it.
+    /// Appends the Close frame that a server sends for it.
     pub fn write(self, out: &mut Vec<u8>) {
         write_close(out, self.code(), "", None);
     }

@@ -1,98 +1,93 @@
-//! Where a decoder is: in which frame, and in which message. Control frames
-//! may come inside a message; data is given as it comes.
+//! A decoder's position: its frame and its message. Control frames may come inside a message; data is
+//! returned as it arrives.
 
 use super::close::{CloseCode, Flaw};
 use super::frame::{Header, Opcode};
 use super::mask::unmask;
 use super::utf8::Utf8;
 
-/// How long what comes may be.
+/// Length limits of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
-    /// Bytes of one frame's payload.
+    /// Longest payload of one frame, in bytes.
     pub frame_bytes_max: u64,
-    /// Bytes of all payloads of one message.
+    /// Longest message, all its payloads together, in bytes.
     pub message_bytes_max: u64,
 }
 
-/// Who sent what is decoded.
+/// The sender of the decoded frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
     /// Its frames are masked.
     Client,
-    /// Its frames are not.
+    /// Its frames are not masked.
     Server,
 }
 
-/// What a message is.
+/// Type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// UTF-8; a piece may end inside a character.
     Text,
-    /// Any bytes.
     Binary,
 }
 
-/// What the input begins with. `len` are the bytes to take off before the next call.
+/// The item at the start of the input. Remove `len` bytes before the next call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<'a> {
-    /// A piece of a message, perhaps none of its bytes.
+    /// A piece of a message, possibly empty.
     Data {
-        /// Of the message.
+        /// Kind of the message.
         kind: Kind,
-        /// Unmasked.
         bytes: &'a [u8],
         /// Whether the message ends with it.
         last: bool,
-        /// With the header, if it is the frame's first piece.
+        /// Includes the header, if it is the frame's first piece.
         len: usize,
     },
-    /// To be answered by a Pong of the same payload.
+    /// Must be answered by a Pong with the same payload.
     Ping {
-        /// Unmasked.
         payload: &'a [u8],
-        /// The frame's.
+        /// Length of the frame.
         len: usize,
     },
-    /// An answer.
+    /// The reply to Ping.
     Pong {
-        /// Unmasked.
         payload: &'a [u8],
-        /// The frame's.
+        /// Length of the frame.
         len: usize,
     },
-    /// To be answered by a Close, if none was sent; nothing after it counts.
+    /// Must be answered by a Close, if none was sent; all input after it is ignored.
     Close {
-        /// None if it has none.
         code: Option<CloseCode>,
-        /// For a person.
+        /// The peer's explanation for people.
         reason: &'a str,
-        /// The frame's.
+        /// Length of the frame.
         len: usize,
     },
-    /// What came after the Close, which is passed over.
+    /// Input after the Close, which is ignored.
     AfterClose {
-        /// All of it.
+        /// Length of all remaining input.
         len: usize,
     },
-    /// A beginning, perhaps none of it yet.
+    /// An incomplete frame, possibly empty.
     Incomplete {
-        /// Bytes of input without which the next call finds nothing more.
+        /// Length of input that the next call needs to return more.
         needed: usize,
     },
 }
 
-/// Reads one frame after the other. One that has refused its input is done for.
+/// Decodes one frame after the other. It must not be used after an error.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     from: Peer,
-    /// The mask as it goes on in the data frame at hand.
+    /// The mask, rotated to the current position in the data frame.
     mask: [u8; 4],
-    /// Bytes of that frame that are still to come.
+    /// Bytes of that frame that have not arrived.
     frame_left: u64,
-    /// Whether it is the last of its message.
+    /// Whether the frame is the last of its message.
     fin: bool,
-    /// What is being said, between its first frame and its last.
+    /// The current message, between its first frame and its last.
     message: Option<Kind>,
     message_bytes: u64,
     utf8: Utf8,
@@ -100,7 +95,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads the frames of that side, behind the handshake.
+    /// A decoder for frames of that side, after the handshake.
     #[must_use]
     pub fn new(from: Peer) -> Decoder {
         let (mask, frame_left, fin, message, message_bytes) = ([0; 4], 0, true, None, 0);
@@ -108,11 +103,11 @@ impl Decoder {
         Decoder { from, mask, frame_left, fin, message, message_bytes, utf8, closed }
     }
 
-    /// Reads on. `input` is every byte that was not taken off yet; what is
-    /// taken off is unmasked in it, and nothing else is changed.
+    /// Decodes the next item. `input` holds all bytes that were not removed yet; the returned bytes are
+    /// unmasked in place, and nothing else is changed.
     ///
     /// # Errors
-    /// The peer does not keep to the protocol or to the limits; the connection is to be closed.
+    /// The peer violates the protocol or the limits; the connection must be closed.
     #[inline]
     pub fn decode<'a>(&mut self, input: &'a mut [u8], limits: &DecodeLimits) -> Result<Decoded<'a>, Flaw> {
         if self.closed {
@@ -140,7 +135,7 @@ impl Decoder {
         self.data(input, header.bytes)
     }
 
-    /// Whether a data frame may stand here and is short enough.
+    /// Checks that a data frame is allowed here and short enough.
     fn check(&self, header: &Header, limits: &DecodeLimits) -> Result<(), Flaw> {
         let continues = header.opcode == Opcode::Continuation;
         match (continues, self.message) {
@@ -169,7 +164,7 @@ impl Decoder {
         self.mask = header.mask.unwrap_or_default();
     }
 
-    /// The next piece of the data frame at hand, which begins at `at`.
+    /// The next piece of the current data frame, which begins at `at`.
     #[inline]
     fn data<'a>(&mut self, input: &'a mut [u8], at: usize) -> Result<Decoded<'a>, Flaw> {
         let there = input.len() - at;
@@ -190,7 +185,7 @@ impl Decoder {
         Ok(Decoded::Data { kind, bytes: piece, last, len: at + bytes })
     }
 
-    /// A control frame, as soon as it is whole.
+    /// Decodes a control frame, once it is complete.
     fn control<'a>(&mut self, header: Header, input: &'a mut [u8]) -> Result<Decoded<'a>, Flaw> {
         let len = header.bytes + header.payload_bytes as usize;
         let Some(payload) = input.get_mut(header.bytes..len) else {

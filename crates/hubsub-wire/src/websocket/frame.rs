@@ -1,27 +1,27 @@
-//! Frames (section 5.2): their headers both ways, and how they are written.
-//! A server's are not masked, a client's are, each with a mask of its own.
+//! Frames (section 5.2): headers in both directions, and encoding. A server's frames are not masked; a
+//! client's are, each with its own mask.
 
 use super::close::{CloseCode, Flaw};
 use super::mask::unmask;
 
-/// Bytes that a control frame's payload can have.
+/// Longest payload of a control frame, in bytes.
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
-/// What a frame is.
+/// Type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Opcode {
     /// The next piece of a message.
     Continuation = 0,
-    /// A text begins.
+    /// Begins a text message.
     Text = 1,
-    /// Bytes begin.
+    /// Begins a binary message.
     Binary = 2,
-    /// The end.
+    /// Ends the connection, with a code.
     Close = 8,
-    /// To be answered.
+    /// Must be answered by Pong.
     Ping = 9,
-    /// The answer, or a sign of life.
+    /// The reply to Ping, or a sign of life.
     Pong = 10,
 }
 
@@ -39,20 +39,20 @@ impl Opcode {
     }
 }
 
-/// What stands before a payload.
+/// A decoded frame header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub fin: bool,
     pub opcode: Opcode,
     pub mask: Option<[u8; 4]>,
     pub payload_bytes: u64,
-    /// Its own.
+    /// Length of the header.
     pub bytes: usize,
 }
 
 impl Header {
-    /// The header that the input begins with, or the bytes that are needed to
-    /// say more. What its first bytes say is checked when they are there.
+    /// The header at the start of the input, or the length of input needed to decode more. Each byte is
+    /// checked once it is there.
     #[inline]
     pub fn read(input: &[u8], masked: bool) -> Result<Result<Header, usize>, Flaw> {
         let Some(&first) = input.first() else { return Ok(Err(1)) };
@@ -99,7 +99,7 @@ impl Header {
     }
 }
 
-/// Appends a header, whose payload, masked if it has a mask, is to follow.
+/// Appends a header; the payload must follow, masked if there is a mask.
 #[inline]
 pub fn write_frame_header(
     out: &mut Vec<u8>,
@@ -126,7 +126,7 @@ pub fn write_frame_header(
     }
 }
 
-/// Appends a frame.
+/// Appends a frame, masked if there is a mask.
 ///
 /// # Panics
 /// It is a control frame in fragments, or of more than 125 bytes.
@@ -142,7 +142,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, fin: bool, payload: &[u8],
     }
 }
 
-/// Appends a Close frame; a reason longer than 123 bytes is cut between two characters.
+/// Appends a Close frame; a reason longer than 123 bytes is truncated at a character boundary.
 pub fn write_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Option<[u8; 4]>) {
     let longest = reason.len().min(CONTROL_BYTES_MAX - 2);
     let cut = (0..=longest).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);

@@ -1,27 +1,26 @@
-//! How a connection becomes a WebSocket (section 4.2): a request is read,
-//! checked, and answered with 101 or with why not.
+//! The server side of the handshake (section 4.2): a request is parsed, checked, and answered with 101 or an
+//! error.
 
 use crate::http::head::{Head, HeadFlaw};
 use crate::http::refusal::refusals;
 use sha1::{Digest, Sha1};
 
-/// What the protocol appends to a key before it is hashed.
+/// The protocol appends this to a key before hashing.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Bytes of an answer to a key.
+/// Length of the hash of a key in base64.
 pub(super) const ACCEPT_BYTES: usize = 28;
 
-/// A request to upgrade, as section 4.2.1 wants it. Whether its path, its origin
-/// and its subprotocols are welcome is the caller's to decide.
+/// A request to upgrade, valid by section 4.2.1. The caller checks its path, its origin and its subprotocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// With its query; begins with `/`.
+    /// Path and query; begins with `/`.
     pub path: &'a str,
-    /// The server as the client calls it.
+    /// The server's name in the request.
     pub host: &'a str,
-    /// The page that a browser runs; none of other clients.
+    /// Origin of the page in a browser; `None` for other clients.
     pub origin: Option<&'a str>,
-    /// Bytes of the request.
+    /// Length of the request.
     pub len: usize,
     key: &'a str,
     head: Head<'a>,
@@ -45,7 +44,7 @@ refusals! {
 }
 
 impl Refusal {
-    /// Appends the answer; the connection is to be closed behind it.
+    /// Appends the response; the connection must be closed after it.
     pub fn write(self, out: &mut Vec<u8>) {
         self.write_with(
             out,
@@ -70,7 +69,7 @@ impl From<HeadFlaw> for Refusal {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the request that the input begins with; none while it is not whole.
+    /// Parses the request at the start of the input; `None` while it is incomplete.
     ///
     /// # Errors
     /// It is no request to upgrade.
@@ -108,18 +107,18 @@ impl<'a> Request<'a> {
         Ok(Some(Request { path, host, origin, len: head.len, key, head }))
     }
 
-    /// What the client would speak, its favourite first.
+    /// Subprotocols that the client offers, in order of preference.
     pub fn subprotocols(&self) -> impl Iterator<Item = &'a str> {
         self.head.list("Sec-WebSocket-Protocol")
     }
 
-    /// The first of them that the server speaks, too.
+    /// The first of them that the server supports.
     #[must_use]
     pub fn choose_subprotocol(&self, spoken: &[&'static str]) -> Option<&'static str> {
         self.subprotocols().find_map(|offered| spoken.iter().copied().find(|&word| word == offered))
     }
 
-    /// Appends the answer that makes the connection a WebSocket. Of extensions it has none.
+    /// Appends the response that opens the WebSocket, without extensions.
     pub fn write_accept(&self, out: &mut Vec<u8>, subprotocol: Option<&str>) {
         out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n");
         out.extend_from_slice(b"Connection: Upgrade\r\nSec-WebSocket-Accept: ");
@@ -134,7 +133,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What proves that a key was read by a server of WebSockets.
+/// Proof that a WebSocket server has read the key.
 pub(super) fn accept(key: &[u8]) -> [u8; ACCEPT_BYTES] {
     let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     let mut text = [0; ACCEPT_BYTES];
@@ -144,7 +143,7 @@ pub(super) fn accept(key: &[u8]) -> [u8; ACCEPT_BYTES] {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes bytes as base64, into a text of just their length.
+/// Encodes bytes as base64 into a text of exactly the encoded length.
 pub(crate) fn base64(bytes: &[u8], text: &mut [u8]) {
     for (three, four) in bytes.chunks(3).zip(text.chunks_mut(4)) {
         let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
@@ -160,7 +159,7 @@ pub(crate) fn base64(bytes: &[u8], text: &mut [u8]) {
 fn is_key(key: &str) -> bool {
     let Some(chars) = key.strip_suffix("==").map(str::as_bytes) else { return false };
     let value = |char: &u8| ALPHABET.iter().position(|of| of == char);
-    // Of the last character four bits are beyond the bytes.
+    // The last character has four spare bits.
     chars.len() == 22
         && chars.iter().all(|char| value(char).is_some())
         && value(&chars[21]).is_some_and(|v| v % 16 == 0)

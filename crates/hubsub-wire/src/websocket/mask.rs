@@ -1,7 +1,6 @@
-//! Masking (section 5.3): payload byte `i` xor mask byte `i mod 4`, both ways.
+//! Masking (section 5.3): payload byte `i` xor mask byte `i mod 4`, in both directions.
 
-/// Masks or unmasks bytes where they are, eight at a time; gives the mask as it
-/// goes on behind them.
+/// Masks or unmasks bytes in place, eight at a time; returns the mask for the bytes after them.
 #[inline]
 pub fn unmask(bytes: &mut [u8], mask: [u8; 4]) -> [u8; 4] {
     let [a, b, c, d] = mask;

@@ -1,26 +1,25 @@
-//! WebSocket (RFC 6455), sans-I/O, for a server, and for the client that tests
-//! and load need. See docs/protocol/websocket.md.
+//! WebSocket (RFC 6455), sans-I/O, for a server, and for the client that tests and load need. See
+//! docs/protocol/websocket.md.
 //!
 //! ```text
 //! | fin, 3 reserved, opcode | masked, length | length | mask  | payload |
 //! |         1 byte          |     1 byte     | 0 2 8  | 0 4   |   …     |
 //! ```
 //!
-//! - [`Request`]: an upgrade as it came; checked, then accepted or refused
-//! - [`Decoder`]: frames in, messages piece by piece out, unmasked where they lie
-//! - [`write_frame`], [`write_close`]: frames out
-//! - [`Flaw`] and [`Refusal`]: what is wrong, and the bytes that say so
+//! - [`Request`]: a request to upgrade; checked, then accepted or refused
+//! - [`Decoder`]: decodes frames into messages, piece by piece, unmasked in place
+//! - [`write_frame`], [`write_close`]: encode frames
+//! - [`Flaw`] and [`Refusal`]: errors, and the bytes that report them
 //!
 //! Invariants:
 //!
-//! 1. However the input is cut, the same messages or the same error come of it.
-//! 2. A decoder owns no memory, whatever a frame announces: data is given as it
-//!    comes, and only a control frame, of at most 125 bytes, is waited for.
-//! 3. No input panics. A text that ends is UTF-8, and one that is not is refused
-//!    at its first wrong byte.
-//! 4. A byte is unmasked once: at the call that takes it off, never before.
+//! 1. However the input is split, it yields the same messages or the same error.
+//! 2. A decoder owns no memory, whatever a frame announces: data is returned as it arrives, and only a
+//!    control frame, of at most 125 bytes, must be complete.
+//! 3. No input panics. A text is valid UTF-8 when it ends; an invalid one is refused at its first wrong byte.
+//! 4. A byte is unmasked once: at the call that returns it, never before.
 //!
-//! Extensions are not offered, so permessage-deflate is not spoken.
+//! No extension is offered, so permessage-deflate is not supported.
 
 mod client;
 mod close;

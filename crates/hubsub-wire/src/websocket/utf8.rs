@@ -1,6 +1,6 @@
-//! Whether a text that comes in pieces is UTF-8, told at its first wrong byte.
+//! Incremental UTF-8 check of a text, which fails at the first wrong byte.
 
-/// The end of a text so far, if it is in the middle of a character.
+/// The incomplete character at the end of the text so far, if any.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Utf8 {
     begun: [u8; 4],
@@ -8,7 +8,7 @@ pub struct Utf8 {
 }
 
 impl Utf8 {
-    /// Reads on; false if it is none, whatever may follow.
+    /// Checks the next piece; false if the text is invalid, whatever follows.
     #[inline]
     pub fn read(&mut self, piece: &[u8]) -> bool {
         let mut piece = piece;

@@ -1,33 +1,32 @@
-//! What holds of any input, however it is cut: the same frames come of it, the
-//! same handshake, the same end. The fuzz target `link_decode` and the test of
-//! its sample are this file.
+//! Properties of any input, however it is split: the frames, the handshake and the end are the same. The fuzz
+//! target `link_decode` and the test of its sample use this file.
 
 use hubsub_wire::link::{Decoded, End, FrameError, Identity, Link, LinkLimits, Next, Now, Secret, decode};
 use std::sync::Arc;
 
-/// Bytes of a frame; a sample of some that are too long is short.
+/// Longest frame; low, so that samples of frames that are too long stay short.
 const BYTES_MAX: usize = 2_000;
 
 const NOW: Now = Now { mono_us: 5_000_000, wall_us: 1_700_000_000_000_000 };
 
-/// Who has dialed, and was dialed.
+/// Identity of the dialer or the acceptor.
 pub fn identity(node: &str) -> Arc<Identity> {
     let (cluster, secret) = ("blue".into(), Secret::new(b"open sesame"));
     let node = node.into();
     Arc::new(Identity { cluster, node, incarnation: 7, shards: 4, secret, versions: 1..=1 }.checked())
 }
 
-/// Both ends, who dials first: their random numbers are none, so that what one says is always the same.
+/// Both ends, the dialer first. Their nonces are constant, so their output is deterministic.
 pub fn ends() -> [Link; 2] {
     let limits = Arc::new(LinkLimits { frame_bytes_max: BYTES_MAX, ..LinkLimits::default() }.checked());
     let dialer = Link::dial(identity("a"), Arc::clone(&limits), 1, Some("b".into()), &[1; 32], NOW);
     [dialer, Link::accept(identity("b"), limits, [2; 32], NOW)]
 }
 
-/// Looks at an input.
+/// Checks all properties of an input.
 ///
 /// # Panics
-/// Something does not hold.
+/// A property is violated.
 pub fn check(input: &[u8]) {
     let (frames, steps) = (frames(input, &[]), ends().map(|end| steps(end, input, &[])));
     let again = |cuts: &[usize]| {
@@ -38,8 +37,7 @@ pub fn check(input: &[u8]) {
     (0..input.len()).for_each(|cut| again(&[cut]));
 }
 
-/// Frames, encoded again, bytes taken and the error, when the input comes in
-/// pieces that end at `cuts`.
+/// Encoded frames, consumed bytes and the error, when the input arrives in pieces that end at `cuts`.
 fn frames(input: &[u8], cuts: &[usize]) -> (Vec<Vec<u8>>, usize, Option<FrameError>) {
     let (mut start, mut frames) = (0, Vec::new());
     for &end in cuts.iter().chain([&input.len()]) {
@@ -63,19 +61,18 @@ fn frames(input: &[u8], cuts: &[usize]) -> (Vec<Vec<u8>>, usize, Option<FrameErr
     (frames, start, None)
 }
 
-/// What a link made of an input.
+/// The reaction of a link to an input.
 #[derive(PartialEq, Debug)]
 pub struct Steps {
-    /// In words, with the bytes of each.
+    /// Events as text, with the bytes of each.
     pub came: Vec<String>,
-    /// What it answered.
+    /// Output of the link.
     pub said: Vec<u8>,
-    /// How it ended.
     pub end: Option<End>,
 }
 
-/// An end of a link reads the input in pieces that end at `cuts`; who proves itself is welcome, and what comes is
-/// handled.
+/// One end of a link reads the input in pieces that end at `cuts`; a peer that proves itself is admitted, and
+/// frames are handled.
 pub fn steps(mut link: Link, input: &[u8], cuts: &[usize]) -> Steps {
     let (mut start, mut steps) = (0, Steps { came: Vec::new(), said: Vec::new(), end: None });
     for &end in cuts.iter().chain([&input.len()]) {

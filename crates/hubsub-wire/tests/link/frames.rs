@@ -1,4 +1,4 @@
-//! Any frame of any type, for property tests.
+//! Random frames of all types, for property tests.
 
 use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq, Term};
 use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Short, Start, Status, Texts};
@@ -13,7 +13,7 @@ pub const CODES: &[u8] = &[
 
 const NODES: &[&str] = &["a", "node-17.example", "", "ﾉｰﾄﾞ"];
 
-/// What frames are made of.
+/// Random values for the fields of frames.
 #[derive(Clone, Debug)]
 pub struct Stuff {
     code: u8,
@@ -29,7 +29,7 @@ pub struct Stuff {
     payload: Vec<u8>,
 }
 
-/// Stuff of any type.
+/// Values for a random type.
 pub fn stuff() -> impl Strategy<Value = Stuff> {
     let name = || {
         prop_oneof![
@@ -63,7 +63,7 @@ pub fn stuff() -> impl Strategy<Value = Stuff> {
 }
 
 impl Stuff {
-    /// Of this type instead.
+    /// The same values for this type.
     pub fn with_code(self, code: u8) -> Stuff {
         Stuff { code, ..self }
     }
@@ -72,7 +72,6 @@ impl Stuff {
         self.bits & 1 << bit != 0
     }
 
-    /// The frame.
     pub fn frame(&self) -> Frame<'_> {
         let [a, b, c, d] = self.numbers;
         let (version, shards, link) = (a as u16, b as u16, c as u16);

@@ -1,4 +1,4 @@
-//! Frames as bytes: nothing is lost, cuts change nothing, and what is wrong is refused by name.
+//! Encoding of frames: it loses nothing, splitting the input changes nothing, and errors are named.
 
 use crate::frames::{CODES, stuff};
 use hubsub_types::HubId;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const BYTES_MAX: usize = 64 * 1_024;
 
-/// Frames, encoded again, and the error, of input that comes in pieces which end at `cuts`.
+/// Encoded frames and the error, when the input arrives in pieces that end at `cuts`.
 fn in_pieces(input: &[u8], cuts: &[usize]) -> (Vec<Vec<u8>>, usize, Option<FrameError>) {
     let (mut at, mut frames) = (0, Vec::new());
     for &end in cuts.iter().chain([&input.len()]) {
@@ -30,7 +30,7 @@ fn in_pieces(input: &[u8], cuts: &[usize]) -> (Vec<Vec<u8>>, usize, Option<Frame
     (frames, at, None)
 }
 
-/// A frame by its type and body.
+/// A frame with this type and body.
 fn raw(code: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 1).to_le_bytes().to_vec();
     bytes.push(code);

@@ -1,4 +1,4 @@
-//! Who is let in, and what everybody else is told.
+//! Handshakes: accepted peers, and the refusals of all others.
 
 use hubsub_wire::link::{
     Decoded, End, Frame, HANDSHAKE_FRAME_BYTES_MAX, Identity, Link, LinkLimits, Next, Now, Peer, Refusal,
@@ -30,7 +30,7 @@ fn accept(own: &Identity, nonce: u8) -> Link {
     Link::accept(Arc::new(own.clone()), Arc::new(LinkLimits::default()), [nonce; 32], START)
 }
 
-/// Gives one side what the other has said; how that ended, if it did.
+/// Passes the output of one side to the other; returns the end, if it ended.
 fn pass(from: &mut Link, to: &mut Link, roster: &mut Roster) -> Result<(), End> {
     let said = from.output().to_vec();
     from.written(said.len());
@@ -55,7 +55,7 @@ fn feed(to: &mut Link, said: &[u8], roster: &mut Roster) -> Result<(), End> {
     }
 }
 
-/// Both sides, until both are up or one is done.
+/// Runs both sides until both are up or one has ended.
 fn shake(dialer: &mut Link, acceptor: &mut Link) -> (Result<Peer, End>, Result<Peer, End>) {
     shake_with(dialer, acceptor, &mut Roster::default())
 }
@@ -76,7 +76,7 @@ fn shake_with(
     (Ok(dialer.peer().expect("up").clone()), Ok(acceptor.peer().expect("up").clone()))
 }
 
-/// The acceptor refuses, and the dialer hears why.
+/// The acceptor refuses, and the dialer gets the reason.
 #[track_caller]
 fn refused_by_acceptor(dialer: &mut Link, acceptor: &mut Link, expected: Refusal) {
     let (here, there) = shake(dialer, acceptor);
@@ -84,7 +84,7 @@ fn refused_by_acceptor(dialer: &mut Link, acceptor: &mut Link, expected: Refusal
     assert!(matches!(here, Err(End::RefusedByPeer(Some(refusal), _)) if refusal == expected), "{here:?}");
 }
 
-/// The dialer refuses, and the acceptor hears why.
+/// The dialer refuses, and the acceptor gets the reason.
 #[track_caller]
 fn refused_by_dialer(dialer: &mut Link, acceptor: &mut Link, expected: Refusal) {
     let (here, there) = shake(dialer, acceptor);
@@ -155,7 +155,7 @@ fn a_second_process_of_a_name_is_refused_while_the_first_is_well() {
     assert!(shake_with(&mut dial(&later, 0, None), &mut accept(&b, 4), &mut roster).0.is_ok());
 }
 
-/// The first frame of an output, encoded.
+/// The first frame of an output, and its bytes.
 fn first(said: &[u8]) -> (Frame<'_>, &[u8]) {
     let Ok(Decoded::Frame { frame, bytes }) = decode(said, HANDSHAKE_FRAME_BYTES_MAX) else {
         panic!("no frame: {said:?}")
@@ -170,7 +170,7 @@ fn an_acceptor_that_does_not_know_the_secret_is_refused() {
     let roster = &mut Roster::default();
     pass(&mut dialer, &mut acceptor, roster).expect("a hello");
     pass(&mut acceptor, &mut dialer, roster).expect("a challenge");
-    // All that an impostor has to say is what the dialer has just said to it.
+    // An impostor can only reflect the dialer's own proof.
     let (Frame::Proof { mac }, _) = first(dialer.output()) else { panic!("a proof comes next") };
     let mac = *mac;
     let mut forged = Vec::new();
@@ -313,7 +313,7 @@ proptest! {
             dialer.peer().is_none() || acceptor.peer().is_none() || over,
             "both sides believe a handshake that was changed"
         );
-        // The last frame can fail on the dialer alone; before it nobody is up.
+        // Only the dialer can fail at the last frame; before it neither side is up.
         prop_assert!(dialer.peer().is_none());
     }
 }

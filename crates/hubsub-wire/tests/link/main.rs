@@ -1,5 +1,5 @@
-//! What two nodes say to each other: frames as bytes, handshakes, and pairs of
-//! links over a transport that stalls and breaks.
+//! The protocol between two nodes: encoding of frames, handshakes, and pairs of links over a transport that
+//! stalls and breaks.
 
 mod any_input;
 mod frames;

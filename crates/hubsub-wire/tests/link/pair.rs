@@ -1,6 +1,5 @@
-//! Two nodes with one link between them, over a transport that delays, cuts
-//! into pieces, stalls and breaks, all from a seed. Each side numbers what it
-//! sends in each lane; each step checks what must hold.
+//! Two nodes with one link between them, over a transport that delays, splits, stalls and breaks, all from a
+//! seed. Each side numbers its frames per lane; each step checks the invariants.
 
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use hubsub_wire::link::{
@@ -10,16 +9,16 @@ use hubsub_wire::link::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Time of a step; a node reads, then ticks, once in each.
+/// Time of a step, in which a node reads once, then ticks once.
 pub const STEP_US: u64 = 10_000;
 /// How far the second node's clock is ahead.
 pub const SKEW_US: u64 = 250_000;
-/// Bytes that are under way in one direction.
+/// Bytes in flight in one direction.
 const PIPE_BYTES_MAX: usize = 16 * 1_024;
 const FRAME_BYTES_MAX: usize = 32 * 1_024;
 const WALL_US: u64 = 1_700_000_000_000_000;
 
-/// SplitMix64.
+/// A SplitMix64 random number generator.
 pub struct Random(u64);
 
 impl Random {
@@ -39,7 +38,7 @@ impl Random {
     }
 }
 
-/// How rough the transport and how busy the nodes are: one in so many steps, 0 for never.
+/// Faults of the transport and load of the nodes: one in this many steps, 0 for never.
 #[derive(Clone, Copy)]
 pub struct Weather {
     pub stall: u64,
@@ -49,21 +48,20 @@ pub struct Weather {
     pub handled_max: u64,
 }
 
-/// One node.
 pub struct Node {
     identity: Arc<Identity>,
     pub link: Option<Link>,
-    /// What the socket gave and no frame covers yet.
+    /// Bytes from the socket without a complete frame.
     input: Vec<u8>,
-    /// Frames that came and are not handled: lane and bytes.
+    /// Received frames that are not handled: lane and bytes.
     pub waiting: VecDeque<(Lane, usize)>,
     /// Unhandled bytes of live and reads.
     unhandled: [u64; 2],
-    /// Last number given in each lane, over all links.
+    /// Last number sent in each lane, over all links.
     pub sent: [u64; 3],
-    /// Last number that came in each lane, over all links.
+    /// Last number received in each lane, over all links.
     pub came: [u64; 3],
-    /// Whether a frame of the lane came over this link.
+    /// Whether a frame of the lane arrived over this link.
     began: [bool; 3],
     heard_us: u64,
     pub ends: Vec<End>,
@@ -144,7 +142,6 @@ impl World {
         self.nodes.iter().all(|node| node.link.as_ref().is_some_and(|link| link.peer().is_some()))
     }
 
-    /// One step of time.
     pub fn step(&mut self, weather: Weather) {
         self.now_us += STEP_US;
         if weather.cut > 0 && self.random.one_in(weather.cut) {
@@ -169,13 +166,13 @@ impl World {
         }
     }
 
-    /// Stops a direction for so long, or for longer.
+    /// Stalls a direction for at least this time.
     pub fn stall(&mut self, from: usize, us: u64) {
         let until_us = &mut self.pipes[from].stalled_until_us;
         *until_us = (*until_us).max(self.now_us + us);
     }
 
-    /// The connection breaks; what was under way is lost.
+    /// Breaks the connection; data in flight is lost.
     pub fn cut(&mut self) {
         for side in [0, 1] {
             if let Some(link) = &mut self.nodes[side].link {
@@ -206,7 +203,7 @@ impl World {
         }
     }
 
-    /// A frame of a random lane and length, with its lane's next number if it is taken.
+    /// Sends a frame of random lane and length, with its lane's next number if it is accepted.
     pub fn send(&mut self, side: usize) -> Option<Sent> {
         let lane = self.random.below(3) as usize;
         let payload = match self.random.below(40) {
@@ -343,7 +340,7 @@ impl World {
         }
     }
 
-    /// A side's link is over, and the other side reads the end of it.
+    /// Ends the link of one side; the other side reads the end of the stream.
     fn end(&mut self, side: usize, end: End) {
         let may = matches!(
             end,
@@ -394,7 +391,7 @@ impl Node {
     }
 }
 
-/// Which window a lane has.
+/// Index of a lane's window, if it has one.
 fn windowed(lane: Lane) -> Option<usize> {
     match lane {
         Lane::Live => Some(0),

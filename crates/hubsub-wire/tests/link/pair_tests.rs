@@ -1,5 +1,5 @@
-//! What holds between two nodes, whatever the transport does. A failing seed is
-//! in the message and fails again.
+//! Invariants between two nodes, whatever the transport does. A failing seed is in the message and fails
+//! again.
 
 use crate::pair::{SKEW_US, STEP_US, Weather, World};
 use hubsub_types::{HubId, Position, Seq, Term};
@@ -13,7 +13,7 @@ const QUIET: Weather = Weather { stall: 0, cut: 0, send: 0, handled_max: 1_000 }
 const SEEDS: u64 = 40;
 const STEPS: u64 = 1_500;
 
-/// Runs a seed and names it where it fails.
+/// Runs a seed, and prints it if it fails.
 fn with_seed(seed: u64, run: impl FnOnce(&mut World)) -> World {
     let mut world = World::new(seed);
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&mut world))) {
@@ -72,7 +72,7 @@ fn what_was_taken_arrives_once_the_weather_is_fine() {
         let world = with_seed(seed, |world| {
             let rough = Weather { stall: 200, cut: 0, send: 4, handled_max: 4 };
             for _ in 0..300 {
-                // A handshake amid stalls may be late, which is not what this is about.
+                // Stalls may delay a handshake beyond its limit, which this test is not about.
                 let weather = if world.is_up() { rough } else { QUIET };
                 world.step(weather);
             }
@@ -224,7 +224,7 @@ fn live_frames_and_reads_go_in_turn_and_urgent_ones_before_them() {
         let read = Frame::RangeEnd { ask, oldest, next, gap_first, gap_last, at_end: true, is_gone: false };
         assert_eq!([a.send(&live), a.send(&read)], [Sent::Queued; 2]);
     }
-    // The socket takes so little at a time that one of them follows each urgent frame.
+    // The socket accepts so little at a time that one of them follows each urgent frame.
     let mut stream = Vec::new();
     for stamp_us in 0..60 {
         let _ = a.send(&lead_ask(stamp_us));
@@ -333,7 +333,7 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     assert_eq!(a.take_ping(), None, "it was no ping");
 }
 
-/// What one side has to say is heard by the other one; all of it is the links' own.
+/// Passes the output of one side to the other; all of it is internal frames of the link.
 fn hand_over(from: &mut Link, to: &mut Link, now: Now) {
     let said = from.output().to_vec();
     let mut at = 0;

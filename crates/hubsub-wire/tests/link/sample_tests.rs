@@ -1,6 +1,5 @@
-//! A fixed sample of what the fuzz target `link_decode` is given, in
-//! `fuzz/sample/link_decode`: every type of frame, handshakes of both sides, and
-//! what is wrong in each way. A finding of the fuzzer is added there.
+//! A fixed sample of inputs of the fuzz target `link_decode`, in `fuzz/sample/link_decode`: all types of
+//! frames, handshakes of both sides, and all kinds of errors. Findings of the fuzzer are added there.
 
 use crate::any_input::{check, ends, steps};
 use crate::frames::CODES;

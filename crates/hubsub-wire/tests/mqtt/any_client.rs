@@ -1,9 +1,10 @@
-//! What holds of a client that says anything behind its CONNECT, however it is cut and however late it is answered: the
-//! same is done for it, it is told the same, in packets of its version, and no more is kept of it than its limits
-//! let. The fuzz target `mqtt_client` and the test of its sample are this file.
+//! Properties of a client that sends anything after its CONNECT, however the input is split and however late
+//! results arrive: the actions and the output are the same, the output is packets of its version, and the
+//! stored state stays within its limits. The fuzz target `mqtt_client` and the test of its sample use this
+//! file.
 //!
-//! The first byte of an input says which version, whether the Receive Maximum is strict, how late answers come and whether
-//! the session is recorded; the rest is what the client says.
+//! The first byte of an input selects the version, whether the Receive Maximum is strict, how late results
+//! arrive and whether the session is recorded; the rest is the client's input.
 
 use crate::any_input::{VERSIONS, WIDE, begun};
 use hubsub_wire::mqtt::{
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 const RECEIVE_MAX: u16 = 4;
 const INFLIGHT_MAX: u16 = 3;
 
-/// Requests of a client that a caller lets wait.
+/// Requests of a client that a caller leaves pending.
 const PENDING_MAX: usize = 16;
 
 fn terms(is_strict: bool) -> Terms {
@@ -37,21 +38,21 @@ fn terms(is_strict: bool) -> Terms {
 const LIMITS: DecodeLimits =
     DecodeLimits { packet_bytes_max: 2_000, connect_bytes_max: 300, whole_bytes_max: 2_000 };
 
-/// What came of an input.
+/// The reaction to an input.
 #[derive(PartialEq, Debug, Default)]
 pub struct Outcome {
-    /// What was to be done, in words.
+    /// Instructions to the caller, as text.
     pub steps: Vec<String>,
-    /// What the client was told.
+    /// Output to the client.
     pub told: Vec<u8>,
     /// Why it ended, if it did.
     pub end: Option<String>,
 }
 
-/// Looks at an input.
+/// Checks all properties of an input.
 ///
 /// # Panics
-/// Something does not hold.
+/// A property is violated.
 pub fn check(input: &[u8]) {
     let whole = outcome(input, usize::MAX);
     for cut in [1, 2, 7] {
@@ -59,7 +60,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What comes of an input that arrives in pieces of so many bytes.
+/// The reaction to an input that arrives in pieces of this many bytes.
 pub fn outcome(input: &[u8], piece: usize) -> Outcome {
     let Some((&how, said)) = input.split_first() else { return Outcome::default() };
     let version = VERSIONS[usize::from(how % 3)];
@@ -89,22 +90,22 @@ pub fn outcome(input: &[u8], piece: usize) -> Outcome {
     client.outcome
 }
 
-/// What is answered later.
+/// A result that comes later.
 #[derive(Clone, Copy)]
 enum Waits {
     Message(Qos),
     Filter,
-    /// What happened to the session is to be recorded.
+    /// An event of the session must be recorded.
     Record,
-    /// Likewise, that it is without some subscriptions.
+    /// The end of some subscriptions must be recorded.
     Unsubscribed,
 }
 
 struct Client {
     machine: Machine<u64>,
-    /// With the numbers of their answers.
+    /// With the numbers of their results.
     waiting: VecDeque<(Waits, u32)>,
-    /// How many may wait.
+    /// Most results that may wait.
     late: usize,
     is_strict: bool,
     outcome: Outcome,
@@ -161,7 +162,7 @@ impl Client {
             }
             Step::Unsubscribe { .. } | Step::Acknowledged { .. } | Step::Done => {}
         }
-        // The server has messages of its own for it, which its acknowledgements may be of.
+        // The server sends messages of its own, which the client's acknowledgements may refer to.
         let qos = [Qos::AtLeastOnce, Qos::ExactlyOnce][self.outcome.steps.len() % 2];
         let was_full = self.machine.window.is_full();
         assert_eq!(self.machine.window.send(qos, 0).is_none(), was_full);
@@ -176,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Answers all but the last so many.
+    /// Delivers all results but the last `but`.
     fn settle(&mut self, but: usize) {
         while self.waiting.len() > but
             && self.outcome.end.is_none()
@@ -206,7 +207,7 @@ impl Client {
     }
 }
 
-/// What a client is told is nothing but whole packets of its version.
+/// Checks that the output consists of complete packets of its version.
 fn are_packets(version: Version, mut told: &[u8]) {
     let mut decoder = begun(Peer::Server, version);
     while !told.is_empty() {

@@ -1,20 +1,19 @@
-//! What holds of any input, however it is cut: the same packets come of it, and
-//! the same end; each packet encodes to bytes that say the same. The fuzz target
-//! `mqtt_decode` and the test of its sample are this file.
+//! Properties of any input, however it is split: the packets and the end are the same; each packet encodes to
+//! an equivalent one. The fuzz target `mqtt_decode` and the test of its sample use this file.
 
 use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Peer, ProtocolError, Version};
 
-/// So low that a short sample is beyond them.
+/// Low, so that a short sample exceeds them.
 pub const LIMITS: DecodeLimits =
     DecodeLimits { packet_bytes_max: 2_000, connect_bytes_max: 300, whole_bytes_max: 400 };
 
-/// What none of the tests' packets is beyond.
+/// Above all packets of the tests.
 pub const WIDE: DecodeLimits =
     DecodeLimits { packet_bytes_max: usize::MAX, connect_bytes_max: usize::MAX, whole_bytes_max: usize::MAX };
 
 pub const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
 
-/// The shortest CONNECT of a version, whose client is called `c`.
+/// The shortest CONNECT of a version, with client id `c`.
 pub fn connect(version: Version) -> Vec<u8> {
     let name = version.protocol_name();
     let mut body = vec![0, name.len() as u8];
@@ -27,7 +26,7 @@ pub fn connect(version: Version) -> Vec<u8> {
     [vec![0x10, body.len() as u8], body].concat()
 }
 
-/// A decoder of that side's packets, behind its CONNECT or CONNACK.
+/// A decoder for that side's packets, after its CONNECT or CONNACK.
 pub fn begun(from: Peer, version: Version) -> Decoder {
     let (mut decoder, first) = match from {
         Peer::Client => (Decoder::of_client(), connect(version)),
@@ -40,7 +39,7 @@ pub fn begun(from: Peer, version: Version) -> Decoder {
     }
 }
 
-/// Every state in which a decoder can meet an input.
+/// Decoders in all states that can precede an input.
 pub fn decoders() -> Vec<(Peer, Decoder)> {
     let mut all = vec![(Peer::Client, Decoder::of_client())];
     for version in VERSIONS {
@@ -50,21 +49,20 @@ pub fn decoders() -> Vec<(Peer, Decoder)> {
     all
 }
 
-/// What came of an input.
+/// The result of an input.
 #[derive(PartialEq, Debug)]
 pub struct Outcome {
-    /// In words; the payload of a message that came in pieces is in one.
+    /// As text; the payload of a message in pieces is joined.
     pub came: Vec<String>,
-    /// Bytes taken.
+    /// Number of bytes consumed.
     pub taken: usize,
-    /// How it ended, if it did.
     pub error: Option<ProtocolError>,
 }
 
-/// Looks at an input.
+/// Checks all properties of an input.
 ///
 /// # Panics
-/// Something does not hold.
+/// A property is violated.
 pub fn check(input: &[u8]) {
     for (from, decoder) in decoders() {
         let whole = outcome(from, decoder.clone(), input, &[]);
@@ -76,7 +74,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// The input comes in pieces that end at `cuts`.
+/// The result of an input in pieces that end at `cuts`.
 pub fn outcome(from: Peer, mut decoder: Decoder, input: &[u8], cuts: &[usize]) -> Outcome {
     let (mut came, mut taken, mut payload) = (Vec::new(), 0, Vec::new());
     for &end in cuts.iter().chain([&input.len()]) {
@@ -122,7 +120,7 @@ pub fn outcome(from: Peer, mut decoder: Decoder, input: &[u8], cuts: &[usize]) -
     Outcome { came, taken, error: None }
 }
 
-/// What is encoded again is the same packet.
+/// Checks that a packet is equal after encoding and decoding.
 fn comes_again(from: Peer, packet: Packet<'_>, version: Version) {
     let mut bytes = Vec::new();
     packet.write(&mut bytes, version, usize::MAX).expect("it was short enough");

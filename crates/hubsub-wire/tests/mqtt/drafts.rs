@@ -1,18 +1,18 @@
-//! Packets of every kind, drawn at random: what a draft owns, a packet borrows.
+//! Random packets of all types: a draft owns the data that a packet borrows.
 
 use crate::any_input::VERSIONS;
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
 
-/// Kinds of packets, as their first byte has them.
+/// Packet types, as in the first byte.
 pub const KINDS: std::ops::RangeInclusive<u8> = 1..=15;
 
-/// What packets are made of; each kind takes what it has.
+/// Random values for packets; each type uses those that it has.
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub kind: u8,
     pub version: Version,
-    /// Who sends it, where that is not fixed.
+    /// The sender, if the type does not fix it.
     pub side: Peer,
     pub id: PacketId,
     pub qos: Qos,
@@ -21,9 +21,9 @@ pub struct Draft {
     pub topic: String,
     pub texts: [String; 2],
     pub payload: Vec<u8>,
-    /// Which of the properties that its kind may have are there; likewise of the will.
+    /// Bits of the properties, out of those that its type may have; the second set is for the will.
     pub properties: (u32, u32),
-    /// Which of the reasons that its kind may have.
+    /// Index into the reasons that its type may have.
     pub reason: usize,
     pub filters: Vec<(String, Options)>,
     pub reasons: Vec<usize>,
@@ -81,7 +81,7 @@ fn options((qos, no_local, retain_as_published, handling): (u8, bool, bool, u8))
 }
 
 impl Draft {
-    /// Who sends such a packet.
+    /// The sender of such a packet.
     pub fn from(&self) -> Peer {
         match self.kind {
             1 | 8 | 10 | 12 => Peer::Client,
@@ -90,7 +90,7 @@ impl Draft {
         }
     }
 
-    /// Gives the packet away.
+    /// Passes the packet to a function.
     pub fn with<R>(&self, then: impl FnOnce(Packet<'_>) -> R) -> R {
         let v5 = self.version == Version::V5;
         let of_client = self.from() == Peer::Client;
@@ -183,14 +183,14 @@ impl Draft {
         })
     }
 
-    /// As it stands on the wire.
+    /// Encodes the packet in its version.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.with(|packet| packet.write(&mut out, self.version, usize::MAX)).expect("short enough");
         out
     }
 
-    /// The nth of the reasons that fit the carrier and the version.
+    /// The nth reason that fits the carrier and the version.
     fn reason_of(&self, carrier: Carrier, nth: usize) -> Reason {
         let fits = |reason: &Reason| match self.version {
             Version::V5 => reason.fits(carrier),
@@ -221,11 +221,11 @@ impl Draft {
         (self.list(place, self.properties.0), self.list(Place::WILL, self.properties.1))
     }
 
-    /// Those of the place whose bit is set; of AUTH the method always.
+    /// The properties of the place whose bit is set; for AUTH always the method.
     fn list(&self, place: Place, chosen: u32) -> PropertyList {
         let mut list = PropertyList::default();
         for (nth, property) in self.candidates().into_iter().filter(|p| p.fits(place)).enumerate() {
-            // AUTH has to have a method, and data is nowhere without one.
+            // AUTH must have a method, and data is allowed only with one.
             let auth = matches!(property, Property::AuthMethod(_) | Property::AuthData(_));
             if chosen & (1 << (nth % 32)) != 0 && !auth || auth && place != Place::CONNECT {
                 list.push(property).expect("short");

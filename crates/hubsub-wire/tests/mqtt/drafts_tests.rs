@@ -1,4 +1,4 @@
-//! Any packet there and back, and any input in any cut.
+//! Random packets, encoded and decoded, and random inputs, split anywhere.
 
 use crate::any_input::{WIDE, begun, connect, decoders, outcome};
 use crate::drafts::{Draft, draft};
@@ -21,7 +21,7 @@ fn ends(cuts: &[Index], len: usize) -> Vec<usize> {
     cuts
 }
 
-/// Bytes that look enough like packets to get somewhere.
+/// Bytes that resemble packets.
 fn near_mqtt() -> impl Strategy<Value = Vec<u8>> {
     let mended = (draft(), any::<Index>(), any::<u8>()).prop_map(|(draft, at, byte)| {
         let mut bytes = draft.bytes();

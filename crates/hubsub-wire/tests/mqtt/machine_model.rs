@@ -1,11 +1,10 @@
-//! Any order of a client's packets, in any cut, and of answers to them, against a model of what the
-//! client must be told and what the server is to do.
+//! Random orders of a client's packets, split anywhere, and of results, against a model of the replies to the
+//! client and the actions of the server.
 
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What happens.
 #[derive(Clone, Debug)]
 enum Event {
     Publish {
@@ -23,16 +22,16 @@ enum Event {
         filters: Vec<String>,
     },
     Ping,
-    /// The server knows what came of one of the requests that wait.
+    /// The server learns the result of a pending request.
     Answer {
         which: usize,
         fails: bool,
     },
-    /// The server has a message for the client.
+    /// The server sends a message to the client.
     Deliver {
         qos: u8,
     },
-    /// The client says what is next of one of the messages that it has.
+    /// The client sends the next acknowledgement of one of its received messages.
     Acknowledge {
         which: usize,
         fails: bool,
@@ -55,7 +54,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// One request as the client sees it: what its answer is to begin with, and its parts as they become known.
+/// One request of the client: the start of its expected reply, and its parts as they become known.
 #[derive(Debug)]
 enum Asked {
     Publish { qos: Qos, id: u16, number: Option<u32>, reason: Option<Reason> },
@@ -63,7 +62,7 @@ enum Asked {
     Unsubscribe { id: u16, filters: usize },
 }
 
-/// A part that waits: its number, QoS and id if it is a message, and what comes of it.
+/// A pending part: its number, QoS and id if it is a message, and its result.
 type Part<'a> = (u32, Option<(Qos, u16)>, &'a mut Option<Reason>);
 
 const RECEIVE_MAX: u16 = 5;
@@ -85,18 +84,18 @@ fn terms() -> Terms {
     }
 }
 
-/// The server's side and a client that remembers all that was said.
+/// The server's side, and a client that records everything.
 struct World {
     version: Version,
     decoder: Decoder,
     machine: Machine<u64>,
     answers: Decoder,
     asked: VecDeque<Asked>,
-    /// Ids of QoS 2 that were taken and not released; whether they were answered.
+    /// Ids of unreleased QoS 2 messages; whether they were answered.
     taken: BTreeMap<u16, bool>,
-    /// What the client has been sent and what it says next: 4 PUBACK, 5 PUBREC, 7 PUBCOMP.
+    /// Messages that the client has received, and its next acknowledgement: 4 PUBACK, 5 PUBREC, 7 PUBCOMP.
     had: Vec<(PacketId, u8)>,
-    /// Messages that it has been sent.
+    /// Messages sent to the client.
     sent: u64,
     is_over: bool,
 }
@@ -137,7 +136,7 @@ impl World {
         World { version, decoder, machine, answers, asked, taken, had, sent: 0, is_over: false }
     }
 
-    /// Gives the server a packet in pieces of so many bytes.
+    /// Passes a packet to the server in pieces of this many bytes.
     fn say(&mut self, packet: Packet<'_>, cut: usize) {
         let mut bytes = Vec::new();
         packet.write(&mut bytes, self.version, usize::MAX).unwrap();
@@ -176,13 +175,13 @@ impl World {
         }
     }
 
-    /// Messages of QoS 1 and 2 that the client may count as unanswered.
+    /// QoS 1 and 2 messages that the client may count as unacknowledged.
     fn unanswered(&self) -> usize {
         let once = |asked: &&Asked| matches!(asked, Asked::Publish { qos: Qos::AtLeastOnce, .. });
         self.asked.iter().filter(once).count() + self.taken.len()
     }
 
-    /// What the server is to do with a packet.
+    /// Checks the server's action for a packet.
     fn noted(&mut self, packet: Packet<'_>, step: Step<'_, u64>) {
         match (packet, step) {
             (Packet::Publish(publish), Step::Publish(incoming)) => {
@@ -224,7 +223,8 @@ impl World {
         }
     }
 
-    /// What the client is told now: answers whose turn has come, in order, and what this packet is answered at once.
+    /// Checks the output to the client: replies that are complete, in order, and the immediate reply to this
+    /// packet.
     fn told(&mut self, out: &[u8], cause: Packet<'_>) {
         let mut rest = out;
         let mut at_once = match cause {
@@ -281,14 +281,14 @@ impl World {
                         let granted =
                             |(_, reason, qos): &(u32, Option<Reason>, Qos)| match reason.expect("known") {
                                 Reason::Success => Reason::from_number(*qos as u8).expect("it is a QoS"),
-                                // 3.1.1 has one word for all failures.
+                                // 3.1.1 has one code for all failures.
                                 _ if !is_v5 => Reason::Unspecified,
                                 refused => refused,
                             };
                         break (9, id, numbers.iter().map(granted).collect());
                     }
                     Asked::Unsubscribe { id, filters } => {
-                        // Which of them there were, machine_tests.rs looks at.
+                        // machine_tests.rs checks which of them existed.
                         assert_eq!(answers.2.len(), if is_v5 { filters } else { 0 });
                         break (11, id, answers.2.clone());
                     }
@@ -309,7 +309,7 @@ impl World {
         assert!(!known, "what is known is told: {:?}", self.asked.front());
     }
 
-    /// One of the parts that wait becomes known.
+    /// One of the pending parts gets its result.
     fn answer(&mut self, which: usize, fails: bool) {
         let fails = fails && self.version == Version::V5;
         let mut waiting: Vec<Part<'_>> = Vec::new();
@@ -347,7 +347,7 @@ impl World {
                 }
             }
         }
-        // A cause that is answered by nothing at once.
+        // A packet without an immediate reply.
         self.told(&out, Packet::Pingresp);
     }
 
@@ -356,7 +356,7 @@ impl World {
         if qos == Qos::AtMostOnce {
             return;
         }
-        // Ids go up by one, and no sequence of events is long enough for their circle.
+        // Ids increase by one, and no test is long enough to wrap around.
         self.sent += 1;
         match self.machine.window.send(qos, self.sent) {
             None => {

@@ -1,4 +1,4 @@
-//! A connection's rules, one by one.
+//! Rules of a connection, one by one.
 
 use hubsub_wire::mqtt::*;
 
@@ -49,7 +49,7 @@ fn machine(version: Version) -> Machine<u64> {
     opened.machine
 }
 
-/// Why it is refused, and the code by which it is told.
+/// Why it is refused, and the code in CONNACK.
 fn refused(connect: Connect<'_>, terms: &Terms) -> (Reason, u8) {
     let Err(refusal) = opened(connect, terms) else { panic!("it is taken in") };
     let mut out = Vec::new();
@@ -57,7 +57,7 @@ fn refused(connect: Connect<'_>, terms: &Terms) -> (Reason, u8) {
     (refusal.fault.reason, out[3])
 }
 
-/// What of a packet is to be done, in words, and what is said at once.
+/// The instruction for a packet as text, and the immediate output.
 pub fn said(machine: &mut Machine<u64>, packet: Packet<'_>) -> Result<(String, Vec<u8>), Reason> {
     let mut out = Vec::new();
     let step = machine.take(packet, 0, &mut out).map_err(|fault| fault.reason)?;
@@ -101,7 +101,7 @@ pub fn of_qos(qos: Qos) -> Options {
     Options { qos, ..Options::default() }
 }
 
-/// QoS and identifiers by which a message comes.
+/// QoS and identifiers with which a message is sent.
 fn granted(machine: &Machine<u64>, by: Match<'_>, topic: &str) -> Option<(Qos, Vec<u32>)> {
     let Grant { qos, ids, .. } = machine.grant(by, topic.as_bytes(), false)?;
     Some((qos, ids.into_iter().map(SubscriptionId::get).collect()))

@@ -1,5 +1,5 @@
-//! MQTT as bytes: every rule by a packet that breaks it, any packet there and
-//! back, any input in any cut, and another implementation that reads the same.
+//! The MQTT codec: each rule by a packet that violates it, random packets encoded and decoded, random inputs
+//! split anywhere, and comparison with another implementation.
 
 mod any_client;
 mod any_input;

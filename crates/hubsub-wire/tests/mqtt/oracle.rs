@@ -1,5 +1,5 @@
-//! Another implementation (rmqtt-codec) reads what is encoded here and encodes
-//! it again; what is decoded from that is the same packet.
+//! Another implementation (rmqtt-codec) decodes packets that are encoded here and encodes them again;
+//! decoding that yields the same packet.
 
 use crate::any_input::WIDE;
 use crate::drafts::{Draft, draft};
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::{Decoder as _, Encoder as _};
 
-/// What the other makes of one packet; its error in words.
+/// Decodes and encodes one packet with the other implementation; its error as text.
 fn through_the_other(version: Version, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let (mut input, mut output) = (BytesMut::from(bytes), BytesMut::new());
     if version == Version::V5 {
         let mut codec = v5::Codec::default();
         let read = codec.decode(&mut input).map_err(|error| format!("{error:?}"))?;
         let (packet, _) = read.ok_or("incomplete")?;
-        // Of a connection without problem information it would leave out texts.
+        // For a connection without problem information it would omit texts.
         v5::Codec::default().encode(packet, &mut output).map_err(|error| format!("{error:?}"))?;
     } else {
         let mut codec = v3::Codec::default();
@@ -28,7 +28,7 @@ fn through_the_other(version: Version, bytes: &[u8]) -> Result<Vec<u8>, String> 
     Ok(output.to_vec())
 }
 
-/// A packet in words, its properties in one order, without those that say what none says, too.
+/// A packet as text, its properties in a fixed order, without those that equal their default.
 fn canonical(packet: Packet<'_>) -> String {
     let mut packet = packet;
     let mut properties = Properties::default();
@@ -94,7 +94,7 @@ fn decoded(draft: &Draft, bytes: &[u8]) -> String {
 proptest! {
     #[test]
     fn another_implementation_reads_the_same(draft in draft()) {
-        // It refuses these ids, in 5.0 too, where the server gives one; see `Connect::check_client_id`.
+        // It refuses these ids, in 5.0 too, where the server assigns one; see `Connect::check_client_id`.
         let nameless = draft.kind == 1 && draft.texts[0].is_empty() && !draft.flags[2];
         let bytes = draft.bytes();
         match through_the_other(draft.version, &bytes) {

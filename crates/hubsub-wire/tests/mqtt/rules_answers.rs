@@ -1,4 +1,4 @@
-//! CONNACK, acknowledgements, DISCONNECT, AUTH and the reasons they carry.
+//! CONNACK, acknowledgements, DISCONNECT, AUTH and their reasons.
 
 use crate::any_input::WIDE;
 use crate::tools::*;

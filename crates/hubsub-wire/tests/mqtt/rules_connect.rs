@@ -1,4 +1,4 @@
-//! CONNECT, the version it decides, and how it is refused.
+//! CONNECT: the version it selects, and how it is refused.
 
 use crate::tools::*;
 use hubsub_wire::mqtt::*;

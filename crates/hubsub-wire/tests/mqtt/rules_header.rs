@@ -1,4 +1,4 @@
-//! The fixed header: types, flags, lengths, and who may send what.
+//! The fixed header: types, flags, lengths, and allowed senders.
 
 use crate::any_input::{VERSIONS, WIDE, begun};
 use crate::tools::*;

@@ -1,9 +1,9 @@
-//! Properties of 5.0: where each may stand, how often, and with which values.
+//! Properties of 5.0: allowed packets, repetitions and values.
 
 use crate::tools::*;
 use hubsub_wire::mqtt::*;
 
-/// A value for each identifier, of the least bytes.
+/// A shortest value for each identifier.
 fn sample(id: u8) -> Option<Vec<u8>> {
     Some(match id {
         1 | 23 | 25 | 36 | 37 | 40 | 41 | 42 | 11 => vec![id, 1],
@@ -15,7 +15,7 @@ fn sample(id: u8) -> Option<Vec<u8>> {
     })
 }
 
-/// Packets with a place for properties: who sends it, and the identifiers that it may have.
+/// A packet with properties: name, sender, constructor, and the allowed identifiers.
 type Place = (&'static str, Peer, fn(&[u8]) -> Vec<u8>, &'static [u8]);
 
 fn with_length(properties: &[u8]) -> Vec<u8> {
@@ -70,7 +70,8 @@ fn connack_with(properties: &[u8]) -> Result<(), Flaw> {
     Decoder::of_server(V5).decode(&bytes, &limits).map(drop).map_err(|error| error.flaw)
 }
 
-/// Every place by its name, the properties it may have, and what becomes of a packet with some there.
+/// Calls `look` for every packet with properties: its name, the allowed properties, and a function that
+/// decodes it with given ones.
 fn each_place(mut look: impl FnMut(&str, &[u8], &dyn Fn(&[u8]) -> Result<(), Flaw>)) {
     for &(name, from, build, allowed) in PLACES {
         look(name, allowed, &|p| decode(from, V5, &build(p)).map(drop).map_err(|error| error.flaw));

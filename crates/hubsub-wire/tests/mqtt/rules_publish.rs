@@ -1,5 +1,4 @@
-//! PUBLISH: flags, topics, ids, payloads that come in pieces, and the encoding
-//! that many subscribers share.
+//! PUBLISH: flags, topics, ids, payloads in pieces, and the encoding shared by subscribers.
 
 use crate::any_input::{LIMITS, VERSIONS, WIDE, begun};
 use crate::tools::*;

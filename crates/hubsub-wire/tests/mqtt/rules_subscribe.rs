@@ -1,4 +1,4 @@
-//! Filters, shared ones, options, and the answers to them.
+//! Filters, shared ones, options, and the replies to them.
 
 use crate::any_input::VERSIONS;
 use crate::tools::*;
@@ -15,7 +15,7 @@ fn unsubscribe(version: Version, filter: &[u8]) -> Vec<u8> {
     packet(0xA2, &[&[0, 1], properties, &text(filter)].concat())
 }
 
-/// What is wrong with a filter, in either packet of every version.
+/// The error of a filter, in either packet of every version.
 fn filter_flaw(filter: &[u8]) -> Option<Flaw> {
     let found = topic_filter(filter).err();
     for version in VERSIONS {

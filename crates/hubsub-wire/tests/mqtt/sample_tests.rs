@@ -1,6 +1,6 @@
-//! Fixed samples of what fuzz targets are given: in `fuzz/sample/mqtt_decode` every type of packet in each version,
-//! and what is wrong in many ways, in `fuzz/sample/mqtt_client` what clients say behind their CONNECT. A finding of
-//! the fuzzer is added there.
+//! Fixed samples of fuzz inputs: in `fuzz/sample/mqtt_decode` all types of packets in each version, and many
+//! errors; in `fuzz/sample/mqtt_client` inputs of clients after their CONNECT. Findings of the fuzzer are
+//! added there.
 
 use crate::any_client;
 use crate::any_input::{check, decoders, outcome};

@@ -1,6 +1,7 @@
-//! Connections that come and go with one session: cut at any time, lost with its process, resumed by either version, with
-//! windows of any size; packets of both sides lost, answers in any order. A client that keeps its own state as the
-//! specifications have it is to get each message of QoS 2 once and each of QoS 1 at least once, and so is the server.
+//! Connections that come and go with one session: ended at any time, lost with their process, resumed by
+//! either version, with windows of any size; packets of both sides lost, replies in any order. A client that
+//! keeps its own state as specified must get each QoS 2 message once and each QoS 1 message at least once,
+//! and so must the server.
 
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
@@ -8,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// The server has a message.
+    /// The server sends a message.
     Deliver(Qos),
-    /// The client has one.
+    /// The client sends a message.
     Publish(Qos),
     /// The server gets the oldest packet of the client, the client the server's.
     ToServer,
@@ -22,11 +23,11 @@ enum Act {
     /// One of the client's messages is published.
     Commit(usize),
     Snapshot,
-    /// The connection is lost with all that is under way; perhaps the process, too.
+    /// The connection is lost with all data in flight; perhaps the process, too.
     Cut {
         kills: bool,
     },
-    /// The client comes back, by a version and with a Receive Maximum.
+    /// The client reconnects, with a version and a Receive Maximum.
     Connect {
         is_v5: bool,
         receive_max: u16,
@@ -69,7 +70,7 @@ fn terms() -> Terms {
     }
 }
 
-/// What is to follow once an event is recorded.
+/// Action after an event is recorded.
 #[derive(Debug)]
 enum Then {
     Nothing,
@@ -88,7 +89,7 @@ struct Publishing {
     text: u64,
 }
 
-/// A connection: what is under way on it, and what the server may have unacknowledged.
+/// A connection: its packets in flight, and the limit of unacknowledged messages to the client.
 struct Wire {
     version: Version,
     machine: Machine<u64>,
@@ -101,7 +102,7 @@ struct Wire {
     sent: BTreeSet<PacketId>,
     /// The key that was sent last on it.
     last_key: u64,
-    /// Answers that the client has still to give.
+    /// Replies that the client has yet to send.
     replies: Vec<(u8, PacketId)>,
 }
 
@@ -111,7 +112,7 @@ struct Device {
     /// Messages that it got, in order.
     got: Vec<u64>,
     unreleased: BTreeSet<PacketId>,
-    /// Its own messages, by their ids: QoS, text, whether PUBREC came.
+    /// Its own messages by id: QoS, text, whether PUBREC arrived.
     own: BTreeMap<PacketId, (Qos, u64, bool)>,
     own_order: Vec<PacketId>,
     texts: u64,
@@ -129,7 +130,7 @@ struct World {
     keys: Vec<Qos>,
     snapshot: Vec<u8>,
     recorded: Vec<u8>,
-    /// Events that are not recorded yet, and what waits for them on the connection of this number.
+    /// Unrecorded events, and the action that waits for them on the connection of this number.
     events: VecDeque<(usize, u64, Event<u64>, Then)>,
     connection: usize,
     publishing: Vec<(usize, Publishing)>,
@@ -205,7 +206,7 @@ impl World {
         if self.wire.is_some() {
             return;
         }
-        // Else PUBREL would go out again before the PUBREC is recorded.
+        // Else PUBREL would be sent again before the PUBREC is recorded.
         while !self.events.is_empty() {
             self.record();
         }
@@ -279,7 +280,7 @@ impl World {
         wire.machine.state().encode(&mut self.snapshot);
     }
 
-    /// What a process that finds the snapshot and the events makes of them.
+    /// The state that a new process restores from the snapshot and the events.
     fn recovered(&self, with: &[(u64, Event<u64>)]) -> SessionState<u64> {
         let mut state = SessionState::decode(&self.snapshot).expect("it is whole");
         let mut left = &self.recorded[..];
@@ -304,14 +305,14 @@ impl World {
         }
         let all: Vec<_> = self.events.iter().map(|(_, number, event, _)| (*number, event.clone())).collect();
         let mut replayed = self.recovered(&all);
-        // That a message was published is no event: it is published again under its number, or released.
+        // A publish is no event: the message is published again under its number, or released.
         state.unreleased().filter(|row| row.2).for_each(|(_, number, _)| replayed.published(number));
         let (mut expected, mut bytes) = (Vec::new(), Vec::new());
         state.encode(&mut expected);
         replayed.encode(&mut bytes);
         assert_eq!(bytes, expected, "a snapshot and all events since make the state");
         if kills {
-            // What neither a record nor a snapshot holds did not happen: it was not sent either.
+            // Anything that is in no record or snapshot did not happen, so it was not sent.
             let recovered = self.recovered(&[]);
             for (_, _, _, then) in self.events.drain(..).rev() {
                 if let Then::Send(_, qos, key) = then
@@ -327,7 +328,7 @@ impl World {
         }
     }
 
-    /// The server sends what it can.
+    /// The server sends all that the window allows.
     fn pump(&mut self) {
         let Some(wire) = &mut self.wire else { return };
         let mut out = Vec::new();
@@ -405,7 +406,7 @@ impl World {
         self.pump();
     }
 
-    /// The room takes a message, once for each number.
+    /// The room accepts a message, once for each number.
     fn commit(&mut self, which: usize) {
         if self.publishing.is_empty() {
             return;
@@ -490,7 +491,7 @@ impl World {
             Act::Publish(qos) => {
                 let device = &mut self.device;
                 device.texts += 1;
-                // Few ids, so that they come again.
+                // Few ids, so that they are reused.
                 let free = (1..=9)
                     .map(|step| (device.last_id + step) % 9 + 1)
                     .find(|id| PacketId::new(*id).is_some_and(|id| !device.own.contains_key(&id)));
@@ -520,7 +521,7 @@ impl World {
         }
     }
 
-    /// Nothing is lost any more, until nothing is left to do.
+    /// Runs without losses until nothing is left to do.
     fn settle(&mut self) {
         self.connect(Version::V5, 2);
         let is_busy = |world: &World| {

@@ -1,11 +1,11 @@
-//! The rules of a session that outlives its connection, one by one.
+//! Rules of a session that outlives its connection, one by one.
 
 use crate::any_input::WIDE;
 use crate::machine_tests::{ack, connect, list, of_qos, opened, publish, said, subscribe, subscribed, terms};
 use crate::tools::{V5, V31, V311};
 use hubsub_wire::mqtt::*;
 
-/// A server with sessions.
+/// Limits of a server with sessions.
 pub fn lasting() -> Terms {
     Terms { session_expiry_s_max: 1000, session_expiry_s_default: 300, ..terms() }
 }
@@ -14,7 +14,7 @@ fn asks(expiry_s: u32) -> PropertyList {
     list(&[Property::SessionExpiry(expiry_s)])
 }
 
-/// A connection whose session stays.
+/// A connection whose session outlives it.
 pub fn resumable(receive_max: u16) -> Machine<u64> {
     let told = list(&[Property::SessionExpiry(60), Property::ReceiveMaximum(receive_max)]);
     let connect = Connect { clean_start: false, properties: told.as_properties(), ..connect(V5) };
@@ -23,7 +23,7 @@ pub fn resumable(receive_max: u16) -> Machine<u64> {
     opened.machine
 }
 
-/// What CONNACK says.
+/// Session Present and properties of a CONNACK.
 fn told(accepted: &Accepted, version: Version, session_present: bool) -> (bool, Vec<u8>) {
     let mut bytes = Vec::new();
     accepted.write(session_present, &mut bytes);
@@ -42,7 +42,7 @@ fn has(properties: &[u8], property: Property<'_>) -> bool {
 
 #[test]
 fn a_session_lasts_as_long_as_both_sides_have_it() {
-    // Version, clean, what 5.0 asks for; what is granted, whether that is told.
+    // Version, clean start, requested expiry; granted expiry, whether CONNACK reports it.
     let rows = [
         (V5, true, None, 0, false),
         (V5, true, Some(0), 0, false),
@@ -81,7 +81,7 @@ fn a_session_that_is_present_is_told_as_its_version_can() {
 
 #[test]
 fn a_will_waits_for_its_delay_or_the_end_of_the_session() {
-    // Expiry, delay; when it is published, in s after the end.
+    // Expiry, delay; when the will is published, in s after the end.
     for (expiry_s, delay_s, after_s) in [(60, 9, 9), (60, 600, 60), (60, 0, 0), (0, 9, 0)] {
         let delay = list(&[Property::WillDelay(delay_s)]);
         let properties = delay.as_properties();

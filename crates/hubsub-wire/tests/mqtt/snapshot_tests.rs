@@ -1,4 +1,4 @@
-//! A session and its events in bytes: what is written is read again, and damage is found.
+//! Encoding of a session and its events: decoding restores it, and damage is detected.
 
 use crate::machine_tests::{connect, list, of_qos, opened, subscribed};
 use crate::session_tests::{lasting, resumable};

@@ -1,4 +1,4 @@
-//! Packets by hand, and what a decoder says of them.
+//! Hand-written packets, and helpers to decode them.
 
 use crate::any_input::{WIDE, begun};
 use hubsub_wire::mqtt::*;
@@ -6,7 +6,7 @@ use hubsub_wire::mqtt::*;
 pub use Peer::{Client, Server};
 pub use Version::{V5, V31, V311};
 
-/// A packet of that first byte around a body of up to 16,383 bytes.
+/// A packet with that first byte and a body of up to 16,383 bytes.
 pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match body.len() {
@@ -17,25 +17,25 @@ pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A text as it stands in a packet.
+/// An encoded text field.
 pub fn text(bytes: &[u8]) -> Vec<u8> {
     let mut field = (bytes.len() as u16).to_be_bytes().to_vec();
     field.extend_from_slice(bytes);
     field
 }
 
-/// A CONNECT of that level and those flags, with what follows its keep alive.
+/// A CONNECT with that level and those flags; `rest` follows its keep alive.
 pub fn connect(name: &str, level: u8, flags: u8, rest: &[&[u8]]) -> Vec<u8> {
     let body = [&text(name.as_bytes())[..], &[level, flags, 0, 60], &rest.concat()].concat();
     packet(0x10, &body)
 }
 
-/// What a decoder that has begun makes of the bytes.
+/// Decodes a packet after the start of a connection.
 pub fn decode(from: Peer, version: Version, bytes: &[u8]) -> Result<Packet<'_>, ProtocolError> {
     whole(begun(from, version).decode(bytes, &WIDE), bytes.len())
 }
 
-/// What one makes of a connection's first bytes.
+/// Decodes the first packet of a connection.
 pub fn decode_first(bytes: &[u8]) -> Result<Packet<'_>, ProtocolError> {
     whole(Decoder::of_client().decode(bytes, &WIDE), bytes.len())
 }
@@ -47,7 +47,7 @@ fn whole(decoded: Result<Decoded<'_>, ProtocolError>, bytes: usize) -> Result<Pa
     }
 }
 
-/// What is wrong with the bytes.
+/// The error for these bytes.
 pub fn flaw(from: Peer, version: Version, bytes: &[u8]) -> Flaw {
     match decode(from, version, bytes) {
         Err(error) => error.flaw,
@@ -55,7 +55,7 @@ pub fn flaw(from: Peer, version: Version, bytes: &[u8]) -> Flaw {
     }
 }
 
-/// What is wrong with a connection's first bytes, and the answer.
+/// The error for a connection's first bytes, and the reply.
 pub fn first_flaw(bytes: &[u8]) -> (Flaw, Vec<u8>) {
     match decode_first(bytes) {
         Err(error) => (error.flaw, answer(error)),
@@ -63,7 +63,7 @@ pub fn first_flaw(bytes: &[u8]) -> (Flaw, Vec<u8>) {
     }
 }
 
-/// What the peer gets.
+/// The reply to the peer.
 pub fn answer(error: ProtocolError) -> Vec<u8> {
     let mut out = Vec::new();
     error.write(&mut out);

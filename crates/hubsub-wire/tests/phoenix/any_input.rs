@@ -1,6 +1,6 @@
-//! What holds of any input, as text and as bytes, of either side: what is read
-//! is written to the same, and a connection that gets it line by line keeps to
-//! its rules. The fuzz target `phoenix_decode` and the test of its sample are this file.
+//! Properties of any input, as text and as bytes, of either side: decoding, then encoding yields the same,
+//! and a connection that gets it line by line obeys its rules. The fuzz target `phoenix_decode` and the test
+//! of its sample use this file.
 
 use hubsub_types::names::Matcher;
 use hubsub_wire::phoenix::{
@@ -10,15 +10,15 @@ use hubsub_wire::phoenix::{
 use hubsub_wire::websocket::Kind;
 use std::collections::BTreeSet;
 
-/// So low that a short sample is beyond it.
+/// Low, so that a short sample exceeds it.
 pub const LIMITS: DecodeLimits = DecodeLimits { topic_bytes_max: 300 };
 
 pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 
-/// Looks at an input.
+/// Checks all properties of an input.
 ///
 /// # Panics
-/// Something does not hold.
+/// A property is violated.
 pub fn check(input: &[u8]) {
     for version in VERSIONS {
         if let Ok(text) = std::str::from_utf8(input) {
@@ -39,7 +39,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What is wrong is told in words and by a code; the rest is looked at.
+/// Checks that an error has a text and a code; passes a success to `good`.
 fn look<T>(read: Result<T, Flaw>, good: impl FnOnce(&T)) {
     match read {
         Ok(read) => good(&read),
@@ -49,7 +49,7 @@ fn look<T>(read: Result<T, Flaw>, good: impl FnOnce(&T)) {
     }
 }
 
-/// A push that is written again is the same.
+/// Checks that a push is equal after encoding and decoding.
 pub fn pushed_again(version: Version, push: &Push<'_>) {
     let mut bytes = Vec::new();
     let kind = write_push(&mut bytes, version, push).expect("it was short enough");
@@ -64,7 +64,7 @@ pub fn pushed_again(version: Version, push: &Push<'_>) {
     assert_eq!(again.as_ref().map(without), Ok(without(push)), "{bytes:?}");
 }
 
-/// So is a message of a server.
+/// Checks that a server message is equal after encoding and decoding.
 pub fn said_again(version: Version, message: &Message<'_>) {
     let mut bytes = Vec::new();
     let kind = message.write(version, &mut bytes).expect("it was short enough");
@@ -74,7 +74,7 @@ pub fn said_again(version: Version, message: &Message<'_>) {
     };
     let (mut again, mut message) = (again.expect("what is written is read"), message.clone());
     if version == Version::V1 {
-        // It has no place for it.
+        // Version 1 has no join_ref.
         for message in [&mut again, &mut message] {
             match message {
                 Message::Push(push) => push.join_ref = None,
@@ -101,8 +101,8 @@ fn broadcast_again(version: Version, broadcast: Broadcast<'_>) {
     }
 }
 
-/// Its lines come as messages of one connection, whose joins are answered when
-/// something waits for them, every third with a refusal.
+/// The lines are messages of one connection, whose joins are answered when a message waits for them, every
+/// third with a refusal.
 fn play(version: Version, input: &str) {
     let rules =
         Rules { topics: vec![Matcher::parse("*").expect("a glob")], channels_max: 3, ..Rules::default() };

@@ -1,4 +1,4 @@
-//! What all subscribers get: written once, and copied with a join_ref of their own.
+//! Broadcasts: encoded once, and copied with a subscriber's own join_ref.
 
 use crate::drafts::draft;
 use crate::tools::*;

@@ -1,4 +1,4 @@
-//! What a client asks for when it connects.
+//! The connect request of a client.
 
 use crate::tools::*;
 use hubsub_wire::phoenix::*;

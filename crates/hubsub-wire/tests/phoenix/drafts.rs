@@ -1,4 +1,4 @@
-//! Any message of either side, by proptest.
+//! Random messages of either side, by proptest.
 
 use crate::json_tests::value;
 use hubsub_wire::phoenix::*;
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-/// A message that owns what it says.
+/// A message that owns its content.
 #[derive(Clone, Debug)]
 pub struct Draft {
     join_ref: Option<String>,
@@ -50,14 +50,14 @@ impl Draft {
         [of(&self.join_ref), of(&self.reference)]
     }
 
-    /// What a client would say.
+    /// The message as a client's push.
     pub fn push(&self) -> Push<'_> {
         let [join_ref, reference] = self.refs();
         let (topic, event) = (Cow::Borrowed(&*self.topic), Cow::Borrowed(&*self.event));
         Push { join_ref, reference, topic, event, payload: self.payload() }
     }
 
-    /// What a server would say: its binary pushes have no ref.
+    /// The message as a server's; its binary pushes have no ref.
     pub fn message(&self) -> Message<'_> {
         let push = self.push();
         let Some(ok) = self.status else {

@@ -1,4 +1,4 @@
-//! Any message there and back, and any input.
+//! Random messages, encoded and decoded, and random inputs.
 
 use crate::any_input::{VERSIONS, check, pushed_again, said_again};
 use crate::drafts::draft;
@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// In version 1 bytes are JSON, so they come back as that.
+/// In version 1 bytes become JSON and stay it.
 fn comes_back(version: Version, payload: Payload<'_>) -> bool {
     version == Version::V2 || matches!(payload, Payload::Json(_))
 }

@@ -1,4 +1,4 @@
-//! JSON against another implementation (serde_json).
+//! Compares JSON parsing with another implementation (serde_json).
 
 use crate::tools::*;
 use hubsub_wire::phoenix::*;
@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// What the other makes of it; none where it is stricter than the RFC, or bounds what we do not.
+/// The verdict of the other implementation; `None` where it is stricter than the RFC, or has a limit that we
+/// do not have.
 fn other(text: &str) -> Option<bool> {
     match serde_json::from_str::<Value>(text) {
         Ok(_) => Some(true),
@@ -22,7 +23,7 @@ fn ours(text: &str) -> bool {
     read(V2, &format!(r#"[null,null,"t","e",{text}]"#)).is_ok()
 }
 
-/// Values, and what is nearly one.
+/// Random texts that are JSON or resemble it.
 fn near_json() -> impl Strategy<Value = String> {
     let tokens = [
         "{",

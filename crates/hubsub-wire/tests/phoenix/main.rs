@@ -1,6 +1,5 @@
-//! Phoenix channels as bytes and as a machine: every rule of messages by one
-//! that breaks it, JSON and the real client's messages by oracles, any message
-//! there and back, any input, and connections word for word.
+//! Phoenix codec and state machine: each rule by a message that violates it, JSON and the real client's
+//! messages by oracles, random messages encoded and decoded, random inputs, and transcripts of connections.
 
 mod any_input;
 mod broadcast_tests;

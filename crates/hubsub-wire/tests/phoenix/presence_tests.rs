@@ -1,4 +1,4 @@
-//! Who a page says it is, and who it is told is there.
+//! The presence request of a join, and the presence messages of the server.
 
 use crate::socket_tests::Client;
 use crate::tools::*;

@@ -1,9 +1,9 @@
-//! What a record is to a browser (section "Payloads" of docs/protocol/phoenix.md).
+//! Records as payloads for browsers (section "Payloads" of docs/protocol/phoenix.md).
 
 use hubsub_wire::phoenix::*;
 use proptest::prelude::*;
 
-/// In words.
+/// The payload as text.
 fn seen(bytes: &[u8], form: Option<Form>) -> String {
     let mut made = Vec::new();
     match Payload::of_record(bytes, form, &mut made) {

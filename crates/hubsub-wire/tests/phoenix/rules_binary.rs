@@ -1,4 +1,4 @@
-//! Binary messages of version 2: what is taken, and what is wrong with the rest.
+//! Binary messages of version 2: accepted ones, and the errors of the others.
 
 use crate::tools::*;
 use hubsub_wire::phoenix::*;
@@ -52,7 +52,7 @@ fn a_field_is_utf_8_and_a_topic_has_its_length() {
     for bytes in [b"\x00\x01\x00\x00\x00\xFF", b"\x00\x00\x01\x00\x00\xFF", b"\x00\x00\x00\x01\x00\xFF"] {
         assert_eq!(read_binary(bytes), Err(Flaw::NotUtf8));
     }
-    // A character that two fields share is none of either.
+    // A character split between two fields is invalid in both.
     assert_eq!(read_binary("\0\0\0\u{1}\u{1}ü".as_bytes()), Err(Flaw::NotUtf8));
     let limits = DecodeLimits { topic_bytes_max: 1 };
     let long = Push::read_binary(V2, b"\x00\x00\x00\x02\x00tt", &limits);

@@ -1,4 +1,4 @@
-//! Texts of both versions: what is taken, and what is wrong with the rest.
+//! Text messages of both versions: accepted ones, and the errors of the others.
 
 use crate::tools::*;
 use hubsub_wire::phoenix::*;

@@ -1,6 +1,5 @@
-//! A fixed sample of what the fuzz target `phoenix_decode` is given, in
-//! `fuzz/sample/phoenix_decode`: messages of both versions and sides, whole
-//! connections, and what is wrong in many ways. A finding of the fuzzer is added there.
+//! A fixed sample of inputs of the fuzz target `phoenix_decode`, in `fuzz/sample/phoenix_decode`: messages of
+//! both versions and sides, whole connections, and many errors. Findings of the fuzzer are added there.
 
 use crate::any_input::check;
 use crate::samples::samples;

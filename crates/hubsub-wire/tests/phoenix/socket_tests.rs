@@ -1,11 +1,11 @@
-//! Connections: what is said, joined, left and published for each message.
+//! Connections: the replies, joins, leaves and publishes for each message.
 
 use crate::tools::*;
 use hubsub_types::names::Matcher;
 use hubsub_wire::phoenix::*;
 use hubsub_wire::websocket::CloseCode;
 
-/// A connection, and what its owner was told to do, in words.
+/// A connection, and its owner's pending replies.
 pub struct Client {
     pub socket: Socket,
     pub rules: Rules,
@@ -20,7 +20,7 @@ impl Client {
         Client { socket: Socket::new(version, 0), rules, answers: Vec::new() }
     }
 
-    /// What comes of a message; `waits` if it was not taken.
+    /// The actions for a message, as text; `waits` if it was not accepted.
     pub fn sends(&mut self, text: &str) -> Vec<String> {
         let version = self.socket.version();
         let push = read(version, text).expect("a message");
@@ -45,14 +45,14 @@ impl Client {
         String::from_utf8(out).expect("a text")
     }
 
-    /// The answer to the first push that has none.
+    /// The reply to the oldest unanswered push.
     pub fn published(&mut self, outcome: Result<&str, &str>) -> String {
         let mut out = Vec::new();
         self.answers.remove(0).write(outcome, &mut out);
         String::from_utf8(out).expect("a text")
     }
 
-    /// A topic that is joined at once.
+    /// Joins a topic, with an immediate reply.
     pub fn joins(&mut self, topic: &str, reference: &str) {
         let done = self.sends(&format!(r#"["{reference}","{reference}","{topic}","phx_join",{{}}]"#));
         assert!(done.last().is_some_and(|last| *last == format!("join {topic} Live {{}}")), "{done:?}");

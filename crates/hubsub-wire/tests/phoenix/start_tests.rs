@@ -1,4 +1,4 @@
-//! From where a join wants its topic.
+//! The start position in a join.
 
 use hubsub_types::{Epoch, Position, Seq};
 use hubsub_wire::phoenix::*;

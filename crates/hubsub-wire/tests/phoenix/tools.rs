@@ -1,4 +1,4 @@
-//! Messages by hand, and what is said of them.
+//! Hand-written messages, and helpers to decode them.
 
 use hubsub_wire::phoenix::*;
 use hubsub_wire::websocket::Kind;
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 pub use Version::{V1, V2};
 
-/// What no test's topic is beyond.
+/// Above all topics of the tests.
 pub const WIDE: DecodeLimits = DecodeLimits { topic_bytes_max: 65_535 };
 
 pub fn read(version: Version, text: &str) -> Result<Push<'_>, Flaw> {
@@ -34,7 +34,7 @@ pub fn push<'a>(
     Push { join_ref, reference, topic: Cow::Borrowed(topic), event: Cow::Borrowed(event), payload }
 }
 
-/// A text that a server says.
+/// Encodes a server message that is text.
 pub fn said(version: Version, message: &Message<'_>) -> String {
     let mut out = Vec::new();
     assert_eq!(message.write(version, &mut out), Ok(Kind::Text));

@@ -1,6 +1,6 @@
-//! A whole connection of the real client, word for word: `transcript.json` is
-//! what it and a server say. `tests/clients/phoenix_transcript.mjs` plays the
-//! server's lines to the client and finds the client's; here it is the other way round.
+//! A whole connection of the real client, line by line: `transcript.json` has the messages of the client and
+//! a server. `tests/clients/phoenix_transcript.mjs` plays the server's lines and checks the client's; this
+//! file does the reverse.
 
 use crate::socket_tests::Client;
 use crate::tools::*;
@@ -9,7 +9,7 @@ use hubsub_wire::phoenix::*;
 use hubsub_wire::websocket::Kind;
 use std::collections::VecDeque;
 
-/// What a server said, text or bytes.
+/// A server message as text, or bytes as hex.
 fn line(kind: Kind, bytes: &[u8]) -> String {
     match kind {
         Kind::Text => String::from_utf8(bytes.to_vec()).expect("a text"),
@@ -17,7 +17,8 @@ fn line(kind: Kind, bytes: &[u8]) -> String {
     }
 }
 
-/// All that happens at once: joins are answered with `{}`, and what is published goes to the client, too.
+/// All messages caused by a push: joins are answered with `{}`, and published events are sent to the client,
+/// too.
 fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
     let mut said = Vec::new();
     let Client { socket, rules, .. } = client;

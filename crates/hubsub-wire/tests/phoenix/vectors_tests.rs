@@ -1,6 +1,5 @@
-//! The real client's serializer: `vectors.json` has messages, and how the
-//! client writes them, or what it reads in ours. `tests/clients/phoenix_vectors.mjs`
-//! asks it; here the same is asked of the codec.
+//! The real client's serializer: `vectors.json` has messages, and how the client encodes or decodes them.
+//! `tests/clients/phoenix_vectors.mjs` checks the client; this file checks the codec.
 
 use crate::tools::*;
 use hubsub_wire::phoenix::*;
@@ -10,7 +9,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
-/// What both sides' tests read.
+/// Test data shared with the JavaScript tests.
 pub fn shared(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/phoenix").join(name);
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
@@ -29,7 +28,7 @@ fn ref_of<'a>(message: &'a Value, name: &str) -> Option<Ref<'a>> {
     message[name].as_str().map(|text| Ref::new(text).expect("short"))
 }
 
-/// A payload as the vectors have it: bytes as `{"hex": …}`.
+/// A payload in the vectors' format: bytes as `{"hex": …}`.
 fn payload_of(value: &Value) -> (String, Option<Vec<u8>>) {
     (value.to_string(), value.get("hex").map(|hex| bytes_of(hex.as_str().expect("hex"))))
 }
@@ -57,7 +56,7 @@ fn what_the_real_client_writes_is_read() {
             }
             other => panic!("{other:?}"),
         }
-        // The client's own way to write it is ours.
+        // The client's encoding is the same as ours.
         let mut out = Vec::new();
         write_push(&mut out, V2, &push).expect("short");
         assert_eq!(out, bytes.unwrap_or(wire.as_bytes().to_vec()), "{wire}");

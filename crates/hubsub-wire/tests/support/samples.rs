@@ -1,10 +1,10 @@
-//! The fixed samples in `fuzz/sample` of what fuzz targets are given.
+//! Fixed samples of fuzz inputs, in `fuzz/sample`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Those of a target, by name.
+/// The samples of a target, by name.
 pub fn samples(target: &str) -> BTreeMap<String, Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/sample").join(target);
     let files = fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
@@ -14,8 +14,8 @@ pub fn samples(target: &str) -> BTreeMap<String, Vec<u8>> {
     files.map(|file| read(file.expect("a file"))).collect()
 }
 
-/// Gives each sample of a target with one wrong byte, at each `step(length)`th place; and all places of it, to be
-/// cut at.
+/// Passes each sample of a target with one wrong byte, at each `step(length)`th position; and all positions
+/// at which to split it.
 pub fn with_a_wrong_byte(
     target: &str,
     step: impl Fn(usize) -> usize,

@@ -1,27 +1,25 @@
-//! What holds of any input, however it is cut: the same messages come of it,
-//! and the same end. The fuzz target `websocket_decode` and the test of its
-//! sample are this file.
+//! Properties of any input, however it is split: the messages and the end are the same. The fuzz target
+//! `websocket_decode` and the test of its sample use this file.
 
 use hubsub_wire::websocket::{
     AnswerFlaw, DecodeLimits, Decoded, Decoder, Flaw, Kind, Peer, Refusal, Request, read_answer,
 };
 
-/// So low that a short sample is beyond them.
+/// Low, so that a short sample exceeds them.
 pub const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: 300, message_bytes_max: 500 };
 
-/// What came of an input.
+/// The result of an input.
 #[derive(PartialEq, Debug)]
 pub struct Outcome {
-    /// In words. Messages are whole, but for one that is under way at an end without a flaw.
+    /// As text. Messages are complete, except one that is unfinished at an end without an error.
     pub came: Vec<String>,
-    /// How it ended, if it did.
     pub flaw: Option<Flaw>,
 }
 
-/// Looks at an input.
+/// Checks all properties of an input.
 ///
 /// # Panics
-/// Something does not hold.
+/// A property is violated.
 pub fn check(input: &[u8]) {
     let every: Vec<usize> = (0..input.len()).collect();
     for from in [Peer::Client, Peer::Server] {
@@ -34,7 +32,8 @@ pub fn check(input: &[u8]) {
     check_heads(input);
 }
 
-/// A head that is whole, or refused, is so whatever follows, and no beginning of it says otherwise.
+/// A head that is accepted or refused stays so whatever follows, and all its beginnings are consistent with
+/// that.
 fn check_heads(input: &[u8]) {
     let request = Request::read(input);
     let answer = read_answer(input, [0; 16], &["mqtt"]);
@@ -58,7 +57,7 @@ fn check_heads(input: &[u8]) {
     }
 }
 
-/// The input comes in pieces that end at `cuts`.
+/// The result of an input in pieces that end at `cuts`.
 pub fn outcome(from: Peer, input: &[u8], cuts: &[usize]) -> Outcome {
     let mut buffer = input.to_vec();
     let (mut decoder, mut came, mut message) = (Decoder::new(from), Vec::new(), Vec::new());

@@ -1,9 +1,10 @@
-//! The cases of the Autobahn test suite for servers, sections 1 to 7, 9 and 10, played frame by frame against an echo that
-//! only this test has: it decodes, puts messages together and closes as the node does (`hubsub-node/src/phoenix`).
-//! docs/autobahn.md has the table; 12 and 13 are of compression, which is not offered.
+//! The server cases of the Autobahn test suite, sections 1 to 7, 9 and 10, played frame by frame against an
+//! echo server of this test: it decodes, assembles messages and closes as the node does
+//! (`hubsub-node/src/phoenix`). docs/autobahn.md has the table; 12 and 13 cover compression, which is not
+//! offered.
 //!
-//! Each case is what a client sends and what it must get: echoes and Pongs in order, then how it ends. Cases that the suite
-//! has cut are played whole, by frames and by bytes, all of them.
+//! Each case has a client's input and the expected output: echoes and Pongs in order, then the end. Cases
+//! that the suite splits are played whole, by frames and by bytes.
 
 mod echo;
 mod texts;
@@ -157,7 +158,7 @@ fn section_7_how_connections_end() {
 
 #[test]
 fn section_9_messages_of_many_bytes() {
-    // Each a message that is not the same at every place.
+    // One message each, which differs at every position.
     let payload = |bytes: usize| (0..bytes).map(|at| b'a' + (at % 23) as u8).collect::<Vec<u8>>();
     for (number, kib) in (1..).zip([64, 256, 1024, 4096, 8192, 16_384]) {
         let body = payload(kib << 10);
@@ -168,7 +169,7 @@ fn section_9_messages_of_many_bytes() {
         frame(BINARY, &body).chunks(64 << 10).for_each(|part| echo.receive(part));
         assert_eq!(got(&mut echo.out), [Got::Binary(body)], "9.2.{number}");
     }
-    // 4 MiB in fragments, and 1 MiB in cuts of the network.
+    // 4 MiB in fragments, and 1 MiB split by the network.
     let body = payload(4 << 20);
     for (number, bytes) in
         (1..).zip([64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20])
@@ -185,7 +186,7 @@ fn section_9_messages_of_many_bytes() {
         frame(BINARY, &body).chunks(bytes).for_each(|part| echo.receive(part));
         assert_eq!(got(&mut echo.out), [Got::Binary(body.clone())], "9.5.{number}, 9.6.{number}");
     }
-    // A thousand messages there and back.
+    // A thousand messages in each direction.
     for (number, bytes) in (1..).zip([0, 16, 64, 256, 1024, 4096]) {
         let body = payload(bytes);
         let mut echo = Echo::new();

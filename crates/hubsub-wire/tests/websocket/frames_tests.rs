@@ -1,4 +1,4 @@
-//! Any messages there and back, and any input in any cut.
+//! Random messages, encoded and decoded, and random inputs, split anywhere.
 
 use crate::any_input::outcome;
 use hubsub_wire::websocket::*;
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// A message in fragments, with pings between them, by a client or a server.
+/// A message in fragments, with pings between them, from a client or a server.
 fn message() -> impl Strategy<Value = (Vec<u8>, Kind, Vec<Index>, Option<[u8; 4]>)> {
     let text = "[a-zäöü€😀]{0,60}".prop_map(|text| (text.into_bytes(), Kind::Text));
     let binary = vec(any::<u8>(), 0..300).prop_map(|bytes| (bytes, Kind::Binary));
@@ -15,7 +15,7 @@ fn message() -> impl Strategy<Value = (Vec<u8>, Kind, Vec<Index>, Option<[u8; 4]
         .prop_map(|((bytes, kind), cuts, mask)| (bytes, kind, cuts, Some(mask)))
 }
 
-/// Appends a message as its frames.
+/// Appends the frames of a message.
 fn write(out: &mut Vec<u8>, (bytes, kind, cuts, mask): &(Vec<u8>, Kind, Vec<Index>, Option<[u8; 4]>)) {
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     ends.sort_unstable();
@@ -34,7 +34,7 @@ fn ends(cuts: &[Index], len: usize) -> Vec<usize> {
     cuts
 }
 
-/// Bytes that look enough like frames to get somewhere.
+/// Bytes that resemble frames.
 fn near_frames() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => message().prop_map(|message| { let mut out = Vec::new(); write(&mut out, &message); out }),

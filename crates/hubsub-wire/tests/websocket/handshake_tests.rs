@@ -89,7 +89,7 @@ fn what_is_missing_or_wrong_is_refused() {
         assert_eq!(refused(&with(line)), Refusal::NotHttp, "{line:?}");
     }
     assert_eq!(Request::read(b"\xFF\r\n\r\n"), Err(Refusal::NotHttp));
-    // Without carriage returns a head has no end: it is not waited for.
+    // A head without carriage returns has no end, so it is refused at once.
     assert_eq!(Request::read(b"GET /mqtt HTTP/1.1\nHost: a\n\n"), Err(Refusal::NotHttp));
     assert_eq!(Request::read(b"\n"), Err(Refusal::NotHttp));
     assert_eq!(Request::read(b"GET /mqtt HTTP/1.1\r"), Ok(None));

@@ -1,5 +1,5 @@
-//! WebSocket as bytes: the handshake, every rule of frames by one that breaks
-//! it, any input in any cut, and another implementation at the other end.
+//! WebSocket codec: the handshake, each rule of frames by one that violates it, random inputs split anywhere,
+//! and another implementation as the peer.
 
 mod any_input;
 mod autobahn;

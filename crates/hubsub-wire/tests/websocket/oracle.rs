@@ -1,5 +1,5 @@
-//! Another implementation (tungstenite) at the other end: handshakes, messages
-//! and ends of either side are the same here and there.
+//! Another implementation (tungstenite) as the peer: handshakes, messages and ends of either side are equal
+//! in both.
 
 use crate::any_input::outcome;
 use hubsub_wire::websocket::*;
@@ -9,12 +9,12 @@ use std::io::{self, Read, Write};
 use tungstenite::protocol::Role;
 use tungstenite::{Error, Message, WebSocket, client, handshake};
 
-/// A connection whose other end is here: what it wrote, and what it is to read.
+/// A connection to this end: the bytes written to it, and those to read.
 #[derive(Default)]
 struct Pipe {
     to_read: Vec<u8>,
     written: Vec<u8>,
-    /// Whether requests are answered as a server does it.
+    /// Whether requests are answered as by a server.
     serves: bool,
 }
 
@@ -121,7 +121,7 @@ proptest! {
                 Err(_) => break true,
             }
         };
-        // Not the other way round: it looks at a frame when all of it is there.
+        // Not the reverse: it checks a frame only once it is complete.
         prop_assert!(here.flaw.is_some() || !there, "{:?}", here);
     }
 }

@@ -1,11 +1,11 @@
-//! What frames are refused, with which close code, and how ends are said.
+//! Refused frames with their close codes, and the encoding of Close.
 
 use hubsub_wire::websocket::*;
 
 const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: 1 << 40, message_bytes_max: 1 << 41 };
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-/// What is wrong with a client's bytes, after what was taken.
+/// The error of an input, after its valid part.
 fn flaw(from: Peer, input: &[u8]) -> Flaw {
     let (mut decoder, mut input) = (Decoder::new(from), input.to_vec());
     let mut at = 0;
@@ -90,7 +90,7 @@ fn a_text_that_is_not_utf_8_is_refused_at_its_first_wrong_byte() {
     assert_eq!(flaw(Peer::Client, &split), Flaw::NotUtf8);
     let wrong = frame(Opcode::Text, false, b"ok\xED\xA0");
     assert_eq!(flaw(Peer::Client, &wrong), Flaw::NotUtf8, "though the message goes on");
-    // Of a long frame, whose rest has not come.
+    // In a long frame whose rest has not arrived.
     assert_eq!(flaw(Peer::Server, &[0x81, 100, b'a', 0xFF]), Flaw::NotUtf8);
     assert_eq!(Flaw::NotUtf8.code().number(), 1007);
 }

@@ -1,6 +1,5 @@
-//! A fixed sample of what the fuzz target `websocket_decode` is given, in
-//! `fuzz/sample/websocket_decode`: every kind of frame of both sides, heads of both, and what is
-//! wrong in many ways. A finding of the fuzzer is added there.
+//! A fixed sample of inputs of the fuzz target `websocket_decode`, in `fuzz/sample/websocket_decode`: all
+//! kinds of frames of both sides, heads of both, and many errors. Findings of the fuzzer are added there.
 
 use crate::any_input::{check, outcome};
 use crate::samples::{samples, with_a_wrong_byte};

@@ -133,7 +133,6 @@ impl Filters {
         self.topics.len() + self.wild.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
     }
 
-    /// See [`super::Machine::plain_qos`].
     pub fn plain_qos(&self) -> Option<Qos> {
         let is_plain = |entry: &Entry| {
             entry.id.is_none() && !entry.options.no_local && !entry.options.retain_as_published
@@ -194,7 +193,7 @@ impl Filters {
         is_new
     }
 
-    /// Removes unconfirmed subscriptions.
+    /// Removes subscriptions that are not confirmed.
     pub fn settle(&mut self) {
         let holds = |entry: &Entry| entry.asked.is_none();
         self.topics.retain(holds);
@@ -245,12 +244,10 @@ impl Filters {
         place.map(|place| self.wild.remove(place)).is_some()
     }
 
-    /// See [`super::Machine::grant_shared`].
     pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
         self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
     }
 
-    /// See [`super::Machine::grant_kept`].
     pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
         let entry = match has_wildcard(filter) {
             false => self.topics.get(filter),
@@ -260,7 +257,6 @@ impl Filters {
         Some(Grant { retain: true, ..grant })
     }
 
-    /// See [`super::Machine::grant`].
     #[inline]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         if self.wild.is_empty() {

@@ -4,7 +4,7 @@
 use super::super::packet::PacketId;
 use std::collections::VecDeque;
 
-/// The waiting packet.
+/// Type of the waiting packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Pubrel,

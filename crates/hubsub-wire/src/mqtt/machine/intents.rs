@@ -36,7 +36,7 @@ pub(super) enum Taken {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Intents {
     ids: BTreeMap<PacketId, Intent>,
-    /// Messages in [`Stage::Carried`].
+    /// Number of messages in [`Stage::Carried`].
     carried: usize,
     /// The last number assigned.
     given: u64,
@@ -72,7 +72,7 @@ impl Intents {
         }
     }
 
-    /// The publish succeeded.
+    /// The publish of this message succeeded.
     pub fn published(&mut self, id: PacketId) {
         if let Some(intent) = self.ids.get_mut(&id) {
             intent.stage = Stage::Published;

@@ -56,7 +56,7 @@ pub struct LastWill {
     pub delay_s: u32,
 }
 
-/// A refused connection.
+/// A refused connection, before its CONNACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     pub fault: Fault,
@@ -65,7 +65,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Refuses this CONNECT.
     #[must_use]
     pub fn new(connect: &Connect<'_>, fault: Fault) -> Refusal {
         let packet_bytes_max = Told::of(connect.properties).packet_bytes_max;
@@ -85,7 +84,7 @@ impl Refusal {
     }
 }
 
-/// An accepted connection.
+/// An accepted connection, before its CONNACK.
 pub struct Opened<K> {
     /// The connection, with a new session. It may [resume](Machine::resume) a stored one.
     pub machine: Machine<K>,

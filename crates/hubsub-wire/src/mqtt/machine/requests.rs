@@ -76,9 +76,9 @@ impl Answers {
 pub(super) struct Requests {
     /// Each with the first number that it uses.
     queue: Seldom<VecDeque<(u32, Request)>>,
-    /// The next number.
+    /// The number of the next request.
     next: u32,
-    /// Publishes in `queue`.
+    /// Number of publishes in `queue`.
     pub publishes: u32,
     /// QoS 1 publishes in `queue`.
     pub acknowledged_once: u32,

@@ -18,7 +18,6 @@ use std::num::NonZeroU64;
 
 /// Identifies a message for the caller, such as a position or an index in a queue.
 pub trait Key: Clone + PartialEq + fmt::Debug + 'static {
-    /// Encodes it.
     fn write(&self, out: &mut Vec<u8>);
 
     /// Decodes one from the front of the bytes; `None` if they are invalid.
@@ -65,7 +64,7 @@ pub enum Event<K> {
         id: PacketId,
         /// QoS 1 or 2.
         qos: Qos,
-        /// Identifies the message.
+        /// The caller's key of the message.
         key: K,
     },
     /// The client sent PUBREC. Recorded before PUBREL is sent ([`super::Step::Received`]).

@@ -69,7 +69,7 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// The remaining bytes.
+/// The bytes that are not decoded yet.
 struct Reader<'a>(&'a [u8]);
 
 /// Flag in a will's QoS byte: the will is retained.
@@ -145,7 +145,7 @@ impl<K: Key> SessionState<K> {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes a snapshot.
+    /// Decodes and checks a snapshot.
     ///
     /// # Errors
     /// It is invalid, or of a later version.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct Fault {
     /// The reason code of MQTT 5.0.
     pub reason: Reason,
-    /// What happened, for logs and people.
+    /// Cause of the end, for logs and people.
     pub what: &'static str,
 }
 
@@ -23,7 +23,7 @@ impl Fault {
     }
 }
 
-/// What a packet requires of the caller.
+/// An instruction to the caller, from one packet.
 #[derive(Debug)]
 pub enum Step<'a, K> {
     Done,
@@ -55,7 +55,7 @@ pub enum Step<'a, K> {
         id: PacketId,
         /// QoS 1 or 2.
         qos: Qos,
-        /// Identifies the message.
+        /// The caller's key of the message.
         key: K,
     },
     /// Record [`super::Event::Received`], then call [`Machine::recorded`](super::Machine::recorded).

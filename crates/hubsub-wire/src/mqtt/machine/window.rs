@@ -30,7 +30,6 @@ impl Awaits {
         if qos == Qos::ExactlyOnce { Awaits::Pubrec } else { Awaits::Puback }
     }
 
-    /// Decodes its number.
     pub fn of_byte(byte: u8) -> Option<Awaits> {
         [Awaits::Puback, Awaits::Pubrec, Awaits::Pubcomp].into_iter().find(|awaits| *awaits as u8 == byte)
     }
@@ -43,7 +42,7 @@ impl Awaits {
 /// The result of an acknowledgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged<K> {
-    /// The message ended.
+    /// The message with this QoS and key ended.
     Ended(Qos, K),
     /// A QoS 2 message must be released; the flag: whether this PUBREC is the first.
     Received(bool),
@@ -76,7 +75,7 @@ pub(super) enum Again<'a, K> {
 /// The window of one client; see the module.
 #[derive(Clone, Debug)]
 pub struct Window<K> {
-    /// Most unacknowledged messages.
+    /// Limit of unacknowledged messages, at least 1.
     size: u16,
     /// The last id assigned; 0 at first.
     last: u16,
@@ -104,7 +103,7 @@ impl<K: Key> Window<K> {
         Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
 
-    /// Most unacknowledged messages.
+    /// Limit of unacknowledged messages, at least 1.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size.into()
@@ -219,7 +218,7 @@ impl<K: Key> Window<K> {
         Acknowledged::Ended(qos, key)
     }
 
-    /// Removes ended entries.
+    /// Removes ended entries that need not stay.
     fn trim(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.awaits == Awaits::Nothing) {
             self.entries.pop_front();

@@ -1,4 +1,5 @@
-//! What the decoder accepts, refuses and costs, and that cuts change nothing.
+//! Inputs that the decoder accepts or refuses, its cost, and that it does not depend on how the input is
+//! split.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +8,7 @@ const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: 1 << 20, args_max: 
 
 type Outcome = (Vec<Vec<Vec<u8>>>, usize, Option<ProtocolError>);
 
-/// Commands, bytes left over and the error, when the input comes in pieces
-/// that end at `cuts`.
+/// Commands, remaining bytes and the error, when the input arrives in pieces that end at `cuts`.
 fn decode_in_pieces(input: &[u8], cuts: &[usize], limits: &DecodeLimits) -> Outcome {
     let (mut decoder, mut start, mut commands) = (Decoder::default(), 0, Vec::new());
     for &end in cuts.iter().chain([&input.len()]) {
@@ -50,7 +50,7 @@ fn array(args: &[Vec<u8>]) -> Vec<u8> {
     frame
 }
 
-/// A frame, and the command it holds, if it holds one.
+/// A frame, and the command in it, if any.
 fn frame() -> impl Strategy<Value = (Vec<u8>, Option<Vec<Vec<u8>>>)> {
     let arg = prop_oneof![
         4 => proptest::collection::vec(any::<u8>(), 0..12),
@@ -67,7 +67,7 @@ fn frame() -> impl Strategy<Value = (Vec<u8>, Option<Vec<Vec<u8>>>)> {
     ]
 }
 
-/// Bytes that look enough like RESP to get somewhere.
+/// Bytes that resemble RESP.
 fn near_resp() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::sample::select(vec![

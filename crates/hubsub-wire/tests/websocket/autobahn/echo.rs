@@ -1,11 +1,11 @@
-//! The server that says back what it is told, what a client sends it, and a case: what comes of that in every cut.
+//! The echo server, a client's input to it, and a case: the output for that input, split in several ways.
 
 use hubsub_wire::websocket::*;
 
 const LIMIT: u64 = 16 << 20;
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 
-/// A server that says back what it is told.
+/// A server that sends each message back.
 pub struct Echo {
     decoder: Decoder,
     input: Vec<u8>,
@@ -66,13 +66,13 @@ impl Echo {
     }
 }
 
-/// What a client gets.
+/// An item that a client receives.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Got {
     Text(Vec<u8>),
     Binary(Vec<u8>),
     Pong(Vec<u8>),
-    /// The end, by this code.
+    /// The end, with this code.
     Close(u16),
 }
 
@@ -151,7 +151,7 @@ pub fn echoed(payload: &str) -> Got {
     Got::Text(payload.into())
 }
 
-/// Plays a case in every cut: whole, frame by frame, byte by byte where that is not too much.
+/// Plays a case in several ways: whole, frame by frame, and byte by byte if that is not too long.
 pub fn case(name: &str, sent: &[Vec<u8>], expected: &[Got]) {
     let whole = sent.concat();
     let cuts: [&mut dyn FnMut(&mut Echo); 3] = [

@@ -1,8 +1,8 @@
-//! Section 6: texts that are UTF-8 and texts that are not, whole and byte by byte.
+//! Section 6: valid and invalid UTF-8 texts, whole and byte by byte.
 
 use super::echo::*;
 
-/// Bytes that are UTF-8, by section: what the suite has of Markus Kuhn's tests of decoders.
+/// Valid UTF-8, by section: the suite's selection from Markus Kuhn's decoder tests.
 fn valid() -> Vec<(&'static str, Vec<u8>)> {
     let chars = |name, codes: &[u32]| {
         let each =
@@ -19,7 +19,7 @@ fn valid() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Bytes that are not, likewise.
+/// Invalid UTF-8, from the same source.
 fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     let mut all: Vec<(&str, Vec<u8>)> = vec![
         ("6.3", b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited".to_vec()),
@@ -35,7 +35,7 @@ fn invalid() -> Vec<(&'static str, Vec<u8>)> {
         ("6.16", b"\xff".to_vec()),
         ("6.16", b"\xfe\xfe\xff\xff".to_vec()),
     ];
-    // Of a text that is valid, each beginning that ends inside a character.
+    // Each start of a valid text that ends inside a character.
     let whole = "κόσμε".as_bytes();
     let cut = (1..whole.len()).filter(|&at| std::str::from_utf8(&whole[..at]).is_err());
     all.extend(cut.map(|at| ("6.6", whole[..at].to_vec())));
@@ -64,7 +64,7 @@ fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     ] {
         all.push(("6.14", lacks_last.to_vec()));
     }
-    // Longer than they need to be: `/`, the last ones of each length, and NUL.
+    // Overlong encodings: `/`, the last ones of each length, and NUL.
     for (group, forms) in [
         (
             "6.17",
@@ -147,7 +147,7 @@ fn section_6_4_a_wrong_byte_is_refused_before_the_message_ends() {
     assert_eq!(got(&mut echo.out), [NOT_UTF8], "6.4.1, 6.4.2: by the frame");
     let mut echo = Echo::new();
     let sent = frame(TEXT, &[good, bad, b"edited"].concat());
-    // The header's six bytes, what is good, and the byte that makes it wrong.
+    // The header's six bytes, the valid part, and the byte that makes it invalid.
     let wrong_at = 6 + good.len() + 2;
     echo.receive(&sent[..wrong_at - 1]);
     assert!(!echo.is_closed);
