@@ -155,7 +155,7 @@ impl Grantor {
         }
     }
 
-    /// Revision of the voters that this node knows.
+    /// Sets the revision of the voters that grants name.
     pub fn census(&mut self, revision: u64, now: u64) {
         if revision > self.census {
             (self.census, self.census_us) = (revision, now);

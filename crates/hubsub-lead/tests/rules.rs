@@ -329,7 +329,7 @@ fn what_a_process_gave_up_and_whom_it_suspects_is_what_it_said_last() {
     assert!(leads.snapshot(NOW + 4).peers[&OTHER].gave_up.is_empty());
 }
 
-/// A controller that granted `OTHER` a leader lease under mandate 1.
+/// A controller that granted `OTHER` a leader lease under controller term 1.
 fn granting() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
     leads.mandate(1, u64::MAX, NOW, NOW);

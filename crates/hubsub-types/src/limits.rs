@@ -132,8 +132,8 @@ limits! {
     consumer_ack_ms = 30_000;
     /// Deliveries of a record before it is dead-lettered; 0 for no limit.
     consumer_tries_max = 16;
-    /// Records of a group with a stored cursor that are delivered but unacknowledged, or acknowledged after
-    /// one that is not; a Redis client alone has the same limit for all its groups.
+    /// Records of a group with a stored cursor that are delivered but unacknowledged, or acknowledged at a
+    /// position after such a record; a single Redis client has the same limit for all its groups.
     consumer_window_records = 1_024;
     /// Bytes of the records delivered but unacknowledged; one record may exceed it.
     consumer_window_bytes = 4 * MIB;
@@ -256,8 +256,7 @@ limits! {
     link_redial_ms_max = 5_000;
     /// Uptime of a link after which the next wait is the shortest again, in ms.
     link_stable_ms = 10_000;
-    /// Length of a leader lease, which permits to lead ephemeral hubs, from before the request is sent, in
-    /// ms.
+    /// Length of a leader lease (the right to lead ephemeral hubs), in ms from before its request is sent.
     lead_ms = 1_000;
     /// Silence after which a controller is no longer acknowledged, in ms; below two thirds of `lead_ms`.
     lead_silence_ms = 500;

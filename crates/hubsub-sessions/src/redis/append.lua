@@ -1,5 +1,5 @@
--- KEYS: ids, session, entries. ARGV: entry, the limits of entries and of bytes.
--- The number of the entry; or nothing, where the session is not there; or how much there is, where that is the most.
+-- KEYS: ids, session, entries. ARGV: entry, limit of entries, limit of bytes.
+-- Returns the entry's number; nothing without a session; or count and bytes if a limit is reached.
 local head = redis.call('HMGET', KEYS[2], 'last', 'bytes')
 if not head[1] then
   return {}

@@ -1,4 +1,4 @@
--- KEYS: ids, session, entries. ARGV: id, what its snapshot begins with.
+-- KEYS: ids, session, entries. ARGV: id, beginning of its snapshot.
 local snapshot = redis.call('HGET', KEYS[2], 'snapshot')
 if snapshot and string.sub(snapshot, 1, #ARGV[2]) ~= ARGV[2] then
   return 'another'

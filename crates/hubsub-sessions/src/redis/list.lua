@@ -1,5 +1,5 @@
--- KEYS: ids. ARGV: from where, the limits of ids and of bytes, what keys of sessions begin with.
--- Ids and snapshots in turn.
+-- KEYS: ids. ARGV: start, limit of ids, limit of bytes, prefix of session keys.
+-- Returns ids and snapshots, alternating.
 local page, bytes, from = {}, 0, ARGV[1]
 local max, bytes_max = tonumber(ARGV[2]), tonumber(ARGV[3])
 while #page < 2 * max do

@@ -1,4 +1,5 @@
--- KEYS: ids, session, entries. The snapshot, the number of the last entry, entries; nothing of nobody.
+-- KEYS: ids, session, entries.
+-- Returns the snapshot, the number of the last entry, and the entries; nothing without a session.
 local head = redis.call('HMGET', KEYS[2], 'snapshot', 'last')
 if not head[2] then
   return {}

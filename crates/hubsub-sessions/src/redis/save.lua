@@ -1,5 +1,5 @@
 -- KEYS: ids, session, entries. ARGV: id, snapshot, through, entries.
--- (A server without memory refuses a script only up to its first change, so there is none before it has to be.)
+-- (A server without memory refuses a script only before its first write, so no write comes before it must.)
 local bytes = 0
 for at = 4, #ARGV do
   bytes = bytes + #ARGV[at]

@@ -1,5 +1,5 @@
--- KEYS: ids, session, entries. ARGV: snapshot, the number of the last entry, through.
--- Nothing, where the session is not there; or the number of the last entry, where that is another one.
+-- KEYS: ids, session, entries. ARGV: snapshot, number of the last entry, through.
+-- Returns nothing if the session does not exist; or the number of the last entry if it differs.
 local head = redis.call('HMGET', KEYS[2], 'last', 'bytes')
 if not head[1] then
   return {}

@@ -18,7 +18,8 @@ const STEPS_MAX: usize = 16 * 1024;
 /// Items of a segment above which its tables may pay off.
 pub const PLAIN_MAX: usize = 16;
 
-/// Steps per item of a segment to build these tables: one per byte, and its share of a word's.
+/// Steps per item of a segment to build these tables: one per byte value, and at most 1 / [`PLAIN_MAX`] per
+/// byte value to clear them.
 pub const TABLE_STEPS: usize = 256 + 256 / PLAIN_MAX;
 
 /// A compiled glob. Every byte string is valid.

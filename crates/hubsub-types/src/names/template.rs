@@ -1,5 +1,5 @@
-//! Room templates: `devices/+` gives all topics of one device one room, because the room has as many leading
-//! levels of the topic as the template has.
+//! Room templates: `devices/+` puts all topics of one device into one room, because a room has as
+//! many leading levels of the topic as the template has.
 
 use super::NameError;
 use std::borrow::Cow;
