@@ -1,8 +1,7 @@
 """The REST API and metrics.
 
-`table` names every route once; `app` routes and turns errors into answers;
-`schema` holds the bodies; `server` listens. Handlers are grouped by what they
-are about: `rooms`, `publish`, `clients`, `nodes`.
+`table` lists every route once; `app` routes requests and turns errors into responses; `schema` defines the
+bodies; `server` listens. Handlers are grouped by subject: `rooms`, `publish`, `clients`, `nodes`.
 """
 
 from hubsub.api.server import HttpServer

@@ -1,4 +1,4 @@
-"""Answers: JSON bodies and the JSON of errors."""
+"""Builds responses: JSON bodies and JSON errors."""
 
 import msgspec
 from starlette.responses import Response
@@ -10,6 +10,16 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def json_answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response with a JSON body.
+
+    Args:
+        body: Anything msgspec can encode.
+        status: HTTP status, default 200.
+        headers: Added to the response.
+
+    Returns:
+        A response of type `application/json`.
+    """
     return Response(_ENCODER.encode(body), status, headers, media_type="application/json")
 
 

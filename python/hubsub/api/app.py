@@ -1,4 +1,4 @@
-"""The ASGI application: routing by the table, and one place where errors become answers."""
+"""The ASGI application: routes requests by the table and is the one place where errors become responses."""
 
 import re
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class App:
         await answer(scope, receive, send)
 
     async def called(self, call: Call) -> Reply:
-        """What another node asks of this one, which answers for itself alone."""
+        """Serves a request from another node, for this node only."""
         request = Request(
             {
                 "type": "http",
@@ -70,7 +70,7 @@ class App:
         return Reply(answer.status_code, bytes(answer.body), media_type, answer.headers.get("retry-after"))
 
     async def _answer(self, request: Request) -> tuple[str, Response]:
-        """Label of the route for the counters, and the answer."""
+        """Returns the route's label for the counters, and the response."""
         path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.scope["path"]
         for label, (expression, methods) in self._paths.items():
             match = expression.fullmatch(path)
@@ -113,7 +113,7 @@ class App:
 
 
 def _one_body(data: bytes) -> Receive:
-    """A request's body that is all there."""
+    """A request body that is already complete."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": data, "more_body": False}

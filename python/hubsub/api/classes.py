@@ -1,4 +1,4 @@
-"""/v1/classes: room classes, and what changes them in a cluster while its nodes run."""
+"""/v1/classes: room classes, and changes to them while the nodes of a cluster run."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,7 +36,7 @@ async def show_class(state: State, request: Request) -> Response:
 
 
 async def apply_classes(state: State, request: Request) -> Response:
-    """The classes of the body, as `[[class]]` of a file has them; others stay."""
+    """Applies the classes of the body, which has the form of `[[class]]` in a file; other classes stay."""
     cluster, tables = _cluster(state), decode(await body(state, request), list[dict[str, object]])
     try:
         given = room_classes(tables, state.config)

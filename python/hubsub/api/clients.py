@@ -1,4 +1,4 @@
-"""/v1/clients: who is connected, what they move, and closing one."""
+"""/v1/clients: connected clients, their traffic, and closing a connection."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _NUMBERS = tuple(
     f.name for f in msgspec.structs.fields(Client) if f.type in (int, float) and f.name != "shard"
 )
 SORTS: tuple[str, ...] = _NUMBERS
-"""What clients can be sorted by: every number."""
+"""Sort keys of the client list: every numeric field."""
 
 
 async def list_clients(state: State, request: Request) -> Response:
@@ -44,5 +44,5 @@ async def kill_client(state: State, request: Request) -> Response:
 
 
 def client_body(state: State, row: dict[str, Any]) -> Client:
-    """A connection of this node as the core tells it."""
+    """Converts the core's description of a connection of this node."""
     return msgspec.convert({"node": state.node.name, **row}, Client)

@@ -1,4 +1,4 @@
-"""The cluster as this node sees it, and what of it this node reaches."""
+"""The cluster as this node sees it, and the addresses that this node reaches."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,21 +15,24 @@ from hubsub.config import split_address
 from hubsub.errors import NoClusterError
 
 REACH_S = 2.0
-"""How long a connection may take to come about."""
+"""Time limit for one connection attempt, in seconds."""
 AT_ONCE = 32
-"""Addresses that are tried at once: all of the largest cluster take less than a node waits for another's answer."""
+"""Addresses tried at once. With 32, trying all addresses of the largest cluster takes less time than a node
+waits for another node's reply.
+"""
 
 
 async def show(state: State, request: Request) -> Response:
-    """Raises `NoClusterError` on a node alone."""
+    """Raises `NoClusterError` on a single node."""
     return json_answer(_seen(state))
 
 
 async def reached(state: State, request: Request) -> Response:
-    """Tries each address that the other nodes are told by. Links are not tried: `/v1/nodes` tells how they are.
+    """Tries to connect to each address that the other nodes advertise. Links are not tried: `/v1/nodes`
+    reports their state.
 
     Raises:
-        NoClusterError: on a node alone.
+        NoClusterError: on a single node.
     """
     seen, slots = _seen(state), asyncio.Semaphore(AT_ONCE)
 
@@ -57,7 +60,7 @@ def _seen(state: State) -> ClusterInfo:
 
 
 async def _problem(address: str) -> str | None:
-    """Why no connection comes about; None when one does."""
+    """Why the connection failed; None when it succeeded."""
     try:
         async with asyncio.timeout(REACH_S):
             _, writer = await asyncio.open_connection(*split_address(address))
@@ -72,7 +75,7 @@ async def _problem(address: str) -> str | None:
 
 
 def links(state: State) -> list[PeerLinks]:
-    """Those of this node, by peer."""
+    """Links of this node, grouped by peer."""
     return [
         PeerLinks(
             node=peer["node"],
@@ -95,5 +98,5 @@ def links(state: State) -> list[PeerLinks]:
 
 
 def best_clock(links: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of the links to a peer the one that knows its clock best, if any does."""
+    """The link to a peer with the smallest clock error; any link if no clock offset is known."""
     return min(links, key=lambda link: (link["offset_error_us"] is None, link["offset_error_us"] or 0))

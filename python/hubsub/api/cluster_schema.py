@@ -1,4 +1,4 @@
-"""Bodies of `/v1/cluster`, and what a node says of its place in the cluster."""
+"""Bodies of `/v1/cluster` and related routes: links, nodes, hubs and moves."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 
 class Link(Struct, kw_only=True):
-    """A link of this node to a peer; there is one for each shard of both."""
+    """A link of this node to a peer. There is one per shard that both nodes have."""
 
     state: Annotated[
         Literal["waiting", "dialing", "up", "suspected", "refused"], Meta(description="As this node has it.")
@@ -32,7 +32,7 @@ class PeerLinks(Struct, kw_only=True):
 
 
 class ReachedAddress(Struct, kw_only=True):
-    """An address that a node is told by, as another node finds it."""
+    """An address that a node advertises, and whether another node can connect to it."""
 
     node: str
     listener: str
@@ -41,14 +41,14 @@ class ReachedAddress(Struct, kw_only=True):
 
 
 class ReachedAddresses(Struct, kw_only=True):
-    """What a node reaches of the others."""
+    """Result of connecting to the advertised addresses of the other nodes."""
 
     node: Annotated[str, Meta(description="Who tried.")]
     addresses: list[ReachedAddress]
 
 
 class Census(Struct, kw_only=True):
-    """Whose majority counts when a leader is replaced."""
+    """The voters: nodes whose majority is needed to replace a leader."""
 
     nodes: list[str]
     before: Annotated[
@@ -57,7 +57,7 @@ class Census(Struct, kw_only=True):
 
 
 class CoordinatorInfo(Struct, kw_only=True):
-    """Where the cluster keeps what all agree on, as this node has it."""
+    """The coordinator's state as this node sees it."""
 
     kind: Annotated[str, Meta(description="`embedded`, `etcd`, `zookeeper`, or a plug-in's scheme.")]
     failed: Annotated[str | None, Meta(description="Why this node's part of it can do nothing any more.")]
@@ -83,7 +83,7 @@ class Member(Struct, kw_only=True):
 
 
 class ClusterHub(Struct, kw_only=True):
-    """Who leads a hub."""
+    """Leader and members of a hub."""
 
     hub: int
     room_class: str = field(name="class")
@@ -95,7 +95,7 @@ class ClusterHub(Struct, kw_only=True):
 
 
 class Move(Struct, kw_only=True):
-    """A change of a leader that this node decided as the controller."""
+    """A leader change that this node decided as the controller."""
 
     hub: int
     why: str
@@ -104,7 +104,7 @@ class Move(Struct, kw_only=True):
 
 
 class MoveOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a room is to be."""
+    """Request to move a room."""
 
     to: Annotated[
         str | None,
@@ -115,7 +115,7 @@ class MoveOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MoveResult(Struct, kw_only=True):
-    """Where a room is now."""
+    """Where a room is after a move."""
 
     room: str
     room_class: str = field(name="class")
@@ -123,7 +123,7 @@ class MoveResult(Struct, kw_only=True):
 
 
 class MoveNote(Struct, kw_only=True):
-    """A room, or a hub with all its rooms, that the controller moved, or did not."""
+    """A move of a room, or of a hub with all its rooms, that the controller made or refused."""
 
     room: Annotated[str | None, Meta(description="Null: a hub got another leader.")]
     room_class: str = field(name="class")
@@ -144,7 +144,7 @@ class MoveList(Struct, kw_only=True):
 
 
 class ClusterInfo(Struct, kw_only=True):
-    """The cluster as the node sees it that answers."""
+    """The cluster as the answering node sees it."""
 
     cluster: Annotated[str, Meta(description="Its id.")]
     node: Annotated[str, Meta(description="Who answers.")]

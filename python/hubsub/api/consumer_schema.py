@@ -1,4 +1,4 @@
-"""Bodies of /v1/consumers."""
+"""Bodies of /v1/consumers: named consumers and their lag."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 
 class Consumer(Struct, kw_only=True):
-    """A group that keeps its place in a topic."""
+    """A consumer group with a persisted position in a topic."""
 
     group: str
     topic: str
@@ -22,6 +22,6 @@ class Consumer(Struct, kw_only=True):
 
 
 class ConsumerList(Struct, kw_only=True):
-    """By group and topic."""
+    """Consumers by group and topic."""
 
     consumers: list[Consumer]

@@ -11,7 +11,9 @@ from hubsub.api.routes import Route
 
 
 class AtItsRoom:
-    """The node that leads the room, which knows most of it; else one that has its row."""
+    """Answers with the data of the room's leader, which is the most complete; else of a node that leads the
+    consumer's entry.
+    """
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, _ = await asked.of_all()

@@ -1,6 +1,7 @@
-"""/v1/consumers: groups that keep their place in a topic, how far they are behind, and forgetting one.
+"""/v1/consumers: consumer groups with a persisted position in a topic, their lag, and their deletion.
 
-One that has had a member since its room is led here is known by the data plane; of another one there is its row.
+The data plane knows a consumer that has had a member since this node leads the room. Any other consumer is
+read from its persisted entry.
 """
 
 from typing import NamedTuple
@@ -20,7 +21,7 @@ ROWS = b"$consumer/"
 
 
 class Key(NamedTuple):
-    """Which consumer."""
+    """Identifies a consumer by group and topic."""
 
     group: bytes
     topic: bytes
@@ -40,7 +41,9 @@ async def show_consumer(state: State, request: Request) -> Response:
 
 
 async def delete_consumer(state: State, request: Request) -> Response:
-    """The row first: who is a member goes on by what it says, as the next one does."""
+    """Deletes the entry first, then the data plane's state. Current members continue from the position they
+    send, as the next member does.
+    """
     key = Key(path_name(request, "group"), path_name(request, "topic"))
     if key not in await _all(state):
         raise _nobody(key)
@@ -57,7 +60,7 @@ def _nobody(key: Key) -> NoSuchConsumerError:
 
 
 async def _all(state: State) -> dict[Key, Consumer]:
-    """Those of this node: whose room, or whose row, it leads."""
+    """Consumers of which this node leads the room or the entry."""
     found = {}
     after, limit = None, state.limits["http_page_max"]
     while page := await state.node.rooms(ROWS + b"*", after, limit):
@@ -83,13 +86,15 @@ async def _all(state: State) -> dict[Key, Consumer]:
 
 
 async def _cold(state: State, key: Key, row: bytes) -> Consumer:
-    """From its row: epoch, the last before which all is acknowledged, and what is above it."""
+    """Reads a consumer from its entry: epoch, the seq up to which all records are acknowledged, and
+    acknowledged seqs above it.
+    """
     epoch, seq = (int.from_bytes(row[at : at + 8], "little") for at in (0, 8))
     lag = None
     try:
         room = await state.node.room(state.node.room_of(key.topic)[0])
     except HubSubError:
-        # Another node leads it, which says how far the group is behind.
+        # Another node leads the room; that node reports the group's lag.
         room = None
     if room is not None:
         lag = room["seq"] - seq - (len(row) // 8 - 2) if room["epoch"] == epoch else room["seq"]
@@ -104,7 +109,7 @@ async def _cold(state: State, key: Key, row: bytes) -> Consumer:
 
 
 def _row(key: Key) -> bytes:
-    """The room of its row, as the data plane names it."""
+    """Name of the room that holds the entry, as the data plane builds it."""
     return ROWS + b"/".join(part.replace(b"%", b"%25").replace(b"/", b"%2F") for part in key)
 
 

@@ -1,4 +1,4 @@
-"""What the REST API takes and gives about devices."""
+"""Request and response bodies of the device routes."""
 
 import base64
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ class Connection(Struct, kw_only=True):
 
 
 class ListedDevice(Struct, kw_only=True):
-    """A device that has said something."""
+    """A device that has published its state."""
 
     id: str
     room: Annotated[str, Meta(description="Of its state.")]
@@ -47,7 +47,7 @@ class DevicePage(Struct, kw_only=True):
 
 
 class Device(Struct, kw_only=True):
-    """A device."""
+    """Connection, last state and topics of one device."""
 
     id: str
     room_class: Annotated[str, Meta(description="That has its template.")]
@@ -64,7 +64,7 @@ class Device(Struct, kw_only=True):
 
 
 class DeviceAction(Struct, kw_only=True):
-    """What a device is to do, and what became of it."""
+    """An action for a device, and its progress."""
 
     id: str
     name: str
@@ -102,7 +102,7 @@ class DeviceAction(Struct, kw_only=True):
 
 
 class ActionList(Struct, kw_only=True):
-    """Actions in the order in which they were given."""
+    """Actions, oldest first."""
 
     actions: list[DeviceAction]
     is_whole: Annotated[
@@ -115,7 +115,7 @@ class ActionList(Struct, kw_only=True):
 
 
 class ActionOrder(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a device is to do; give `payload`, `payload_base64` or neither."""
+    """Request for an action; give `payload`, `payload_base64` or neither."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
     payload: str | None = None

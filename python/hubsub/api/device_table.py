@@ -1,4 +1,6 @@
-"""The routes of devices. They ask other nodes themselves, by routes of the table, so none has a reach."""
+"""The routes of devices. Their handlers query other nodes themselves, by routes of the table, so none has a
+reach.
+"""
 
 from hubsub.api import devices
 from hubsub.api.device_schema import ActionList, ActionOrder, Device, DeviceAction, DevicePage

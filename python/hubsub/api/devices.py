@@ -1,7 +1,7 @@
-"""/v1/devices: who they are, how they are, and what they are to do.
+"""/v1/devices: devices, their state and their actions.
 
-A device is connected while an MQTT client has its name as client id. An action is a record on a topic of its own, with
-the headers that make an MQTT 5 client answer it by the protocol's own means: a response topic and correlation data.
+A device is connected while an MQTT client has its name as client id. An action is a record on its own topic.
+Its headers let an MQTT 5 client reply by the protocol's own means: a response topic and correlation data.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ from hubsub.node import Failed, HistoryRow, Item
 
 STATES: Final = ("queued", "delivered", "acknowledged", "expired")
 READS_MAX: Final = 32
-"""Rooms that one request reads at once: others ask these nodes, too."""
+"""Rooms that one request reads at once: the nodes serve other requests, too."""
 OWN_HEADERS: Final = (ACTION_ID, EXPIRY, CORRELATION, RESPONSE_TOPIC)
 
 
 async def list_devices(state: State, request: Request) -> Response:
-    """A page is made of as many rooms as it may have entries; what `connected` leaves out makes it shorter."""
+    """A page reads as many rooms as `limit` allows; entries that `connected` filters out make it shorter."""
     devices = _devices(state, request)
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     before, behind = _room_form(state, devices)
@@ -141,7 +141,7 @@ async def act(state: State, request: Request) -> Response:
         if isinstance(result, Failed):
             raise refusal(*result)
         nodes = Everywhere(state)
-        # Its time is the hub's, as all others are told.
+        # Read the record back: its timestamp is the one that the hub assigned, which all other readers get.
         rows = await nodes.history(room, 1, topic.encode(), (result.epoch, result.seq - 1))
         own = HistoryRow(result.epoch, result.seq, now_us, topic.encode(), publisher, payload, headers)
         row = next((row for row in rows if (row.epoch, row.seq) == (result.epoch, result.seq)), own)
@@ -155,7 +155,7 @@ async def act(state: State, request: Request) -> Response:
 
 
 def _devices(state: State, request: Request) -> Devices:
-    """Those of the query's class, or of the first class that has some."""
+    """Devices of the class in the query, or of the first class that has devices."""
     wanted = request.query_params.get("class")
     classes = [cls for cls in state.classes if wanted in (None, cls.name)]
     if wanted is not None and not classes:
@@ -171,7 +171,7 @@ def _device(state: State, request: Request) -> tuple[Devices, str]:
     """The device of the path.
 
     Raises:
-        BadRequestError: it cannot be one.
+        BadRequestError: the name cannot be a device's.
     """
     devices, name = _devices(state, request), path_name(request, "device")
     device = name.decode(errors="replace")
@@ -182,7 +182,7 @@ def _device(state: State, request: Request) -> tuple[Devices, str]:
 
 
 def _room_form(state: State, devices: Devices) -> tuple[bytes, bytes]:
-    """What stands before and behind a device in the name of the room of its state."""
+    """The parts before and after the device's name in the name of its state room."""
     probe = secrets.token_hex(8)
     room, _ = state.node.room_of(devices.state_topic(probe).encode())
     before, found, behind = room.partition(probe.encode())
@@ -193,10 +193,10 @@ def _room_form(state: State, devices: Devices) -> tuple[bytes, bytes]:
 
 
 def _actions_room(state: State, devices: Devices, device: str) -> bytes:
-    """The one room of a device's actions and answers.
+    """The room that holds both a device's actions and its replies.
 
     Raises:
-        ActionsNotKeptError: they are in several rooms, or none remembers them.
+        ActionsNotKeptError: they are in several rooms, or the room has no history.
     """
     topics = (devices.action_topic(device, "a"), devices.answer_topic(device, "b"))
     (room, room_class), (other, _) = (state.node.room_of(topic.encode()) for topic in topics)
@@ -212,17 +212,18 @@ def _actions_room(state: State, devices: Devices, device: str) -> bytes:
 async def _said(
     state: State, nodes: Everywhere, devices: Devices, device: str
 ) -> tuple[Record | None, dict[str, Client]]:
-    """What a device said last of its state, and its connection."""
+    """A device's last state and its connection."""
     topic = devices.state_topic(device).encode()
     room, _ = state.node.room_of(topic)
     rows, connected = await asyncio.gather(nodes.history(room, 1, topic), nodes.clients([device]))
-    # Where no history has it, the topic may keep it by itself.
+    # Where no history has it, the topic may have a retained message.
     return record_body(rows[-1]) if rows else await nodes.retained(topic), connected
 
 
 async def _is_seen(state: State, nodes: Everywhere, devices: Devices, device: str) -> bool | None:
-    """Whether anything is known of a device; None where not all nodes could be asked, for the action stands all the
-    same."""
+    """Whether the device is known. None where not all nodes could be asked: the action is published either
+    way.
+    """
     try:
         last, connected = await _said(state, nodes, devices, device)
     except HubSubError:
@@ -232,7 +233,7 @@ async def _is_seen(state: State, nodes: Everywhere, devices: Devices, device: st
 
 
 async def _is_first(nodes: Everywhere, room: bytes, row: HistoryRow) -> bool:
-    """Whether a room has no record before this one any more."""
+    """Whether the room has no older record than this one."""
     if row.seq == 1:
         return True
     before = await nodes.history(room, 1, after=(row.epoch, row.seq - 2))

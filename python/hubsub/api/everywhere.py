@@ -1,7 +1,8 @@
-"""What an endpoint asks of all nodes to make one answer of several routes: rooms, connections, records of a room.
+"""Queries of all nodes for endpoints whose response combines several routes: rooms, connections, records of a
+room.
 
-Owned here: which nodes did not answer. Others are asked for their own part alone (`scope=node`), each by a route of the
-table, so this needs nothing of them that a client could not ask.
+Owns the set of nodes that did not answer. Other nodes are asked for their own part only (`scope=node`), by
+routes of the table that any client could use.
 """
 
 import asyncio
@@ -32,10 +33,10 @@ class Named(NamedTuple):
 
 
 class Everywhere:
-    """Asks this node and the others.
+    """Queries this node and the others.
 
     Args:
-        state: Of this node.
+        state: State of this node.
     """
 
     def __init__(self, state: State) -> None:
@@ -44,11 +45,22 @@ class Everywhere:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """What the answer has beside its body, so that nobody takes a part for the whole."""
+        """Response header that lists unreachable nodes, so that a client can tell a partial response from a
+        complete one.
+        """
         return {UNREACHABLE: ", ".join(sorted(self._missing))} if self._missing else None
 
     async def rooms(self, match: bytes, after: bytes | None, limit: int) -> tuple[list[Named], bool]:
-        """The first rooms behind a name in order, each once, and whether there may be more."""
+        """The first rooms after a name, in order.
+
+        Args:
+            match: Pattern of room names.
+            after: Name to start after; None starts at the first room.
+            limit: Most rooms to return.
+
+        Returns:
+            Rooms sorted by name, each once, and whether there may be more.
+        """
         query = {"match": text_of(match), "limit": str(limit)}
         if after is not None:
             query["after"] = text_of(after)
@@ -62,12 +74,12 @@ class Everywhere:
             found |= {bytes_of(room.name): room.position for room in page.rooms}
             if page.next is not None:
                 ends.append(bytes_of(page.next))
-        # What is behind the end of the first page that goes on is not known whole yet.
+        # Names after the end of the shortest truncated page are not completely known yet.
         names = sorted(name for name in found if not ends or name <= min(ends))
         return [Named(name, found[name]) for name in names[:limit]], bool(ends) or len(names) > limit
 
     async def clients(self, client_ids: Sequence[str]) -> dict[str, Client]:
-        """MQTT clients by client id; the youngest connection, where one is just taking over."""
+        """MQTT clients by client id; during a session takeover, the youngest connection."""
         if not client_ids:
             return {}
         limit = min(len(client_ids), self._state.limits["http_page_max"])
@@ -85,7 +97,17 @@ class Everywhere:
     async def history(
         self, room: bytes, count: int, topic: bytes | None = None, after: tuple[int, int] | None = None
     ) -> list[HistoryRow]:
-        """The last records of a room, or the first ones behind a position that it still reaches; oldest first.
+        """Records of a room, oldest first.
+
+        Args:
+            room: Name of the room.
+            count: Most records to return.
+            topic: Only records of this topic.
+            after: Position (epoch, seq); returns the first retained records after it. Without it, the last
+                records.
+
+        Returns:
+            Records, oldest first; empty for an unknown room.
 
         Raises:
             NodesUnreachableError: this node does not know where the room is, and others do not answer.
@@ -94,7 +116,7 @@ class Everywhere:
         if others is None or await others.hub_of(room) is not None:
             _, rows = await self._state.node.history(room, count, after, topic)
             return rows
-        # It may have been made just now, elsewhere. A room that nobody knows has no past.
+        # The room may just have been created elsewhere. A room that no node knows has no history.
         query = {"count": str(count)}
         if topic is not None:
             query["topic"] = text_of(topic)
@@ -109,7 +131,7 @@ class Everywhere:
         return []
 
     async def retained(self, topic: bytes) -> Record | None:
-        """What a topic keeps for who subscribes later."""
+        """The retained message of a topic."""
         own = await retained_here(self._state, topic)
         if own is not None:
             return own.record()

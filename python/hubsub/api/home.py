@@ -1,7 +1,8 @@
-"""Which node has a query or the log of a hub, for what one node must do and what does not fit through a link.
+"""Finds the node of a query or of a hub's log, for requests that this node must handle and that do not fit
+through a link.
 
-Small requests are asked of that node by the one that they came to (`reach`). Streams of records, and stages, are of any
-size: who sends them is told where to.
+Small requests are forwarded to that node (`reach`). Record streams and stages have any size: their sender is
+redirected.
 """
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ def home_of_query(state: State, query: str) -> Home | None:
 
 
 def elsewhere(request: Request, home: Home) -> HubSubError:
-    """Tells who asks to ask that node itself."""
+    """Error that redirects the client to that node."""
     if home.http is None:
         return NodesUnreachableError(value=home.node)
     path, query = target_of(request)
@@ -27,7 +28,7 @@ def elsewhere(request: Request, home: Home) -> HubSubError:
 
 
 def target_of(request: Request) -> tuple[str, str]:
-    """Path and query of a request as they came."""
+    """Path and query string of a request, still encoded."""
     scope = request.scope
     path = scope.get("raw_path", b"").decode("ascii", "replace") or scope["path"]
     return path, scope["query_string"].decode("ascii", "replace")

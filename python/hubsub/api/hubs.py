@@ -1,4 +1,4 @@
-"""/v1/hubs: the hubs that have a log, how far each is and what it holds."""
+"""/v1/hubs: the hubs that have a log, their offsets and contents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ async def list_hubs(state: State, request: Request) -> Response:
     if wanted is not None and wanted not in names:
         shown = [name for name in names if not name.startswith(RESERVED)]
         raise NoSuchClassError(value=wanted, hint=f"the classes are {', '.join(shown)}")
-    # Of the node's own classes hubs are shown to who asks for them.
+    # Hubs of internal classes are shown only if the class is requested.
     hubs = [
         hub
         for hub in hubs
@@ -45,21 +45,21 @@ async def show_hub(state: State, request: Request) -> Response:
 
 
 def find_hub(state: State, wanted: str) -> Hub | None:
-    """The hub of a name or an id."""
+    """The hub with this name or id."""
     return next((hub for hub in hub_list(state) if wanted in (hub.name, str(hub.id))), None)
 
 
 def hub_list(state: State) -> list[Hub]:
-    """All of them, by id."""
+    """All logged hubs of this node, by id."""
     log = state.node.log()
     return [_hub(row, state.node.name) for row in log["hubs"]] if log else []
 
 
 def hub_troubles(log: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the hubs of a log, in words.
+    """Descriptions of the damaged and quarantined hubs of a log.
 
     Args:
-        log: As `Node.log` tells it.
+        log: As returned by `Node.log`.
     """
     troubles = []
     for hub in log["hubs"]:

@@ -1,6 +1,7 @@
-"""/v1/jobs: the latest rows of what data pipelines make, as they tell them, for who watches.
+"""/v1/jobs: the latest rows that data pipelines report, for live display.
 
-What is told becomes a record of the durable room `$stats/job/JOB`, which anybody may read: nothing is kept here.
+A report becomes a record of the durable room `$stats/job/JOB`, which anybody may read; this module stores
+nothing.
 """
 
 import msgspec
@@ -17,7 +18,7 @@ from hubsub.node import Failed, Item
 ROOMS = f"{PUBLIC}/job/"
 
 JOBS = ("archive", "devices", "replay", "sessions")
-"""Those that tell a table; `activity` tells windows, to rooms of their own."""
+"""Jobs that report a table. `activity` reports windows, to other rooms."""
 
 
 async def tell_table(state: State, request: Request) -> Response:

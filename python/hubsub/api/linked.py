@@ -1,6 +1,7 @@
-"""`State.others` over links: the APIs of other nodes, asked by their control planes' questions.
+"""`State.others` over links: calls the APIs of other nodes by scatter-gather requests between control planes.
 
-Invariant: a request is answered by the node alone that it was sent to (`scope=node`), so that no request goes round.
+Invariant: only the node that a request was sent to answers it (`scope=node`), so that no request is forwarded
+in a loop.
 """
 
 import asyncio
@@ -20,16 +21,18 @@ from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchRoomError, P
 from hubsub.names import text_of
 
 ANSWER_S: Final = 10.0
-"""How long another node's answer is waited for: above `request_timeout_ms` of most, and one client waits for all."""
+"""Time limit for another node's reply, in seconds: above `request_timeout_ms` of most, and a client waits for
+all nodes.
+"""
 
 
 class Linked:
-    """The other nodes of a cluster.
+    """Access to the other nodes of a cluster.
 
     Args:
-        cluster: Who is registered, and where rooms are.
-        plane: What carries questions.
-        app: What answers those of others here.
+        cluster: Registered nodes and locations of rooms.
+        plane: Carries requests between nodes.
+        app: Answers requests of other nodes.
     """
 
     def __init__(self, cluster: ClusterNode, plane: CorePlane, app: App) -> None:

@@ -1,10 +1,10 @@
-"""/v1/log: the log, and the hubs of it that have what is asked for, wherever they are (docs/protocol/records.md).
+"""/v1/log: the log and its hubs that match a request, on any node (docs/protocol/records.md).
 
-Who plans a read asks once. In a cluster the node that is asked finds the hubs, and asks the nodes that have them how
-far each is.
+A reader that plans a read sends one request. In a cluster the node that receives it finds the hubs and asks
+their nodes for the offsets.
 
-Invariant: no hub that has what is asked for is left out: a reader would take that for its end. Where one is not told
-of, the request is refused, and says whose it is.
+Invariant: no matching hub is left out, since a reader would take that for the hub's end. If the data of a hub
+is missing, the request fails and the error names the hub's node.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from hubsub.names import bytes_of
 
 
 class Hub(Protocol):
-    """What of a hub says whether it has what is asked for."""
+    """The fields of a hub that decide whether it matches a request."""
 
     @property
     def id(self) -> int: ...
@@ -36,13 +36,13 @@ class Hub(Protocol):
 
 
 async def show_log(state: State, request: Request) -> Response:
-    """What this node has: all that is asked for, or the hubs that another node asks for by number."""
+    """Answers for this node only: all matching hubs, or the hubs that another node requests by id."""
     wanted, ephemeral = await _wanted(state, request, hub_list(state))
     return json_answer(LogInfo(log=state.log, hubs=_told(state, request, wanted), ephemeral=ephemeral))
 
 
 class AtHomes:
-    """The hubs that have what is asked for, as each of their nodes tells of them."""
+    """Collects the matching hubs from the nodes that lead them."""
 
     async def answer(self, asked: Asked) -> Response:
         state, homes = asked.state, asked.others.homes
@@ -58,7 +58,7 @@ class AtHomes:
             if reply is not None and reply.status < 400:
                 found += msgspec.json.decode(reply.body, type=LogInfo).hubs
         hubs = {hub.hub: hub for hub in found}
-        # Also one whose node is there and does not have it: that has just started, and opens it.
+        # A node may be up and not report its hub: it has just started and still opens the log.
         away = {home.node for home in homes.all() if home.id in wanted and home.id not in hubs}
         if away:
             what = "hubs that are asked for are away with their nodes"
@@ -67,14 +67,14 @@ class AtHomes:
 
 
 def check_readable(room_class: str) -> None:
-    """Raises NotAllowedError for the classes that the node keeps for itself."""
+    """Raises NotAllowedError for the node's internal classes."""
     if room_class.startswith(RESERVED) and room_class != PUBLIC:
         hint = f"of the node's own rooms only {PUBLIC}/… may be read"
         raise NotAllowedError(value=room_class, hint=hint)
 
 
 def _told(state: State, request: Request, wanted: set[int]) -> list[LoggedHub]:
-    """Of these hubs, those that this node has."""
+    """Those of the wanted hubs that this node has."""
     server = state.node_ref(request).http
     return [
         LoggedHub(
@@ -95,12 +95,12 @@ def _told(state: State, request: Request, wanted: set[int]) -> list[LoggedHub]:
 
 
 async def _wanted(state: State, request: Request, hubs: Sequence[Hub]) -> tuple[set[int], list[str]]:
-    """Of these hubs those that have what is asked for, and the classes among it that keep no log."""
+    """Ids of the hubs that match the request, and the requested classes that have no log."""
     query = request.query_params
     if "hubs" in query:
         return _numbers(query["hubs"]) & {hub.id for hub in hubs}, []
     named, pattern = query.get("class"), query.get("subscribePattern")
-    # Of the node's own classes there is one that may be read, for who names it.
+    # One internal class is readable, if the request names it.
     public = [cls for cls in state.all_classes if cls.name == PUBLIC]
     classes = {cls.name: cls for cls in (*public, *state.classes) if named in (None, cls.name)}
     if not classes:
@@ -133,7 +133,9 @@ def _numbers(text: str) -> set[int]:
 
 
 async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
-    """Class of a room, and the hub that logs its records; None: there is none, or the room is nowhere yet."""
+    """Class of a room, and the hub that logs its records; None if there is none, or the room does not exist
+    yet.
+    """
     name, hub = state.node.log_hub_of(room)
     if state.others is not None:
         hub = await state.others.hub_of(room) if state.others.homes.keeps_log(name) else None
@@ -141,7 +143,9 @@ async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
 
 
 def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
-    """Whether a pattern, or no pattern, asks for rooms of a class; for the node's own only if it is named."""
+    """Whether a pattern, or a missing pattern, can match rooms of a class. Internal classes match only if
+    named.
+    """
     begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
     if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
         return False

@@ -1,4 +1,4 @@
-"""What the REST API takes and gives of the log: hubs, and the queries and stages of pipelines. See `schema`."""
+"""Bodies of the log routes: hubs, and the queries and stages of pipelines. See `schema`."""
 
 from typing import Annotated, Literal
 
@@ -56,7 +56,7 @@ Cell = Annotated[str, Meta(max_length=256)] | int | float | None
 
 
 class JobTable(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The latest rows of what a job of a data pipeline makes."""
+    """The latest rows of a data pipeline job."""
 
     query: Annotated[str, Meta(description="What its query is shown as.", max_length=255)]
     columns: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=16)]
@@ -72,7 +72,7 @@ class JobTable(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class QueryReport(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How far a query of a data pipeline has read."""
+    """Progress report of a data pipeline query."""
 
     offsets: Annotated[
         dict[int, Annotated[int, Meta(ge=0)]],
@@ -109,7 +109,7 @@ class QueryHub(Struct, kw_only=True):
 
 
 class Query(Struct, kw_only=True):
-    """A query of a data pipeline, as it reported last."""
+    """A query of a data pipeline, from its last report."""
 
     query: str
     batch: int | None
@@ -123,7 +123,7 @@ class Query(Struct, kw_only=True):
 
 
 class HeldBatch(Struct, kw_only=True):
-    """A batch that is committed, and whose rooms do not take its rows now."""
+    """A committed batch whose rows the rooms cannot accept now."""
 
     query: str
     batch: int
@@ -140,14 +140,14 @@ class HeldBatch(Struct, kw_only=True):
 
 
 class QueryList(Struct, kw_only=True):
-    """Queries that read, by name, and the batches of those that write that are held."""
+    """Reading queries by name, and the blocked batches of writing queries."""
 
     queries: list[Query]
     held: list[HeldBatch]
 
 
 class LoggedHub(Struct, kw_only=True):
-    """A hub as a reader of its log needs it."""
+    """A hub, with the data that a reader of its log needs."""
 
     hub: Annotated[int, Meta(description="Its id.")]
     name: str
@@ -171,7 +171,7 @@ class LoggedHub(Struct, kw_only=True):
 
 
 class LogInfo(Struct, kw_only=True):
-    """A log, and the hubs of it that have what was asked for."""
+    """A log and its hubs that match the request."""
 
     log: Annotated[
         str | None,
@@ -184,7 +184,7 @@ class LogInfo(Struct, kw_only=True):
 
 
 class OffsetAnswer(Struct, kw_only=True):
-    """A place in a hub's log."""
+    """An offset in a hub's log."""
 
     offset: Annotated[
         int,
@@ -193,28 +193,28 @@ class OffsetAnswer(Struct, kw_only=True):
 
 
 class StageAnswer(Struct, frozen=True):
-    """Rows that are kept for a batch."""
+    """Rows staged for a batch."""
 
     rows: int
 
 
 class BatchCommit(Struct, frozen=True, forbid_unknown_fields=True):
-    """The rows of a batch: those of these attempts, in this order."""
+    """Commits a batch: the rows of these attempts, in this order."""
 
     attempts: list[str]
 
 
 class BatchAnswer(Struct, frozen=True):
-    """A batch that is published."""
+    """A published batch."""
 
     published: int
-    """Its rows."""
+    """Number of rows in the batch."""
     duplicate: bool
-    """Whether it was before; the attempts that were named now are dropped."""
+    """True if it was published before; then the attempts in this request are dropped."""
 
 
 class GivenUp(Struct, frozen=True):
-    """What became of a batch that was given up."""
+    """Result of giving up a batch."""
 
     rows: Annotated[int, Meta(description="Of the whole batch.")]
     published: Annotated[int, Meta(description="That are known to be in their rooms.")]

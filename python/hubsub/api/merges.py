@@ -1,4 +1,8 @@
-"""One list of the lists that nodes gave: each for its part, in the order that the route promises."""
+"""Merges the lists of all nodes into one response.
+
+Each function takes the state of the answering node, the request and one list per node. It returns one list in
+the order that the route documents, cut to the `limit` of the request.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -18,7 +22,7 @@ T = TypeVar("T")
 
 
 def rooms(state: State, request: Request, pages: Sequence[RoomPage]) -> RoomPage:
-    """By name. A room that is being moved is shown once."""
+    """Sorted by name. A room that is being moved appears once."""
     all_of = {room.name: room for page in reversed(pages) for room in page.rooms}
     ends = [bytes_of(page.rooms[-1].name) for page in pages if page.next is not None]
     shown, goes_on = _page(_limit(state, request), all_of.values(), lambda room: bytes_of(room.name), ends)
@@ -26,7 +30,7 @@ def rooms(state: State, request: Request, pages: Sequence[RoomPage]) -> RoomPage
 
 
 def hubs(state: State, request: Request, pages: Sequence[HubPage]) -> HubPage:
-    """By id."""
+    """Sorted by hub id."""
     all_of = [hub for page in pages for hub in page.hubs]
     ends = [page.hubs[-1].id for page in pages if page.next is not None]
     shown, goes_on = _page(_limit(state, request), all_of, lambda hub: hub.id, ends)
@@ -34,7 +38,7 @@ def hubs(state: State, request: Request, pages: Sequence[HubPage]) -> HubPage:
 
 
 def busiest(state: State, request: Request, lists: Sequence[BusyRooms]) -> BusyRooms:
-    """The busiest first."""
+    """Sorted by rate, the busiest room first; the rates of a room on several nodes are added."""
     rates: dict[str, float] = {}
     for room in (room for part in lists for room in part.rooms):
         rates[room.name] = rates.get(room.name, 0.0) + room.messages_per_second
@@ -44,7 +48,7 @@ def busiest(state: State, request: Request, lists: Sequence[BusyRooms]) -> BusyR
 
 
 def clients(state: State, request: Request, lists: Sequence[ClientList]) -> ClientList:
-    """The largest first, by the number that was asked for."""
+    """Sorted by the requested number, the largest first."""
     sort = request.query_params.get("sort", "messages_out_1s")
     all_of = [client for part in lists for client in part.clients]
     largest = sorted(all_of, key=lambda client: getattr(client, sort), reverse=True)
@@ -52,7 +56,7 @@ def clients(state: State, request: Request, lists: Sequence[ClientList]) -> Clie
 
 
 def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> SessionPage:
-    """By client id."""
+    """Sorted by client id."""
     all_of = [session for page in pages for session in page.sessions]
     ends = [page.sessions[-1].client_id for page in pages if page.next is not None]
     shown, goes_on = _page(_limit(state, request), all_of, lambda session: session.client_id, ends)
@@ -60,7 +64,7 @@ def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> Se
 
 
 def retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> RetainedPage:
-    """By topic. A page may be short: it says by `next` how far its node looked."""
+    """Sorted by topic. A page may be short: its `next` shows how far its node has read."""
     limit, all_of = _limit(state, request), [message for page in pages for message in page.retained]
     ends = [bytes_of(page.next) for page in pages if page.next is not None]
     shown, _ = _page(limit, all_of, lambda message: bytes_of(message.topic), ends)
@@ -70,7 +74,7 @@ def retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> R
 
 
 def consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> ConsumerList:
-    """By group and topic; of one whose room and row are led by two nodes, what the room's leader says."""
+    """Sorted by group and topic. If two nodes lead a consumer's room and its entry, the room's leader wins."""
     found: dict[tuple[str, str], Consumer] = {}
     for consumer in (consumer for part in lists for consumer in part.consumers):
         key = (consumer.group, consumer.topic)
@@ -80,18 +84,18 @@ def consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> 
 
 
 def nodes(state: State, request: Request, lists: Sequence[NodeList]) -> NodeList:
-    """By name."""
+    """Nodes sorted by name."""
     all_of = [node for part in lists for node in part.nodes]
     return NodeList(nodes=sorted(all_of, key=lambda node: node.name))
 
 
 def plain_nodes(state: State, request: Request, lists: Sequence[list[NodeRef]]) -> list[NodeRef]:
-    """By name."""
+    """Sorted by node name."""
     return sorted((node for part in lists for node in part), key=lambda node: node.name)
 
 
 def queries(state: State, request: Request, lists: Sequence[QueryList]) -> QueryList:
-    """By name. Each node knows how far a query is in the hubs that it has."""
+    """Sorted by name. Each node reports a query's progress in its own hubs; they are combined."""
     found: dict[str, Query] = {}
     for query in (query for part in lists for query in part.queries):
         known = found.setdefault(query.query, query)
@@ -117,8 +121,8 @@ def _page(
 ) -> tuple[list[T], bool]:
     """The first rows of all pages in order, and whether there are more.
 
-    Each page has the first rows of its node. What is behind the end of the first one that goes on is not known
-    whole yet; that one has as many rows as are asked for.
+    Each page has the first rows of its node. Rows after the end of the shortest truncated page are not
+    completely known; that page alone has as many rows as requested.
     """
     known = sorted((row for row in rows if not ends or key(row) <= min(ends)), key=key)
     return known[:limit], bool(ends) or len(known) > limit

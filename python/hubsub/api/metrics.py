@@ -1,10 +1,10 @@
 """/metrics in the Prometheus text format 0.0.4.
 
-Label sets are bounded: `shard`, `route` with `status` (the table of routes),
-`limit` and `pool` names, `class` (of rooms that have a record), `hub` with `class` (hubs that have a log: so many a
-class as there were shards when it first was), `query` (`http_queries_max` of those that read, and as many whose
-batch is held), `peer` (nodes of the cluster) with `state` or `lane`. Rooms and clients are never labels;
-`/v1/busiest` and `/v1/clients` have them.
+Label sets are bounded: `shard`, `route` with `status` (the table of routes), `limit` and `pool` names,
+`class` (of rooms that have a record), `hub` with `class` (hubs that have a log: per class as many as there
+were shards when the class was first created), `query` (up to `http_queries_max` reading queries, and as many
+with a blocked batch), `peer` (nodes of the cluster) with `state` or `lane`. Rooms and clients are never
+labels; `/v1/busiest` and `/v1/clients` list them.
 """
 
 import resource
@@ -23,20 +23,28 @@ Labels = Mapping[str, object]
 
 
 class Page:
-    """Collects samples by family, so that each family stands together under one TYPE line."""
+    """Collects samples by family, so that each family is contiguous under one TYPE line."""
 
     def __init__(self) -> None:
         self._families: dict[str, tuple[str, str, list[str]]] = {}
 
     def add(self, name: str, value: float, labels: Labels | None = None, doc: str = "") -> None:
-        """One sample; names that end in `_total` are counters, all others gauges."""
+        """Adds one sample. Names that end in `_total` are counters, all others gauges."""
         kind = "counter" if name.endswith("_total") else "gauge"
         self._sample(self._family(name, kind, doc), name, value, labels or {})
 
     def add_histogram(
         self, name: str, times: Iterable[tuple[int | None, int]], sum_us: int, doc: str
     ) -> None:
-        """Times in µs, by upper bound, each count without those below; it goes out in seconds."""
+        """Adds a histogram; the exported unit is seconds.
+
+        Args:
+            name: Name of the family.
+            times: (upper bound in µs, count) in ascending order, counts not cumulative; the bound None means
+                +Inf.
+            sum_us: Sum of all times in µs.
+            doc: Help text.
+        """
         samples, count = self._family(name, "histogram", doc), 0
         for bound, some in times:
             count += some
@@ -63,7 +71,7 @@ class Page:
 
 
 def prometheus(state: State) -> str:
-    """All metrics of the node now."""
+    """Renders all metrics of the node."""
     page = Page()
     page.add("hubsub_info", 1, {"version": VERSION, "profile": BUILD_PROFILE, "node": state.node.name})
     page.add("hubsub_uptime_seconds", round(state.node.uptime_s, 3))
@@ -91,7 +99,7 @@ def prometheus(state: State) -> str:
 
 
 def _core_sample(page: Page, name: str, value: float, labels: Labels) -> None:
-    """Time comes from the core in ns and goes out in seconds."""
+    """Adds a sample of the core. Times are ns in the core and exported in seconds."""
     for suffix in ("_ns_total", "_ns"):
         if name.endswith(suffix):
             page.add(name.removesuffix(suffix) + "_seconds_total", value / 1e9, labels)
@@ -111,7 +119,7 @@ STORE_FIGURES = {
 
 
 def _store(page: Page, store: Mapping[str, Any]) -> None:
-    """The store of sessions, where it is a file or a server."""
+    """Metrics of the session store, if it is a file or a server."""
     page.add("hubsub_inflight_store_up", int(store["state"] == "open"), doc="1: it answered the last time.")
     for name, value in store["figures"].items():
         seconds = name.removesuffix("_ns_total")
@@ -122,7 +130,7 @@ def _store(page: Page, store: Mapping[str, Any]) -> None:
 
 
 def _room_records(page: Page, records: RoomRecords) -> None:
-    """Rooms that have a record in the coordinator."""
+    """Metrics of the room records in the coordinator."""
     for name, count in sorted(records.counts.items()):
         page.add(
             "hubsub_room_records", count, {"class": name}, "Rooms that have a record in the coordinator."
@@ -143,7 +151,7 @@ LANES = ("urgent", "live", "reads")
 
 
 def _links(page: Page, state: State) -> None:
-    """Links to each peer, all of them together."""
+    """Metrics of the links, summed per peer."""
     for peer in state.node.link_peers():
         labels, links = {"peer": peer["node"]}, peer["links"]
 
@@ -182,7 +190,7 @@ def _links(page: Page, state: State) -> None:
 
 
 STATES = ("open", "full", "failed")
-"""Of a log."""
+"""States of a log."""
 
 HUB_GAUGES = (
     ("bytes", "Bytes of its segments."),
@@ -199,7 +207,7 @@ HUB_GAUGES = (
 
 
 def _log(page: Page, log: Mapping[str, Any]) -> None:
-    """The log, and each of its hubs."""
+    """Metrics of the log and of each of its hubs."""
     for state in STATES:
         page.add("hubsub_log_state", int(state == log["state"]), {"state": state}, "1 for the present one.")
     figures = dict(log["figures"])
@@ -223,7 +231,7 @@ def _log(page: Page, log: Mapping[str, Any]) -> None:
 
 
 def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
-    """How far data pipelines are behind."""
+    """Lag of data pipelines."""
     doc = "Committed records that a query has not read, as it reported last."
     for query, told in state.queries.all().items():
         for hub in log["hubs"]:
@@ -234,7 +242,7 @@ def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
 
 
 def _stages(page: Page, state: State) -> None:
-    """What the Spark sink has sent, and what became of it."""
+    """Metrics of the Spark sink's stages and batches."""
     staging, batches = state.staging, state.batches
     page.add("hubsub_stages", len(staging), doc="Stages that wait for their commit.")
     page.add("hubsub_stage_bytes", staging.waiting_bytes, doc="What they take in the log.")
@@ -290,7 +298,7 @@ def _process(page: Page) -> None:
 
 
 def _memory(page: Page, state: State) -> None:
-    """What the resident size is made of."""
+    """The resident size, by pool."""
     page.add("hubsub_memory_allowed_bytes", state.config.memory, doc="The setting `memory`.")
     for pool, size in state.memory.pools().items():
         page.add("hubsub_memory_bytes", size, {"pool": pool}, "The resident size, by what it is used for.")

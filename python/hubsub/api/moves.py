@@ -1,4 +1,6 @@
-"""Rooms that are moved to another hub, and what was moved of late: any node takes it, the controller does it."""
+"""Moves of rooms to another hub, and the latest moves. Any node accepts a request; the controller carries it
+out.
+"""
 
 from typing import Final
 
@@ -22,11 +24,11 @@ WORDS: Final = {
     "new": "a new hub",
     "started again": "its node started again",
 }
-"""Of what the controller does by itself."""
+"""Descriptions of the controller's own reasons."""
 
 
 async def move_room(state: State, request: Request) -> Response:
-    """Raises `MoveError` where it cannot be there, `NoControllerError` where nobody can move it now."""
+    """Raises `MoveError` if the room cannot move there, `NoControllerError` if there is no controller now."""
     room, cluster = room_name(state, request), _cluster(state)
     order: MoveOrder = decode(await body(state, request), MoveOrder)
     hub = await cluster.move(room, order.to)
@@ -34,7 +36,7 @@ async def move_room(state: State, request: Request) -> Response:
 
 
 async def list_moves(state: State, request: Request) -> Response:
-    """Raises `NoControllerError` where nobody knows now."""
+    """Raises `NoControllerError` if there is no controller now."""
     rows = await _cluster(state).moves()
     notes = [
         MoveNote(

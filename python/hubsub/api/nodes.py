@@ -1,4 +1,4 @@
-"""Nodes, classes, health, and the short paths that older tools know (/nodes, /s/…)."""
+"""Nodes, classes, health, and the short paths that older tools use (/nodes, /s/…)."""
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -49,7 +49,9 @@ async def show_node(state: State, request: Request) -> Response:
 
 
 async def nodes_plain(state: State, request: Request) -> Response:
-    """This node: of all nodes its part, and of those that have `?room=` the leader, which is asked for them."""
+    """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's
+    nodes.
+    """
     return json_answer([state.node_ref(request)])
 
 

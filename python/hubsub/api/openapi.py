@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the structs of the schema."""
+"""The OpenAPI 3.1 document, generated from the table of routes and the structs of the schema."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hubsub.errors import BY_CODE
 from hubsub.version import VERSION
 
 GENERAL_ERRORS = ("bad_request", "too_busy", "timed_out", "stopping", "internal")
-"""Codes that every route under /v1 may answer."""
+"""Error codes that every route under /v1 may return."""
 
 PATH = {
     "id": Param("id", "", "integer", minimum=0, maximum=U64_MAX),
@@ -21,21 +21,21 @@ PATH = {
     "attempt": Param("attempt", "", pattern=ATTEMPT),
     "job": Param("job", "", choices=JOBS),
 }
-"""What stands in a path, where it is not any name."""
+"""Path parameters that are not an arbitrary name."""
 
 OTHER: dict[str, dict[str, Any]] = {
     "application/json": {"type": "object"},
-    # Of each event: its fields.
+    # The fields of each event.
     "text/event-stream": {"type": "object"},
 }
-"""Schemas of answers that are no struct, but for texts."""
+"""Schemas of responses that are neither a struct nor plain text."""
 
 SCOPE = Param("scope", "`node`: this node alone answers; without it, the cluster.", choices=("node",))
-"""Of the routes that reach farther."""
+"""Query parameter of the routes that ask other nodes."""
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document as JSON can hold it."""
+    """The document as plain JSON types."""
     types = {_key(t): t for r in routes for t in (*r.body, *r.answer)} | {"ErrorBody": ErrorBody}
     schemas, components = msgspec.json.schema_components(
         types.values(), ref_template="#/components/schemas/{name}"

@@ -1,6 +1,7 @@
-"""The API of one node, asked by another: requests and answers as bytes, and who carries them.
+"""Calls of one node's API by another node: encoding of requests and replies, and the interface of the
+transport.
 
-Owned here: the form of both. What is asked of other nodes is decided in `reach`; links carry it.
+`reach` decides which nodes are asked; links carry the calls.
 """
 
 from collections.abc import Sequence
@@ -11,21 +12,21 @@ import msgspec
 from hubsub.control.cluster.homes import Homes
 
 ONLY = "scope=node"
-"""In the query of each request that one node asks another: the answer is of that node alone."""
+"""Query of each request between nodes: only the receiving node answers."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A request, as one node asks another."""
+    """A request from one node to another."""
 
     method: str
     path: str
-    """As it was sent: percent-encoded."""
+    """Percent-encoded, as received from the client."""
     query: str
     body: bytes = b""
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """Its answer."""
+    """Reply to a `Call`."""
 
     status: int
     body: bytes
@@ -38,38 +39,39 @@ class Others(Protocol):
 
     @property
     def homes(self) -> Homes:
-        """Which of all nodes, this one too, has the log of which hub."""
+        """Log owners: which node has the log of which hub, this node included."""
 
     def names(self) -> Sequence[str]:
-        """All that are registered, without this one."""
+        """Names of all registered nodes except this one."""
 
     async def ask(self, node: str, body: bytes) -> bytes:
-        """What the API of another node answers to an encoded `Call`: a `Reply`.
+        """Sends an encoded `Call` to another node and returns its encoded `Reply`.
 
         Raises:
-            HubSubError: it did not answer in time, or cannot be asked now.
+            HubSubError: the node did not answer in time, or cannot be reached now.
         """
 
     async def holder(self, room: bytes, create: bool) -> str | None:
-        """The node that leads a room's hub; None: this one.
+        """The node that leads a room's hub; None if it is this node.
 
         Args:
-            room: Its name.
-            create: Whether a room without a place gets one.
+            room: Name of the room.
+            create: Whether to place a room that has no place yet.
 
         Raises:
-            HubSubError: it is not known.
+            HubSubError: the leader is not known.
         """
 
     async def hub_of(self, room: bytes) -> int | None:
-        """The hub that a room is in, which the data plane knows then; None: it has no place yet, and gets none.
+        """The hub of a room, which it also registers in the data plane. None if the room has no place; none
+        is created.
 
         Raises:
-            HubSubError: it is not known.
+            HubSubError: the hub is not known.
         """
 
     def index_of(self, room: bytes) -> int:
-        """The index that the ring of a room's class has for it."""
+        """The index of a room's hub in the ring of its class."""
 
 
 encode = msgspec.msgpack.Encoder().encode

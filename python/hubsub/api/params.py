@@ -1,4 +1,4 @@
-"""Reads of path, query and body, each with its error."""
+"""Parses path, query and body, with the errors of each."""
 
 import asyncio
 import contextlib
@@ -21,15 +21,17 @@ _POSITION = re.compile(POSITION)
 
 
 def path_name(request: Request, key: str) -> bytes:
-    """A percent-encoded name of the path, as its bytes."""
+    """A percent-encoded name in the path, as bytes."""
     return unquote_to_bytes(request.path_params[key])
 
 
 def check_length(room: bytes, most: int) -> None:
-    """Raises `TopicLengthError` where a name is too long for a room's, or empty.
+    """Raises `TopicLengthError` if a room's name is empty or too long.
 
     Args:
-        most: Bytes of a client's name; one of the node's own has more to it than the one that it holds.
+        room: The name.
+        most: Longest client name in bytes. An internal name may be `OWN_BYTES_MAX` longer, as it embeds
+            another name.
     """
     if not 0 < len(room) <= (most + OWN_BYTES_MAX if room.startswith(RESERVED.encode()) else most):
         raise TopicLengthError(value=len(room), hint=f"1 to {most} bytes")
@@ -43,7 +45,15 @@ def path_id(request: Request, key: str) -> int:
 
 
 def number(request: Request, key: str, default: int, high: int, low: int = 1) -> int:
-    """A number of the query; above `high` it is `high`, as pages are bounded anyway."""
+    """A number from the query. Raises BadRequestError if it is no number.
+
+    Args:
+        request: The request.
+        key: Name of the parameter.
+        default: Value if the parameter is missing.
+        high: Upper bound; larger values are clamped to it, since pages are bounded anyway.
+        low: Lower bound, default 1; smaller values raise.
+    """
     text = request.query_params.get(key)
     if text is None:
         return min(default, high)
@@ -53,18 +63,28 @@ def number(request: Request, key: str, default: int, high: int, low: int = 1) ->
 
 
 def name(request: Request, key: str) -> bytes | None:
-    """A name of the query, in the form of `hubsub.names`."""
+    """A name from the query, in the form of `hubsub.names`."""
     text = request.query_params.get(key)
     return None if text is None else bytes_of(text)
 
 
 def names(request: Request, key: str) -> list[bytes]:
-    """Names of the query, one each time that the key is given."""
+    """All names that the query gives for a key."""
     return [bytes_of(text) for text in request.query_params.getlist(key)]
 
 
 def optional_number(request: Request, key: str, low: int = 0, high: int = 2**63 - 1) -> int | None:
-    """A number of the query, exactly; None where it is not given."""
+    """A number from the query; None if it is missing.
+
+    Args:
+        request: The request.
+        key: Name of the parameter.
+        low: Lower bound, default 0.
+        high: Upper bound, default 2^63 - 1.
+
+    Raises:
+        BadRequestError: it is no number from `low` to `high`.
+    """
     text = request.query_params.get(key)
     if text is None:
         return None
@@ -81,7 +101,7 @@ def flag(request: Request, key: str) -> bool:
 
 
 def position(text: str) -> tuple[int, int]:
-    """`EPOCH-SEQ` as its two numbers."""
+    """Parses `EPOCH-SEQ` into its two numbers."""
     if _POSITION.fullmatch(text) is None:
         raise BadRequestError("a position has the form EPOCH-SEQ", text[:100], "take it from a record")
     epoch, _, seq = text.partition("-")
@@ -89,11 +109,11 @@ def position(text: str) -> tuple[int, int]:
 
 
 async def body(state: State, request: Request) -> bytes:
-    """The whole body. It counts against `http_bodies_bytes_max` until `let_go`.
+    """Reads the whole body. It counts against `http_bodies_bytes_max` until `let_go`.
 
     Raises:
-        BodyTooLargeError: it is longer than `http_body_bytes_max`; what is above is not read.
-        TooBusyError: with those of other requests it would be too much.
+        BodyTooLargeError: it is longer than `http_body_bytes_max`; the rest is not read.
+        TooBusyError: the bodies of all requests together would exceed the limit.
     """
     limit = state.limits["http_body_bytes_max"]
     announced = request.headers.get("content-length", "0")
@@ -101,7 +121,8 @@ async def body(state: State, request: Request) -> bytes:
         state.bodies_refused += 1
         raise BodyTooLargeError(value=f"{announced} > {limit}")
     data = bytearray()
-    is_held = "body_bytes" in request.scope  # Who answers here reads the body that others got.
+    # The local handler reads a body that was already counted when it was read for the other nodes.
+    is_held = "body_bytes" in request.scope
     try:
         async with asyncio.timeout(state.limits["request_timeout_ms"] / 1_000):
             async for chunk in request.stream():
@@ -117,7 +138,7 @@ async def body(state: State, request: Request) -> bytes:
 
 
 def _hold(state: State, request: Request, size: int) -> None:
-    """A part of a body has come."""
+    """Counts a received part of a body."""
     if state.body_bytes + size > state.limits["http_bodies_bytes_max"]:
         state.bodies_turned_away += 1
         raise TooBusyError(hint="limits.http_bodies_bytes_max of bodies are here already")
@@ -126,12 +147,12 @@ def _hold(state: State, request: Request, size: int) -> None:
 
 
 def let_go(state: State, request: Request) -> None:
-    """A request is over, and its body is gone."""
+    """Releases a finished request's body."""
     state.body_bytes -= request.scope.pop("body_bytes", 0)
 
 
 def _whole(value: Any) -> Any:
-    """JSON with numbers that have no fraction as integers."""
+    """Converts floats without a fraction to integers."""
     match value:
         case float() if value.is_integer():
             return int(value)
@@ -143,7 +164,7 @@ def _whole(value: Any) -> Any:
 
 
 def decode(data: bytes, kind: Any) -> Any:
-    """JSON as a type of the schema; to JSON 60.0 is an integer, too."""
+    """Decodes JSON to a type of the schema; accepts 60.0 as an integer."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""/v1/rooms/{room}/presence: who is in a room, the same from any node (docs/presence.md)."""
+"""/v1/rooms/{room}/presence and occupancy, the same from any node (docs/presence.md)."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from hubsub.names import text_of
 
 
 class Member(Struct, kw_only=True):
-    """Somebody who is in a room."""
+    """A member of a room."""
 
     key: Annotated[str, Meta(description="Who it is. One key may be there several times.")]
     ref: Annotated[str, Meta(description="Which one: no other member ever has it.")]
@@ -28,7 +28,7 @@ class Member(Struct, kw_only=True):
 
 
 class Presence(Struct, kw_only=True):
-    """Who is in a room."""
+    """Members of a room."""
 
     room: str
     count: Annotated[int, Meta(description="Members in the whole cluster, those that are not listed too.")]
@@ -44,7 +44,7 @@ async def show_presence(state: State, request: Request) -> Response:
 
 
 class Occupancy(Struct, kw_only=True):
-    """How many are in a room, in the whole cluster."""
+    """Number of subscribers, publishers and members of a room in the whole cluster."""
 
     room: str
     subscribers: Annotated[int, Meta(description="Subscriptions to topics of the room; patterns are none.")]
@@ -76,7 +76,7 @@ async def show_occupancy(state: State, request: Request) -> Response:
 
 
 def merge_occupancy(state: State, request: Request, parts: list[Occupancy]) -> Occupancy:
-    """All nodes together."""
+    """Adds up the counts of all nodes."""
     first = parts[0]
     return Occupancy(
         room=first.room,

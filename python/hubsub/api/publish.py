@@ -1,7 +1,7 @@
-"""POST /v1/publish: one record or a batch, once for one Idempotency-Key.
+"""POST /v1/publish: publishes a record or a batch, once per Idempotency-Key.
 
-A key is remembered by this process and stands for the whole answer of one endpoint for the same topics, in every
-class. A producer's sequence is in the log and stands for one record: it outlives the process.
+A key is held in memory by this process. It identifies the whole response of one endpoint for the same topics,
+in every class. A producer's sequence is in the log and identifies one record: it outlives the process.
 """
 
 import asyncio
@@ -50,21 +50,24 @@ async def publish(state: State, request: Request) -> Response:
 async def once(
     state: State, request: Request, topics: Iterable[bytes], data: bytes, work: Callable[[], Awaitable[bytes]]
 ) -> bytes:
-    """What a request that publishes is answered: with an Idempotency-Key that came before, what it was answered then.
+    """Runs a publishing request, or returns the earlier response if its Idempotency-Key was used before.
 
-    A key is the client's own for this method, path and topics: that somebody else has had the same for another room
-    changes nothing.
+    A key is scoped to method, path and topics: another client's use of the same key for another room has no
+    effect.
 
     Args:
-        state: Of this node.
-        request: That may have the key.
-        topics: Of what is published.
-        data: The body: a key stands for one request.
-        work: Publishes.
+        state: State of this node.
+        request: The request; it may carry the key.
+        topics: Topics of the records to publish.
+        data: The body; a key identifies exactly one body.
+        work: Publishes and returns the response body.
+
+    Returns:
+        The response body.
 
     Raises:
         BadRequestError: the key is too long.
-        IdempotencyMismatchError: it came with another request before.
+        IdempotencyMismatchError: the key was used with another body.
         TimedOutError: the outcome is not known in time.
     """
     key = request.headers.get("idempotency-key")
@@ -81,7 +84,7 @@ async def once(
 
 
 def _scope(request: Request, topics: Iterable[bytes]) -> bytes:
-    """Of a key: method, path, and each topic once."""
+    """Scope of a key: method, path, and each topic once."""
     parts = [request.method.encode(), request.url.path.encode(), *sorted(set(topics))]
     return _digest(b"".join(_digest(part) for part in parts))
 

@@ -1,6 +1,6 @@
-"""/v1/queries: how far data pipelines have read (docs/protocol/records.md), and which batches are held.
+"""/v1/queries: progress of data pipelines (docs/protocol/records.md), and blocked batches.
 
-Kept in memory, by this node alone.
+The progress is held in memory, by this node alone.
 """
 
 from starlette.requests import Request

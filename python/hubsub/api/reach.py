@@ -1,10 +1,10 @@
-"""How far a request of the API reaches: this node, the node that has what is asked for, or all of them.
+"""Which nodes serve a request: this node, the node that has the resource, or all of them.
 
-A handler speaks for its own node; the reach of its route says whom else to ask and makes one answer
-of all. A request with `scope=node` reaches no farther than the node that it comes to.
+A handler answers for its own node. The reach of its route selects the other nodes and combines all answers
+into one response. A request with `scope=node` is not forwarded.
 
-Invariants: a list is never shorter because a node was away without saying so: the header
-`hubsub-unreachable` names those that did not answer. Nobody is asked twice in one request.
+Invariants: if a node's part of a list is missing, the header `hubsub-unreachable` names the node. No node is
+asked twice in one request.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from hubsub.errors import BadRequestError, HubSubError, NodesUnreachableError, N
 from hubsub.names import bytes_of, text_of
 
 UNREACHABLE = "hubsub-unreachable"
-"""Header: the nodes whose part of the answer is missing."""
+"""Header: the nodes whose part of the response is missing."""
 
 Merge = Callable[[State, Request, list[Any]], Any]
-"""One body of those of all nodes, this one's first."""
+"""Combines the bodies of all nodes into one; this node's comes first."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request of a client, and how this node and the others answer it."""
+    """A client's request, and the means to answer it here and on other nodes."""
 
     state: State
     others: Others
@@ -44,7 +44,9 @@ class Asked:
     here: Callable[[], Awaitable[Response]]
 
     async def of(self, nodes: Sequence[str]) -> tuple[Mapping[str, Reply], Sequence[str]]:
-        """What nodes answer, and those that do not, both in order of names."""
+        """Forwards the request to nodes. Returns the replies by name, and the names of nodes that did not
+        reply; both sorted by name.
+        """
         path, query = target_of(self.request)
         only = f"{query}&{ONLY}" if query else ONLY
         call, names = encode(Call(self.request.method, path, only, self.body)), sorted(nodes)
@@ -53,25 +55,25 @@ class Asked:
         return replies, [name for name in names if name not in replies]
 
     async def part(self, node: str, query: str) -> Reply | None:
-        """What one node answers at the same path to another query; None: it does not answer."""
+        """Asks one node at the same path with another query; None if it does not reply."""
         path, _ = target_of(self.request)
         return await self._ask(node, encode(Call(self.request.method, path, f"{query}&{ONLY}")))
 
     async def of_one(self, node: str) -> Response:
-        """What one node answers."""
+        """The response of one node, which must be registered."""
         if node not in self.others.names():
             raise NoSuchNodeError(value=node, hint="GET /v1/nodes lists them")
         return await self.of_home(node)
 
     async def of_home(self, node: str) -> Response:
-        """What the one node answers that has it, which may be away."""
+        """The response of the only node that has the resource and may be down."""
         replies, _ = await self.of([node] if node in self.others.names() else [])
         if node not in replies:
             raise NodesUnreachableError(value=node)
         return _response(replies[node])
 
     async def of_all(self) -> tuple[Response, Mapping[str, Reply], Sequence[str]]:
-        """This node's answer, those of the others, and who of them gives none."""
+        """This node's response, the others' replies, and the nodes that did not reply."""
         own, (replies, missing) = await asyncio.gather(self.here(), self.of(self.others.names()))
         return own, replies, missing
 
@@ -83,10 +85,10 @@ class Asked:
 
 
 class Reach(Protocol):
-    """Who answers."""
+    """Selects the nodes that answer a request."""
 
     async def answer(self, asked: Asked) -> Response:
-        """The answer to a client.
+        """The response to the client.
 
         Raises:
             HubSubError: there is none.
@@ -95,12 +97,12 @@ class Reach(Protocol):
 
 @dataclass(frozen=True)
 class Gathered:
-    """Every node for its part, as one answer.
+    """Asks every node for its part and merges the parts.
 
     Args:
         kind: Type of the body.
-        merge: Makes one of all.
-        of_homes: Whether nodes have parts that stay theirs while they are not registered: hubs with a log.
+        merge: Combines all bodies into one.
+        of_homes: Whether nodes own parts even while they are not registered: hubs with a log.
     """
 
     kind: Any
@@ -125,14 +127,16 @@ class Gathered:
 
 
 class Somewhere:
-    """The node that has it, which nobody knows beforehand: this one, or the first that does not answer 404."""
+    """The node that has the resource, if its location is not known beforehand: this one, or the first that
+    does not answer 404.
+    """
 
     async def answer(self, asked: Asked) -> Response:
         own = await asked.here()
         if own.status_code != 404:
             return own
         replies, missing = await asked.of(asked.others.names())
-        # Who cannot answer now does not hide who can.
+        # A node that fails must not hide a node that has the resource.
         found = min(
             (r for r in replies.values() if r.status != 404), key=lambda r: r.status >= 400, default=None
         )
@@ -142,7 +146,9 @@ class Somewhere:
 
 
 class AllTold:
-    """All nodes are told; it is done where one did it. The header names those that may not have heard of it."""
+    """Sends the request to all nodes; it succeeds if one node succeeds. The header lists nodes that may have
+    missed it.
+    """
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, missing = await asked.of_all()
@@ -159,7 +165,7 @@ class AtRoom:
 
     async def answer(self, asked: Asked) -> Response:
         room = unquote_to_bytes(asked.request.path_params["room"])
-        # What makes a room gives it a place.
+        # Methods that create a room also place it.
         node = await asked.others.holder(room, asked.request.method in ("PUT", "POST"))
         return await (asked.here() if node is None else asked.of_one(node))
 
@@ -169,7 +175,8 @@ class AtNamedRoom:
     """The node that leads the hub of the query's `room`.
 
     Args:
-        otherwise: Who answers where the query names no room, or one that has no place yet: any node takes its clients.
+        otherwise: Reach for a query without a room, or whose room has no place yet: any node serves its
+            clients.
     """
 
     otherwise: Reach
@@ -183,7 +190,7 @@ class AtNamedRoom:
 
 
 class AtNode:
-    """The node that the query's `node` names; this one where it names none."""
+    """The node in the query's `node`; this one if there is none."""
 
     async def answer(self, asked: Asked) -> Response:
         node = asked.request.query_params.get("node", asked.state.node.name)
@@ -191,9 +198,11 @@ class AtNode:
 
 
 class WhereKnown:
-    """This node, whose data plane asks further; while it does not know where the path's `room` is, one that does.
+    """This node, whose data plane forwards the read. If it does not know the location of the path's `room`, a
+    node that does.
 
-    Its leader knows before anything is published. A room that nobody knows has no past, and reading gives it no place.
+    A room's leader knows it before anything is published. A room that no node knows has no history, and
+    reading does not place it.
     """
 
     async def answer(self, asked: Asked) -> Response:
@@ -210,7 +219,7 @@ class WhereKnown:
 
 
 class AtHub:
-    """The node that has the log of the path's `hub`; what no node has, this one says."""
+    """The node that has the log of the path's `hub`. If no node has it, this node answers the error."""
 
     async def answer(self, asked: Asked) -> Response:
         home = asked.others.homes.find(text_of(path_name(asked.request, "hub")))
@@ -219,7 +228,7 @@ class AtHub:
 
 
 class AtQuery:
-    """The node that has the path's `query`: what is done with its batches is done there alone."""
+    """The node that has the path's `query`: only that node handles the query's batches."""
 
     async def answer(self, asked: Asked) -> Response:
         home = home_of_query(asked.state, text_of(path_name(asked.request, "query")))
@@ -227,14 +236,14 @@ class AtQuery:
 
 
 def check_scope(request: Request) -> None:
-    """Raises BadRequestError where a request says something else than how far it may reach."""
+    """Raises BadRequestError if a `scope` other than `node` is given."""
     for scope in request.query_params.getlist("scope"):
         if scope != "node":
             raise BadRequestError("scope must be node", scope[:100], "leave it out to ask the whole cluster")
 
 
 def is_of_this_node(request: Request) -> bool:
-    """Whether a request is to reach no farther."""
+    """Whether the request must not be forwarded."""
     return request.query_params.get("scope") == "node"
 
 

@@ -1,9 +1,9 @@
 """Ranges of a hub's log as Arrow IPC streams (docs/protocol/records.md).
 
-Python checks the request and owns the connection; the rows are read and encoded in Rust, and
-come as bytes. A reader that does not read is not read for: one chunk waits here, one in Rust.
-What breaks off never looks like an end: then the connection is closed without the last chunk. In a cluster the node
-that has the hub streams it; others tell where that is.
+Python checks the request and owns the connection. Rust reads and encodes the rows, which arrive as bytes. If
+a reader stops reading, at most one chunk waits here and one in Rust. A broken stream never looks complete:
+its connection is closed without the last chunk. In a cluster the node that has the hub streams it; other
+nodes redirect to it.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ COLUMNS = (
     "headers",
     "payload",
 )
-"""In the order in which they are always answered."""
+"""Column order of every response."""
 
 BATCH_ROWS, BATCH_ROWS_MAX = 16_384, 1 << 20
 BATCH_BYTES, BATCH_BYTES_MAX = 4 << 20, 64 << 20
 
 PIECE_BYTES = 1 << 20
-"""Bytes that are handed to the connection at once: what it holds beyond them is the system's."""
+"""Bytes written to the connection at once; the system buffers anything beyond them."""
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ async def read_records(state: State, request: Request) -> Response:
 
 
 class _ArrowAnswer(Response):
-    """The stream, as long as somebody reads it."""
+    """The response stream, which ends when the reader disconnects."""
 
     def __init__(self, state: State, hub: Hub, records: Records) -> None:
         super().__init__(media_type=MEDIA_TYPE)
@@ -105,7 +105,7 @@ class _ArrowAnswer(Response):
             await asyncio.gather(gone, sending, return_exceptions=True)
 
     async def _send(self, send: Send) -> bool:
-        """Whether the reader has all."""
+        """Sends all records. Returns False if the stream had to be broken off."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async for chunk in self._records:
@@ -129,7 +129,7 @@ class _ArrowAnswer(Response):
         return True
 
     async def _break_off(self, scope: Scope, gone: "asyncio.Future[None]") -> None:
-        """Closes the connection behind what was sent, as far as the reader takes it."""
+        """Closes the connection after the bytes already sent, as far as the reader takes them in time."""
         abort: Callable[[bool], None] = scope["state"]["close_connection"]
         abort(False)
         try:
@@ -146,7 +146,7 @@ async def _wait_gone(receive: Receive) -> None:
 
 
 def _hub(state: State, request: Request) -> Hub:
-    """The hub of the path, in the log that the reader means."""
+    """The hub of the path, after a check that it belongs to the log that the reader expects."""
     wanted, there = request.query_params.get("log"), state.log
     if wanted is not None and there != wanted.lower():
         raise OtherLogError(value=there or "none", hint=f"offsets of {wanted} mean nothing here")
@@ -164,7 +164,7 @@ def _hub(state: State, request: Request) -> Hub:
 
 
 def _scan(request: Request, hub: Hub) -> dict[str, Any]:
-    """What the query asks for, as the core takes it."""
+    """Converts the query to the core's scan arguments."""
     query = request.query_params
     columns = tuple(query["columns"].split(",")) if "columns" in query else COLUMNS
     for column in columns:
@@ -197,7 +197,7 @@ def _scan(request: Request, hub: Hub) -> dict[str, Any]:
 
 
 def _explain(error: HubSubError, hub: Hub) -> NoReturn:
-    """The core's refusal, with what a reader can do about it."""
+    """Adds to the core's error a hint for the reader."""
     hints = {
         "offsets_lost": f"hub {hub.name} begins again at {getattr(error, 'end', None)}",
         "offset_unknown": "GET /v1/log tells how far each hub is committed",

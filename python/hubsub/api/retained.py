@@ -1,7 +1,7 @@
-"""/v1/retained: messages that topics keep for who subscribes later (docs/protocol/mqtt-state.md), and forgetting one.
+"""/v1/retained: retained messages (docs/protocol/mqtt-state.md), and their deletion.
 
-Each is the last record of a room of the data plane's, whose last header says where the message stands and when it was
-published. A node speaks for those of the hubs that it leads.
+Each is the last record of an internal room of the data plane. Its last header holds the position and publish
+time of the message. A node answers for the hubs that it leads.
 """
 
 import re
@@ -25,18 +25,18 @@ from hubsub.node import Failed, HistoryRow, Item
 
 ROWS: Final = b"$system/retained/"
 ORIGIN: Final = "hubsub-retained"
-"""Header of a row: position and timestamp of its message."""
+"""Header of an entry: position and timestamp of its message."""
 
 
 class Retained(Record, kw_only=True):
-    """A message that its topic keeps. Its position is 0-0 where its room keeps no history."""
+    """A retained message. Its position is 0-0 if its room has no history."""
 
     expires_us: Annotated[
         int | None, Meta(description="When it ends by itself, in µs since 1970; null: it does not.")
     ]
 
     def record(self) -> Record:
-        """It as a record of its room."""
+        """The message as a record of its room."""
         return Record(**{field: getattr(self, field) for field in Record.__struct_fields__})
 
 
@@ -53,7 +53,7 @@ class RetainedPage(Struct, kw_only=True):
 
 
 async def list_retained(state: State, request: Request) -> Response:
-    """A page looks at as many rows as it may have entries; what the filter leaves out makes it shorter."""
+    """A page reads as many entries as `limit` allows; entries that the filter leaves out make it shorter."""
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     wanted, after = request.query_params.get("filter", ""), name(request, "after")
     matches, begin = _filter(wanted)
@@ -75,7 +75,9 @@ async def show_retained(state: State, request: Request) -> Response:
 
 
 async def delete_retained(state: State, request: Request) -> Response:
-    """Who subscribes is told nothing: only who comes later gets none."""
+    """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get
+    it.
+    """
     topic = path_name(request, "topic")
     if await retained_here(state, topic) is None:
         raise _nothing(topic)
@@ -86,7 +88,7 @@ async def delete_retained(state: State, request: Request) -> Response:
 
 
 async def retained_here(state: State, topic: bytes) -> Retained | None:
-    """What a topic keeps, as far as this node has it."""
+    """The retained message of a topic, if this node has it."""
     room = ROWS + topic
     if await state.node.room(room) is None:
         return None
@@ -95,7 +97,7 @@ async def retained_here(state: State, topic: bytes) -> Retained | None:
 
 
 def _message(row: HistoryRow, now_us: int) -> Retained | None:
-    """The message of a row; None where it has ended."""
+    """The message of an entry; None if it has expired."""
     headers = dict(row.headers)
     position, _, timestamp = headers.pop(ORIGIN, "").partition(" ")
     if not row.payload or not timestamp:
@@ -115,7 +117,7 @@ def _message(row: HistoryRow, now_us: int) -> Retained | None:
 
 
 def _filter(text: str) -> tuple[re.Pattern[bytes], bytes]:
-    """Which topics match, and what all of them begin with. An empty filter matches all.
+    """Expression for matching topics, and their common prefix. An empty filter matches all.
 
     Raises:
         BadRequestError: a wildcard is in a wrong place.

@@ -1,4 +1,4 @@
-"""/v1/rooms: find, create, delete, read back; /v1/busiest."""
+"""/v1/rooms: find, create and delete rooms, and read their history; /v1/busiest."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ from hubsub.node import HistoryRow
 
 OWN = RESERVED.encode()
 BEHIND_OWN = OWN + b"\xff"
-"""Sorts behind all names that the node makes."""
+"""Sorts after all internal names."""
 
 
 async def list_rooms(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     match, after = name(request, "match"), name(request, "after")
     rooms = await state.node.rooms(match, after, limit)
-    # Of the node's own rooms is told who asks for them.
+    # Internal rooms are listed only on request.
     if not flag(request, "own") and not (match or b"").startswith(OWN):
         shown = [room for room in rooms if not room["name"].startswith(OWN)]
         if len(shown) < len(rooms):
@@ -57,7 +57,7 @@ async def show_room(state: State, request: Request) -> Response:
 
 
 async def place_room(state: State, request: Request) -> Response:
-    """A room, made if it is not there; of a class without history, who will hold it."""
+    """A room, created if it does not exist. For a class without history, the nodes that would serve it."""
     room = room_name(state, request)
     await _placed(state, room, create=True)
     found = await state.node.room(room)
@@ -102,7 +102,7 @@ async def history(state: State, request: Request) -> Response:
 
 
 def record_body(row: HistoryRow) -> Record:
-    """A record as the core tells it."""
+    """Converts a record of the core."""
     return Record(
         position=f"{row.epoch}-{row.seq}",
         timestamp_us=row.timestamp_us,
@@ -122,7 +122,9 @@ async def busiest(state: State, request: Request) -> Response:
 
 
 async def _placed(state: State, room: bytes, create: bool) -> None:
-    """In a cluster: this node's data plane knows where a room is that is placed by its record, or is now."""
+    """In a cluster: makes sure that this node's data plane knows the hub of a room that is placed by a
+    record.
+    """
     located = None if state.cluster is None else await state.cluster.locate(room, create)
     if located is None:
         return
@@ -132,7 +134,7 @@ async def _placed(state: State, room: bytes, create: bool) -> None:
 
 
 async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]:
-    """The nodes that have a room, its leader first, by the addresses that the cluster knows of each."""
+    """The nodes of a room's hub, leader first, with the addresses that the cluster knows."""
     located = None if state.cluster is None else await state.cluster.locate(room, create=False)
     if located is None or not located.members:
         return [state.node_ref(request)]
@@ -148,7 +150,7 @@ async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]
 
 
 def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
-    """A room of a class that keeps no record of it: who will hold it is known all the same."""
+    """A room whose class keeps no record of it; its future nodes are known nevertheless."""
     numbers = (
         "epoch",
         "seq",
@@ -168,7 +170,7 @@ def room_name(state: State, request: Request) -> bytes:
     """The room of the path.
 
     Raises:
-        TopicLengthError: it cannot be one.
+        TopicLengthError: the name is empty or too long.
     """
     room = path_name(request, "room")
     check_length(room, state.limits["topic_bytes_max"])

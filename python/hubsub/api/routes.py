@@ -1,4 +1,4 @@
-"""The table of the API: each route once. Routing and the OpenAPI document are both made from it."""
+"""The table of the API: each route once. Routing and the OpenAPI document are both derived from it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,20 +21,21 @@ class Param:
     name: str
     doc: str
     kind: str = "string"
-    """JSON Schema type."""
+    """Type name in JSON Schema."""
     place: str = "query"
     minimum: int | None = None
     maximum: int | None = None
     min_length: int | None = None
     max_length: int | None = None
     pattern: str = ""
-    """Expression that the whole value matches, as Python and ECMAScript read alike; empty for any."""
+    """Expression that the whole value must match, valid in both Python and ECMAScript; empty for any value.
+    """
     choices: tuple[str, ...] = ()
     required: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As JSON Schema."""
+        """The parameter in JSON Schema."""
         bounds = {
             "minimum": self.minimum,
             "maximum": self.maximum,
@@ -57,18 +58,18 @@ class Route:
     handler: Handler
     params: tuple[Param, ...] = ()
     body: tuple[object, ...] = ()
-    """Types that the request's body may have."""
+    """Possible types of the request body."""
     answer: tuple[object, ...] = ()
-    """Types that the answer's body may have; none where it is no JSON of ours."""
+    """Possible types of the response body; empty if it is not our JSON."""
     status: int = 200
     media_type: str = "application/json"
     body_type: str = ""
-    """Media type of a body that is no JSON of ours; empty where there is none."""
+    """Media type of a request body that is not our JSON; empty where there is none."""
     errors: tuple[str, ...] = ()
-    """Codes of errors that this route answers beside the ones that all do."""
+    """Error codes of this route besides the general ones."""
     tag: str = field(default="node")
     reach: "Reach | None" = None
-    """Whom it asks in a cluster; None: this node alone, or what its data plane carries on by itself."""
+    """Nodes it asks in a cluster. None: this node alone, or the data plane forwards by itself."""
 
 
 U32_MAX = 2**32 - 1
@@ -77,7 +78,7 @@ I64_MAX = 2**63 - 1
 
 
 def digits(most: int) -> str:
-    """An expression of the numbers from 0 to `most`, without zeros in front.
+    """A regular expression for the numbers from 0 to `most`, without leading zeros.
 
     >>> digits(123)
     '(0|[1-9][0-9]{0,1}|1[0-1][0-9]{1}|12[0-2]|123)'
@@ -94,16 +95,16 @@ def digits(most: int) -> str:
 
 
 POSITION = f"{digits(U64_MAX)}-{digits(U64_MAX)}"
-"""EPOCH-SEQ."""
+"""Expression of a position, EPOCH-SEQ."""
 
 ATTEMPT = r"[A-Za-z0-9._-]{1,100}"
-"""The name of an attempt at a batch."""
+"""Expression of the name of an attempt at a batch."""
 
 KEY_CHARACTERS_MAX = 255
 
 
 def key_of(what: str) -> Param:
-    """The header by which a request may be repeated, and have `what` once."""
+    """The header that makes a request repeatable with only one effect, described by `what`."""
     doc = f"The same key gets the same answer, and {what}; of another topic it is another key."
     return Param("Idempotency-Key", doc, place="header", min_length=1, max_length=KEY_CHARACTERS_MAX)
 

@@ -1,6 +1,7 @@
-"""What the REST API takes and gives: one struct a body. The OpenAPI document is made of these, and of others.
+"""Request and response bodies of the REST API, one struct per body; the OpenAPI document is generated from
+them.
 
-Those of the log stand in `log_schema`, those of a cluster in `cluster_schema`.
+`log_schema` has the bodies of the log, `cluster_schema` those of a cluster.
 """
 
 import base64
@@ -18,7 +19,7 @@ NAME = "UTF-8; a byte that is not stands as %XX, and so does a % that two hex di
 
 
 class ErrorBody(Struct, kw_only=True):
-    """Every answer above 399."""
+    """Body of every response with a status above 399."""
 
     code: Annotated[str, Meta(description="Stable: what programs go by.")]
     message: str
@@ -36,7 +37,7 @@ class ErrorBody(Struct, kw_only=True):
 
 
 class NodeRef(Struct, kw_only=True):
-    """A node as clients reach it."""
+    """A node with the addresses for clients."""
 
     name: str
     redis: str | None
@@ -45,7 +46,7 @@ class NodeRef(Struct, kw_only=True):
 
 
 class Room(Struct, kw_only=True):
-    """A room and who holds it."""
+    """A room and the nodes that serve it."""
 
     name: Annotated[str, Meta(description=NAME)]
     room_class: str = msgspec.field(name="class")
@@ -92,7 +93,7 @@ class Record(Struct, kw_only=True):
 
 
 class HistoryPage(Struct, kw_only=True):
-    """A stretch of a room's history, oldest first."""
+    """A range of a room's history, oldest first."""
 
     recovered: Annotated[bool, Meta(description="False: `after` is not of this life of the room.")]
     records: list[Record]
@@ -151,7 +152,9 @@ class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PublishOne(PublishItem, kw_only=True, forbid_unknown_fields=True):
-    """A record to publish by itself; give `payload` or `payload_base64`, and `producer` and `sequence` or neither."""
+    """A single record to publish. Give `payload` or `payload_base64`, and either both or neither of
+    `producer` and `sequence`.
+    """
 
 
 def _has(name: str) -> dict[str, Any]:
@@ -186,11 +189,11 @@ RULES: dict[str, dict[str, Any]] = {
     "QueryReport": {"properties": {"offsets": {"propertyNames": {"pattern": f"^{digits(U32_MAX)}$"}}}},
     "BatchCommit": {"properties": {"attempts": {"uniqueItems": True, "items": {"pattern": f"^{ATTEMPT}$"}}}},
 }
-"""By struct: what its types do not say of its fields together."""
+"""Per struct, JSON Schema constraints that combine several fields."""
 
 
 class PublishResult(Struct, kw_only=True, omit_defaults=True):
-    """What became of a record: `receivers`, `duplicate`, or `error`."""
+    """Result for one record: `receivers`, `duplicate`, or `error`."""
 
     receivers: Annotated[int | None, Meta(description="Subscribers of the whole room that it goes to.")] = (
         None
@@ -207,16 +210,16 @@ class PublishResult(Struct, kw_only=True, omit_defaults=True):
 
 
 class PublishResults(Struct, kw_only=True):
-    """One result a record, in their order."""
+    """One result per record, in the same order."""
 
     results: list[PublishResult]
 
 
 class Client(Struct, kw_only=True):
-    """A connection. Counts are totals; `_1s` and `_60s` are a second, over that time.
+    """A connection. Counts are totals; `_1s` and `_60s` are rates per second, averaged over that time.
 
-    Of MQTT clients alone, else 0: `keep_alive_s`; `inflight`, messages of QoS 1 and 2 that it has not acknowledged, of
-    `inflight_max` that these may be; `waiting`, records that wait for room among these or on the socket.
+    These are 0 except for MQTT clients: `keep_alive_s`; `inflight`, unacknowledged messages of QoS 1 and 2,
+    of at most `inflight_max`; `waiting`, records that wait until there is room among these or on the socket.
     """
 
     id: Annotated[int, Meta(description="Of the node that has it.")]
@@ -254,7 +257,7 @@ class Client(Struct, kw_only=True):
 
 
 class ClientList(Struct, kw_only=True):
-    """Clients, the largest first."""
+    """Clients, sorted with the largest first."""
 
     clients: list[Client]
 
@@ -284,14 +287,15 @@ class NodeInfo(Struct, kw_only=True):
 
 
 class NodeList(Struct, kw_only=True):
-    """All nodes."""
+    """All nodes of the cluster."""
 
     nodes: list[NodeInfo]
 
 
 class Ready(Struct, kw_only=True):
-    """A node that serves. A log that is full, damaged hubs, or a store of sessions that is away do not end that: reads
-    go on."""
+    """Readiness of a node. A full log, damaged hubs or an unavailable session store do not make it unready:
+    reads go on.
+    """
 
     status: Literal["ready"] = "ready"
     log: Annotated[
@@ -301,7 +305,7 @@ class Ready(Struct, kw_only=True):
 
 
 class HistoryLimits(Struct, kw_only=True):
-    """0 means no limit."""
+    """Retention limits; 0 means no limit."""
 
     messages: int
     bytes: int
@@ -312,7 +316,7 @@ class HistoryLimits(Struct, kw_only=True):
 
 
 class RoomClass(Struct, kw_only=True):
-    """A room class, resolved."""
+    """A resolved room class."""
 
     name: str
     version: Annotated[int | None, Meta(description="One more with each change; null on a node alone.")]
@@ -358,33 +362,33 @@ class ClassList(Struct, kw_only=True):
 
 
 class ClassOnNode(Struct, kw_only=False):
-    """Which classes a node acts by."""
+    """Version of the classes that a node uses."""
 
     name: str
     version: Annotated[int, Meta(description="As of the list; 0: it has not said.")]
 
 
 class AppliedClasses(Struct, kw_only=True):
-    """What came of classes that were applied."""
+    """Result of applying classes."""
 
     changed: Annotated[list[str], Meta(description="Those that are new or other than before.")]
 
 
 class BusyRoom(Struct, kw_only=True):
-    """A room among the busiest, by a sketch: its rate is an estimate."""
+    """A room among the busiest. Its rate is an estimate from a sketch."""
 
     name: Annotated[str, Meta(description=NAME)]
     messages_per_second: float
 
 
 class BusyRooms(Struct, kw_only=True):
-    """The busiest rooms, the busiest first."""
+    """The busiest rooms, sorted with the busiest first."""
 
     rooms: list[BusyRoom]
 
 
 class Version(Struct, kw_only=True):
-    """What runs here."""
+    """Versions of the package and the core, and the build profile."""
 
     version: str
     core: str
@@ -402,7 +406,7 @@ class Stat(Struct, kw_only=True):
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
-    """A payload as the one of the two fields that can hold it."""
+    """Puts a payload into the one of the two fields that can hold it."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
@@ -410,7 +414,7 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def room_body(room: dict[str, Any], nodes: list[NodeRef]) -> Room:
-    """A room as the core tells it."""
+    """Converts a room of the core."""
     fields = {k: v for k, v in room.items() if k not in ("name", "class", "epoch")}
     return Room(
         name=text_of(room["name"]),

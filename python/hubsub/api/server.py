@@ -1,4 +1,4 @@
-"""The HTTP listener: uvicorn inside the node's own loop."""
+"""The HTTP listener: uvicorn inside the node's own event loop."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ SHUTDOWN_S = 5
 
 
 class LoopServer(uvicorn.Server):
-    """uvicorn in a loop that is somebody else's, who has signal handlers of his own."""
+    """uvicorn in a foreign event loop whose owner handles signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -36,22 +36,23 @@ class LoopServer(uvicorn.Server):
 
 
 _TLS = b"\x16"
-"""What a ClientHello begins with, and no request."""
+"""First byte of a TLS ClientHello; no HTTP request begins with it."""
 _TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
 """A fatal alert, handshake_failure, as each version of TLS reads it (RFC 8446, sections 5.1 and 6)."""
 
 
 class _Protocol(H11Protocol):
-    """HTTP whose requests must come in time, and be read alike by all; uvicorn limits only the silence between two.
+    """HTTP with a time limit for request heads and strict parsing. uvicorn limits only the idle time between
+    two requests.
 
-    Without the first a few connections that say nothing would take all of `http_connections_max` for ever.
+    Without the time limit, a few silent connections could occupy all of `http_connections_max` for ever.
     """
 
     head_s: ClassVar[float]
-    """Time that a connection has to send the head of a request."""
+    """Time limit for the head of a request, in seconds."""
     _late: asyncio.TimerHandle | None = None
     _has_begun = False
-    """Whether it has sent anything."""
+    """Whether the connection has sent any bytes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,8 +60,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Each request has a copy of this in its scope. An answer that breaks off has no other way
-        # to say so than the end of its connection.
+        # Each request has a copy of this in its scope. A broken-off response can only be signalled by closing
+        # the connection.
         self.app_state = {**self.app_state, "close_connection": self._close}
         self._watch()
 
@@ -78,7 +79,7 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Also where the body of a request is wrong whose answer is on its way."""
+        """Also handles a bad request body whose response has already started."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -88,7 +89,7 @@ class _Protocol(H11Protocol):
         super().send_400_response(msg)
 
     def _close(self, at_once: bool) -> None:
-        """Ends the connection: at once, or behind what was sent."""
+        """Closes the connection, either at once or after the bytes already sent."""
         if at_once:
             self.transport.abort()
         else:
@@ -107,13 +108,13 @@ class _Protocol(H11Protocol):
 
 
 class _Listener(socket.socket):
-    """A listening socket that leaves the descriptors free that are reserved, as those of the data plane do.
+    """A listening socket that leaves the reserved descriptors free, like the listeners of the data plane.
 
-    asyncio takes all connections that wait before it looks at the first, so only here is it early enough.
+    asyncio accepts all waiting connections before it handles the first, so only `accept` is early enough.
     """
 
     first_reserved: int
-    """The first descriptor that is not for clients."""
+    """The first descriptor that clients may not use."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         connection, address = super().accept()
@@ -149,8 +150,9 @@ class HttpServer:
         host, port = split_address(address)
         try:
             info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            # asyncio switches Nagle's algorithm off where the protocol says TCP. Else the body of an answer waits for
-            # the acknowledgement of its head, which a client delays by 40 ms on a connection that it has used before.
+            # asyncio disables Nagle's algorithm if the socket's protocol is TCP. Otherwise a response body
+            # waits for the acknowledgement of its head, which a client delays by 40 ms on a reused
+            # connection.
             self._socket = _Listener(*info[:3])
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(info[4])
@@ -165,7 +167,7 @@ class HttpServer:
         return self._state.http_address
 
     async def start(self) -> None:
-        """Serves from here on."""
+        """Starts to serve."""
         assert self._socket is not None, "bind() comes first"
         limits, told = self._state.limits, self._state.node.metrics()["node"]
         self._socket.first_reserved = told["descriptors_max"] - told["descriptors_reserved"]
@@ -178,7 +180,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # uvicorn would believe who connects from loopback, as any program of the machine may.
+                # uvicorn would trust proxy headers from loopback, which any program of the machine can send.
                 proxy_headers=bool(self._state.config.trusted_proxies),
                 forwarded_allow_ips=list(self._state.config.trusted_proxies),
                 limit_concurrency=self._refused_at(),
@@ -189,12 +191,12 @@ class HttpServer:
         await self._server.serving.wait()
 
     def reload(self) -> None:
-        """Takes over the limit on connections, for those made from now on."""
+        """Applies the current connection limit to new connections."""
         if self._server is not None:
             self._server.config.limit_concurrency = self._refused_at()
 
     async def stop(self) -> None:
-        """Ends requests that run, within `SHUTDOWN_S`."""
+        """Ends running requests within `SHUTDOWN_S`."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
@@ -202,5 +204,5 @@ class HttpServer:
             self._socket.close()
 
     def _refused_at(self) -> int:
-        """The number of the first connection that is answered 503; uvicorn counts each among its own."""
+        """Number of the first connection that gets 503; uvicorn includes the new connection in its count."""
         return self._state.limits["http_connections_max"] + 1

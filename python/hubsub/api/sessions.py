@@ -1,4 +1,4 @@
-"""/v1/sessions: MQTT sessions that outlive their connections, and the end of one."""
+"""/v1/sessions: MQTT sessions that outlive their connections, and ending a session."""
 
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -46,7 +46,7 @@ class SessionPage(Struct, kw_only=True):
 async def list_sessions(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     query = request.query_params
-    # One more than the page tells whether there is another.
+    # One extra entry shows whether there is another page.
     rows = await state.node.sessions(limit + 1, query.get("after"), query.get("client_id"))
     page = [session_body(state, row) for row in rows[:limit]]
     return json_answer(SessionPage(sessions=page, next=page[-1].client_id if len(rows) > limit else None))
@@ -68,5 +68,5 @@ async def end_session(state: State, request: Request) -> Response:
 
 
 def session_body(state: State, row: dict[str, Any]) -> Session:
-    """A session of this node as the core tells it."""
+    """Converts a session of this node from the core's form."""
     return msgspec.convert({"node": state.node.name, **row}, Session)

@@ -1,7 +1,7 @@
-"""Stages and batches: what the Spark sink sends (docs/protocol/stages.md), and what an operator gives up.
+"""Stages and batches: requests of the Spark sink (docs/protocol/stages.md), and giving up a batch.
 
-`hubsub.control.staging` and `batches` do it. In a cluster one node does all that is done with a query's batches, and
-no other, whoever asks it: else two might commit one batch.
+`hubsub.control.staging` and `batches` implement them. In a cluster only one node handles a query's batches:
+two nodes could otherwise both commit one batch.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def stage(state: State, request: Request) -> Response:
         _check_home(state, request, query)
         rows = await state.staging.stage(query, attempt, name(request, "topic"), pieces)
     except HubSubError:
-        # Who sends reads no answer before all is sent.
+        # Drain the body: the client reads no response before it has sent all.
         async for _ in pieces:
             pass
         raise
@@ -66,7 +66,7 @@ async def give_up(state: State, request: Request) -> Response:
 
 
 async def _pieces(state: State, request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes, with a bound on its whole and on each pause."""
+    """The body in pieces, with a limit on its size and on each pause."""
     most, read = state.limits["http_stage_bytes_max"], 0
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > most:
@@ -87,7 +87,7 @@ async def _pieces(state: State, request: Request) -> AsyncIterator[bytes]:
 
 
 def _check_home(state: State, request: Request, query: str) -> None:
-    """Raises ElsewhereError, or what else keeps another node from doing it, unless this one has the query."""
+    """Raises ElsewhereError, or why the other node is not available, unless this node has the query."""
     home = home_of_query(state, query)
     if home is not None:
         raise elsewhere(request, home)

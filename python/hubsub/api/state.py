@@ -1,4 +1,4 @@
-"""What the handlers share: the node, the limits in force, the idempotency window, counters."""
+"""State shared by the handlers: the node, the current limits, the idempotency window, counters."""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class State:
-    """One a process; handlers get it with each request.
+    """One per process; handlers get it with each request.
 
     Args:
         config: The resolved configuration; `reload` replaces it.
@@ -39,9 +39,9 @@ class State:
         self.http_address: str | None = None
         self.stopping = False
         self.others: Others | None = None
-        """The rest of the cluster; None: there is none."""
+        """The other nodes of the cluster; None on a single node."""
         self.cluster: ClusterNode | None = None
-        """This node's place in the cluster; None: it is alone."""
+        """This node's membership in the cluster; None on a single node."""
         self.window = Window(lambda: self.limits, time.monotonic)
         self.memory = Memory(node, lambda: self.config.memory)
         self.queries = Queries(lambda: self.limits, time.monotonic)
@@ -49,27 +49,27 @@ class State:
         self.staging = Staging(node, lambda: self.limits, lambda: self.others)
         self.batches = Batches(node, self.staging, lambda: self.limits)
         self.console: Watch | None = None
-        """Who looks at the cluster for the console; None before the first who listened."""
+        """Polls the cluster for the console; None before the first listener."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0
-        """Bodies above `http_body_bytes_max`."""
+        """Bodies refused because of `http_body_bytes_max`."""
         self.body_bytes = 0
-        """Bytes of the bodies of all requests that come or are at work."""
+        """Bytes of all bodies that are being received or processed."""
         self.bodies_turned_away = 0
-        """Requests beyond `http_bodies_bytes_max`."""
+        """Requests refused because of `http_bodies_bytes_max`."""
 
     @property
     def limits(self) -> Mapping[str, int]:
         return self.config.limits
 
     def limit(self, name: str) -> Callable[[], int]:
-        """Gives a limit as it is in force when asked."""
+        """Returns a function that reads the limit's current value."""
         return lambda: self.limits[name]
 
     @property
     def log(self) -> str | None:
-        """Identity of the log that offsets are of: the cluster's, or this node's; None: it keeps none."""
+        """Identity of the log that offsets refer to: the cluster's or this node's; None without a log."""
         if self.others is not None:
             return self.others.homes.log
         log = self.node.log()
@@ -84,12 +84,12 @@ class State:
 
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
-        """Likewise, behind the node's own, if it keeps anything."""
+        """As `classes`, preceded by the internal classes, if the node stores anything."""
         own = [cls for cls in self.config.all_classes if cls not in self.config.classes]
         return (*own, *self.classes)
 
     def node_ref(self, request: Request) -> NodeRef:
-        """This node as the asker can reach it."""
+        """This node with addresses that the requesting client can reach."""
         return NodeRef(
             name=self.node.name,
             redis=self.reachable(self.node.addresses.get("redis"), request),
@@ -98,14 +98,16 @@ class State:
         )
 
     def reachable(self, address: str | None, request: Request) -> str | None:
-        """A bound address as told to others: the advertised host, or for a wildcard the one the request came to."""
+        """The address to advertise for a bound one: the advertised host; for a wildcard the host that the
+        request used.
+        """
         if address is None:
             return None
         _, port = split_address(address)
         if self.config.advertise:
             return join_address(self.config.advertise, port)
         if is_wildcard(address):
-            # A node that asks comes by a link.
+            # Requests of other nodes arrive over a link and have no server address.
             server = request.scope.get("server") or (own_host(), port)
             return join_address(server[0], port)
         return address

@@ -1,4 +1,4 @@
-"""Pages of the package: files of it that are named here, read once. Nothing else of the disk can be asked for."""
+"""Static pages of the package: the files of a folder, read once. No other file of the disk can be requested."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ TYPES: Final = {
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Files with another ending are not served."""
+"""Media types by suffix. Files with another suffix are not served."""
 
 
 class File(NamedTuple):
-    """A file as it is answered."""
+    """A file, ready to be sent."""
 
     body: bytes
     media_type: str
@@ -30,13 +30,14 @@ class File(NamedTuple):
 
 
 class Pages:
-    """The pages of a folder, with a policy that browsers hold: no script but these files, and nobody else is asked.
+    """The pages of a folder. Their content security policy allows only scripts from these files and
+    connections to this node.
 
     Args:
-        folder: Where they are.
-        index: What is meant by no name.
-        asks: What else the pages may connect to, as the policy's `connect-src` has it.
-        also: Files of other folders, which are there by their names.
+        folder: Folder of the files.
+        index: File that is served for the empty path.
+        asks: Further targets of the policy's `connect-src`.
+        also: Files of other folders, served by their names.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Pages:
         }
 
     def answer(self, request: Request, path: str = "") -> Response:
-        """A file, or that the browser has it.
+        """Response with the file, or 304 if the browser has it.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such file.
         """
         found = self.files.get(path or self._index)
         if found is None:

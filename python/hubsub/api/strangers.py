@@ -1,8 +1,9 @@
-"""Pages of strangers: what a browser may ask for a page that this node does not serve, which is nothing.
+"""Origin check: refuses requests that a browser sends for a web page that this node does not serve.
 
-A page may send requests to a listener that its own machine alone can reach, also where it cannot read the answers; and
-it reads them if its owner turns the page's name to this node's address (DNS rebinding). The data plane judges the
-listener `ws` likewise (`crates/hubsub-node/src/pages.rs`, docs/adr/0018-a-page-is-known-by-its-origin.md).
+A page may send requests to a listener that only its own machine can reach, even if it cannot read the
+responses. It can read them if its owner resolves the page's name to this node's address (DNS rebinding). The
+data plane checks the listener `ws` in the same way (`crates/hubsub-node/src/pages.rs`,
+docs/adr/0018-a-page-is-known-by-its-origin.md).
 """
 
 import time
@@ -20,23 +21,23 @@ from hubsub.errors import NotAllowedError
 log = structlog.get_logger()
 
 NOBODYS: Final = (".localhost", ".local", ".internal")
-"""Ends of names that nobody can register."""
+"""Suffixes of names that nobody can register."""
 
 LOG_S: Final = 1.0
-"""Between two log lines of refusals."""
+"""Minimum seconds between two log lines of refusals."""
 
 SHOWN: Final = 200
-"""Characters of what was said that are shown."""
+"""Characters of a refused value that are shown."""
 
 
 class Strangers:
-    """Says who is one."""
+    """Checks the origin of requests and logs refusals."""
 
     def __init__(self) -> None:
         self._silent_until_s = 0.0
 
     def refused(self, headers: Headers, config: Config) -> NotAllowedError | None:
-        """Why a request is not served, if it is not."""
+        """The error for a refused request; None if it may be served."""
         host, origin = headers.get("host"), headers.get("origin")
         if origin is not None and not _is_own(origin, host, config.hosts):
             self._note(origin=origin[:SHOWN])
@@ -54,7 +55,8 @@ class Strangers:
 
 
 def is_called(host: str, names: Sequence[str]) -> bool:
-    """Whether no page of a stranger's can call a node so: by an address, a name that nobody can register, or its own.
+    """Whether no foreign page can have this host name: it is an address, a name that nobody can register, or
+    the node's own.
 
     Args:
         host: As in `Host`, with or without a port.
@@ -73,7 +75,7 @@ def is_called(host: str, names: Sequence[str]) -> bool:
 
 
 def _is_own(origin: str, host: str | None, names: Sequence[str]) -> bool:
-    """Whether a page is of this listener, or of one in front of it that has such a name."""
+    """Whether the page comes from this listener, or from a proxy in front of it that has one of the names."""
     try:
         page = urlsplit(origin)
         name = page.hostname

@@ -1,6 +1,7 @@
-"""GET /v1/rooms/{room}/events: a room's records as server-sent events are the listener of WebSockets', `ws`.
+"""GET /v1/rooms/{room}/events: redirects to the listener `ws`, which serves a room's records as server-sent
+events.
 
-Each record would be a call into Python here, so this says where they are: on the same host, by the port of that
+Here each record would need a call into Python. The redirect goes to the same host, to the port of that
 listener. Browsers follow it by themselves.
 """
 

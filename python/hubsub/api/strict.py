@@ -1,7 +1,8 @@
-"""HTTP/1 as RFC 9112 wants it of a server: what two programs may read differently is refused.
+"""Strict HTTP/1 parsing (RFC 9112): refuses requests that two programs may read differently.
 
-h11 takes some of what the RFC lets a server take. A proxy in front that reads the same bytes otherwise would see the
-end of a request elsewhere than the node: its clients could then send requests that it does not see (request smuggling).
+h11 accepts some forms that the RFC leaves to the server. A proxy in front that reads the same bytes
+differently would see the end of a request elsewhere than the node. Its clients could then send requests that
+it does not see (request smuggling).
 """
 
 import re
@@ -13,18 +14,18 @@ from h11._receivebuffer import ReceiveBuffer
 VERSIONS: Final = (b"1.0", b"1.1")
 HEAD_BYTES_MAX: Final = 65_536
 CHUNK_DIGITS_MAX: Final = 16
-"""Of the size of a chunk: more are no number of 64 bits."""
+"""Digits of a chunk size: more do not fit in 64 bits."""
 
 _HEX = re.compile(rb"[0-9A-Fa-f]*")
 
 
 class _Lines(ReceiveBuffer):
-    """Input whose lines end with CR LF, go on in no further line, and announce chunks of a length that there may be."""
+    """Input whose lines end with CR LF and are not folded, and whose chunk sizes have a valid length."""
 
     def __init__(self) -> None:
         super().__init__()
         self._checked = 0
-        """Bytes of the lines at hand whose ends are known to be right."""
+        """Bytes of the current lines whose ends are already checked."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         end = self._data.find(b"\r\n\r\n")
@@ -67,7 +68,7 @@ class StrictConnection(h11.Connection):
 
 
 def _check(request: h11.Request) -> None:
-    """Raises where the version is another one, or two programs could find different ends of the body."""
+    """Raises for an unsupported version, or if two programs could find different ends of the body."""
     if request.http_version not in VERSIONS:
         raise h11.RemoteProtocolError("the version is none that is spoken here")
     names = [name for name, _ in request.headers]

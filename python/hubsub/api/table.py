@@ -1,5 +1,6 @@
-"""All routes; those of the log stand in `log_table`, those of devices in `device_table`, of consumers in
-`consumer_table`, of retained messages in `retained_table`, of the console in `console.table`."""
+"""All routes. `log_table` has those of the log, `device_table` of devices, `consumer_table` of consumers,
+`retained_table` of retained messages, `console.table` of the console.
+"""
 
 from functools import cache
 from typing import Any

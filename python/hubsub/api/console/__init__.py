@@ -1,5 +1,5 @@
-"""The console: static pages at `/`, and the stream of events that they are drawn from (docs/guides/console.md).
+"""The console: static pages at `/`, and the event stream that they render (docs/guides/console.md).
 
-`files` serves the pages, `now` says what a node does, `watch` looks at the cluster while somebody listens, `tail` at a
-room, `events` writes both to a listener, `table` has the routes.
+`files` serves the pages. `now` reports the activity of a node. `watch` polls the cluster while someone
+listens, and `tail` polls a room. `events` writes both to a listener. `table` has the routes.
 """

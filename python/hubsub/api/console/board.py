@@ -1,10 +1,12 @@
-"""What waits for one listener: the latest of each part, so that a slow one costs no more than one of each."""
+"""Pending events for one listener: only the latest of each part, so that a slow listener costs at most one
+event per part.
+"""
 
 import asyncio
 
 
 class Board:
-    """Parts by name, of which a later one takes the place of an earlier one that was not taken."""
+    """Pending parts by name. A newer version of a part replaces one that was not taken yet."""
 
     def __init__(self) -> None:
         self._parts: dict[str, bytes] = {}
@@ -12,21 +14,21 @@ class Board:
         self._is_closed = False
 
     def put(self, part: str, body: bytes) -> None:
-        """Leaves a part, one line of JSON, for the listener."""
+        """Stores a part, one line of JSON, for the listener."""
         self._parts[part] = body
         self._stirred.set()
 
     def close(self) -> None:
-        """Lets `take` end, behind what is there."""
+        """Makes `take` return nothing once the pending parts are taken."""
         self._is_closed = True
         self._stirred.set()
 
     def has(self, part: str) -> bool:
-        """Whether a part waits."""
+        """Whether the part is pending."""
         return part in self._parts
 
     async def take(self) -> dict[str, bytes]:
-        """All that waits, once there is something; nothing at the end."""
+        """Waits for pending parts and returns them all; returns nothing after `close`."""
         if not self._parts and not self._is_closed:
             await self._stirred.wait()
         self._stirred.clear()

@@ -1,8 +1,8 @@
-"""GET /v1/console/events: what the console is drawn from, as server-sent events.
+"""GET /v1/console/events: the console's data as server-sent events.
 
-An event's name is that of its part (`nodes`, `cluster`, `hubs`, `moves`, `queries`, and `tail` of a room), its data
-what stands in `watch` and `schema`. A part is sent when it is another than before. Who does not take what was sent
-within `console_slow_ms` is closed; a page comes back by itself.
+An event is named after its part (`nodes`, `cluster`, `hubs`, `moves`, `queries`, and `tail` of a room);
+`watch` and `schema` define its data. A part is sent when it has changed. A listener that does not read an
+event within `console_slow_ms` is disconnected; the page reconnects by itself.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from hubsub.errors import StoppingError
 MEDIA_TYPE = "text/event-stream"
 
 RETRY_MS = 1_000
-"""What a page waits before it comes back."""
+"""Reconnect delay sent to the page, in ms."""
 
 
 async def events(state: State, request: Request) -> Response:
@@ -42,7 +42,7 @@ async def events(state: State, request: Request) -> Response:
 
 
 class _EventStream(Response):
-    """The events, as long as somebody takes them."""
+    """Streams events until the listener disconnects."""
 
     def __init__(self, state: State, watch: Watch, ask: Ask, room: bytes | None) -> None:
         super().__init__(media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
@@ -66,7 +66,7 @@ class _EventStream(Response):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, send: Send, board: Board) -> bool:
-        """Whether the listener took all in time, up to the node's end."""
+        """Sends events until the node stops. Returns False if the listener was too slow."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = b"retry: %d\n\n" % RETRY_MS
         while body:

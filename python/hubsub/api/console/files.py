@@ -1,4 +1,4 @@
-"""The console's pages: the files of `static`. They ask nobody but the node that they come from."""
+"""The console's pages: the files of `static`. They send requests only to the node that served them."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a node does now, as the console and `hubsub top` ask for it each second."""
+"""Current activity of a node, polled each second by the console and `hubsub top`."""
 
 from collections.abc import Sequence
 
@@ -34,10 +34,10 @@ COUNTED = (
     "socket_ns_total",
     "routing_ns_total",
 )
-"""Metrics of a shard whose sums are shown."""
+"""Shard metrics that are summed over the shards."""
 
 BUSIEST = 20
-"""Rooms of each node."""
+"""Number of busiest rooms reported per node."""
 
 
 async def show_now(state: State, request: Request) -> Response:
@@ -45,7 +45,7 @@ async def show_now(state: State, request: Request) -> Response:
 
 
 async def now(state: State, request: Request) -> NodeNow:
-    """What this node says of itself."""
+    """Current figures of this node."""
     node, cluster = state.node, state.cluster
     shards = node.metrics()["shards"]
     busiest = await node.busiest_rooms(BUSIEST)
@@ -70,7 +70,7 @@ async def now(state: State, request: Request) -> NodeNow:
 
 
 def merged(state: State, request: Request, parts: Sequence[NodesNow]) -> NodesNow:
-    """By name."""
+    """Merges the lists of all nodes into one, sorted by node name."""
     return NodesNow(nodes=sorted((node for part in parts for node in part.nodes), key=lambda node: node.name))
 
 
@@ -89,7 +89,7 @@ def _peer(peer: PeerLinks) -> PeerNow:
 
 
 def _reasons(state: State) -> list[str]:
-    """What is wrong with this node's log and its part of the coordinator."""
+    """Problems of this node's log and of its coordinator member."""
     found = []
     if state.cluster is not None and state.cluster.coordinator_failed is not None:
         found.append(f"its part of the coordinator has failed: {state.cluster.coordinator_failed}")

@@ -9,7 +9,7 @@ from hubsub.api.schema import BusyRoom
 
 
 class PeerNow(Struct, kw_only=True):
-    """The links to one peer, together."""
+    """Summary of the links to one peer."""
 
     node: str
     links: int
@@ -20,7 +20,9 @@ class PeerNow(Struct, kw_only=True):
 
 
 class NodeNow(Struct, kw_only=True):
-    """What a node is and has done since its start. Rates are differences of two of these over that of `uptime_s`."""
+    """State and counters of a node since its start. A rate is the difference of two samples divided by the
+    difference of their `uptime_s`.
+    """
 
     name: str
     incarnation: int
@@ -49,7 +51,7 @@ class NodesNow(Struct, kw_only=True):
 
 
 class TailRecord(Struct, kw_only=True):
-    """A record at the end of a room's history, of which long parts are cut."""
+    """A record at the end of a room's history. Long parts are truncated."""
 
     position: str
     timestamp_us: int
@@ -62,7 +64,7 @@ class TailRecord(Struct, kw_only=True):
 
 
 class Tail(Struct, kw_only=True):
-    """Records that a listener has not been sent, oldest first, and why there are none."""
+    """Records not yet sent to the listener, oldest first, and why there are none."""
 
     records: list[TailRecord]
     kept: Annotated[bool, Meta(description="False: the room's class keeps no history.")]

@@ -1,7 +1,7 @@
-"""A room and the end of its history, about once a second, for one listener.
+"""A room and the end of its history, polled about once a second for one listener.
 
-A listener that has not taken what came before is not read for. In a busy room it gets the latest records, and sees by
-their positions that it did not get all.
+The room is not read while the listener has not taken the previous event. In a busy room the listener gets
+only the latest records; their positions show the gap.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from hubsub.config import RoomClass
 
 LOOK_S: Final = 1.0
 RECORDS: Final = 50
-"""Of one look."""
+"""Records read per poll."""
 PAYLOAD_BYTES: Final = 1_024
-"""That are told of a longer one."""
+"""A longer payload is truncated to this."""
 HEADERS: Final = 16
 HEADER_CHARS: Final = 256
 
@@ -32,13 +32,13 @@ TAIL: Final = "tail"
 
 
 async def follow(room: bytes, ask: Ask, classes: Callable[[], tuple[RoomClass, ...]], board: Board) -> None:
-    """Tells a board of a room, until cancelled.
+    """Puts events about a room on a board until cancelled.
 
     Args:
-        room: Its name.
-        ask: The API of this node.
-        classes: Those that there are.
-        board: Of the listener.
+        room: Name of the room.
+        ask: Calls the API of this node.
+        classes: Returns the current room classes.
+        board: The listener's board.
     """
     path, last = f"/v1/rooms/{quote(room, safe='')}", (0, 0)
     while True:
@@ -65,7 +65,7 @@ async def _records(path: str, ask: Ask) -> list[Record]:
 
 
 def _keeps(name: str, classes: tuple[RoomClass, ...]) -> bool:
-    """Whether a class keeps a history; one that is not known may."""
+    """Whether a class has a history; an unknown class may."""
     return all(cls.history is not None or cls.is_logged for cls in classes if cls.name == name)
 
 

@@ -1,7 +1,8 @@
-"""Looks at the cluster, about once a second, while somebody listens; each look goes to all listeners.
+"""Polls the cluster about once a second while someone listens, and sends each result to all listeners.
 
-Owned here: the latest of each part, and the tasks that ask. A part is what a route of the table answers; parts are
-asked for apart, so that one that is late holds up no other. Nobody listens: nobody asks.
+Owns the latest version of each part and the polling tasks. A part is the response of one route. Parts are
+polled independently, so that a slow one does not delay the others. Polling stops when the last listener
+leaves.
 """
 
 import asyncio
@@ -19,22 +20,22 @@ from hubsub.api.state import State
 from hubsub.errors import HubSubError, TooBusyError
 
 LOOK_S = 1.0
-"""Between two looks at the nodes."""
+"""Seconds between two polls of the nodes."""
 
 ANSWER_S: Final = 1.0
-"""How long a look waits for a node: a page that heard nothing for 3 s says so."""
+"""Time limit for a node's reply, in seconds. The page reports a lost connection after 3 s without events."""
 
 NOW: Final = "/v1/console/now"
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is asked beside the nodes' figures.
+    """A part that is polled besides the nodes' figures.
 
     Args:
-        name: Of the event.
-        path: Of the route.
-        every_s: Between two questions.
+        name: Name of the event.
+        path: Path of the route.
+        every_s: Seconds between two polls.
     """
 
     name: str
@@ -49,7 +50,7 @@ PARTS: Final = (
 )
 
 Ask = Callable[[Call], Awaitable[Reply]]
-"""Asks this node's API, which asks others where its route says so."""
+"""Calls this node's API, which calls other nodes where the route requires it."""
 
 
 class Looks(msgspec.Struct):
@@ -59,24 +60,24 @@ class Looks(msgspec.Struct):
 
 
 class NodesPart(msgspec.Struct):
-    """The event `nodes`."""
+    """Data of the event `nodes`."""
 
     node: str
-    """Who looked."""
+    """Name of the node that polled."""
     at_ms: int
-    """When, since 1970, by its clock."""
+    """Milliseconds since 1970, by that node's clock."""
     nodes: list[msgspec.Raw]
     missing: list[str]
     """Nodes that are registered and did not answer in time."""
 
 
 class Watch:
-    """The looks of one node.
+    """Polling state of one node.
 
     Args:
-        state: Of this node.
-        ask: Its API.
-        clock_ms: Milliseconds since 1970.
+        state: State of this node.
+        ask: Calls its API.
+        clock_ms: Returns milliseconds since 1970.
     """
 
     def __init__(self, state: State, ask: Ask, clock_ms: Callable[[], int]) -> None:
@@ -85,16 +86,16 @@ class Watch:
         self._boards: set[Board] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.refused = 0
-        """Listeners above `console_listeners_max`."""
+        """Listeners refused because of `console_listeners_max`."""
         self.slow_closed = 0
-        """Listeners that took longer than `console_slow_ms`; who serves them counts."""
+        """Listeners disconnected because they exceeded `console_slow_ms`; `events` increments it."""
 
     def __len__(self) -> int:
-        """Listeners."""
+        """Current number of listeners."""
         return len(self._boards)
 
     def admit(self) -> None:
-        """Comes before `listener`.
+        """Checks the limit; call it before `listener`.
 
         Raises:
             TooBusyError: there are `console_listeners_max`.
@@ -107,7 +108,7 @@ class Watch:
 
     @contextmanager
     def listener(self) -> Iterator[Board]:
-        """What comes for one listener, from the latest look on."""
+        """Registers a board that receives events, starting with the latest version of each part."""
         board = Board()
         self._boards.add(board)
         for part, body in self._latest.items():
@@ -125,7 +126,7 @@ class Watch:
                 self._latest.clear()
 
     async def _look(self) -> None:
-        """The figures of all nodes, until this one stops."""
+        """Polls the figures of all nodes until this node stops."""
         while not self._state.stopping:
             nodes, missing = await self._nodes()
             part = NodesPart(self._state.node.name, self._clock_ms(), nodes, missing)
@@ -154,11 +155,11 @@ class Watch:
         return [node for body in bodies for node in msgspec.json.decode(body, type=Looks).nodes], missing
 
     async def _follow(self, part: Part) -> None:
-        """What a route answers, or its error."""
+        """Polls one route; publishes its response, also an error."""
         while True:
             reply = await self._ask(Call("GET", part.path, ""))
             if part.name == "cluster" and reply.status < 400:
-                # By far the most of it, which seldom changes.
+                # Hubs are by far the largest part and seldom change.
                 cluster = msgspec.json.decode(reply.body)
                 self._put("hubs", msgspec.json.encode({"hubs": cluster.pop("hubs")}))
                 self._put(part.name, msgspec.json.encode(cluster))
@@ -169,7 +170,7 @@ class Watch:
             await asyncio.sleep(part.every_s)
 
     def _own_hubs(self) -> list[dict[str, Any]]:
-        """Of a node alone: those that have a log, as a cluster tells of hubs."""
+        """Logged hubs of a single node, in the form that a cluster reports."""
         node = self._state.node.name
         alone = {"term": None, "leader": node, "members": [node], "proposed": None}
         return [
