@@ -1,10 +1,9 @@
 """The command line. Data goes to stdout, everything else to stderr.
 
-Each command lives in a module of its own, imported only when it is called, so
-that `hubsub --help` answers at once. Exit codes: 0 done, 1 failed, 2 used or
-configured wrongly, 130 ended by Ctrl-C (SIGINT), 143 by SIGTERM, so that a script
-can tell "-n records came" from "somebody ended it". `serve` alone ends with 0 on
-these: to be stopped is how a server is done. If its log had failed, it is 1.
+Each command lives in a module of its own, imported only when it is called, so that `hubsub --help` answers at
+once. Exit codes: 0 done, 1 failed, 2 used or configured wrongly, 130 ended by Ctrl-C (SIGINT), 143 by
+SIGTERM. A script can thus tell "-n records received" from "interrupted". `serve` alone ends with 0 on these
+signals, as they are the normal way to stop a server; with 1 if its log had failed.
 """
 
 import contextlib
@@ -40,17 +39,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("hubsub.cli.settings", "Checks and shows the configuration."),
     "demo": ("hubsub.cli.demo", "Makes data to try things with."),
 }
-"""Command to module (its `app` is a Typer) and what it does."""
+"""Command name to its module, whose `app` is a Typer, and its description."""
 
 
 def main() -> NoReturn:
     """The entry point `hubsub`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # What the terminal's encoding lacks is shown as an escape.
+            # Characters that the terminal's encoding lacks are shown as escapes.
             stream.reconfigure(errors="backslashreplace")
     for number in (signal.SIGINT, signal.SIGTERM):
-        # What is ignored from the start, as behind nohup, stays so.
+        # Signals that are ignored at the start, as with nohup, stay ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
     with friendly():
@@ -59,7 +58,7 @@ def main() -> NoReturn:
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """Ends the command where it stands; what it holds is closed on the way out."""
+    """Exits at once; the exit handlers release open resources."""
     sys.exit(128 + number)
 
 
@@ -82,7 +81,7 @@ def _run(args: list[str]) -> None:
 
 
 def usage() -> str:
-    """What `hubsub --help` prints."""
+    """The output of `hubsub --help`."""
     width = max(len(name) for name in COMMANDS)
     lines = [f"  {name:<{width}}  {doc}" for name, (_, doc) in COMMANDS.items()]
     return "\n".join(
@@ -107,7 +106,7 @@ def usage() -> str:
 
 @contextlib.contextmanager
 def friendly() -> Iterator[None]:
-    """Errors as sentences with an exit code, in place of tracebacks."""
+    """Shows errors as sentences, with an exit code, instead of tracebacks."""
     from hubsub.errors import ConfigError, HubSubError, OptionError
 
     try:
@@ -115,7 +114,7 @@ def friendly() -> Iterator[None]:
             yield
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # While it can still be told if that fails.
+                sys.stdout.flush()  # Flush here, where an error can still be reported.
     except (ConfigError, OptionError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -125,7 +124,7 @@ def friendly() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        # A reader of our output that is gone wants to hear no more.
+        # No message if the reader of our output is gone.
         if not isinstance(error, BrokenPipeError):
             name = "" if error.filename is None else f": {error.filename}"
             print(f"error: {error.strerror or error}{name}", file=sys.stderr)

@@ -10,7 +10,7 @@ from hubsub.cli.common import Answer, Api, Json, Url, group, print_fields, print
 from hubsub.errors import ConfigError, Problem
 
 WAIT_S = 10.0
-"""How long all nodes are waited for, which takes some milliseconds where they are well."""
+"""Time to wait for all nodes, in seconds; healthy nodes take some milliseconds."""
 
 LOOK_S = 0.1
 
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="Of a class.", show_default=False)]
 
 @app.command("ls")
 def list_classes(url: Url = None, as_json: Json = False) -> None:
-    """Lists the classes in order of precedence; the last is the default class. Nodes that are behind are told."""
+    """Lists the classes in order of precedence; the last is the default class. Warns of nodes that lag."""
     answer = Api(url).get("/v1/classes")
     print_rows(answer.rows("classes"), COLUMNS, as_json)
     _say_behind(answer)
@@ -31,7 +31,7 @@ def list_classes(url: Url = None, as_json: Json = False) -> None:
 
 @app.command("show")
 def show_class(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """Shows a class."""
+    """Shows one room class."""
     print_fields(Api(url).get(f"/v1/classes/{segment(name)}"), as_json)
 
 
@@ -42,7 +42,9 @@ def apply_classes(
     ],
     url: Url = None,
 ) -> None:
-    """Makes classes of a cluster what a file says, on all nodes while they run; classes that it does not name stay."""
+    """Creates or changes the classes of a cluster from a file, on all nodes while they run; other classes
+    stay.
+    """
     from hubsub.config.resolve import read_file
 
     tables = read_file(file).get("class", [])
@@ -58,14 +60,14 @@ def apply_classes(
 
 @app.command("rm")
 def remove_class(name: Name, url: Url = None) -> None:
-    """Lets a class get no new rooms; those that it has go on. `apply` takes it back."""
+    """Stops a class from getting new rooms; its existing rooms go on. `apply` reverts this."""
     api = Api(url)
     api.ask("DELETE", f"/v1/classes/{segment(name)}")
     _wait(api, f"removed: {name}")
 
 
 def _wait(api: Api, done: str) -> None:
-    """Says what was done, and where it counts."""
+    """Waits until the nodes have taken over the change, and reports how many have."""
     until_s = time.monotonic() + WAIT_S
     answer = api.get("/v1/classes")
     while _behind(answer) and time.monotonic() < until_s:

@@ -33,7 +33,7 @@ COLUMNS = (
     "dropped",
     *(f"{flow}{over}" for over in ("_1s", "_60s", "") for flow in FLOWS),
 )
-"""What a pipe gets; a terminal as many of these as fit, the column that is sorted by in any case."""
+"""Columns for a pipe. A terminal gets as many as fit, always including the sort column."""
 
 
 @app.command("ls")
@@ -56,7 +56,7 @@ def list_clients(
 def show_client(
     client: Id = None, client_id: ClientId = None, node: Node = None, url: Url = None, as_json: Json = False
 ) -> None:
-    """Shows all that is known of a connection."""
+    """Shows all data of a connection."""
     api = Api(url)
     client, node = _found(api, client, client_id, node)
     print_fields(api.get(f"/v1/clients/{client}", node=node), as_json)
@@ -64,7 +64,7 @@ def show_client(
 
 @app.command("kill")
 def kill_client(client: Id = None, client_id: ClientId = None, node: Node = None, url: Url = None) -> None:
-    """Closes a connection."""
+    """Closes a client's connection."""
     api = Api(url)
     client, node = _found(api, client, client_id, node)
     api.ask("DELETE", f"/v1/clients/{client}", node=node)
@@ -72,11 +72,11 @@ def kill_client(client: Id = None, client_id: ClientId = None, node: Node = None
 
 
 def _found(api: Api, client: int | None, client_id: str | None, node: str | None) -> tuple[int, str | None]:
-    """Id and node of the connection that is meant.
+    """Id and node of the selected connection.
 
     Raises:
         OptionError: it is named twice, or not at all.
-        NoSuchClientError: nobody is connected under that client id.
+        NoSuchClientError: no client with that client id is connected.
     """
     if (client is None) == (client_id is None):
         raise OptionError("a client is named by the id of its connection, or by --client-id")

@@ -1,4 +1,4 @@
-"""What commands share: the app, output as table or JSON, asking a node over HTTP."""
+"""Shared by the commands: the app, output as table or JSON, requests to a node over HTTP."""
 
 import json
 import sys
@@ -35,19 +35,19 @@ Server = Annotated[
 
 
 def new_app(doc: str) -> typer.Typer:
-    """A Typer as all commands use it."""
+    """A Typer with the settings of all commands."""
     return typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=False)
 
 
 def group(doc: str) -> typer.Typer:
-    """A Typer with subcommands, also if it has only one."""
+    """A Typer with subcommands, even if it has only one."""
     app = typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
     app.callback()(lambda: None)
     return app
 
 
 def say(text: str) -> None:
-    """A line for the person, not for the next program."""
+    """Prints a message for people, on stderr."""
     print(text, file=sys.stderr)
 
 
@@ -58,13 +58,14 @@ def print_json(value: object) -> None:
 def print_rows(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: bool, keep: str | None = None
 ) -> None:
-    """Rows as JSON lines or as a table of these columns.
+    """Prints rows as JSON lines or as a table.
 
     Args:
-        rows: What to print.
-        columns: Their fields, the most useful first.
-        as_json: One object a line, with all its fields.
-        keep: If given, a terminal gets the columns that fit, this one among them; else all, and texts fold.
+        rows: The rows to print.
+        columns: Fields to show, the most useful first.
+        as_json: One object per line, with all its fields.
+        keep: If given, a terminal gets only the columns that fit, always including this one; else all, and
+            long texts are folded.
     """
     if as_json:
         for row in rows:
@@ -76,7 +77,7 @@ def print_rows(
     ]
     widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
     if not sys.stdout.isatty():
-        # A pipe gets every column whole.
+        # A pipe gets every column in full.
         for line in [columns, *cells]:
             padded = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
             print("  ".join(padded).rstrip())
@@ -106,13 +107,16 @@ def print_rows(
 
 
 def fitting(widths: Sequence[int], width: int, keep: int = 0, between: int = 2) -> Sequence[int]:
-    """The columns that a terminal has room for: the first ones, and always column `keep`.
+    """The columns that fit into a terminal: the first ones, and always column `keep`.
 
     Args:
         widths: Width of each column, the most useful first.
-        width: That of the terminal.
-        keep: Index of the column that stays.
-        between: Blanks between two columns.
+        width: Width of the terminal.
+        keep: Index of the column that stays, default 0.
+        between: Blanks between two columns, default 2.
+
+    Returns:
+        Indexes of the chosen columns, ascending.
     """
     free = width - widths[keep]
     chosen = [keep]
@@ -127,7 +131,7 @@ def fitting(widths: Sequence[int], width: int, keep: int = 0, between: int = 2) 
 
 
 def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
-    """One object as JSON or as `name  value` lines; of an object in it each field is a line, as `outer.inner`."""
+    """Prints an object as JSON or as `name  value` lines; a nested field is shown as `outer.inner`."""
     if as_json:
         print_json(value)
         return
@@ -138,7 +142,7 @@ def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _fields(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values as they are shown."""
+    """Names and values as text."""
     for key, field in value.items():
         name = f"{before}{shown(key)}"
         if isinstance(field, dict):
@@ -148,7 +152,7 @@ def _fields(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
 
 
 def shown(value: object) -> str:
-    """A value for a person; control characters cannot reach the terminal."""
+    """A value as text for people; control characters are escaped."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -168,7 +172,7 @@ def segment(name: str) -> str:
 
 
 def redis_url(server: str | None) -> str:
-    """The Redis address to talk to."""
+    """The Redis address to connect to."""
     if server:
         return server
     from hubsub.config import load
@@ -180,11 +184,12 @@ def redis_url(server: str | None) -> str:
 
 
 class Answer(dict[str, Any]):
-    """An object in a node's answer. A field that it lacks says that somebody else answered.
+    """An object in a node's response. Access to a missing field raises an error: then another server
+    answered.
 
     Args:
         pairs: Its fields.
-        url: Whose answer it is.
+        url: URL of the node.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], url: str) -> None:
@@ -195,7 +200,7 @@ class Answer(dict[str, Any]):
         raise _stranger(self._url, f"has no {field!r}")
 
     def rows(self, field: str, least: int = 0) -> list["Answer"]:
-        """A field that is a list of objects, so many at least."""
+        """A field that is a list of at least `least` objects."""
         value = self[field]
         if not isinstance(value, list) or not all(isinstance(row, Answer) for row in value):
             raise _stranger(self._url, f"has a {field!r} that is no list of objects")
@@ -205,7 +210,7 @@ class Answer(dict[str, Any]):
 
 
 class Api:
-    """A node's REST API, blocking."""
+    """Blocking client of a node's REST API."""
 
     def __init__(self, url: str | None) -> None:
         if not url:
@@ -219,7 +224,7 @@ class Api:
             url = f"http://{address}"
         whole = url if "://" in url else f"http://{url}"
         self.url = without_secrets(whole)
-        """As people may see it."""
+        """For display, without secrets."""
         try:
             parts = urlsplit(whole)
             host, port = parts.hostname, parts.port or 3220
@@ -235,17 +240,18 @@ class Api:
         return self.ask("GET", path, **query)
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Answer:
-        """The JSON of the answer; empty where it has no body.
+        """Sends a request and returns the JSON of the response; empty if it has no body.
 
         Args:
-            method, path: Of the request.
-            body: Sent as JSON; None: nothing.
-            query: What is None is left out.
+            method: HTTP method.
+            path: Path of the request.
+            body: Sent as JSON; None sends no body.
+            query: Query parameters; those that are None are left out.
 
         Raises:
-            HubSubError: of the code that the node answered.
-            ClientError: it is no node that answers.
-            NotConnectedError: no node answers there.
+            HubSubError: the error with the code of the response.
+            ClientError: the server is not a node.
+            NotConnectedError: no node answers at the address.
         """
         from http.client import HTTPConnection, HTTPException
 
@@ -260,7 +266,7 @@ class Api:
                 connection.request(method, target, json.dumps(body), headers)
             response = connection.getresponse()
             received = response.read()
-        except (OSError, HTTPException, UnicodeError) as error:  # Unicode: no host name.
+        except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: the host name is invalid.
             hint = "`hubsub serve` starts a node; --url names another one"
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise NotConnectedError(f"no node answers ({reason})", self.url, hint) from None
@@ -310,4 +316,4 @@ _HINTS = {
     "no_such_device": "`hubsub device ls` lists those that have said something",
     "batch_not_held": "`hubsub query ls` lists those that are",
 }
-"""In place of the node's own, which are about the REST API."""
+"""Hints that replace the node's own, which refer to the REST API."""

@@ -14,19 +14,19 @@ Topic = Annotated[str, typer.Argument(help="Its topic.", show_default=False)]
 
 @app.command("ls")
 def list_consumers(url: Url = None, as_json: Json = False) -> None:
-    """Lists consumers and how far they are behind."""
+    """Lists consumers and their lag."""
     rows = Api(url).get("/v1/consumers").rows("consumers")
     print_rows(rows, ("group", "topic", "position", "lag", "given", "members"), as_json)
 
 
 @app.command("show")
 def show_consumer(name: Name, topic: Topic, url: Url = None, as_json: Json = False) -> None:
-    """Shows one."""
+    """Shows one consumer."""
     print_fields(Api(url).get(f"/v1/consumers/{segment(name)}/{segment(topic)}"), as_json)
 
 
 @app.command("delete")
 def delete_consumer(name: Name, topic: Topic, url: Url = None) -> None:
-    """Forgets a consumer's place: its next member begins with what comes then."""
+    """Deletes a consumer's position: its next member starts with new records."""
     Api(url).ask("DELETE", f"/v1/consumers/{segment(name)}/{segment(topic)}")
     say(f"deleted {shown(name)} of {shown(topic)}")

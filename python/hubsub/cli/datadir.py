@@ -1,7 +1,7 @@
 """`hubsub log …`: the log in a data directory that no node uses.
 
-A directory is the one that `hubsub serve --data` was given, or the one of the log in it. `verify` and
-`show` change nothing; `repair` changes nothing either without `--accept-loss`.
+A directory is either the one given to `hubsub serve --data`, or the log directory in it. `verify` and `show`
+change nothing; `repair` changes nothing either without `--accept-loss`.
 """
 
 import base64
@@ -25,12 +25,12 @@ Directory = Annotated[
 ]
 
 PROGRESS_BYTES = 256 << 20
-"""Logs larger than this say on a terminal how far it is."""
+"""Larger logs show a progress bar on a terminal."""
 
 
 @app.command("verify")
 def verify(directory: Directory, as_json: Json = False) -> None:
-    """Reads every record: is all there, and as it was written? Exit code 1 if not."""
+    """Reads and verifies every record. Exit code 1 if any is missing or damaged."""
     from hubsub.node import log_verify
 
     log = log_of(directory)
@@ -57,7 +57,7 @@ def show(
     count: Annotated[int | None, typer.Option("--count", "-n", help="At most so many.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows what the log holds; with --hub or --room its records, oldest first, one a line.
+    """Shows the contents of the log; with --hub or --room its records, oldest first, one per line.
 
     Exit code 1 if some cannot be read.
     """
@@ -96,17 +96,18 @@ def repair(
 ) -> None:
     """Brings damaged hubs back into service with every record that verifies.
 
-    What is lost is lost: their rooms begin new epochs, so that no position is mapped over it. Damaged files
-    are renamed to *.damaged, never deleted. Exit code 1 if something is, or stays, wrong.
+    The rooms of a hub with lost records begin new epochs, so that no position is mapped over the loss.
+    Damaged files are renamed to *.damaged, never deleted. Exit code 1 if any problem is, or remains,
+    unrepaired.
     """
     from hubsub.node import log_repair
     from hubsub.node.incarnation import set_damaged_aside
 
-    # Whoever names a hub wants nothing done to others.
+    # With --hub only that hub is changed.
     data = directory.parent if (directory / "manifest.json").exists() else directory
     aside = set_damaged_aside(data, accept_loss) if hub is None else None
     if aside is not None:
-        # Told on stderr: stdout has what is done to the log.
+        # On stderr: stdout has the changes to the log.
         say(f"{data / 'incarnation'} is damaged: it {'became' if accept_loss else 'becomes'} {aside.name}")
         if not has_log(directory):
             if not accept_loss:
@@ -149,20 +150,20 @@ def _is_log(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def core_errors(directory: Path) -> Iterator[None]:
-    """What the core says of a directory, as errors for people."""
+    """Turns the core's errors about a directory into errors for people."""
     from hubsub.node import log_problem
 
     try:
         yield
     except OSError as error:
-        if error.errno:  # Of our own output.
+        if error.errno:  # An error of our own output.
             raise
         raise DataDirectoryError(*log_problem(error, directory)) from None
 
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[int, int], object] | None]:
-    """On a terminal, how far a large log was read; None elsewhere."""
+    """Shows on a terminal how much of a large log has been read; yields None elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -178,7 +179,7 @@ def progress_bar() -> Iterator[Callable[[int, int], object] | None]:
         yield look
 
 
-# -- for people --
+# -- output for people --
 
 
 def _print_hubs(hubs: list[dict[str, Any]]) -> None:
@@ -252,7 +253,7 @@ def _as_line(record: Mapping[str, Any]) -> str:
     try:
         at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(microsecond=micros)
         time = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):  # Of no calendar.
+    except (ValueError, OverflowError, OSError):  # The timestamp is outside the calendar.
         time = f"{record['timestamp_us']}us"
     text = _text(record["payload"])
     if record["kind"] != "message":

@@ -28,7 +28,7 @@ def list_devices(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Lists devices that have said something."""
+    """Lists devices that have published their state."""
     api, more = Api(url), after
     query: dict[str, object] = {"prefix": prefix, "class": room_class}
     if connected is not None:
@@ -54,7 +54,7 @@ def list_devices(
 
 @app.command("show")
 def show_device(device: Device, room_class: Class = None, url: Url = None, as_json: Json = False) -> None:
-    """Shows whether a device is connected, and what it said last of its state."""
+    """Shows whether a device is connected, and its last state."""
     print_fields(Api(url).get(f"/v1/devices/{segment(device)}", **{"class": room_class}), as_json)
 
 
@@ -73,7 +73,7 @@ def act(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Gives a device something to do, now or when it is back."""
+    """Sends a device an action, which waits until the device is back."""
     order = {"name": action, "payload": payload, "expiry_s": _seconds(expiry)}
     path = f"/v1/devices/{segment(device)}/actions"
     answer = Api(url).ask("POST", path, order, **{"class": room_class})
@@ -93,7 +93,7 @@ def list_actions(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Lists what a device was given to do, and what became of it."""
+    """Lists a device's actions and their progress."""
     path = f"/v1/devices/{segment(device)}/actions"
     answer = Api(url).get(path, state=state, limit=limit, **{"class": room_class})
     rows = answer.rows("actions")

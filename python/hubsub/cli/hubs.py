@@ -33,7 +33,7 @@ def list_hubs(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Lists hubs by id; what is wrong with one is told on stderr."""
+    """Lists hubs by id. Problems are printed on stderr."""
     api, more = Api(url), after
     rows: list[Any] = []
     while len(rows) < limit:
@@ -70,7 +70,7 @@ def show_hub(
 
 
 def _readers(api: Api, hub: int) -> list[dict[str, Any]]:
-    """The queries that read a hub, each with where it is in it."""
+    """The queries that read a hub, with their offsets in it."""
     queries = api.get("/v1/queries").rows("queries")
     return [
         {"query": query["query"], "offset": row["offset"], "lag": row["lag"]}

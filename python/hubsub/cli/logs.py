@@ -11,7 +11,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def set_up(level: str, form: str) -> None:
-    """Sets the process's log up; called again it takes over a new level.
+    """Configures the process's log. Call it again to change the level.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
@@ -41,13 +41,15 @@ def set_up(level: str, form: str) -> None:
 
 
 def _head_first(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The same three keys at the start of every line."""
+    """Puts the same three keys at the start of every line."""
     head = {key: event.pop(key) for key in ("timestamp", "level", "event")}
     return head | dict(event)
 
 
 def _printable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escapes what a terminal would obey, as clients choose some of the values. A traceback keeps its lines."""
+    """Escapes control characters for the terminal, as clients choose some of the values. A traceback keeps
+    its lines.
+    """
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             lines = value.split("\n") if key == "exception" else [value]
@@ -69,7 +71,7 @@ class _Escaped(str):
 
 
 class _Forward(logging.Handler):
-    """What libraries log, as events of ours."""
+    """Forwards log records of libraries as structured events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(

@@ -14,7 +14,7 @@ app = group("Lists and shows nodes.")
 
 @app.command("ls")
 def list_nodes(url: Url = None, as_json: Json = False) -> None:
-    """Lists the nodes; of those that do not answer what the one that is asked knows of them."""
+    """Lists the nodes. For nodes that do not answer, shows what the asked node knows."""
     api = Api(url)
     rows = api.get("/v1/nodes").rows("nodes")
     print_rows(
@@ -25,8 +25,9 @@ def list_nodes(url: Url = None, as_json: Json = False) -> None:
 
 
 def silent(api: Api, answered: Set[str]) -> Iterator[dict[str, Any]]:
-    """Nodes of the cluster that have not answered: as they registered, or by name alone where only the census has
-    them."""
+    """Nodes of the cluster that have not answered: with their registered data, or by name alone if they are
+    only voters.
+    """
     try:
         seen = api.get("/v1/cluster")
     except NoClusterError:
@@ -54,7 +55,7 @@ def show_node(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Shows a node."""
+    """Shows a node, by default the one that is asked."""
     api = Api(url)
     if node is None:
         _print(api.get("/v1/nodes").rows("nodes", least=1)[0], as_json)
@@ -67,6 +68,6 @@ def _print(row: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _peer(peer: Mapping[str, Any]) -> str:
-    """Its links in a few words."""
+    """Summary of the links to a peer."""
     states = Counter(link["state"] for link in peer["links"])
     return f"{peer['node']}: " + ", ".join(f"{count} {state}" for state, count in states.items())

@@ -1,6 +1,6 @@
 """`hubsub pub`: publishes one message, or the lines of a file in order.
 
-Whatever ends it before the last line, it says how many were acknowledged and how to go on behind them.
+If it ends before the last line, it prints how many records were acknowledged and how to continue after them.
 """
 
 import asyncio
@@ -45,7 +45,9 @@ def pub(
     ] = 0,
     server: Server = None,
 ) -> None:
-    """Publishes TOPIC MESSAGE and prints how many subscribers it goes to, or every line of --from FILE."""
+    """Publishes TOPIC MESSAGE and prints the number of receiving subscribers, or publishes every line of
+    --from FILE.
+    """
     if source is not None and topic is None:
         asyncio.run(_publish_lines(redis_url(server), source, skip))
     elif source is None and topic is not None and message is not None:
@@ -104,7 +106,7 @@ def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
     """`(topic, payload)` of each line.
 
     Raises:
-        ClientError: the file cannot be read, or a line is no record; it names the line.
+        ClientError: the file cannot be read, or a line is no record; the message has the line number.
     """
     try:
         stream: Any = nullcontext(_stdin()) if str(source) == "-" else source.open("rb")

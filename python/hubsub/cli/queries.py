@@ -28,12 +28,14 @@ NOTHING_READ: dict[str, Any] = {
     "lag": None,
     "hubs": [],
 }
-"""Of a query that only writes."""
+"""Fields of a query that only writes."""
 
 
 @app.command("ls")
 def list_queries(url: Url = None, as_json: Json = False) -> None:
-    """Lists queries that read and told so in the last hour, and those whose batch is held; why is told on stderr."""
+    """Lists queries that reported progress in the last hour, and those with a blocked batch. Reasons go to
+    stderr.
+    """
     answer = Api(url).get("/v1/queries")
     held = {batch["query"]: batch for batch in answer.rows("held")}
     rows: dict[str, dict[str, Any]] = {row["query"]: {**row} for row in answer.rows("queries")}
@@ -56,7 +58,7 @@ def give_up(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Gives up what is left of a held batch: its other rows will not be published, and the query goes on."""
+    """Gives up the rest of a blocked batch: its other rows will not be published, and the query continues."""
     path = f"/v1/queries/{segment(query)}/batches/{batch}"
     print_fields(Api(url).ask("DELETE", path), as_json)
 

@@ -37,12 +37,12 @@ def list_retained(
 
 @app.command("show")
 def show_retained(topic: Topic, url: Url = None, as_json: Json = False) -> None:
-    """Shows what a topic keeps."""
+    """Shows the retained message of a topic."""
     print_fields(Api(url).get(f"/v1/retained/{segment(topic)}"), as_json)
 
 
 @app.command("rm")
 def remove_retained(topic: Topic, url: Url = None) -> None:
-    """Forgets what a topic keeps: who subscribes from now on gets none."""
+    """Removes the retained message of a topic: later subscribers get none."""
     Api(url).ask("DELETE", f"/v1/retained/{segment(topic)}")
     say(f"removed what {shown(topic)} kept")

@@ -39,13 +39,13 @@ def list_rooms(
 
 @app.command("show")
 def show_room(room: Room, url: Url = None, as_json: Json = False) -> None:
-    """Shows a room and the nodes that hold it."""
+    """Shows a room and the nodes that serve it."""
     print_fields(Api(url).get(f"/v1/rooms/{segment(room)}"), as_json)
 
 
 @app.command("presence")
 def show_presence(room: Room, url: Url = None, as_json: Json = False) -> None:
-    """Shows who is in a room, on all nodes."""
+    """Lists the members of a room, on all nodes."""
     answer = Api(url).get(f"/v1/rooms/{segment(room)}/presence")
     rows = answer.rows("members")
     print_rows(rows, ("key", "meta", "ref"), as_json)
@@ -55,13 +55,13 @@ def show_presence(room: Room, url: Url = None, as_json: Json = False) -> None:
 
 @app.command("occupancy")
 def show_occupancy(room: Room, url: Url = None, as_json: Json = False) -> None:
-    """Shows how many are in a room, on all nodes."""
+    """Shows the number of subscribers, publishers and members of a room, on all nodes."""
     print_fields(Api(url).get(f"/v1/rooms/{segment(room)}/occupancy"), as_json)
 
 
 @app.command("create")
 def create_room(room: Room, url: Url = None, as_json: Json = False) -> None:
-    """Makes a room whose class keeps a history."""
+    """Creates a room whose class has a history."""
     print_fields(Api(url).ask("PUT", f"/v1/rooms/{segment(room)}"), as_json)
 
 
@@ -83,7 +83,7 @@ def move_room(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Moves a room of an ephemeral class to another hub, where it begins another life."""
+    """Moves a room of an ephemeral class to another hub, where it begins a new epoch."""
     if (to is None) != back:
         raise OptionError("a room is moved somewhere: --to NODE|HUB, or --back")
     answer = Api(url).ask("POST", f"/v1/rooms/{segment(room)}/move", {"to": to})
@@ -99,7 +99,7 @@ def history(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Prints what a room remembers, oldest first."""
+    """Prints the history of a room, oldest first."""
     api, path = Api(url), f"/v1/rooms/{segment(room)}"
     answer = api.get(f"{path}/history", count=count, after=after, topic=topic)
     if not answer["recovered"]:
@@ -107,7 +107,7 @@ def history(
         raise typer.Exit(1)
     records = answer.rows("records")
     if not records:
-        api.get(path)  # A room that is not there is an error here, as it is for `show`.
+        api.get(path)  # Raises for a room that does not exist, as `show` does.
         say("there are no records" if after is None and topic is None else "there are no such records")
     for record in records:
         if as_json:

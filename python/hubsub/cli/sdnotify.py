@@ -1,10 +1,10 @@
-"""What a node tells the service manager that started it: systemd's notification protocol.
+"""Notifications to the service manager that started the node: systemd's notification protocol.
 
-One datagram of `NAME=value` lines to the Unix socket that NOTIFY_SOCKET names: a path, or an abstract name
-behind `@` (sd_notify(3), sd_watchdog_enabled(3)). Without the variable nothing is sent.
+A message is one datagram of `NAME=value` lines to the Unix socket in NOTIFY_SOCKET: a path, or an abstract
+name after `@` (sd_notify(3), sd_watchdog_enabled(3)). Without the variable nothing is sent.
 
-Invariants: a message never blocks and never raises, for a service manager that does not listen must not
-stop a node; what cannot be sent is told once.
+Invariants: a message never blocks and never raises, so that a service manager that does not listen cannot
+stop a node. A failure is logged once.
 """
 
 import os
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Notifier:
-    """The one who listens, if there is one.
+    """Sends notifications to the service manager, if there is one.
 
     Args:
         environ: Default: the process's environment.
@@ -33,26 +33,28 @@ class Notifier:
             self._address = ""
         self._is_told = False
         self.watchdog_s = _watchdog_s(environ) if self._address else None
-        """Without `watchdog` for so long the process is taken for hung and ended; None: nobody watches."""
+        """The process is killed after this time without `watchdog`, in seconds; None: no watchdog."""
 
     def ready(self, status: str) -> bool:
-        """The node serves, from now on or again; whether it was sent, as for all that follow."""
+        """The node serves, from now on or again. Like the methods below, returns whether the message was
+        sent.
+        """
         return self._send("READY=1", status=status)
 
     def stopping(self, status: str) -> bool:
-        """It has begun to stop."""
+        """The node has begun to stop."""
         return self._send("STOPPING=1", status=status)
 
     def reloading(self) -> bool:
-        """It reads its configuration again; `ready` says that it has."""
+        """The node reads its configuration again; `ready` marks the end."""
         return self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def status(self, status: str) -> bool:
-        """What `systemctl status` shows, in one line."""
+        """Sets the line that `systemctl status` shows."""
         return self._send(status=status)
 
     def watchdog(self) -> bool:
-        """It is not hung."""
+        """Resets the watchdog."""
         return self._send("WATCHDOG=1")
 
     def _send(self, *lines: str, status: str = "") -> bool:
@@ -64,9 +66,9 @@ class Notifier:
                 out.setblocking(False)
                 out.sendto(message.encode(), self._address)
         except BlockingIOError:
-            return False  # Its queue is full now, and the next message may pass.
+            return False  # The queue is full now; a later message may succeed.
         except OSError as error:
-            # As while no descriptor is left: the next one is tried all the same.
+            # For example while no descriptor is left. The next message is tried nevertheless.
             if not self._is_told:
                 log.warning("the service manager cannot be notified", reason=error.strerror or str(error))
             self._is_told = True

@@ -26,7 +26,7 @@ app = new_app("Runs a node. When it serves it prints one JSON line on stdout.")
 
 
 def _parameters() -> list[inspect.Parameter]:
-    """One option a key of the configuration, made from its definitions."""
+    """One option per configuration key, generated from its definition."""
 
     def option(name: str, kind: Any, *args: Any, **kwargs: Any) -> inspect.Parameter:
         annotation = Annotated[kind, typer.Option(*args, **kwargs)]
@@ -58,11 +58,11 @@ def _serve(config: Path | None = None, **flags: Any) -> None:
 
 
 def _raise_descriptors() -> None:
-    """Lets this process have as many descriptors open as it may allow itself."""
+    """Raises the limit of open descriptors to the hard limit."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    # Some systems allow less than they say; what the process had stays.
+    # Some systems allow less than they report; then the limit stays.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -72,7 +72,7 @@ app.command()(_serve)
 
 
 class _Process:
-    """The parts of a running node and the order in which they start and end."""
+    """The parts of a running node, and the order in which they start and end."""
 
     def __init__(self, path: Path | None, flags: Mapping[str, Any], config: Any) -> None:
         from hubsub.cli.logs import set_up
@@ -89,7 +89,7 @@ class _Process:
         self._config = config
         self._end = asyncio.Event()
         self._process: ClusterProcess | None = None
-        """Where the node is one of a cluster."""
+        """Set if the node is part of a cluster."""
 
     async def run(self) -> int:
         """Serves until a signal (0; 1 if the log has failed by then) or the failure of a shard (1)."""
@@ -118,7 +118,7 @@ class _Process:
             bound_http = http.bind(self._config.http) if self._config.http else None
             self._notifier.status("opens what it keeps")
             addresses = await node.start() if process is None else {**node.addresses, "raft": process.raft}
-            # Rows of a large batch may take minutes, and who wants the node to stop need not wait for them.
+            # Publishing the rows of a large batch may take minutes; a request to stop must not wait for it.
             if await self._unless_stopped(self._resume(bound_http)):
                 code = await self._serve(addresses, bound_http)
         finally:
@@ -126,7 +126,7 @@ class _Process:
             await http.stop()
         log = node.log()
         if log is not None and log["state"] == "failed":
-            # Who watches the process learns of it at the latest now.
+            # The exit code shows the failure to whatever supervises the process.
             self._log.error("log has failed, restart when the disk is mended", reason=log["reason"])
             code = 1
         self._log.info("node stopped", node=node.name)
@@ -143,7 +143,7 @@ class _Process:
         return ClusterProcess(self._config, make)
 
     async def _resume(self, bound_http: str | None) -> None:
-        """All that comes before clients do."""
+        """Finishes the work that must be done before clients are served."""
         if self._process is not None:
             from hubsub.api.app import App
             from hubsub.api.linked import Linked
@@ -156,7 +156,7 @@ class _Process:
             await self._state.batches.resume()
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
-        """Says that the node is ready, and serves until it is told to stop (0) or a shard fails (1)."""
+        """Announces that the node is ready. Serves until a stop request (0) or the failure of a shard (1)."""
         from hubsub.control import activity, departures, load, sys_topics
         from hubsub.node import BUILD_PROFILE
         from hubsub.version import VERSION
@@ -214,7 +214,7 @@ class _Process:
         return None if process is None else lambda: process.cluster.processes
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Does work of the start; whether it was done before somebody wanted the node to stop."""
+        """Runs a part of the start. Returns whether it was done before a stop request."""
         task, end = asyncio.ensure_future(work), asyncio.ensure_future(self._end.wait())
         try:
             await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
@@ -227,19 +227,23 @@ class _Process:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _resume_led(self) -> None:
-        """Goes on with what a node of a cluster had begun, as it leads its hubs again: some time after it serves."""
+        """On a node of a cluster, resumes unfinished batches when it leads its hubs again: some time after it
+        serves.
+        """
         if self._process is not None:
             await self._state.batches.resume_led()
 
     async def _feed_watchdog(self) -> None:
-        """Tells the service manager that this loop runs and all shards do, thrice in the time that it waits."""
+        """Reports to the service manager that this loop and all shards run, three times per watchdog
+        interval.
+        """
         while self._notifier.watchdog_s is not None:
             if self._node.running:
                 self._notifier.watchdog()
             await asyncio.sleep(self._notifier.watchdog_s / 3)
 
     async def _until_end(self, node: Any) -> None:
-        """Returns when told to stop; raises when a shard fails first."""
+        """Returns on a stop request; raises when a shard fails first."""
         end = asyncio.ensure_future(self._end.wait())
         failed = asyncio.ensure_future(node.wait_failed())
         try:
@@ -261,7 +265,7 @@ class _Process:
         self._notifier.ready(self._status)
 
     def _reload(self) -> None:
-        """Takes over what may change while running, and names what the next start takes."""
+        """Applies the settings that may change at run time, and logs those that need a restart."""
         from hubsub.cli.logs import set_up
         from hubsub.config import load, reloaded
         from hubsub.errors import ConfigError, HubSubError
@@ -288,7 +292,7 @@ class _Process:
             self._log.warning("takes effect at the next start", keys=reload.next_start)
 
     def _say_descriptors(self) -> None:
-        """How many files and connections may be open, and how many of these clients leave free."""
+        """Logs the limit of descriptors, and how many of them are reserved from clients."""
         told = self._node.metrics()["node"]
         most, reserved = told["descriptors_max"], told["descriptors_reserved"]
         fields = {"descriptors_max": most, "descriptors_reserved": reserved}
@@ -310,5 +314,5 @@ class _Process:
 
 
 def ready_fields(ready: Mapping[str, object]) -> dict[str, object]:
-    """The listeners of the ready line that are on."""
+    """The enabled listeners of the ready line."""
     return {k: v for k, v in ready.items() if k != "event" and v is not None}

@@ -31,7 +31,7 @@ def list_sessions(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Lists sessions in order of their client ids, with a connection or without."""
+    """Lists sessions in order of their client ids, connected or not."""
     api, more = Api(url), after
     rows: list[dict[str, Any]] = []
     while len(rows) < limit:
@@ -47,14 +47,14 @@ def list_sessions(
 
 @app.command("show")
 def show_session(client_id: ClientId, url: Url = None, as_json: Json = False) -> None:
-    """Shows all that is known of a session."""
+    """Shows all data of a session."""
     api = Api(url)
     print_fields(api.get(f"/v1/sessions/{segment(client_id)}", node=_home(api, client_id)), as_json)
 
 
 @app.command("kill")
 def kill_session(client_id: ClientId, url: Url = None) -> None:
-    """Closes the connection of a session, which goes on without it."""
+    """Closes the connection of a session; the session continues."""
     api = Api(url)
     row = _found(api, client_id)
     if row["client"] is None:
@@ -66,7 +66,7 @@ def kill_session(client_id: ClientId, url: Url = None) -> None:
 
 @app.command("delete")
 def delete_session(client_id: ClientId, url: Url = None) -> None:
-    """Ends a session, with its connection and all that waits for it; its will is published."""
+    """Ends a session, with its connection and all queued messages; its will is published."""
     api = Api(url)
     api.ask("DELETE", f"/v1/sessions/{segment(client_id)}", node=_home(api, client_id))
     say(f"ended {shown(client_id)}")

@@ -16,7 +16,7 @@ File = Annotated[
 
 @app.command("check")
 def check(file: File = None, data: Data = None) -> None:
-    """Reports all that is wrong at once; exit code 2 if anything is. Unknown variables are warnings."""
+    """Reports all errors at once; exit code 2 if there are any. Unknown variables are warnings."""
     import os
 
     from hubsub.config import load, unknown_variables

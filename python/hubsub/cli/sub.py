@@ -1,7 +1,6 @@
-"""`hubsub sub`: prints records as they come, over reconnects, and at its end how to go on from there.
+"""`hubsub sub`: prints records as they arrive, reconnects, and finally prints how to resume.
 
-Records go to stdout; what became of the connection, what was missed and the last positions go to
-stderr.
+Records go to stdout; connection changes, gaps and the last positions go to stderr.
 """
 
 import asyncio
@@ -47,7 +46,9 @@ def sub(
     ] = None,
     server: Server = None,
 ) -> None:
-    """Prints `topic: payload` a line, or JSON, until --count records came or a signal ends it."""
+    """Prints each record as a line `topic: payload` or JSON, until --count records have arrived or a signal
+    ends it.
+    """
     if pattern and (rewind is not None or resume):
         raise typer.BadParameter("--rewind and --resume go with topics; what --pattern matches starts now")
     start: dict[str, Any] = {}
@@ -88,11 +89,11 @@ def _rewind(text: str) -> dict[str, Any]:
 async def _print(
     url: str, names: list[bytes], pattern: bool, start: dict[str, Any], as_json: bool, count: int | None
 ) -> int:
-    """Prints records; the exit code. A signal ends it between two of them."""
+    """Prints records; returns the exit code. A signal ends it between two of them."""
     from hubsub.client import Client, Gap, Options
 
-    lost_at: float | None = None  # While it is lost: since when,
-    gaps: list[str] = []  # and what was missed, to be told once it is back.
+    lost_at: float | None = None  # Time of the loss while disconnected,
+    gaps: list[str] = []  # and gaps to report after the reconnect.
 
     def on_gap(gap: Gap) -> None:
         if gap.first is None:
@@ -116,7 +117,7 @@ async def _print(
         if error is None:
             seconds = time.monotonic() - (lost_at or 0.0)
             lost_at = None
-            # What could not be gone on with says so itself.
+            # Topics that could not resume are reported as gaps.
             say(f"connected again after {seconds:.1f} s{'' if gaps else ', going on from the last position'}")
             say_gaps()
         else:
@@ -135,7 +136,7 @@ async def _print(
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, end, number)
-    # Who looks at a screen waits for a second at most once the server is back.
+    # For a person at a screen: reconnect at most a second after the server is back.
     client = Client(url, options=Options(backoff_s_max=1.0))
     topics, patterns = ([], names) if pattern else (names, [])
     records = client.subscribe(
@@ -163,7 +164,7 @@ async def _print(
 
 
 def _say_how_to_resume(topics: list[bytes], positions: Mapping[bytes, Any]) -> None:
-    """Nothing where a topic has no position: patterns have none, nor has plain Redis."""
+    """Prints nothing if a topic has no position, as with patterns and plain Redis."""
     if topics and all(topic in positions for topic in topics):
         names = [shlex.quote(text_of(topic)) for topic in topics]
         resume = [f"--resume {positions[topic]}" for topic in topics]

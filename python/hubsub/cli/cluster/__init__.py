@@ -1,8 +1,8 @@
-"""`hubsub cluster …`: several nodes in one terminal, for trying a cluster and for showing what it survives.
+"""`hubsub cluster …`: several nodes in one terminal, to try a cluster and its behaviour on failures.
 
-`plan` says how each node is started, `kept` what is there from a run before, `supervisor` runs them, `lines` is what
-the terminal shows, `control` lets a second terminal list, kill and start nodes. For real use each node has a machine,
-and a service manager.
+`plan` decides how each node is started. `kept` reads the state of an earlier run. `supervisor` runs the
+nodes, `lines` formats the terminal output, and `control` lets a second terminal list, kill and start nodes.
+In production each node has its own machine and a service manager.
 """
 
 import asyncio
@@ -80,13 +80,14 @@ def up(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Starts nodes n1, n2, …; prints a table when all serve. Ctrl-C stops them all, twice at once.
+    """Starts nodes n1, n2, …; prints a table when all serve. Ctrl-C stops them all; a second Ctrl-C stops
+    them at once.
 
-    Lines of the nodes go to stderr, each behind its node's name.
+    Output lines of the nodes go to stderr, each prefixed with the node's name.
     """
     from hubsub.config import load
 
-    # What is wrong is told once, and not by every node.
+    # Reports configuration errors once, not once per node.
     secret = os.environ.get("HUBSUB_CLUSTER_SECRET") or secrets.token_hex(32)
     asked = {"data": "-", "link": "127.0.0.1:0", "coordinator": coordinator, "shards": shards}
     load(classes, asked, {"HUBSUB_CLUSTER_SECRET": secret})
@@ -127,7 +128,7 @@ async def _run(plan: Plan, own: Path, exit_on_death: bool, as_json: bool) -> int
 
 @app.command("ps")
 def ps(data: Data = None, as_json: Json = False) -> None:
-    """Lists the nodes of a running `hubsub cluster up`, and how those that do not run have ended."""
+    """Lists the nodes of a running `hubsub cluster up`, and the exit status of those that have ended."""
     _print(ask(data, {"do": "ps"}), ("name", "state", *COLUMNS[1:]), as_json)
 
 
@@ -140,7 +141,9 @@ def kill(
     ] = "KILL",
     data: Data = None,
 ) -> None:
-    """Sends a signal to a node, and waits for its end where the signal ends it. STOP and CONT make it pause."""
+    """Sends a signal to a node, and waits for its end if the signal ends it. STOP and CONT pause and resume
+    it.
+    """
     sent = _signal(number)
     for row in ask(data, {"do": "kill", "name": name, "signal": sent}):
         say(f"{row['name']} (pid {row['pid']}) got {sent.name}: {row['state']}")
@@ -161,6 +164,6 @@ def _signal(text: str) -> signal.Signals:
 
 
 def _print(rows: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
-    """Nodes as a table, with a column for each further listener that one has."""
+    """Prints nodes as a table, with a column for each further listener that some node has."""
     more = [key for key in ("redis_cluster", "mqtt", "ws") if any(row.get(key) for row in rows)]
     print_rows(rows, (*columns[:-1], *more, columns[-1]), as_json)

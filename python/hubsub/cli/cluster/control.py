@@ -1,9 +1,10 @@
-"""How another terminal speaks to a running `hubsub cluster up`: a Unix socket that only its user may use.
+"""Control socket of a running `hubsub cluster up` for other terminals: a Unix socket that only its user may
+use.
 
-One request and one answer a connection, each a line of JSON: `{"do": "ps"}`, `{"do": "kill", "name": …, "signal":
-9}`, `{"do": "start", "name": …}`; the answer is `{"data": …, "started_in": …, "nodes": […]}` or
-`{"error": [what, value, hint]}`.
-The socket is `control` in a directory `hubsub-cluster-…` of the system's temporary directory, made for its user alone.
+A connection carries one request and one reply, each a line of JSON: `{"do": "ps"}`, `{"do": "kill", "name":
+…, "signal": 9}`, `{"do": "start", "name": …}`; the reply is `{"data": …, "started_in": …, "nodes": […]}` or
+`{"error": [what, value, hint]}`. The socket is `control` in a directory `hubsub-cluster-…` of the system's
+temporary directory, which only its user can access.
 """
 
 import asyncio
@@ -22,16 +23,16 @@ SOCKET = "control"
 REQUEST_BYTES_MAX = 4_096
 ANSWER_S = max(START_S, STOP_S) + 10.0
 PS_S = 5.0
-"""What runs is told at once."""
+"""Time limit for `ps` in seconds, which a running supervisor answers at once."""
 
 
 class Control:
-    """The socket of one supervisor.
+    """The control socket of one supervisor.
 
     Args:
-        supervisor: Who does what is asked.
-        directory: Where the socket is.
-        data: Where the nodes' data is, by which others find the right cluster.
+        supervisor: Carries out the requests.
+        directory: Directory of the socket.
+        data: Data directory of the nodes, by which clients find the right cluster.
     """
 
     def __init__(self, supervisor: Supervisor, directory: Path, data: Path) -> None:
@@ -53,12 +54,12 @@ class Control:
             try:
                 line = await reader.readline()
             except ValueError:
-                line = b""  # It is too long.
+                line = b""  # The line is too long.
             answer = await self._answer(line)
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except OSError:
-            pass  # Who asked has gone.
+            pass  # The client has disconnected.
         finally:
             writer.close()
 
@@ -83,14 +84,14 @@ class Control:
 
 
 def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Asks the cluster of a data directory, or that of the working directory.
+    """Sends a request to the cluster of a data directory, or of the working directory.
 
-    That is the one that was started there, or has its data there. Only a list is also given of another one, if it is
-    the only one that runs: what changes a cluster changes none that is not meant.
+    The cluster of the working directory is the one that was started there or has its data there. `ps` also
+    falls back to the only running cluster; requests that change a cluster never do.
 
     Raises:
         NotConnectedError: none runs.
-        ClientError: several do and none was named, or it refused.
+        ClientError: several run and none was named, or the request was refused.
     """
     path = _find(data, anywhere=request["do"] == "ps")
     answer = _ask(path, request)
@@ -103,13 +104,15 @@ def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _find(data: Path | None, anywhere: bool) -> Path:
-    """The socket of the cluster that is meant; without a data directory, of any if it is the only one, or not."""
+    """Path of the socket of the selected cluster. With `anywhere` and no data directory, the only running
+    cluster also counts.
+    """
     running: dict[Path, dict[str, Any]] = {}
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{SOCKET}")):
         try:
             answer = _ask(path, {"do": "ps"}, PS_S)
         except ClientError:
-            continue  # It is halted, or stuck: not the one that is meant, as far as it says.
+            continue  # It is paused or hangs, so its data directory is unknown.
         if answer is not None:
             running[path] = answer
     hint = "`hubsub cluster up` starts one"
@@ -136,7 +139,7 @@ def _find(data: Path | None, anywhere: bool) -> Path:
 
 
 def _ask(path: Path, request: dict[str, Any], within_s: float = ANSWER_S) -> dict[str, Any] | None:
-    """The answer; None where nobody listens any more, or who does is another user."""
+    """The reply; None if no process listens any more, or it belongs to another user."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(within_s)
         try:

@@ -1,7 +1,8 @@
-"""What a run of `hubsub cluster up --data DIR` leaves for the next one: its nodes, and where each was bound.
+"""State that `hubsub cluster up --data DIR` leaves for the next run: the nodes and their addresses.
 
-A node's part of the embedded coordinator is in its directory, and the others look for it where it was: so nodes that
-have such a part start together, on their former addresses, which are in `DIR/addresses.json`.
+A node's member of the embedded coordinator is in its directory, and the others expect it at its old address.
+Nodes with such a member therefore start together, on their former addresses, which are in
+`DIR/addresses.json`.
 """
 
 import json
@@ -18,8 +19,8 @@ class Kept:
     """The directory of a cluster.
 
     Args:
-        directory: With a directory for each node; made when there is something to write.
-        names: Of the nodes that are to run.
+        directory: Has one directory per node; created on the first write.
+        names: Names of the nodes to run.
 
     Raises:
         DataDirectoryError: its file cannot be read.
@@ -28,13 +29,14 @@ class Kept:
     def __init__(self, directory: Path, names: Sequence[str]) -> None:
         self._path = directory / FILE
         self._bound = self._read()
-        # Its part of the embedded coordinator; with another coordinator nobody waits for who has not started yet.
+        # The node has a member of the embedded coordinator. With another coordinator no node waits for nodes
+        # that have not started yet.
         there = [name for name in names if (directory / name / "coordinator" / "identity").exists()]
         self.nodes: Mapping[str, Mapping[str, str | None]] = {n: self._bound.get(n, {}) for n in there}
-        """Those that are in a cluster already, with the addresses that are known."""
+        """Nodes that are members of the cluster already, with their known addresses."""
 
     def note(self, name: str, addresses: Mapping[str, str | None]) -> None:
-        """Keeps where a node is bound, for the next run."""
+        """Persists a node's bound addresses for the next run."""
         self._bound[name] = dict(addresses)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""Lines of many nodes in one terminal: each begins with its node's name, in that node's colour."""
+"""Output lines of many nodes in one terminal: each begins with its node's name, in that node's colour."""
 
 import os
 import sys
@@ -9,16 +9,16 @@ COLOURS = (36, 33, 35, 32, 34, 31)
 """SGR codes, in turn: cyan, yellow, magenta, green, blue, red."""
 
 LINE_BYTES_MAX = 65_536
-"""A longer line comes in parts."""
+"""A longer line is split."""
 
 
 class Lines:
-    """Where the lines go.
+    """Formats and prints the lines of all nodes.
 
     Args:
-        names: Of all that write; the longest sets the column.
-        out: Default: stderr, for what the nodes say is for people.
-        environ: Default: the process's; NO_COLOR in it, with any value, means none (no-color.org).
+        names: Names of all nodes; the longest sets the column width.
+        out: Default: stderr, as the output of the nodes is for people.
+        environ: Default: the process's; NO_COLOR in it, with any value, disables colours (no-color.org).
     """
 
     def __init__(
@@ -36,24 +36,24 @@ class Lines:
         }
 
     def say(self, name: str, line: str) -> None:
-        """A line of a node. Control characters, but for tabs, are shown and not obeyed."""
+        """Prints a line of a node. Control characters except tabs are shown as escapes."""
         shown = "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)
         print(f"{self._heads[name]} {shown}", file=self._out, flush=True)
 
 
 class Splitter:
-    """Bytes in, whole lines out."""
+    """Splits bytes into lines."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are whole now; those of a pipe that has ended with `end`."""
+        """Returns the lines that are complete now. Call `end` after the end of the pipe."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             lines, self._rest = [*lines, self._rest], b""
         return [line.decode(errors="backslashreplace").rstrip("\r") for line in lines]
 
     def end(self) -> list[str]:
-        """What stood behind the last end of line."""
+        """Returns the bytes after the last line break as a line."""
         return self.feed(b"\n") if self._rest else []

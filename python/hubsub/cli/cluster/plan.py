@@ -1,11 +1,11 @@
-"""Which nodes a cluster on one machine has: names, ports, directories, and how each is started.
+"""Nodes of a cluster on one machine: names, ports, directories, and the command that starts each.
 
-Pure: nothing is started or opened here. `cluster_flags` alone knows what makes nodes a cluster.
+Pure: nothing is started or opened here. Only `cluster_flags` knows which flags make nodes a cluster.
 
-Ports, where nobody says otherwise: the first node has those of a single node, each further one 10 more. A base
-port P gives the first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its
-part of the coordinator at P + 5, WebSockets at P + 6; base port 0 lets the system choose. What a node was bound to
-once it is bound to when it starts again, in a later run too.
+Default ports: the first node has those of a single node, each further one 10 more. A base port P gives the
+first node HTTP at P, Redis at P + 1, links at P + 2, Redis cluster at P + 3, MQTT at P + 4, its member of the
+coordinator at P + 5, WebSockets at P + 6; with base port 0 the system chooses. A node that starts again, in a
+later run too, is bound to its earlier addresses.
 """
 
 import os
@@ -27,25 +27,27 @@ PORTS: Mapping[str, tuple[int, int]] = {
     "raft": (3224, 5),
     "ws": (4000, 6),
 }
-"""Listener to its port on the first node, and its place behind a base port."""
+"""Listener to its default port on the first node, and its offset from a base port."""
 
 LISTENERS = tuple(key.name for key in KEYS if key.name in PORTS)
-"""Those that a node opens."""
+"""Listeners that a node opens."""
 
 PORT_STEP = 10
-"""From one node's ports to the next one's."""
+"""Difference between the ports of two successive nodes."""
 
 NODES_MAX = 100
 
 INHERITED = ("hash_tags", "log_level", "log_format")
-"""Keys that the environment may still give; all others are the plan's, or no cluster would come of them."""
+"""Keys that may still come from the environment; the plan sets all others, since the cluster would not form
+otherwise.
+"""
 
 Known = Mapping[str, Mapping[str, str | None]]
-"""Node to the addresses that it was bound to: the listeners of its ready line."""
+"""Node to its bound addresses: the listeners of its ready line."""
 
 
 class Command(NamedTuple):
-    """What starts one node."""
+    """Command line and environment of one node."""
 
     args: Sequence[str]
     env: Mapping[str, str]
@@ -56,14 +58,14 @@ class Plan:
     """A cluster on this machine.
 
     Args:
-        nodes: How many.
+        nodes: Number of nodes.
         directory: Each node's data is in a directory of its name here.
-        secret: What nodes prove to each other; handed on in the environment, where other users do not see it.
-        base_port: None for the documented ports, 0 for the system's choice.
-        shards: Of each node; default: the CPUs, shared among the nodes.
-        config: A file with classes and limits for all.
-        coordinator: None for the embedded one.
-        run: What runs `hubsub`.
+        secret: Cluster secret; passed in the environment, where other users do not see it.
+        base_port: None for the documented ports, 0 for ports chosen by the system.
+        shards: Shards per node; default: the CPUs, shared among the nodes.
+        config: A file with classes and limits for all nodes.
+        coordinator: URL; None for the embedded one.
+        run: Command that runs `hubsub`.
 
     Raises:
         OptionError: more nodes than ports.
@@ -76,7 +78,7 @@ class Plan:
     shards: str | None = None
     config: Path | None = None
     coordinator: str | None = None
-    # With it a node ends when this process does, however that ended.
+    # With this module a node ends when this process ends, for whatever reason.
     run: Sequence[str] = field(default=(sys.executable, "-m", "hubsub.testing"))
 
     def __post_init__(self) -> None:
@@ -89,15 +91,15 @@ class Plan:
         return [f"n{index + 1}" for index in range(self.nodes)]
 
     def command_for(self, name: str, known: Known) -> Command:
-        """How a node is started.
+        """Command that starts a node.
 
         Args:
-            name: Which one.
-            known: Those that have served, in this run or one before; the others join where they listen. None: the
-                first node founds the cluster.
+            name: Name of the node.
+            known: Nodes that have served, in this run or an earlier one; the node joins them at their
+                addresses. If empty, the node bootstraps the cluster.
 
         Raises:
-            StartError: the coordinator of theirs has no listener.
+            StartError: the other nodes have no listener for the coordinator.
         """
         mine = known.get(name, {})
         index = self.names.index(name)
@@ -113,7 +115,7 @@ class Plan:
         return Command([*args, *flags], self._environment() | env)
 
     def cluster_flags(self, name: str, known: Known) -> tuple[list[str], dict[str, str]]:
-        """What makes the node one of the cluster: flags, and variables for what is secret."""
+        """Flags that make the node a member of the cluster, and environment variables for secrets."""
         flags: list[str] = []
         if self.coordinator is not None:
             flags += ["--coordinator", self.coordinator]
@@ -132,7 +134,7 @@ class Plan:
         return (first if self.base_port is None else self.base_port + place) + PORT_STEP * index
 
     def _environment(self) -> dict[str, str]:
-        """This process's, without what the plan decides; lines for people unless somebody wants others."""
+        """This process's environment without the plan's own keys. Logs default to text."""
         decided = {key.env for key in KEYS if key.name not in INHERITED}
         kept = {name: value for name, value in os.environ.items() if name not in decided | {"HUBSUB_CONFIG"}}
         return {"HUBSUB_LOG_FORMAT": "text"} | kept

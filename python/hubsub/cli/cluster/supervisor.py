@@ -1,10 +1,10 @@
-"""Runs nodes as children of this process: starts them, tells what they say and how they end, stops them.
+"""Runs nodes as child processes: starts them, prints their output and exit status, stops them.
 
-What a node is, the supervisor does not know: `command_for` says how it is started, and a node is ready when it
+The supervisor does not know what a node is. `command_for` gives the command, and a node is ready when it
 prints a line `{"event":"ready",…}`.
 
-Invariants: a child is waited for in one place (`_reap`), on the loop's thread, and a signal is sent on that thread
-only to a child that was not: so its pid is never somebody else's. When `run` returns, no child lives.
+Invariants: only `_reap`, on the loop's thread, waits for children. A signal is sent on that thread only to a
+child that was not waited for, so its pid cannot have been reused. When `run` returns, no child lives.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from hubsub.cli.cluster.plan import Command, Known
 from hubsub.errors import NoSuchNodeError, StartError
 
 START_S = 120.0
-"""How long a node may take until it is ready: a log may have to be read."""
+"""Time limit for a node to become ready, in seconds: it may have to read a log."""
 STOP_S = 30.0
-"""How long a node may take to stop before SIGKILL; by default it drains its clients for 5 s."""
+"""Time limit for a node to stop before SIGKILL, in seconds; by default it drains its clients for 5 s."""
 LAST_LINES = 8
-"""Of a node that died, told again: the others' lines may be between them."""
+"""Lines printed again when a node dies, as lines of other nodes may be between them."""
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENDING = (*STOPS, signal.SIGKILL, signal.SIGQUIT, signal.SIGABRT)
-"""Signals that end a node, so that who sends one wants to see it gone."""
+"""Signals that end a node; `kill` waits for the end after them."""
 
 Say = Callable[[str, str], None]
-"""Takes a line of a node: its name and the text."""
+"""Takes an output line of a node: its name and the text."""
 
 
 class Child:
-    """One node: its process, if it runs, and what is known of it."""
+    """A node: its process, if it runs, and its known state."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,14 +47,14 @@ class Child:
         self.starts = 0
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self.ready = asyncio.Event()
-        """It is, or it has ended before it was."""
+        """Set when the node is ready, or has ended before."""
         self.ended = asyncio.Event()
         self.ended.set()
         self.readers: list[asyncio.Task[None]] = []
         self.how = "not started"
-        """How it ended."""
+        """Exit status in words."""
         self.is_sent_away = False
-        """Somebody wants its end, and needs not to be told what it said last."""
+        """True if its end was requested; its last lines are then not printed again."""
 
     @property
     def lives(self) -> bool:
@@ -67,7 +67,7 @@ class Child:
         return "ready" if self.is_ready else "starting"
 
     def row(self) -> dict[str, Any]:
-        """As a table shows it."""
+        """The node as a table row."""
         pid = self.process.pid if self.process is not None and self.lives else None
         return {"name": self.name, "state": self.state, **self.addresses, "pid": pid, "starts": self.starts}
 
@@ -76,14 +76,14 @@ class Supervisor:
     """The nodes of one `hubsub cluster up`.
 
     Args:
-        names: Of all.
-        command_for: How a node is started, given the addresses of those that have served.
-        say: Takes what the nodes say, and what is said of them.
-        exit_on_death: Whether a node that dies ends all.
-        kept: Those that are in a cluster already, and the addresses that they had, as far as they are known: they
-            start together, for none is ready without most of them. The others start when these are ready; where
-            none is kept, when the first is.
-        on_bound: Takes the addresses of a node each time that it is ready.
+        names: Names of all nodes.
+        command_for: Gives a node's command from the addresses of the nodes that have served.
+        say: Takes the nodes' output and messages about them.
+        exit_on_death: Whether the death of a node ends all.
+        kept: Nodes that are members of the cluster already, with their known addresses. They start together,
+            since none becomes ready without most of them. The others start after these are ready; without
+            any, after the first node.
+        on_bound: Takes the addresses of a node each time that it becomes ready.
     """
 
     def __init__(
@@ -104,19 +104,19 @@ class Supervisor:
         self._code: int | None = None
         self._end = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Somebody has asked twice: no more waiting."""
+        """Set by a second request to stop: no more waiting."""
         self._is_up = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, on_ready: Callable[[], None]) -> int:
-        """Starts all, and runs until a signal (128 + its number), or a death that must end all (1).
+        """Starts all nodes, and runs until a signal (128 + its number), or a death that must end all (1).
 
         Args:
             on_ready: Called once, when all serve.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        # What is ignored from the start, as behind nohup, stays so.
+        # Signals that are ignored at the start, as with nohup, stay ignored.
         heeded = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
         for number in heeded:
             loop.add_signal_handler(number, self.end, 128 + number)
@@ -141,7 +141,7 @@ class Supervisor:
         return self._code
 
     def end(self, code: int) -> None:
-        """Ends all; asked twice, at once."""
+        """Ends all nodes; a second call ends them at once."""
         if self._end.is_set():
             self._hurry.set()
         else:
@@ -155,11 +155,12 @@ class Supervisor:
         """Starts a node that does not run, and waits until it is ready.
 
         Raises:
-            NoSuchNodeError, StartError: it runs already, ended before it was ready, or is not ready in time.
+            NoSuchNodeError: there is no such node.
+            StartError: it runs already, ended before it was ready, or is not ready in time.
         """
         child = self._child(name)
         if not child.lives:
-            await child.ended.wait()  # What the one before said last is told first.
+            await child.ended.wait()  # Print the last lines of the previous process first.
         if child.lives:
             raise StartError("the node runs already", name)
         self._spawn(child)
@@ -174,10 +175,11 @@ class Supervisor:
         return child.row()
 
     async def kill(self, name: str, number: int) -> dict[str, Any]:
-        """Sends a signal to a node; where it is one that ends it, waits until it has (or `STOP_S`).
+        """Sends a signal to a node. If the signal ends nodes, waits for the end, at most `STOP_S`.
 
         Raises:
-            NoSuchNodeError, StartError: it does not run.
+            NoSuchNodeError: there is no such node.
+            StartError: it does not run.
         """
         child = self._child(name)
         row = child.row()
@@ -227,7 +229,7 @@ class Supervisor:
         ]
 
     async def _read(self, child: Child, pipe: Any, take: Callable[[Child, str], None]) -> None:
-        """Takes every line of a pipe, up to its end."""
+        """Passes every line of a pipe to `take` until the end of the pipe."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
@@ -242,7 +244,7 @@ class Supervisor:
             transport.close()
 
     def _on_out(self, child: Child, line: str) -> None:
-        """The ready line is for this process; whatever else a node prints is told."""
+        """Handles the ready line; prints any other line."""
         ready = _ready(line)
         if ready is None:
             self._on_line(child, line)
@@ -263,10 +265,10 @@ class Supervisor:
         try:
             self._say(child.name, line)
         except OSError:
-            self.end(1)  # Nobody reads what the nodes say.
+            self.end(1)  # The output cannot be written.
 
     def _signal(self, child: Child, number: int) -> bool:
-        """Whether it lives and was sent the signal."""
+        """Sends a signal. Returns whether the child was alive."""
         if child.process is None or child.process.returncode is not None:
             return False
         # Not `send_signal`: that would wait for it too.
@@ -284,7 +286,8 @@ class Supervisor:
                 task.add_done_callback(self._tasks.discard)
 
     async def _tell_end(self, child: Child, process: "subprocess.Popen[bytes]") -> None:
-        # What it said last is in its pipes still; not longer, for a child of its own may hold them open.
+        # Its last lines are still in the pipes. Wait at most 1 s: a process that it started may hold them
+        # open.
         await asyncio.wait(child.readers, timeout=1.0)
         for reader in child.readers:
             reader.cancel()
@@ -308,7 +311,9 @@ class Supervisor:
                 )
 
     async def _start_all(self) -> bool:
-        """Those that are kept, or the first alone; then the others, which join them. Whether all are ready."""
+        """Starts the existing members, or the first node alone; then the others, which join. Returns whether
+        all are ready.
+        """
         first = [name for name in self.children if name in self._kept] or list(self.children)[:1]
         for names in (first, [name for name in self.children if name not in first]):
             started = await asyncio.gather(*map(self.start, names), return_exceptions=True)
@@ -327,7 +332,7 @@ class Supervisor:
         living = [child for child in self.children.values() if child.lives]
         for child in living:
             self._signal(child, signal.SIGTERM)
-            self._signal(child, signal.SIGCONT)  # One that was stopped for a while hears the other now.
+            self._signal(child, signal.SIGCONT)  # A paused node handles SIGTERM only after SIGCONT.
         if living:
             gone = asyncio.ensure_future(
                 asyncio.wait({asyncio.ensure_future(c.ended.wait()) for c in living})
@@ -343,7 +348,7 @@ class Supervisor:
 
 
 def how(code: int) -> str:
-    """How a process ended, for a person."""
+    """Exit status of a process as text."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -353,7 +358,7 @@ def how(code: int) -> str:
 
 
 def _ready(line: str) -> dict[str, str | None] | None:
-    """The listeners of a ready line; None if it is none."""
+    """The listeners of a ready line; None for any other line."""
     if not line.startswith("{"):
         return None
     try:

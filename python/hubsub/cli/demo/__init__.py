@@ -1,6 +1,7 @@
-"""`hubsub demo …`: things to try. `generate` prints data, `chat` is a cluster with a page for people who talk.
+"""`hubsub demo …`: demonstrations. `generate` prints data, `chat` runs a cluster with a chat page.
 
-`generator` makes the data, `talk` a conversation of it; `page` serves the page in `static`, `chat` runs it all.
+`generator` creates the data and `talk` a conversation from it; `page` serves the page in `static`; `chat`
+runs it all.
 """
 
 import json
@@ -27,7 +28,7 @@ def generate(
         int | None, typer.Option(help="So many devices that report, instead of people in rooms.", min=1)
     ] = None,
 ) -> None:
-    """Prints a chat log as JSON lines of `topic` and `payload`, as `hubsub pub --from -` takes them."""
+    """Prints a chat log as JSON lines of `topic` and `payload`, as input for `hubsub pub --from -`."""
     if devices is None:
         for event in events(count, rooms, users, seed):
             _line(event["room"], event)
@@ -52,10 +53,10 @@ def chat(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Starts a cluster of three nodes and a chat page over them, in which people talk.
+    """Starts a cluster of three nodes and a chat page with simulated users.
 
-    Prints where the page and the consoles are. `hubsub cluster ps|kill|start` in another terminal, in the same
-    directory, is about its nodes.
+    Prints the addresses of the page and the consoles. `hubsub cluster ps|kill|start` in another terminal, in
+    the same directory, controls its nodes.
     """
     from hubsub.cli.demo.chat import run
 

@@ -1,4 +1,4 @@
-"""`hubsub demo chat`: a cluster on this machine, a page over its nodes, and people who talk in it.
+"""`hubsub demo chat`: a cluster on this machine, a chat page, and simulated users.
 
 The nodes are those of `hubsub cluster up`, on free ports, and its other commands list, kill and start them.
 """
@@ -26,9 +26,9 @@ from hubsub.testing.rest import hubs_away
 NODES = 3
 
 LOOK_S = 0.05
-"""Between two looks whether the rooms are where they are to stay."""
+"""Seconds between two checks whether all hubs have their final leaders."""
 DEALT_S = 30.0
-"""So long at most."""
+"""Time limit for that, in seconds."""
 
 CONFIG = """\
 ws_origins = ["{origin}"]
@@ -43,20 +43,23 @@ history = {{ messages = 1000 }}
 
 
 def run(pace: float, ends_after_s: float | None, opens: bool | None, as_json: bool) -> int:
-    """Runs it all until a signal or the time ends it; the exit code.
+    """Runs the demonstration until a signal or the time limit ends it.
 
     Args:
-        pace: How fast people talk, 1 as they do; 0: not at all.
-        ends_after_s: From when all serve; None: never.
-        opens: Whether browsers are opened; None: where there is a display.
-        as_json: One object instead of lines for people.
+        pace: Speed of the conversation: 1 is natural, 0 turns it off.
+        ends_after_s: Seconds from the time when all nodes serve; None: no limit.
+        opens: Whether to open browsers; None: if there is a display.
+        as_json: Prints one object instead of lines for people.
+
+    Returns:
+        The exit code.
     """
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as own:
         return asyncio.run(_Chat(Path(own), pace, ends_after_s, opens, as_json).run())
 
 
 class _Chat:
-    """The demonstration: its nodes, its page, and what it does when all serve."""
+    """The demonstration: its nodes, its page, and its work after all nodes serve."""
 
     def __init__(
         self, directory: Path, pace: float, ends_after_s: float | None, opens: bool | None, as_json: bool
@@ -75,7 +78,7 @@ class _Chat:
         self._work: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Until its end; the exit code."""
+        """Runs until the end; returns the exit code."""
         async with Control(self._supervisor, self._directory, self._directory), self._page:
             try:
                 return await self._supervisor.run(self._on_ready)
@@ -88,10 +91,10 @@ class _Chat:
         self._work = asyncio.ensure_future(self._go())
 
     async def _go(self) -> None:
-        """Tells where everything is, and talks."""
+        """Prints the addresses, then runs the conversation."""
         nodes = self._supervisor.rows()
         console = f"http://{nodes[0]['http']}"
-        # A node that dies as early as this is waited for no longer.
+        # If a node dies this early, do not wait for it.
         with suppress(TimeoutError, HubSubError):
             async with asyncio.timeout(DEALT_S):
                 await _dealt(console)
@@ -113,7 +116,7 @@ class _Chat:
             await talk(f"redis://{','.join(row['redis'] for row in nodes)}", self._pace)
 
     def _facts(self) -> dict[str, Any]:
-        """What the page asks for; a node that died stands there still, for it may come back."""
+        """Content of `/demo.json`. A dead node stays in it, as it may come back."""
         rows = [row for row in self._supervisor.rows() if row.get("ws")]
         return {
             "rooms": ROOMS,
@@ -122,7 +125,9 @@ class _Chat:
 
 
 async def _dealt(url: str) -> None:
-    """Waits until the rooms are where they are to stay, and all nodes count: so one that dies then is survived."""
+    """Waits until all hubs have their final leaders and all nodes are voters: from then on the death of a
+    node is survived.
+    """
     while True:
         seen = await asyncio.to_thread(Api(url).get, "/v1/cluster")
         up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
@@ -133,5 +138,5 @@ async def _dealt(url: str) -> None:
 
 
 def has_display() -> bool:
-    """Whether somebody may see a browser here."""
+    """Whether a browser can be shown on this machine."""
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,6 +1,7 @@
-"""People who talk in rooms, or devices that report, to try things with and to test with.
+"""Test data: people who chat in rooms, or devices that report their state.
 
-All is seeded: the same arguments give the same events. Time is the events' own, from the first second of 2026 on.
+Everything is seeded: the same arguments give the same events. Time is simulated, starting with the first
+second of 2026.
 """
 
 import heapq
@@ -19,26 +20,31 @@ _WORDS = (
 ).split()
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _BEFORE_S = 3_600.0
-"""The talk began so long before the log, so that it begins with people in the rooms whose joins it has not."""
+"""The simulation starts this long before the log, so that the log begins with people in the rooms whose joins
+are not in it.
+"""
 
 _VISITS_A_S = 0.026
-"""Visits that begin in all rooms together; with what is done in one, there is an event about every two seconds."""
+"""Visits that begin per second in all rooms together. With the events of each visit that makes an event about
+every two seconds.
+"""
 _RHYTHM_S = 3_600.0
 _RHYTHM = 0.8
-"""A room has its busy and its quiet times: so much more and less than in the mean."""
+"""A room has busy and quiet times: its rate varies by this share around the mean."""
 _SAID = 18
-"""What somebody says in a visit, in the mean."""
+"""Mean number of messages in a visit."""
 _PAUSE_S = 45.0
-"""Between two things that one says, in the mean."""
+"""Mean pause between two messages of a visit."""
 _ACTIONS, _LEAVES = 0.04, 0.6
-"""Shares: of what is said, that is an action; of visits, that end with a leave instead of with silence."""
+"""Share of messages that are actions; share of visits that end with a leave event instead of silence."""
 
 _STEP_S = 60.0
-"""Between two reports of a device."""
+"""Time between two reports of a device."""
 
 
 def events(count: int, rooms: int = 100, users: int = 1_000, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """A chat log: people come, say some things and go, or fall silent. The same arguments give the same events.
+    """A chat log: people join, send messages, and leave or fall silent. The same arguments give the same
+    events.
 
     Args:
         count: Number of events.
@@ -63,7 +69,7 @@ def events(count: int, rooms: int = 100, users: int = 1_000, seed: int = 1) -> I
 
 
 def reports(count: int, devices: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """What thermostats report, each once a minute. The same arguments give the same reports.
+    """Reports of thermostats, each once a minute. The same arguments give the same reports.
 
     Args:
         count: Number of reports.
@@ -71,8 +77,8 @@ def reports(count: int, devices: int, seed: int = 1) -> Iterator[dict[str, Any]]
         seed: Seed of the generator.
 
     Yields:
-        Dicts of `n` (from 0), `device`, `ts` (UTC), `state` (idle, heating, fault), `temperature` and `target`
-        (°C), `battery` (%).
+        Dicts of `n` (from 0), `device`, `ts` (UTC), `state` (idle, heating, fault), `temperature` and
+        `target` (°C), `battery` (%).
     """
     dice = random.Random(seed)
     running = [_thermostat(random.Random(dice.random())) for _ in range(devices)]
@@ -87,17 +93,17 @@ def _text(at: float) -> str:
 
 
 def _happenings(dice: random.Random, rooms: int, users: int) -> Iterator[tuple[float, int, int, str]]:
-    """Who does what where, in the order of time: seconds since the start, room, user, kind. Without an end."""
+    """Endless events in order of time: seconds since the start, room, user, kind."""
     weights = list(itertools.accumulate(1 / rank for rank in range(1, rooms + 1)))
     ties = itertools.count()
-    # What is next of each visit: time, tie-break, room, user, kind, what is left to say. The number of people
-    # that are in a room at one time bounds it.
+    # The next event of each visit: time, tie-break, room, user, kind, messages left. Its size is bounded by
+    # the number of people who are in a room at one time.
     due: list[tuple[float, int, int, int, str, int]] = []
     arrival = -_BEFORE_S
     while True:
         while not due or arrival <= due[0][0]:
             room = min(bisect(weights, dice.random() * weights[-1]), rooms - 1)
-            # A room has its regulars: a window of the users, a quarter of them.
+            # A room has regulars: a window of the users, a quarter of them.
             user = (room * 7919 + dice.randrange(max(1, users // 4))) % users
             if dice.random() * (1 + _RHYTHM) < _busy(room, arrival):
                 said = round(dice.expovariate(1 / _SAID))
@@ -115,12 +121,12 @@ def _happenings(dice: random.Random, rooms: int, users: int) -> Iterator[tuple[f
 
 
 def _busy(room: int, at: float) -> float:
-    """How many come at this time, 1 in the mean; each room has its hour at another minute."""
+    """Relative rate of visits at this time, 1 in the mean; each room has its peak at a different minute."""
     return 1 + _RHYTHM * math.sin(2 * math.pi * (at / _RHYTHM_S + room * 0.618))
 
 
 def _thermostat(dice: random.Random) -> Iterator[dict[str, Any]]:
-    """One that keeps a room warm, which somebody sets now and then, and that fails at times. Without an end."""
+    """Endless reports of a thermostat that heats a room, gets a new target now and then, and fails at times."""
     state, target = "idle", float(dice.choice((19, 20, 21)))
     temperature, battery = target + dice.uniform(-1, 1), dice.uniform(60, 100)
     loss_h, heat_h = dice.uniform(0.2, 0.35), dice.uniform(10, 14)  # Share of the difference; °C.

@@ -1,7 +1,6 @@
-"""The chat page's own server: the files of `static`, and `/demo.json`, which says what rooms and nodes there are.
+"""The chat page's own server: the files of `static`, and `/demo.json`, which lists the rooms and nodes.
 
-The page looks like the console, whose colours it has. It speaks with the nodes and not with this server, which takes
-no part in the chat.
+The page uses the console's style sheet. It connects to the nodes; this server takes no part in the chat.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ STATIC: Final = Path(__file__).parent / "static"
 PAGES: Final = Pages(STATIC, asks="ws://127.0.0.1:*", also=(CONSOLE / "look.css",))
 
 CONNECTIONS_MAX = 64
-"""Of browsers that load the page at once; one more is answered 503."""
+"""Limit of simultaneous connections; one more gets 503."""
 
 
 class Page:
-    """Serves the page on a free port of this machine, from `async with` to its end.
+    """Serves the page on a free port of this machine while its context is open.
 
     Args:
-        facts: What `/demo.json` says, asked for each time.
+        facts: Returns the content of `/demo.json`; called for each request.
     """
 
     def __init__(self, facts: Callable[[], dict[str, Any]]) -> None:

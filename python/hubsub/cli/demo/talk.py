@@ -1,4 +1,4 @@
-"""A conversation that nobody has: who says what, where and when is the generator's; the words are from here."""
+"""A simulated conversation: the generator decides speaker, room and time; this module has the texts."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from hubsub.client import Client
 from hubsub.errors import HubSubError
 
 ROOMS = ("lobby", "kitchen", "workshop")
-"""The first has the most people. The topic of one is `chat:ROOM`."""
+"""The first has the most people. The topic of a room is `chat:ROOM`."""
 
 PAUSE_S_MAX = 3.0
-"""Where nobody says anything for longer, that is cut."""
+"""Longer pauses are cut to this."""
 
 _NAMES = (
     "Ada Amir Anouk Bo Camille Daria Edda Emeka Farid Greta Hana Inga Ioana Jun Kofi Lena Lior Malik Mei Mira "
@@ -75,7 +75,7 @@ _DOES = ("waves", "makes tea", "nods", "looks for the charger", "is reading", "w
 
 
 class Line(NamedTuple):
-    """What is said next: the pause before it in seconds, the room, who, of which kind, what."""
+    """The next event of the conversation."""
 
     pause_s: float
     room: str
@@ -85,9 +85,9 @@ class Line(NamedTuple):
 
 
 def lines(seed: int = 1) -> Iterator[Line]:
-    """A conversation without an end: messages, actions, joins and leaves. The same seed gives the same one."""
+    """An endless conversation: messages, actions, joins and leaves. The same seed gives the same one."""
     dice = random.Random(seed)
-    # One thing leads to another: a room goes through them in their order, each from another place on.
+    # The order of the texts makes sense: each room goes through them in order, starting at a different place.
     sayings = {
         room: cycle(_SAYINGS[at:] + _SAYINGS[:at]) for room, at in zip(ROOMS, (0, 10, 28), strict=True)
     }
@@ -95,7 +95,7 @@ def lines(seed: int = 1) -> Iterator[Line]:
     here: set[tuple[str, str]] = set()
     for before, event in pairwise(rows):
         who = event["room"], event["user"]
-        # Who is there already, in another visit or since before, does not come in again.
+        # A user who is in the room already, from another visit or since before, does not join again.
         if event["kind"] == "join" and who in here:
             continue
         (here.discard if event["kind"] == "leave" else here.add)(who)
@@ -112,16 +112,16 @@ def lines(seed: int = 1) -> Iterator[Line]:
 
 
 async def talk(servers: str, pace: float) -> None:
-    """Says the lines, until it is cancelled.
+    """Publishes the conversation until cancelled.
 
     Args:
-        servers: Redis URL of the nodes: where one is gone the next is taken.
-        pace: So many times as fast as people do, above 0.
+        servers: Redis URL of the nodes; if one is gone the client uses the next.
+        pace: Speed factor relative to natural speed, above 0.
     """
     async with Client(servers) as client:
         for line in lines():
             await asyncio.sleep(line.pause_s / pace)
             said = {"name": line.name, "kind": line.kind, "text": line.text, "at": int(time.time() * 1_000)}
-            # What a node took with it nobody says again: the talk goes on.
+            # A message that is lost with a node is not sent again; the conversation goes on.
             with suppress(HubSubError):
                 await client.publish(f"chat:{line.room}", json.dumps(said, ensure_ascii=False))

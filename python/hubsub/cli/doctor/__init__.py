@@ -1,6 +1,6 @@
-"""`hubsub doctor`: what this machine allows, what of the configuration cannot work, how the nodes are that run.
+"""`hubsub doctor`: checks the limits of this machine, the configuration, and the running nodes.
 
-A module for each thing looked at; each check is a function of what it looks at, so that a test can show it a bad one.
+One module per subject. Each check is a function of its input, so that a test can pass it bad input.
 """
 
 from collections.abc import Generator, Iterator
@@ -27,9 +27,10 @@ def doctor(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Prints one line a check, with what to do where one is not ok; exit code 1 if one is bad.
+    """Prints one line per check, with a hint where one is not ok; exit code 1 if one is bad.
 
-    With --url also the cluster of that node: is each of its nodes reached from here, where it says that it is?
+    With --url it also checks whether each node of that node's cluster can be reached from here at its
+    advertised addresses.
     """
     found = [finding._asdict() for finding in findings(config, data, url)]
     print_rows(found, ("check", "state", "found", "hint"), as_json)
@@ -43,7 +44,10 @@ def findings(file: Path | None = None, data: str | None = None, url: str | None 
     Args:
         file: The configuration; default: HUBSUB_CONFIG, else none.
         data: The data directory, if not the configuration's.
-        url: Of a node; default: where the configuration has it.
+        url: URL of a node; default: from the configuration.
+
+    Yields:
+        One finding per check.
     """
     from hubsub.cli.doctor.clock import clock, kernel_clock
     from hubsub.cli.doctor.machine import allowed, installed

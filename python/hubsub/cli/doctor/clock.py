@@ -1,7 +1,7 @@
-"""Clocks: does a time service keep this one, and how far off are those of other nodes.
+"""Clocks: whether a time service synchronizes this clock, and the clock offsets of other nodes.
 
-Time orders nothing in HubSub and decides no failover: leases run on monotonic clocks. It is what records are
-stamped with, so what SINCE, retention by age and whoever reads the log see.
+HubSub neither orders records nor decides failovers by wall-clock time: leases run on monotonic clocks.
+Records are stamped with it, so it affects SINCE, retention by age, and readers of the log.
 """
 
 import ctypes
@@ -11,33 +11,33 @@ from typing import NamedTuple
 from hubsub.cli.doctor.finding import Finding
 
 ERROR_MS_MAX = 1_000
-"""The kernel's own bound of its error; a clock that is kept is far below."""
+"""Limit for the kernel's own error bound; a synchronized clock is far below."""
 OFFSET_MS_MAX = 250
-"""Between two nodes: more is seen by who reads records of both."""
+"""Limit for the offset between two nodes; a larger one is noticeable in the records."""
 
 STA_UNSYNC = 0x0040
 
 
 class KernelClock(NamedTuple):
-    """The kernel's opinion of its clock (adjtimex(2))."""
+    """The kernel's estimate of its clock error (adjtimex(2))."""
 
     is_kept: bool
     error_ms: float
-    """At most so much, as the kernel believes."""
+    """Maximum error, as the kernel estimates it."""
 
 
 class PeerClock(NamedTuple):
-    """A node's clock, as another node has it by their links."""
+    """A node's clock, as another node measures it over their links."""
 
     node: str
     offset_ms: float
     """Its clock minus the other one's."""
     error_ms: float
-    """At most so much the offset is wrong by."""
+    """Maximum error of the offset."""
 
 
 class _Timex(ctypes.Structure):
-    """`struct timex`, its beginning; the rest is room for what the kernel writes."""
+    """The beginning of `struct timex`; the rest is space for the kernel's other fields."""
 
     _fields_ = [
         ("modes", ctypes.c_uint),
@@ -51,7 +51,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_clock() -> KernelClock | None:
-    """What the kernel says; None where it is not asked so."""
+    """The kernel's estimate; None where the system call is not available."""
     try:
         ask = ctypes.CDLL(None).adjtimex
     except (AttributeError, OSError):
@@ -63,7 +63,7 @@ def kernel_clock() -> KernelClock | None:
 
 
 def clock(kernel: KernelClock | None) -> Iterator[Finding]:
-    """Whether this machine's clock is kept by a time service."""
+    """Checks whether a time service synchronizes this machine's clock."""
     if kernel is None:
         return
     hint = "run chrony or systemd-timesyncd on the machine; in a virtual machine its host may keep the clock instead"
@@ -76,7 +76,7 @@ def clock(kernel: KernelClock | None) -> Iterator[Finding]:
 
 
 def peer_clocks(peers: Iterable[PeerClock]) -> Iterator[Finding]:
-    """Nodes whose clocks surely differ."""
+    """Checks for nodes whose clocks certainly differ."""
     for peer in peers:
         sure_ms = abs(peer.offset_ms) - peer.error_ms
         name, found = f"clock of {peer.node}", f"{peer.offset_ms:+,.1f} ms, give or take {peer.error_ms:,.1f}"

@@ -1,4 +1,6 @@
-"""The data directory: can it be written, has its disk what the log takes, how fast does the disk sync."""
+"""The data directory: whether it is writable, whether its disk has room for the log, and how fast the disk
+syncs.
+"""
 
 import os
 import statistics
@@ -11,12 +13,12 @@ from hubsub.cli.doctor.finding import Finding
 from hubsub.config import Config
 
 START_BYTES = 1 << 20
-"""What a log keeps beside its reserve, for a start on a full disk."""
+"""Space that a log uses besides its reserve, to start on a full disk."""
 
 SYNCS = 16
 SYNC_BYTES = 4_096
 SYNC_MS_MAX = 20.0
-"""A disk that takes longer for a small write is felt by every publish of a durable class."""
+"""A disk that takes longer for a small write noticeably delays every publish of a durable class."""
 
 FORGETFUL = {"tmpfs", "ramfs"}
 DISTANT = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
@@ -29,18 +31,18 @@ SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 
 
 def data(config: Config, directory: Path) -> Iterator[Finding]:
-    """All about the data directory."""
+    """All checks of the data directory."""
     space = room(config, directory)
     yield space
     there = _there(directory)
     if space.hint and "cannot be" in space.found:
-        return  # There is no more to see.
+        return  # The other checks would fail, too.
     yield from _kind(there, Path("/proc/self/mountinfo"))
     yield sync_time(there)
 
 
 def room(config: Config, directory: Path) -> Finding:
-    """Whether it can be written, and its disk has what the log takes at once."""
+    """Checks that it is writable, and that its disk has the space that the log allocates at once."""
     hint = "another --data, or its permissions"
     try:
         there = _there(directory)
@@ -66,12 +68,12 @@ def room(config: Config, directory: Path) -> Finding:
 
 
 def sync_time(directory: Path, sync: Sync = SYNC, now: Callable[[], float] = time.perf_counter) -> Finding:
-    """How long a small write takes until it is safe: the least that a publish of a durable class waits.
+    """Time until a small write is on disk: the minimum latency of a publish in a durable class.
 
     Args:
-        directory: Where a file without a name is written; it is gone afterwards.
-        sync: Makes a file safe.
-        now: Seconds.
+        directory: Where an unnamed temporary file is written; it is removed afterwards.
+        sync: Syncs a file descriptor.
+        now: Returns seconds.
     """
     took: list[float] = []
     try:
@@ -94,7 +96,7 @@ def sync_time(directory: Path, sync: Sync = SYNC, now: Callable[[], float] = tim
 
 
 def _kind(directory: Path, mounts: Path) -> Iterator[Finding]:
-    """The file system, where it is one that the log should know of."""
+    """A finding about the type of the file system."""
     kind = filesystem(directory, mounts)
     if kind in FORGETFUL:
         yield Finding(
@@ -108,7 +110,7 @@ def _kind(directory: Path, mounts: Path) -> Iterator[Finding]:
 
 
 def filesystem(directory: Path, mounts: Path) -> str | None:
-    """Type of the file system that a directory is on (proc_pid_mountinfo(5)); None where nobody says."""
+    """Type of the file system of a directory (proc_pid_mountinfo(5)); None if unknown."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -124,17 +126,17 @@ def filesystem(directory: Path, mounts: Path) -> str | None:
 
 
 def _there(directory: Path) -> Path:
-    """The directory, or the one that it will be made in."""
+    """The directory, or its nearest existing parent."""
     return next(path for path in (directory, *directory.absolute().parents) if path.exists())
 
 
 def _missing(log: Path, limits: Mapping[str, int]) -> dict[str, int]:
-    """Bytes that a log takes beside its records and has not yet, by what they are for."""
+    """Bytes that a log allocates besides its records and does not have yet, by purpose."""
     reserve, journals = log / "reserve", log / "journal"
     has = reserve.stat().st_size if reserve.exists() else 0
     written = sum(file.stat().st_size for file in journals.iterdir()) if journals.exists() else 0
     kept = limits["log_reserve_bytes"]
-    # The one that is written, the next, and the one behind that. Later ones take their places.
+    # Three journals: the current one, the next, and the one after that. Later ones reuse their files.
     return {
         "its reserve (log_reserve_bytes and 1 MiB)": max(0, kept + START_BYTES - has) if kept else 0,
         "its journals (3 × log_journal_bytes)": max(0, 3 * limits["log_journal_bytes"] - written),

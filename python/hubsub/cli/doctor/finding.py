@@ -1,13 +1,13 @@
-"""What a check of `hubsub doctor` says."""
+"""Result of a check of `hubsub doctor`."""
 
 from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One thing looked at. What is not `ok` says in `hint` what to do about it."""
+    """Result of one check. Unless it is `ok`, `hint` suggests a remedy."""
 
     check: str
     state: str
-    """`ok`, `note` (works, with a bound worth knowing) or `bad`."""
+    """`ok`, `note` (works, with a limit worth knowing) or `bad`."""
     found: str
     hint: str = ""

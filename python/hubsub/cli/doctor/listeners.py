@@ -1,4 +1,6 @@
-"""The addresses of the configuration: free or held, and by whom; and can others reach what they are told."""
+"""Checks of the configured addresses: whether each is free, else which process uses it, and whether others
+can reach the advertised addresses.
+"""
 
 import errno
 import ipaddress
@@ -12,21 +14,21 @@ from hubsub.cli.doctor.finding import Finding
 from hubsub.config import LISTENERS, Config, is_loopback, is_wildcard, split_address
 
 REACH_S = 2.0
-"""How long an address may take to answer."""
+"""Connection timeout, in seconds."""
 
 LISTENING = "0A"
-"""State of a socket in /proc/net/tcp."""
+"""State of a listening socket in /proc/net/tcp."""
 
 
 def listeners(config: Config) -> Iterator[Finding]:
-    """Each listener with a port of its own."""
+    """Checks each listener that has a fixed port."""
     for name, address in addresses(config).items():
         if split_address(address)[1]:
             yield _listener(name, address)
 
 
 def addresses(config: Config) -> dict[str, str]:
-    """Listener to its address, of those that are on."""
+    """Listener to its address, for the enabled ones."""
     return {name: address for name in LISTENERS if (address := getattr(config, name)) is not None}
 
 
@@ -65,11 +67,11 @@ def _refused(check: str, address: str, error: OSError) -> Finding:
 
 
 class Holder(NamedTuple):
-    """A process that listens."""
+    """A process that listens on a port."""
 
     pid: int
     words: list[str]
-    """Its command line."""
+    """Arguments of its command line."""
 
     @property
     def is_node(self) -> bool:
@@ -77,7 +79,7 @@ class Holder(NamedTuple):
 
 
 def holder(port: int, proc: Path = Path("/proc")) -> Holder | None:
-    """Who listens on a port; None where that cannot be seen."""
+    """The process that listens on a port; None if that cannot be determined."""
     sockets = {
         f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)
     }
@@ -89,12 +91,12 @@ def holder(port: int, proc: Path = Path("/proc")) -> Holder | None:
                 words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 return Holder(int(process.name), [word for word in words if word])
         except OSError:
-            continue  # It has ended, or is somebody else's.
+            continue  # It has ended, or belongs to another user.
     return None
 
 
 def _inodes(table: Path, port: int) -> Iterator[str]:
-    """Of the sockets that listen on a port (proc_net(5))."""
+    """Inodes of the sockets that listen on a port (proc_net(5))."""
     try:
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
     except OSError:
@@ -104,11 +106,11 @@ def _inodes(table: Path, port: int) -> Iterator[str]:
             yield row[9]
 
 
-# -- what others are told --
+# -- advertised addresses --
 
 
 def advertised(config: Config) -> Iterator[Finding]:
-    """Whether what clients and other nodes are told leads here."""
+    """Checks that the advertised addresses lead to this machine."""
     bound = addresses(config)
     host = config.advertise
     if host is None:
@@ -163,7 +165,7 @@ REFUSED = "nobody listens"
 
 
 def unreachable(host: str, port: int) -> str | None:
-    """Why no connection comes about; None when one does."""
+    """Why a connection failed; None if it succeeded."""
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()
     except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""What is installed, and what the machine's kernel allows a node."""
+"""Installed versions, and kernel limits that affect a node."""
 
 import platform
 import resource
@@ -13,10 +13,10 @@ SYSCTLS = (
     ("fs.file-max", 1_048_576, "descriptors of the machine"),
     ("net.ipv4.tcp_max_syn_backlog", 4_096, "bursts of new connections"),
 )
-"""Name, the least that no clients meet, what is bounded by it."""
+"""Name, least value that no clients notice, and the effect of the limit."""
 
 NEVER_OVERCOMMIT = 2
-"""Of vm.overcommit_memory: what is promised must be there."""
+"""Value of vm.overcommit_memory that refuses overcommit."""
 
 
 def installed() -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def installed() -> Iterator[Finding]:
 
 
 def core(version: str, profile: str, package: str) -> Finding:
-    """Whether the compiled core is the package's own, and a fast one."""
+    """Checks that the compiled core belongs to this package and is a release build."""
     if version != package:
         hint = "install the package again, or `make build`: a core of another version was left beside it"
         return Finding("core", "bad", f"{version}, in a package of {package}", hint)
@@ -46,10 +46,10 @@ def core(version: str, profile: str, package: str) -> Finding:
 
 
 def allowed(system: Path = Path("/")) -> Iterator[Finding]:
-    """Limits of this process and of the kernel; what the system does not have is not told.
+    """Limits of this process and of the kernel. Limits that the system does not have are left out.
 
     Args:
-        system: Where /proc and /sys are.
+        system: Root directory of /proc and /sys.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield descriptors(soft, hard)
@@ -64,7 +64,9 @@ def allowed(system: Path = Path("/")) -> Iterator[Finding]:
 
 
 def descriptors(soft: int, hard: int) -> Finding:
-    """How many files and connections a node may have open: `hubsub serve` raises the soft limit to the hard one."""
+    """Checks how many files and connections a node may open. `hubsub serve` raises the soft limit to the hard
+    one.
+    """
     from hubsub.config.limits import LIMITS
 
     wanted = next(limit.default for limit in LIMITS if limit.name == "descriptors_reserved")

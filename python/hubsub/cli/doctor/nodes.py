@@ -1,4 +1,6 @@
-"""A running node, and the others of its cluster: do they serve, does each reach all others, are they of one version."""
+"""A running node, and the others of its cluster: whether they serve, reach each other, and have the same
+version.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ AT_ONCE = 32
 
 
 def node(url: str, is_named: bool) -> Iterator[Finding]:
-    """What a node says of itself, and of its cluster; nothing where none runs and none was named."""
+    """Checks a node and its cluster; yields nothing if no node runs there and none was named."""
     from hubsub.errors import ClientError, HubSubError, LogFailedError
 
     try:
@@ -27,7 +29,7 @@ def node(url: str, is_named: bool) -> Iterator[Finding]:
     except LogFailedError as error:
         yield Finding("node", "bad", error.message, error.hint or "")
         return
-    except ClientError as error:  # Nobody answers there, or a stranger.
+    except ClientError as error:  # No server answers there, or it is not HubSub.
         if is_named:
             yield Finding("node", "bad", error.message, error.hint or "")
         return
@@ -48,11 +50,11 @@ def node(url: str, is_named: bool) -> Iterator[Finding]:
 
 
 def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
-    """Each node of a cluster, from here.
+    """Checks each node of a cluster from this machine.
 
     Args:
-        rows: As `GET /v1/nodes` has them; the first one's view of the clocks counts.
-        asked: The host that they were asked of.
+        rows: As returned by `GET /v1/nodes`; clocks are compared by the first node's measurements.
+        asked: The host that was asked for them.
     """
     told = {str(row.get("name")): _addresses(row) for row in rows}
     pairs = [(name, listener) for name, has in told.items() for listener in has]
@@ -68,13 +70,13 @@ def cluster(rows: Sequence[Mapping[str, Any]], asked: str) -> Iterator[Finding]:
         PeerClock(str(peer["node"]), peer["clock_offset_us"] / 1e3, peer["clock_error_us"] / 1e3)
         for row in rows[:1]
         for peer in row.get("peers", ())
-        # Of one that is gone there is the last that was heard, or nothing.
+        # For a node that is gone, the offset is outdated or missing.
         if peer["clock_offset_us"] is not None and any(link["state"] == "up" for link in peer["links"])
     )
 
 
 def whole(api: Api) -> Iterator[Finding]:
-    """What the node that is asked finds wrong with its cluster; nothing where it is of none."""
+    """Problems of the cluster that the asked node reports; nothing for a single node."""
     from hubsub.errors import NoClusterError
 
     try:
@@ -91,7 +93,7 @@ def whole(api: Api) -> Iterator[Finding]:
 
 
 def seen_from(api: Api, name: str) -> Finding:
-    """What one node says of how it reaches the others: their listeners, and their links."""
+    """Checks how one node reaches the others: their listeners and its links."""
     from hubsub.errors import HubSubError
 
     check = f"seen from {name}"
@@ -144,7 +146,7 @@ def _one(
 
 
 def _same(rows: Sequence[Mapping[str, Any]], field: str, hint: str) -> Iterator[Finding]:
-    """A finding where nodes differ in a field."""
+    """A finding if nodes differ in a field."""
     by_value: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         by_value[str(row.get(field))].append(str(row.get("name")))
@@ -154,7 +156,7 @@ def _same(rows: Sequence[Mapping[str, Any]], field: str, hint: str) -> Iterator[
 
 
 def _addresses(row: Mapping[str, Any]) -> dict[str, str]:
-    """Listener to the address that others are told, of those that a node has."""
+    """Listener to its advertised address, for the listeners that a node has."""
     return {name: value for name in LISTENERS if isinstance(value := row.get(name), str)}
 
 

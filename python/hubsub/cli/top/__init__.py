@@ -1,6 +1,6 @@
-"""`hubsub top`: a live view of a node and its cluster, drawn from the same REST API that anyone can use.
+"""`hubsub top`: a live view of a node and its cluster, based on the same REST API that anyone can use.
 
-Here is what looks and when; `view` puts it together, of what `cluster` and `queries` tell, as the `tables` that fit.
+This module polls. `view` combines the parts of `cluster` and `queries` into the `tables` that fit.
 """
 
 import os
@@ -20,7 +20,7 @@ from hubsub.errors import NoClusterError, NoControllerError
 app = new_app("Shows live what a node does.")
 
 WIDTH_UNBOUNDED = 1_000
-"""Of what is no terminal."""
+"""Width for output that is not a terminal."""
 
 
 @app.command()
@@ -33,8 +33,8 @@ def top(
 ) -> None:
     """Shows a node and its cluster until `q` is pressed; to a pipe or file, once.
 
-    Nodes, hubs, busiest rooms and clients, links, failovers and moves, queries of data pipelines, and the shards of
-    the node that is asked. A low terminal shows the first of these.
+    Shows nodes, hubs, busiest rooms and clients, links, failovers and moves, queries of data pipelines, and
+    the shards of the asked node. A low terminal shows only the first of these.
     """
     from rich.console import Console
     from rich.live import Live
@@ -42,7 +42,7 @@ def top(
     api, console = Api(url), Console()
     before = _look(api, rows, own)
     if once or not console.is_terminal:
-        # Rates need two looks.
+        # Rates need two samples.
         time.sleep(interval)
         if not console.is_terminal:
             console = Console(width=WIDTH_UNBOUNDED)
@@ -58,7 +58,9 @@ def top(
 
 @contextmanager
 def _waits() -> Iterator[Callable[[float], bool]]:
-    """Gives what waits for so many seconds, or until `q` is pressed: whether it was."""
+    """Yields a function that waits for some seconds, or until `q` is pressed. It returns whether `q` was
+    pressed.
+    """
 
     def without_keys(seconds: float) -> bool:
         time.sleep(seconds)
@@ -105,14 +107,14 @@ def _look(api: Api, rows: int, own: bool) -> dict[str, Any]:
 
 
 def _cluster(api: Api) -> dict[str, Any]:
-    """What only a cluster has."""
+    """The part of a sample that only a cluster has."""
     try:
         seen = api.get("/v1/cluster")
     except NoClusterError:
         return {"members": {}, "hubs": [], "moves": [], "wrong": []}
     try:
         moves = api.get("/v1/moves").rows("moves")
-    except NoControllerError:  # Nobody knows now.
+    except NoControllerError:  # There is no controller now.
         moves = []
     counted = seen["census"] or {"nodes": []}
     members = dict.fromkeys(map(str, counted["nodes"]), "not registered")

@@ -1,4 +1,4 @@
-"""The cluster in `hubsub top`: nodes and what is wrong with them, who leads the hubs, links, failovers and moves."""
+"""The cluster in `hubsub top`: nodes and their problems, leaders of hubs, links, failovers and moves."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from hubsub.cli.common import shown
 from hubsub.cli.top.tables import Rows, number, seconds
 
 MOVES = 5
-"""The latest that are shown."""
+"""Number of latest moves shown."""
 TOGETHER_S = 1.0
-"""Hubs that changed within it for the same reason are one line."""
+"""Hubs that change for the same reason within this time share one line."""
 
 OWN = "own ($…)"
 
@@ -30,13 +30,13 @@ NODE_HEADS = (
 
 
 def troubles(now: dict[str, Any]) -> list[str]:
-    """What an operator must see to: in the cluster, or of a node."""
+    """Problems of the cluster and its nodes that need an operator."""
     nodes = [f"{node['name']}: {why}" for node in now["nodes"] for why in node["reasons"]]
     return [*now["wrong"], *nodes]
 
 
 def nodes(now: dict[str, Any], before: dict[str, Any] | None) -> Rows:
-    """Those of a cluster, also those that do not answer; a node alone is told in the title."""
+    """Nodes of a cluster, also those that do not answer. A single node appears in the title only."""
     rows = now["nodes"]
     earlier = {n["name"]: n for n in (before or now)["nodes"]}
     lines = [[n["name"], *_node(n, earlier.get(n["name"]))] for n in rows]
@@ -51,7 +51,7 @@ def nodes(now: dict[str, Any], before: dict[str, Any] | None) -> Rows:
 
 
 def _node(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
-    """The cells of a node; rates are of one life of it."""
+    """The cells of a node; rates need two samples of the same incarnation."""
     counts, rates = now["counts"], ["-", "-", "-"]
     is_same = before is not None and before["incarnation"] == now["incarnation"]
     if before is not None and is_same and (passed := now["uptime_s"] - before["uptime_s"]) > 0:
@@ -74,7 +74,7 @@ def _node(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
 
 
 def hubs(now: dict[str, Any]) -> Rows:
-    """How many of each class a node leads; the cluster's own classes together, the last."""
+    """Number of hubs per class and leader; internal classes are combined in the last row."""
     led: dict[str, Counter[str]] = {}
     for hub in now["hubs"]:
         name = OWN if hub["class"].startswith("$") else hub["class"]
@@ -93,7 +93,7 @@ def hubs(now: dict[str, Any]) -> Rows:
 
 
 def links(now: dict[str, Any]) -> tuple[str, Rows]:
-    """All links in a line, which is empty of a node alone, and those of peers to which not all are up."""
+    """A summary line of all links, empty for a single node, and the peers with links that are down."""
     peers = [(node["name"], peer) for node in now["nodes"] for peer in node["peers"]]
     if not peers:
         return "", Rows("", (), ())
@@ -120,7 +120,7 @@ def _heard(ms: float | None) -> str:
 
 
 def moves(now: dict[str, Any]) -> Rows:
-    """The latest first."""
+    """The latest moves, newest first."""
     lines = [
         [
             f"{seconds(row['ago_s'])} ago",
@@ -134,7 +134,7 @@ def moves(now: dict[str, Any]) -> Rows:
 
 
 def _together(notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hubs that changed for the same reason at the same time as one row, the latest first."""
+    """Combines hubs that changed for the same reason at the same time into one row, newest first."""
     rows: list[dict[str, Any]] = []
     for note in reversed(notes):
         row = next(_alike(rows, note), None)

@@ -1,15 +1,15 @@
-"""Queries of data pipelines in `hubsub top`: how each is, and how far behind."""
+"""Queries of data pipelines in `hubsub top`: their state and lag."""
 
 from typing import Any
 
 from hubsub.cli.top.tables import Rows, number, rate, seconds
 
 SILENT_S = 150.0
-"""A query that has said nothing for so long may be over: one that stands still says so each 60 s."""
+"""A query without a report for this long may have ended: even an idle one reports every 60 s."""
 
 
 def queries(now: dict[str, Any]) -> Rows:
-    """By name; one that only writes is there while a batch of it is held."""
+    """Queries by name. One that only writes is listed while a batch of it is blocked."""
     held = {batch["query"]: batch for batch in now["held"]}
     known = {query["query"]: query for query in now["queries"]}
     lines = []

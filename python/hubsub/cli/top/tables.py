@@ -1,4 +1,4 @@
-"""Tables of `hubsub top` as lines of text, until they are drawn: so what fits into a terminal is known before."""
+"""Tables of `hubsub top` as lines of text, so that their size is known before they are drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Rows:
     """A table.
 
     Args:
-        title: Above it; empty: none.
+        title: Shown above the table; empty: none.
         heads: Names of its columns, the most useful first.
-        lines: Cells as they are shown, but for what a terminal must not see.
-        texts: Number of columns, the first ones, that are text; the others are numbers.
-        last: Whether the last column is text, too, and is cut where there is no room.
-        stays: Whether it is drawn without rows, too.
+        lines: Cells as text; control characters are escaped when drawn.
+        texts: Number of leading columns that are text; the others are numbers.
+        last: Whether the last column is text, too, and is cut if there is no room.
+        stays: Whether it is drawn even without rows.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Rows:
 
     @property
     def height(self) -> int:
-        """Lines that it takes, with an empty one above; 0: it is not drawn."""
+        """Lines that it takes, including an empty one above; 0: it is not drawn."""
         return len(self.lines) + 2 + bool(self.title) if self.lines or self.stays else 0
 
     def drawn(self, width: int) -> list["RenderableType"]:
@@ -59,17 +59,17 @@ class Rows:
 
 
 def number(value: float | None) -> str:
-    """A whole one, with separators; a dash where there is none."""
+    """A whole number, with separators; a dash for None."""
     return "-" if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:
-    """A second; below ten with a tenth."""
+    """A rate per second; below ten with one decimal."""
     return number(value) if value is None or value >= 10 else f"{value:.1f}"
 
 
 def seconds(value: float) -> str:
-    """A time that went by."""
+    """A duration."""
     return (
         f"{value:.0f} s"
         if value < 60

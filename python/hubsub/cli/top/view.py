@@ -1,7 +1,8 @@
-"""What `hubsub top` shows: two looks at a node and its cluster as tables, in the order in which they matter.
+"""The view of `hubsub top`: two samples of a node and its cluster as tables, the most important first.
 
-A look is a dict of answers of the REST API: `at` (monotonic seconds), `url`, `stat`, `nodes`, `clients`, `rooms`,
-`queries`, `held`; and of a cluster, empty of a node alone: `members` (state by name), `hubs`, `moves`, `wrong`.
+A sample is a dict of REST responses: `at` (monotonic seconds), `url`, `stat`, `nodes`, `clients`, `rooms`,
+`queries`, `held`; and for a cluster, empty for a single node: `members` (state by name), `hubs`, `moves`,
+`wrong`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,21 +28,23 @@ SHARD_COLUMNS = {
     "out B/s": "bytes_out_total",
     "slow closed/s": "slow_closed_total",
 }
-"""Column to the metric of a shard that it shows, the most useful first: a narrow terminal shows those."""
+"""Column to the shard metric that it shows, the most useful first: a narrow terminal shows those."""
 
 LEAST = 3
-"""Rooms and clients that a low terminal shows, at least; of what is below, it shows what it has room for."""
+"""Minimum number of rooms and clients that a low terminal shows; tables below them get the remaining room."""
 
 
 def view(
     now: dict[str, Any], before: dict[str, Any] | None, width: int, height: int | None = None
 ) -> "RenderableType":
-    """Two looks as tables.
+    """Two samples as tables.
 
     Args:
-        now, before: The looks; a rate needs both, and is a dash without.
-        width: Of the terminal: columns that it has no room for are left out, the least useful first.
-        height: Likewise: rooms and clients get what the other tables leave. None: there is no end.
+        now: The latest sample.
+        before: The previous sample; without it rates are dashes.
+        width: Width of the terminal: columns that do not fit are left out, the least useful first.
+        height: Height of the terminal: rooms and clients get the lines that the other tables leave. None: no
+            limit.
     """
     from rich.console import Group
     from rich.text import Text
@@ -89,9 +92,9 @@ def _clients(now: dict[str, Any], most: int | None) -> Rows:
 
 
 def _shards(now: dict[str, Any], before: dict[str, Any] | None) -> Rows:
-    """Of the node that is asked."""
+    """Shards of the asked node."""
     stat = now["stat"]
-    # A node that was started anew has counted nothing before.
+    # The counters of a restarted node begin at zero.
     is_same = before is not None and before["stat"]["uptime_s"] <= stat["uptime_s"]
     passed = now["at"] - before["at"] if before is not None and is_same else 0.0
     earlier = before["stat"]["shards"] if before is not None and is_same else [{}] * len(stat["shards"])
@@ -100,7 +103,7 @@ def _shards(now: dict[str, Any], before: dict[str, Any] | None) -> Rows:
 
 
 def _shard(now: dict[str, int], before: dict[str, int], passed: float) -> list[str]:
-    """The cells of a shard: gauges as they are, counters a second, times as a share of one CPU."""
+    """The cells of a shard: gauges as they are, counters per second, times as a share of one CPU."""
     cells = []
     for name in SHARD_COLUMNS.values():
         if not name.endswith("_total"):
