@@ -1,4 +1,4 @@
-"""What schemathesis cannot make by itself: rows as an Arrow IPC stream."""
+"""Custom data for schemathesis, which cannot generate an Arrow IPC stream of rows."""
 
 import io
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 def rows() -> bytes:
-    """Two of them, with topics."""
+    """Two rows with topics."""
     table = pa.table({"topic": ["chat:a", "chat:b"], "payload": [b"1", b"2"]})
     out = io.BytesIO()
     with pa.ipc.new_stream(out, table.schema) as writer:

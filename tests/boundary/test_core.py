@@ -1,4 +1,4 @@
-"""What Python and the core both say must be the same."""
+"""Rules that Python and the core both implement must agree."""
 
 import re
 import subprocess
@@ -73,7 +73,7 @@ TOPICS = st.lists(st.sampled_from(["a", "b", "", "$x", "ab", "ba"]), min_size=1,
 )
 def test_patterns_are_read_alike(pattern: str, topic: str) -> None:
     assume(topic)
-    # A class that is left open is odd enough that the check leaves it to the core.
+    # The check leaves unclosed character classes to the core.
     assume("[" not in pattern or re.search(r"\[[^\]\\-]+\]", pattern))
     try:
         ours = parse_pattern(pattern).fullmatch(topic) is not None
@@ -87,7 +87,7 @@ def test_patterns_are_read_alike(pattern: str, topic: str) -> None:
 
 @given(LEVELS, TOPICS)
 def test_templates_yield_the_same_rooms(template: str, topic: str) -> None:
-    # Topics that begin with `$` are the node's own: no template of a user has a say in them.
+    # Topics that begin with `$` belong to the node; no user template applies to them.
     assume(topic and not topic.startswith("$") and template != "topic")
     try:
         levels = parse_template(template)

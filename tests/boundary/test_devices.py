@@ -1,4 +1,5 @@
-"""Devices on a whole node: MQTT devices and a Redis one, by REST and by the command line, over kill -9 too."""
+"""Devices on a whole node: MQTT devices and a Redis one, by REST and by the command line, also across kill
+-9."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ def test_an_action_is_delivered_when_its_own_device_has_acknowledged_it_by_any_q
         for name in "79":
             ask(node, "POST", f"/v1/devices/{name}/actions", {"name": "go"})
             other.answer(PUBACK, other.read(PUBLISH).id)
-        # To whom else it went says nothing, nor who refused it.
+        # Neither the other recipients of the action nor a device that refuses it produce a delivery report.
         refuses.answer(PUBACK, refuses.read(PUBLISH).id, b"\x80")
         for one in (other, refuses):
             one.ping()

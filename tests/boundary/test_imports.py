@@ -1,4 +1,4 @@
-"""Who may import whom, where import-linter cannot look: compiled modules and missing packages."""
+"""Import rules that import-linter cannot check: compiled modules and missing packages."""
 
 import ast
 import subprocess

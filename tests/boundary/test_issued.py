@@ -1,4 +1,4 @@
-"""A node of a cluster: its incarnation is issued, and its clients come in when it says so."""
+"""A cluster node: its incarnation is issued, and it serves clients only after `accept`."""
 
 from __future__ import annotations
 

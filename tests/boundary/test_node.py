@@ -37,7 +37,7 @@ def ask(node: Node, method: str, path: str, body: Any = None, **headers: str) ->
 
 
 def hubsub(node: Node, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """A command of the command line, at this node."""
+    """Runs a `hubsub` command against this node."""
     return command_line.hubsub(*args, stdin=stdin, HUBSUB_URL=node.http_url, HUBSUB_SERVER=node.redis_url)
 
 
@@ -47,7 +47,7 @@ def metric(node: Node, name: str) -> float:
 
 
 def wait_log(node: Node, event: str) -> dict[str, Any]:
-    """The first log event of that name; the test's own time-out ends a wait in vain."""
+    """The first log event of that name; the test's own time-out ends a vain wait."""
     while True:
         for entry in node.events:
             if entry["event"] == event:
@@ -69,7 +69,8 @@ def test_a_node_ends_with_the_process_that_made_it() -> None:
     code += "; os.kill(os.getpid(), signal.SIGKILL)"
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
     try:
-        # Its log goes to a file, its output to a pipe that is gone: that it is gone is seen at its id.
+        # Its log goes to a file and its output to a closed pipe, so only its process id shows that it has
+        # ended.
         while (state := Path(f"/proc/{int(run.stdout)}/stat")).exists() and ") Z " not in state.read_text():
             pass
     except OSError:
@@ -348,7 +349,7 @@ def test_a_bad_reload_keeps_the_old_configuration(node: Node) -> None:
 def test_metrics_count_what_passed_and_tell_socket_time_from_routing_time(node: Node) -> None:
     times = ("hubsub_shard_socket_seconds_total", "hubsub_shard_routing_seconds_total")
     with BlockingClient(node.redis_url) as client, client.subscribe("t") as records:
-        # Only some of the turns are timed: goes on until one of them was.
+        # Only a sample of the loop's turns is timed, so publish until a sample was taken.
         for _ in range(1_000):
             client.publish("t", "x")
             assert records.get(30)

@@ -39,7 +39,7 @@ def core(needs: Callable[..., None]) -> None:
 
 
 class Routed(Node):
-    """Notes which hubs it was told of; rooms are where their names say."""
+    """Records the hub routes that it was given. The name of a room determines its hub."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,7 +105,7 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
 
 
 async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:
-    """Hubs of a node alone that has taken a record for each room."""
+    """Hubs of a single node that has stored one record per room, by id: class and index."""
     alone = Node(resolve(file, {}, {}))
     await alone.start()
     try:
@@ -117,7 +117,7 @@ async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:
 
 
 async def rows_of(node: Node, room: bytes) -> list[HistoryRow]:
-    """What a room has, once the shards have heard who leads it."""
+    """A room's history, as soon as the shards know its leader."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -131,7 +131,7 @@ async def test_a_node_that_founds_a_cluster_leads_the_hubs_of_its_log_under_thei
 ) -> None:
     file = FILE | {"data": str(tmp_path), "class": [LOGGED]}
     before = await kept_alone(file)
-    gc.collect()  # A node has its directory as long as its core is there.
+    gc.collect()  # A node locks its directory as long as its core exists.
     assert list(before.values()).count(("log", 1)) == 1
 
     config = resolve(file | {"link": "127.0.0.1:0", "cluster_secret": "a secret of the tests"}, {}, {})

@@ -1,7 +1,8 @@
-"""The REST API is what its OpenAPI document says: schemathesis sends what fits the document and what does not.
+"""The REST API fits its OpenAPI document: schemathesis sends requests that fit the document and ones that do
+not.
 
-All that fits must be taken, all that does not must be refused, and each answer must be as the document has it. Seed
-and number of examples are fixed, so each run asks the same.
+A fitting request must be accepted, any other must be refused, and each response must fit the document. Seed
+and number of examples are fixed, so each run sends the same requests.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLASSES = [
         "durability": "durable",
         "history": {"bytes": "64MiB"},
     },
-    # All others, so that records may be numbered and rooms made under any name.
+    # The class of all other rooms, so that records may be numbered and rooms made under any name.
     {"name": "safe", "durability": "durable", "history": {"bytes": "64MiB"}},
 ]
 

@@ -1,1 +1,2 @@
-"""Valid commands and packets with lengths and numbers at their ends, as sequences that follow from a seed."""
+"""Generates valid commands and packets with boundary lengths and numbers, as sequences that a seed
+determines."""

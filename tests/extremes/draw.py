@@ -1,4 +1,4 @@
-"""What a sequence is drawn from: lengths at and around the limits, names that meet again, numbers at their ends."""
+"""Values for generated sequences: lengths at and around the limits, reused names, boundary numbers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LENGTHS = sorted(
         for length in (edge - 1, edge, edge + 1)
     }
     | {2, 23, 36}
-    # A row of the node's own has a name of these and of a prefix of some bytes.
+    # The node's internal entries are named by a prefix of a few bytes and one of these names.
     | set(range(NAME_BYTES_MAX - 40, NAME_BYTES_MAX + 2))
 )
-"""In bytes. Whoever draws one says up to which limit; one above it is drawn, too."""
+"""Lengths in bytes. Each use has its own upper limit and also draws one length above it."""
 
 NUMBERS = sorted(
     {
@@ -45,14 +45,14 @@ BEGINS = (
     "$share",
     "%2F",
 )
-"""Of names: one of each class, of a topic of MQTT, of a hash tag, and odd ones."""
+"""Prefixes of names: one for each class, for MQTT topics, for hash tags, and unusual ones."""
 
 
 class Draw:
-    """Draws of one sequence.
+    """Random values for one sequence.
 
     Args:
-        seed: The same draws follow from the same one.
+        seed: The same seed yields the same values.
     """
 
     def __init__(self, seed: int) -> None:
@@ -60,15 +60,15 @@ class Draw:
         self._names: list[str] = []
 
     def chance(self, part: float) -> bool:
-        """True so often, of 1."""
+        """True with the probability `part`, 0 to 1."""
         return self.random.random() < part
 
     def one(self, of: Sequence[T]) -> T:
-        """One of these."""
+        """A uniformly chosen item of `of`."""
         return self.random.choice(of)
 
     def length(self, most: int) -> int:
-        """Bytes, often at an end; in one of eight draws above the limit."""
+        """A length in bytes of at most `most`, often at a limit; 12% of all draws are `most + 1`."""
         if self.chance(0.12):
             return most + 1
         if self.chance(0.3):
@@ -76,12 +76,13 @@ class Draw:
         return self.one([length for length in LENGTHS if length <= most])
 
     def text(self, most: int, letter: str = "x") -> str:
-        """One letter, repeated: often a few times, or up to a limit of so many bytes."""
+        """One repeated letter: half of the texts have at most 40 bytes, the others a drawn `length` of at
+        most `most`."""
         size = self.random.randrange(min(most, 40) + 1) if self.chance(0.5) else self.length(most)
         return letter * (size // len(letter.encode()))
 
     def name(self) -> str:
-        """A topic, a room or a client id: often one that was drawn before, often a short one."""
+        """A topic, room or client id: often a name drawn before, often a short one."""
         if self._names and self.chance(0.7):
             return self.one(self._names)
         begin = self.one(BEGINS)
@@ -92,10 +93,10 @@ class Draw:
         return name
 
     def number(self) -> int:
-        """Of 65 bits with its sign, at the ends of what numbers are kept in; or a small one."""
+        """A signed integer of up to 65 bits: at the bounds of the integer types, or below 100."""
         return self.random.randrange(100) if self.chance(0.4) else self.one(NUMBERS)
 
     def payload(self, most: int = 1 << 16) -> bytes:
-        """Of one byte, repeated."""
+        """One repeated byte: half of the payloads have less than 100 bytes, the others a drawn `length`."""
         size = self.random.randrange(100) if self.chance(0.5) else self.length(most)
         return bytes([self.random.randrange(256)]) * size

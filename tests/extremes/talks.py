@@ -1,7 +1,8 @@
-"""Talks: what one connection says, by protocol, drawn at the ends of lengths and numbers.
+"""Generated conversations: the bytes that one connection sends, by protocol, with boundary lengths and
+numbers.
 
-A talk is made of batches. Each ends with a question whose answer is known, so that who sends it waits for that and not
-for a time; a server that refuses what was said may close instead.
+A talk consists of batches. Each batch ends with a request whose reply is known, so the sender waits for that
+reply instead of a time. A server that refuses a batch may close the connection instead.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from extremes.draw import NAME_BYTES_MAX, NUMBERS, Draw
 
 @dataclass(frozen=True)
 class Batch:
-    """Bytes that are sent together, and what the answer has in it when all of them were executed; empty: the
-    connection ends instead."""
+    """Bytes sent together, and a part of the reply that shows that all of them were executed. If `until` is
+    empty, the connection ends instead."""
 
     data: bytes
     until: bytes
@@ -27,7 +28,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Talk:
-    """One connection, to the node of that place and its listener of that name."""
+    """One connection to the node with the index `node` and its listener named `listener`."""
 
     node: int
     listener: str
@@ -38,7 +39,7 @@ class Talk:
 
 
 def position(draw: Draw) -> str:
-    """A position, a wrong one or a number."""
+    """A valid position, an invalid one or a number."""
     return draw.one(
         [
             f"{draw.number()}-{draw.number()}",
@@ -52,7 +53,6 @@ def position(draw: Draw) -> str:
 
 
 def redis_command(draw: Draw) -> bytes:
-    """One command."""
     name, other = draw.name(), draw.name()
     number = draw.number()
     return encode(
@@ -112,7 +112,7 @@ def redis_command(draw: Draw) -> bytes:
 
 
 def redis(draw: Draw) -> list[Batch]:
-    """Commands, in pipelines."""
+    """Pipelined commands in batches, each of which ends with a PING."""
     hello = encode("HELLO", draw.one(["2", "3"]))
     batches = [Batch(hello + encode("PING", "begin"), b"begin")]
     for number in range(draw.random.randrange(1, 8)):
@@ -126,12 +126,12 @@ def redis(draw: Draw) -> list[Batch]:
 
 
 def number_of(draw: Draw, bits: int) -> int:
-    """A number that has so many bits, at its ends."""
+    """A non-negative number of at most `bits` bits, at the bounds of the integer types."""
     return draw.one([number for number in NUMBERS if 0 <= number < 1 << bits])
 
 
 def properties(draw: Draw, *allowed: int) -> bytes:
-    """Properties of a packet of 5.0, each once, with their length in front."""
+    """MQTT 5.0 properties, each at most once, with their length prefix."""
     out = b""
     for kind in allowed:
         if not draw.chance(0.3):
@@ -156,17 +156,17 @@ def properties(draw: Draw, *allowed: int) -> bytes:
 
 
 def cut(name: str) -> str:
-    """A name that fits into a packet."""
+    """The name, cut to the maximum length of an MQTT string."""
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
 
 
 def topic(draw: Draw) -> str:
-    """A topic that may be published to: no wildcards, not empty."""
+    """A topic for PUBLISH: not empty, without wildcards."""
     return cut(draw.name().replace("+", "p").replace("#", "h").replace("\0", "n")) or "a"
 
 
 def topic_filter(draw: Draw) -> str:
-    """A filter: a topic, one with wildcards, one of a group, or levels alone."""
+    """A topic filter: a topic, one with wildcards, a shared subscription, or levels only."""
     name = topic(draw)
     return cut(
         draw.one(
@@ -188,7 +188,7 @@ def topic_filter(draw: Draw) -> str:
 
 
 def mqtt_packet(draw: Draw, version: int) -> bytes:
-    """One packet of a client that is connected."""
+    """One packet of a connected client."""
     is_v5 = version == V5
     number = number_of(draw, 16) or 1
     some = number.to_bytes(2, "big")
@@ -215,7 +215,7 @@ def mqtt_packet(draw: Draw, version: int) -> bytes:
 
 
 def mqtt(draw: Draw) -> list[Batch]:
-    """CONNECT, with a will or without, and packets."""
+    """CONNECT, with or without a will, then other packets."""
     version = draw.one([V5, V311])
     is_v5 = version == V5
     client_id = cut(draw.name()) or "c"
@@ -244,12 +244,12 @@ def mqtt(draw: Draw) -> list[Batch]:
 
 
 def path(draw: Draw, name: str) -> str:
-    """A name as a part of a path."""
+    """A name as a URL path segment."""
     return quote(name, safe="") or "-"
 
 
 def http(draw: Draw) -> list[Batch]:
-    """One request, after which the node closes."""
+    """One request; the node closes the connection after it."""
     name, number = path(draw, draw.name()), draw.number()
     method, target = draw.one(
         [
@@ -302,7 +302,7 @@ def http(draw: Draw) -> list[Batch]:
 
 
 def frame(opcode: int, data: bytes) -> bytes:
-    """A frame of a WebSocket's client, masked by zeros."""
+    """A client's WebSocket frame, masked by zeros."""
     size = len(data)
     if size < 126:
         head = bytes([0x80 | size])
@@ -314,7 +314,7 @@ def frame(opcode: int, data: bytes) -> bytes:
 
 
 def phoenix_message(draw: Draw) -> bytes:
-    """A message of version 2, as a text or binary."""
+    """A version 2 message, as text or binary."""
     room, event = (
         draw.name(),
         draw.one(["phx_join", "phx_join", "phx_leave", "new_msg", "new_msg", draw.text(300)]),
@@ -332,7 +332,7 @@ def phoenix_message(draw: Draw) -> bytes:
 
 
 def phoenix(draw: Draw) -> list[Batch]:
-    """A page of a browser."""
+    """A browser page's connection."""
     lines = [
         "GET /socket/websocket?vsn=2.0.0 HTTP/1.1",
         "Host: node",
@@ -356,10 +356,12 @@ SPEAKERS = {"redis": redis, "redis_cluster": redis, "mqtt": mqtt, "http": http, 
 
 
 def talks(seed: int, nodes: int, count: int) -> list[Talk]:
-    """So many talks with that many nodes; those that are said at once meet in names.
+    """`count` conversations with `nodes` nodes. Concurrent ones share names.
 
     Args:
-        seed: Of all of them.
+        seed: Determines all conversations.
+        nodes: Number of nodes.
+        count: Number of conversations.
     """
     draw = Draw(seed)
     said = []

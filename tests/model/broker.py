@@ -1,10 +1,10 @@
-"""The broker as it should be, in plain Python: what each client gets, in which order.
+"""A reference broker in plain Python: which records each client gets, in which order.
 
-One thread, no sockets, no shards. Rooms have epochs and seqs, subscribers have topics and patterns,
+It has one thread, no sockets and no shards. Rooms have epochs and seqs, subscribers have topics and patterns,
 classes have a history. It is the oracle of the delivery tests, so it is written to be read.
 
-Of a record a client gets its exact match first, then its patterns, here by name; of a room all
-records in the order of their seq. Epochs are numbered from 1 as they begin.
+A client gets a record first for its exact subscription, then for its patterns, here sorted by name. It gets
+the records of a room in the order of their seq. Epochs are numbered from 1 in the order in which they begin.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from model.glob import matches
 
 Position = tuple[int, int]
 NOWHERE: Position = (0, 0)
-"""Position of a record that no room took."""
+"""Position of a record that was not stored in a room."""
 
 
 @dataclass(frozen=True)
 class RoomClass:
-    """A policy. `history` is how many records a room keeps; 0: it is forgotten without subscribers.
+    """A policy. `history` is the number of records that a room retains; with 0 a room without subscribers is
+    forgotten.
 
-    `template` such as `devices/+` keeps as many levels of a topic as it has itself.
+    `template`, such as `devices/+`, keeps as many levels of a topic as it has itself.
     """
 
     pattern: bytes = b"*"
@@ -33,11 +34,11 @@ class RoomClass:
     template: bytes | None = None
 
     def matches(self, name: bytes) -> bool:
-        """Whether a topic or room is of this class."""
+        """Whether a topic or room belongs to this class."""
         return self.pattern == b"*" or matches(self.pattern, name)
 
     def room_of(self, topic: bytes) -> bytes:
-        """What the template yields; the topic itself if it does not fit."""
+        """The room that the template yields, or the topic itself if it does not fit."""
         assert self.template is not None
         wanted, levels = self.template.split(b"/"), topic.split(b"/")
         fits = len(levels) >= len(wanted) and all(
@@ -48,8 +49,6 @@ class RoomClass:
 
 @dataclass(frozen=True)
 class Record:
-    """What a publish became."""
-
     topic: bytes
     payload: bytes
     position: Position
@@ -58,7 +57,7 @@ class Record:
 
 @dataclass
 class Room:
-    """One life of a room."""
+    """One epoch of a room."""
 
     name: bytes
     epoch: int
@@ -67,13 +66,13 @@ class Room:
 
     @property
     def first(self) -> int:
-        """Seq of the oldest record kept, or of the next one."""
+        """Seq of the oldest retained record, or of the next one if none is retained."""
         return self.kept[0].position[1] if self.kept else self.seq + 1
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A record for a client: by its topic, or by a pattern."""
+    """A record that a client gets, by its topic or by a pattern."""
 
     record: Record
     pattern: bytes | None = None
@@ -81,7 +80,7 @@ class Delivery:
 
 @dataclass(eq=False)
 class Client:
-    """What one client is subscribed to, and what it got. Dicts keep the order of subscription."""
+    """A client's subscriptions and deliveries. Dicts keep the order of subscription."""
 
     topics: dict[bytes, None] = field(default_factory=dict)
     patterns: dict[bytes, None] = field(default_factory=dict)
@@ -90,13 +89,13 @@ class Client:
 
     @property
     def count(self) -> int:
-        """What (P)SUBSCRIBE confirms."""
+        """The number of subscriptions that (P)SUBSCRIBE confirms."""
         return len(self.topics) + len(self.patterns)
 
 
 @dataclass(frozen=True)
 class Attached:
-    """What HUBSUB SUBSCRIBE confirms."""
+    """The confirmation of HUBSUB SUBSCRIBE."""
 
     count: int
     position: Position
@@ -104,12 +103,10 @@ class Attached:
 
 
 class NotRecovered(Exception):
-    """The position is of no epoch that is known, or history no longer reaches it."""
+    """The position has an unknown epoch, or history no longer contains the records after it."""
 
 
 class Broker:
-    """All of it."""
-
     def __init__(self, classes: list[RoomClass]) -> None:
         self.classes = [*classes, RoomClass()]
         self.rooms: dict[bytes, Room] = {}
@@ -119,7 +116,7 @@ class Broker:
     # --- rooms
 
     def room_of(self, topic: bytes) -> bytes:
-        """A topic's room: its hash tag, else what a class's template yields, else the topic."""
+        """A topic's room: its hash tag, else the result of a class's template, else the topic."""
         tag, end, _ = topic.partition(b"{")[2].partition(b"}")
         if tag and end:
             return tag
@@ -145,12 +142,11 @@ class Broker:
     # --- clients
 
     def connect(self) -> Client:
-        """A client more."""
         self.clients.append(Client())
         return self.clients[-1]
 
     def disconnect(self, client: Client) -> None:
-        """A client less, with all its subscriptions."""
+        """Removes a client and all its subscriptions."""
         for topic in list(client.topics):
             self.unsubscribe(client, topic)
         for topic in list(client.shard_topics):
@@ -158,29 +154,29 @@ class Broker:
         self.clients.remove(client)
 
     def subscribe(self, client: Client, topic: bytes, shard: bool = False) -> int:
-        """Subscribes; the number that is confirmed."""
+        """Subscribes. Returns the number of subscriptions that the server confirms."""
         self._open(self.room_of(topic))
         (client.shard_topics if shard else client.topics)[topic] = None
         return len(client.shard_topics) if shard else client.count
 
     def unsubscribe(self, client: Client, topic: bytes, shard: bool = False) -> int:
-        """Unsubscribes; the number that is confirmed."""
+        """Unsubscribes. Returns the number of subscriptions that the server confirms."""
         (client.shard_topics if shard else client.topics).pop(topic, None)
         self._forget_if_unused(topic)
         return len(client.shard_topics) if shard else client.count
 
     def psubscribe(self, client: Client, pattern: bytes) -> int:
-        """Subscribes to a pattern; the number that is confirmed."""
+        """Subscribes to a pattern. Returns the number of subscriptions that the server confirms."""
         client.patterns[pattern] = None
         return client.count
 
     def punsubscribe(self, client: Client, pattern: bytes) -> int:
-        """Unsubscribes from a pattern; the number that is confirmed."""
+        """Unsubscribes from a pattern. Returns the number of subscriptions that the server confirms."""
         client.patterns.pop(pattern, None)
         return client.count
 
     def subscribe_last(self, client: Client, topic: bytes, count: int) -> Attached:
-        """Subscribes behind the topic's last `count` records, which are replayed."""
+        """Subscribes and replays the topic's last `count` records."""
         self.subscribe(client, topic)
         room = self._open(self.room_of(topic))
         records = [r for r in room.kept if r.topic == topic and not r.shard]
@@ -188,7 +184,7 @@ class Broker:
         return Attached(client.count, (room.epoch, room.seq), True)
 
     def subscribe_from(self, client: Client, topic: bytes, after: Position) -> Attached:
-        """Subscribes behind a position; records since then are replayed as far as they are kept."""
+        """Subscribes after a position and replays the retained records that follow it."""
         self.subscribe(client, topic)
         room = self._open(self.room_of(topic))
         epoch, seq = after
@@ -201,7 +197,7 @@ class Broker:
     # --- records
 
     def publish(self, topic: bytes, payload: bytes, shard: bool = False) -> int:
-        """Delivers; the number of receivers."""
+        """Delivers a record. Returns the number of receivers."""
         name = self.room_of(topic)
         if self.class_of(name).history:
             self._open(name)
@@ -228,7 +224,7 @@ class Broker:
                     yield Delivery(record, pattern)
 
     def history(self, room: bytes, count: int = 100, after: Position | None = None) -> list[Record]:
-        """The last `count` records, or the first `count` behind a position."""
+        """The last `count` records, or the first `count` after a position."""
         life = self.rooms.get(room)
         if after is None:
             return list(life.kept)[max(0, len(life.kept) - count) :] if life else []
@@ -239,10 +235,10 @@ class Broker:
     # --- introspection
 
     def channels(self, pattern: bytes = b"*") -> list[bytes]:
-        """Topics with subscribers that match."""
+        """Topics that have subscribers and match the pattern, sorted."""
         topics = {topic for client in self.clients for topic in client.topics}
         return sorted(t for t in topics if pattern == b"*" or matches(pattern, t))
 
     def subscribers(self, topic: bytes, shard: bool = False) -> int:
-        """Exact subscribers of a topic."""
+        """Number of exact subscribers of a topic."""
         return sum(topic in (c.shard_topics if shard else c.topics) for c in self.clients)

@@ -1,8 +1,8 @@
-"""Redis's glob over bytes, said as plainly as possible; the oracle of every faster one.
+"""Redis's glob over bytes, written as plainly as possible; the oracle of every faster implementation.
 
-`*` any bytes, `?` one byte, `[ab]`, `[a-c]`, `[^ab]` one byte of a class, `\\x` the byte x. Oddities
-that are Redis's own: a class or escape may lack its end, `[c-a]` means `[a-c]`, `[a-]…` is a range up
-to `]`, and an empty name matches only the empty pattern, not even `*`.
+`*` any bytes, `?` one byte, `[ab]`, `[a-c]`, `[^ab]` one byte of a class, `\\x` the byte x. Redis's oddities:
+a class or escape may lack its end, `[c-a]` means `[a-c]`, `[a-]…` is a range up to `]`, and an empty name
+matches only the empty pattern, not even `*`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def matches(pattern: bytes, name: bytes) -> bool:
     if not name:
         return not pattern
     tests = _parse(pattern)
-    # Places in `tests` that the bytes read so far may have led to.
+    # Indexes in `tests` that the bytes read so far can lead to.
     places = _behind_stars(tests, {0})
     for byte in name:
         step = set()
@@ -65,7 +65,7 @@ def _parse(pattern: bytes) -> list[Test | None]:
 
 
 def _class(pattern: bytes, at: int) -> tuple[Test, int]:
-    """The class that begins behind a bracket at `at`, and the place behind it."""
+    """The class whose bracket is just before `at`, and the index after it."""
     negated = pattern[at : at + 1] == b"^"
     at += negated
     members: set[int] = set()

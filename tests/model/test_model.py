@@ -1,4 +1,4 @@
-"""What the model holds to be right, where no other server can say it."""
+"""Expectations of the model that no other server can confirm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from model.broker import NOWHERE, Broker, NotRecovered, RoomClass
 
 
 def broker() -> Broker:
-    """Rooms `r*` remember three records, rooms `dev/*` are named by their first two levels."""
+    """A broker where rooms `r*` retain three records and a room of `dev/*` is named by its topic's first two
+    levels."""
     return Broker([RoomClass(b"r*", history=3), RoomClass(b"dev/*", template=b"dev/+")])
 
 

@@ -1,9 +1,9 @@
-"""A real server does what the model says: any sequence of commands, on several connections.
+"""A real server behaves as the model: any sequence of commands, on several connections.
 
-hypothesis draws the commands; the model and the server both run them; after each the replies, the
-deliveries of every connection, counts, positions and history must agree. Redis runs the part of it
-that it has, so the model itself stands on Redis. Order is compared per connection and room, with the
-exact match before the patterns; what order patterns have among themselves is nobody's promise.
+Hypothesis draws the commands. The model and the server both run them, and after each the replies, the
+deliveries of every connection, counts, positions and history must agree. A real Redis runs the subset of
+commands that it supports, so Redis validates the model itself. Order is compared per connection and room,
+with the exact match before the patterns; the order among patterns is unspecified.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ payloads = st.binary(max_size=6)
 
 
 def by_pattern(messages: list[tuple[list[Any], Any]]) -> list[tuple[list[Any], Any]]:
-    """Sorts neighbours that are one record's by their pattern, whose order nobody promises."""
+    """Sorts neighbouring pattern deliveries of one record by pattern; their order is unspecified."""
     ordered = []
     for key, group in itertools.groupby(messages, lambda m: m[0][2:] if m[0][0] == b"pmessage" else None):
         of_record = list(group)
@@ -50,7 +50,7 @@ def by_pattern(messages: list[tuple[list[Any], Any]]) -> list[tuple[list[Any], A
 
 
 def several(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
-    """One to four of them."""
+    """A list of one to four values."""
     return st.lists(strategy, min_size=1, max_size=4)
 
 
@@ -63,7 +63,7 @@ class Peer:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether RESP2 refuses other commands."""
+        """Whether the connection uses RESP2 and is subscribed, so that other commands are refused."""
         return self.resp == 2 and bool(self.client.count or self.client.shard_topics)
 
 
@@ -95,13 +95,14 @@ class Machine(RuleBasedStateMachine):
         self.observer = self.server.connect()
 
     def open(self, resp: int) -> Peer:
-        """A new peer."""
+        """Connects a new peer to the server and to the model."""
         return Peer(self.server.connect(resp), self.model.connect(), resp)
 
-    # --- what is compared
+    # --- comparison
 
     def is_at(self, position: Position, text: object) -> bool:
-        """Whether the server's position is the model's; the first meeting of an epoch names it."""
+        """Whether the server's position equals the model's. The first position of an epoch maps the model's
+        epoch to the server's."""
         assert isinstance(text, bytes), text
         epoch, _, seq = text.partition(b"-")
         if position[0] not in self.epochs:
@@ -114,7 +115,7 @@ class Machine(RuleBasedStateMachine):
         return b"%b-%d" % (self.epochs.get(position[0], UNKNOWN_EPOCH), position[1])
 
     def step(self, actor: Peer, commands: list[tuple[Any, ...]], replies: list[object]) -> list[Frame]:
-        """Sends commands that the model has run already; compares deliveries and replies.
+        """Sends commands that the model has run already. Compares deliveries and replies.
 
         A reply of Ellipsis is not compared. Returns the actor's replies.
         """
@@ -143,7 +144,7 @@ class Machine(RuleBasedStateMachine):
         return frame.value[0].value if isinstance(frame.value, tuple) and frame.value else None
 
     def compare(self, peer: Peer, due: list[Delivery], delivered: list[Frame]) -> None:
-        """What a peer got is what the model delivered, per room in that order."""
+        """A peer got exactly the model's deliveries, per room in the model's order."""
         expected: dict[bytes, list[tuple[list[Any], Position]]] = defaultdict(list)
         for delivery in due:
             record = delivery.record
@@ -169,7 +170,7 @@ class Machine(RuleBasedStateMachine):
     def subscribed(
         self, who: int, verb: str, names: list[bytes], change: Callable[[Client, bytes], int]
     ) -> None:
-        """Any of the six (un)subscribes, with names."""
+        """Runs one of the six (un)subscribe commands with names."""
         peer = self.peers[who]
         replies = [[verb.lower().encode(), name, change(peer.client, name)] for name in names]
         self.step(peer, [(verb, *names)], replies)  # type: ignore[arg-type]
@@ -226,7 +227,7 @@ class Machine(RuleBasedStateMachine):
     def publish_several_at_once(self, who: int, what: list[tuple[int, bytes]], in_transaction: bool) -> None:
         peer = self.peers[who]
         if peer.is_subscribed or (in_transaction and peer.client.count and not self.is_hubsub):
-            return  # Redis 7.0 puts a push to the publisher itself into the middle of EXEC's array.
+            return  # Redis 7.0 puts a push to the publisher itself inside EXEC's array.
         commands: list[tuple[Any, ...]] = [("PUBLISH", self.topics[i], payload) for i, payload in what]
         counts: list[object] = [self.model.publish(self.topics[i], payload) for i, payload in what]
         if in_transaction:
@@ -273,14 +274,14 @@ class Machine(RuleBasedStateMachine):
         self.step(peer, [("RESET",)], [b"RESET"])
 
     def settle(self) -> None:
-        """Waits until the server, too, has forgotten who left: nobody promises when that is."""
+        """Waits until the server has also removed disconnected clients; there is no notification of that."""
         count = len({p for c in self.model.clients for p in c.patterns})
         until(lambda: self.observer.ask("PUBSUB", "NUMPAT") == count)
         for shard, verb in ((False, "NUMSUB"), (True, "SHARDNUMSUB")):
             wanted = [n for topic in self.topics for n in (topic, self.model.subscribers(topic, shard))]
             until(lambda v=verb, w=wanted: self.observer.ask("PUBSUB", v, *self.topics) == w)  # type: ignore[misc]
 
-    # --- what only HubSub has
+    # --- HubSub commands
 
     @precondition(lambda self: self.is_hubsub)
     @rule(who=peers, on=st.booleans())
@@ -306,14 +307,14 @@ class Machine(RuleBasedStateMachine):
         self.attached(peer, topic, ("FROM", self.text_of(position)), attached)
 
     def some_position(self, topic: bytes, epoch: int, seq: int) -> Position:
-        """One of the present epoch of the topic's room, or of an unknown one."""
+        """A position of the current epoch of the topic's room, or of an unknown epoch."""
         room = self.model.rooms.get(self.model.room_of(topic))
         if room is None or room.epoch not in self.epochs or epoch == -2:
             return (-1, seq)
         return (room.epoch, max(0, room.seq - seq))
 
     def attached(self, peer: Peer, topic: bytes, start: tuple[Any, ...], attached: Any) -> None:
-        """HUBSUB SUBSCRIBE: the confirmation comes first, then what is replayed."""
+        """HUBSUB SUBSCRIBE: the confirmation comes first, then the replayed records."""
         (frame,) = self.step(peer, [("HUBSUB", "SUBSCRIBE", topic, *start)], [...])
         parts = frame.plain()
         assert isinstance(parts, list)
@@ -347,10 +348,10 @@ class Machine(RuleBasedStateMachine):
             assert self.is_at(record.position, row[0])
             assert (row[2], row[4]) == (record.topic, record.payload)
 
-    # --- the end
+    # --- teardown
 
     def teardown(self) -> None:
-        """Nothing more has come than was due."""
+        """No unexpected deliveries are left."""
         try:
             for peer in self.peers:
                 peer.connection.command("PING", "the end")

@@ -1,4 +1,4 @@
-"""The model's glob is Redis's: `PUBSUB CHANNELS pattern` on a real redis-server says so."""
+"""The model's glob matches as Redis does, checked by `PUBSUB CHANNELS pattern` on a real redis-server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model.glob import matches
 
-# Names that begin with NUL are the node's own. Bytes above 127 are left out of patterns: in a range Redis takes them as
-# negative on x86 only.
+# Names that begin with NUL are the node's internal topics. Bytes above 127 are left out of patterns: in a
+# range, Redis takes them as negative on x86 only.
 ALPHABET = b"ab-^]*?[\\c\x01\x7f"
 NAMES = [b"", b"a", b"b", b"c", b"ab", b"abc", b"a-b", b"]", b"^", b"[", b"*", b"\\", b"-", b"aa", b"b]c"]
 NAMES += [b"\x01", b"\xff\x00", b"a*b", b"a?b", b"[ab]", b"a\\b", b"ba", b"cab", b"aabbcc", b"-]", b"^a"]
@@ -20,7 +20,7 @@ NAMES += [b"\x01", b"\xff\x00", b"a*b", b"a?b", b"[ab]", b"a\\b", b"ba", b"cab",
 
 @pytest.fixture(scope="module", params=["redis-server", "hubsub-3"])
 def asked(request: pytest.FixtureRequest, start: Callable[[str], Server]) -> Iterator[Connection]:
-    """A connection to ask while another one is subscribed to all NAMES."""
+    """A connection for queries while another one is subscribed to all NAMES."""
     server = start(request.param)
     with server.connect() as subscriber, server.connect() as asked:
         subscriber.command("SUBSCRIBE", *NAMES)
@@ -29,7 +29,7 @@ def asked(request: pytest.FixtureRequest, start: Callable[[str], Server]) -> Ite
 
 
 def patterns() -> st.SearchStrategy[bytes]:
-    """Patterns of few bytes that mean something."""
+    """Patterns mostly of special bytes."""
     return st.lists(st.sampled_from([bytes([b]) for b in ALPHABET]), max_size=8).map(b"".join)
 
 
