@@ -1,6 +1,5 @@
-//! Several brokers whose messages to each other are delayed at will, and
-//! subscribers that are slow at will. Order between two shards is kept, as
-//! mailboxes keep it; everything else is proptest's choice.
+//! Several brokers with arbitrarily delayed messages between them and arbitrarily slow subscribers. Messages
+//! between two shards stay in order, as in mailboxes; proptest chooses everything else.
 
 mod support;
 
@@ -24,11 +23,11 @@ enum Op {
     Relieve(u16),
     Log(u16, usize),
     AnswerLog(u16),
-    /// Readers find what is safe only now.
+    /// Readers see more of the committed records.
     Find(u16, usize),
-    /// Rooms leave memory, if they may.
+    /// Rooms that may leave memory are evicted.
     Sweep(u16),
-    /// The log falls behind, or is no longer.
+    /// The log starts or stops lagging.
     Behind(u16),
 }
 
@@ -61,7 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a connection has of a topic since it last subscribed: seqs in order.
+/// Seqs of the records of a topic that a connection got since its last subscription, in order.
 fn seqs(got: &[Got], topic: &str, by_pattern: bool) -> Vec<u64> {
     let of_topic = got.iter().filter(|g| g.0 == by_pattern && g.1 == topic);
     of_topic.map(|g| g.2.seq.0).collect()
@@ -69,8 +68,8 @@ fn seqs(got: &[Got], topic: &str, by_pattern: bool) -> Vec<u64> {
 
 proptest! {
 
-    /// Whatever is delayed and whoever is slow: a subscriber gets every record
-    /// of its topic from where its subscription began, once and in order.
+    /// For any delays of messages and of subscribers, a subscriber gets every record of its topic from the
+    /// start of its subscription, once and in order.
     #[test]
     fn no_record_is_lost_doubled_or_swapped(
         durability in durability(), tail in prop_oneof![Just(0), Just(700), Just(u64::MAX)], ops in proptest::collection::vec(op(), 1..120),
@@ -86,7 +85,7 @@ proptest! {
                 Op::Subscribe(shard, conn, topic, last) => {
                     if subscribed.insert((shard, conn, topic)) {
                         let start = last.map_or(Start::Live, Start::Last);
-                        // What it had before is no measure of a subscription that begins anew.
+                        // Earlier deliveries do not count for a new subscription.
                         let got = net.worlds[usize::from(shard)].got.entry(conn).or_default();
                         got.retain(|g| g.0 || g.1 != TOPICS[topic]);
                         kept.remove(&(shard, conn, topic));
@@ -94,7 +93,7 @@ proptest! {
                     }
                 }
                 Op::Resume(shard, conn, topic) => {
-                    // From what it got last, as a client does that reconnects.
+                    // Resumes after the last record that it got, as a reconnecting client does.
                     let last = net.got(shard, conn).iter().rev().find(|g| !g.0 && g.1 == TOPICS[topic]).map(|g| g.2);
                     if let (Some(last), false) = (last, subscribed.contains(&(shard, conn, topic))) {
                         subscribed.insert((shard, conn, topic));
@@ -106,7 +105,7 @@ proptest! {
                     if subscribed.remove(&(shard, conn, topic)) {
                         let name = TOPICS[topic].as_bytes();
                         net.act(shard, |b, w| b.unsubscribe(key(conn), Namespace::Global, name, NOW, w));
-                        // Later subscriptions of it are judged alone.
+                        // Later subscriptions to the topic are checked by themselves.
                         let got = net.worlds[usize::from(shard)].got.entry(conn).or_default();
                         let last = got.iter().rev().find(|g| !g.0 && g.1 == TOPICS[topic]).cloned();
                         got.retain(|g| g.0 || g.1 != TOPICS[topic]);
@@ -129,7 +128,7 @@ proptest! {
                 Op::Log(shard, count) => _ = net.log(shard, count),
                 Op::AnswerLog(shard) => _ = net.answer_log(shard),
                 Op::Find(shard, count) => _ = net.find_logged(shard, count),
-                // Without a log, what leaves memory is gone.
+                // Without a log, evicted records are lost.
                 Op::Sweep(_) if durability == Durability::Ephemeral => {}
                 Op::Sweep(shard) => net.act(shard, |b, w| b.sweep(NOW, w)),
                 Op::Behind(shard) => net.worlds[usize::from(shard)].is_behind ^= true,
@@ -171,8 +170,8 @@ proptest! {
             let own = seqs(got, TOPICS[topic], false);
             prop_assert!(own.is_sorted_by(|a, b| a < b), "swapped or doubled: {own:?}");
             prop_assert_eq!(own.last(), Some(&marks[topic].position.seq.0), "the last record is missing");
-            // No gap from its first record on; the first may be left of an earlier subscription,
-            // and then only a subscription that resumed from it has none behind it.
+            // There is no gap after its first record. The first may come from an earlier subscription; then
+            // only a resumed subscription has no gap after it.
             let kept = kept.contains(&(shard, conn, topic)) && !resumed.contains(&(shard, conn, topic));
             let all = net.history(TOPICS[topic]);
             prop_assert!(all.ends_with(&own[usize::from(kept)..]), "gap: {own:?} of {all:?}");
@@ -185,7 +184,7 @@ proptest! {
                 prop_assert!(all.ends_with(&own), "gap by pattern: {own:?} of {all:?}");
             }
         }
-        // The answer to a publish is the number of subscribers there are.
+        // The reply to a publish contains the current number of subscribers.
         for (topic, mark) in marks.iter().enumerate() {
             let exact = subscribed.iter().filter(|s| s.2 == topic).count();
             prop_assert_eq!(mark.receivers, (exact + patterns.len()) as u64);
@@ -194,7 +193,7 @@ proptest! {
         prop_assert!(net.brokers.iter().all(|b| b.cursors.is_empty() && b.stalled() == 0));
     }
 
-    /// When everybody has gone, nothing is left behind.
+    /// When all clients have left, no state remains.
     #[test]
     fn nothing_stays_when_all_have_gone(ops in proptest::collection::vec(op(), 1..80)) {
         let mut class = Class::named("all");

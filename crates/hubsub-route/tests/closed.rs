@@ -1,4 +1,4 @@
-//! A hub that was given back, and may come again.
+//! A hub whose log is closed, and that may be opened again.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Groups that keep their place, in rooms with logs, over several shards whose messages are delayed at will: members
-//! come and go, are slow, acknowledge what they like; rows are written late, and what was in memory is lost.
+//! Groups with stored positions, in logged rooms, over several shards with arbitrarily delayed messages:
+//! members join and leave, are slow and acknowledge any record; positions are stored late, and memory is
+//! lost.
 
 mod support;
 
@@ -22,12 +23,12 @@ fn join(net: &mut Net, shard: u16, conn: u32) {
     net.act(shard, |b, w| _ = b.join_group(ticket(shard, conn, 0), key(conn), b"g", b"a", NOW, w));
 }
 
-/// Rows that are kept: by consumer what was written last.
+/// Stored consumer state: the last write per consumer.
 #[derive(Default)]
 struct Rows(BTreeMap<Arc<[u8]>, Vec<u8>>);
 
 impl Rows {
-    /// Answers what brokers asked for; `safe`: what they wrote is.
+    /// Answers the brokers' loads and saves; saves succeed if `safe`. Returns whether there were any.
     fn answer(&mut self, net: &mut Net, safe: bool) -> bool {
         let mut was_busy = false;
         for shard in 0..SHARDS {
@@ -68,7 +69,7 @@ fn after(ms: u64) -> Now {
     Now { mono_ms: NOW.mono_ms + ms, ..NOW }
 }
 
-/// What a member has, which it has no more.
+/// Takes the records that a member was given, so that it has none any more.
 fn take(net: &mut Net, shard: u16, conn: u32) -> Vec<Position> {
     let given = net.worlds[usize::from(shard)].given.remove(&conn).unwrap_or_default();
     given.iter().map(|(_, record)| record.position).collect()
@@ -153,7 +154,7 @@ fn a_member_that_is_lost_gives_back_what_it_has() {
     assert_eq!(had, (1..=10).collect::<Vec<_>>());
 }
 
-/// Delivers what is under way, while members that are full stay so: how many messages that were.
+/// Delivers all messages in flight, while full members stay full. Returns the number of messages.
 fn deliver_all(net: &mut Net) -> usize {
     let mut delivered = 0;
     while (0..SHARDS).any(|shard| net.log(shard, 1))
@@ -227,7 +228,7 @@ enum Op {
     Rows(bool),
     Tend,
     Sweep(u16),
-    /// The leader knows no more but what was written.
+    /// The leader loses all state that was not stored.
     Forget,
 }
 
@@ -250,8 +251,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whoever comes, goes and acknowledges what: each record that was published behind the consumer's beginning is
-    /// acknowledged in the end, and what was acknowledged and written is given to nobody again.
+    /// Whichever members join, leave and acknowledge: each record published after the consumer's start is
+    /// acknowledged in the end, and no record whose acknowledgement is stored is delivered again.
     #[test]
     fn each_record_is_acknowledged_in_the_end(
         tail in prop_oneof![Just(700), Just(u64::MAX)], ops in proptest::collection::vec(op(), 1..120),
@@ -287,7 +288,7 @@ proptest! {
                 Op::Acknowledge(shard, conn, count) => {
                     let given = net.worlds[usize::from(shard)].given.entry(conn).or_default();
                     let from = given.len().saturating_sub(count);
-                    // In any order: the latest first.
+                    // In reverse order.
                     let taken: Vec<Position> = given.drain(from..).map(|(_, record)| record.position).collect();
                     for position in taken.into_iter().rev() {
                         done.insert(position.seq.0);

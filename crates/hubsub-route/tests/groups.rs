@@ -1,5 +1,5 @@
-//! Groups that share records, over several shards whose messages are delayed at will, with members that come,
-//! go, are slow, and are lost with what they have not acknowledged.
+//! Groups that share records, over several shards with arbitrarily delayed messages. Members join and leave,
+//! are slow, and are lost with unacknowledged records.
 
 mod support;
 
@@ -12,9 +12,9 @@ use support::*;
 
 const SHARDS: u16 = 3;
 const CONNS: u32 = 3;
-/// A group of all topics, and one of a topic alone: with a wildcard, so that it keeps no place.
+/// A group on all topics, and one on a single topic, with a wildcard so that it has no stored position.
 const GROUPS: [(&str, &str); 2] = [("g", "#"), ("one", "a/#")];
-/// In each group from the beginning to the end, and never slow.
+/// A member of each group throughout the test; it is never slow.
 const STAYS: (u16, u32) = (0, 0);
 
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ enum Op {
     Publish(u16, usize),
     Join(u16, u32, usize),
     Leave(u16, u32, usize),
-    /// It has acknowledged what it has.
+    /// The member acknowledges all its records.
     Acknowledge(u16, u32),
-    /// It is gone, and what it has not acknowledged is another's.
+    /// The member is lost, and its unacknowledged records go to another one.
     Lose(u16, u32),
     Step(u16, u16),
     Slow(u16, u32),
@@ -75,7 +75,7 @@ fn leave(net: &mut Net, shard: u16, conn: u32, (group, filter): (&str, &str)) ->
     net.act(shard, |b, w| b.leave_group(key(conn), group.as_bytes(), filter.as_bytes(), w))
 }
 
-/// What a connection has got as a member, which it has no more.
+/// Takes the records that a connection was given as a member, so that it has none any more.
 fn take(net: &mut Net, shard: u16, conn: u32) -> Vec<Given> {
     net.worlds[usize::from(shard)].given.remove(&conn).unwrap_or_default()
 }
@@ -94,8 +94,8 @@ fn lose(net: &mut Net, shard: u16, conn: u32, of: impl Fn(&[u8]) -> bool) {
 }
 
 proptest! {
-    /// Each record comes to exactly one member of each group, in order to each as long as none is given anew;
-    /// what a member that is lost has not acknowledged comes to another.
+    /// Each record goes to exactly one member of each group, and each member gets records in order unless one
+    /// is redelivered. The unacknowledged records of a lost member go to another one.
     #[test]
     fn each_record_is_one_members_and_none_is_lost(
         durability in prop_oneof![Just(Durability::Ephemeral), Just(Durability::Durable)],
@@ -175,7 +175,7 @@ proptest! {
         prop_assert_eq!(of(0), (1..=topics.len() as u32).collect::<Vec<_>>());
         let of_a: Vec<u32> = (1..).zip(&topics).filter(|(_, topic)| **topic == 0).map(|(id, _)| id).collect();
         prop_assert_eq!(of(1), of_a);
-        // Each counts as one subscriber.
+        // Each group counts as one subscriber.
         for (id, topic) in (1..).zip(&topics) {
             prop_assert_eq!(net.receivers[&id].receivers, 1 + u64::from(*topic == 0));
         }
@@ -217,7 +217,7 @@ fn what_a_member_that_is_gone_was_sent_goes_to_another() {
     let away = 1 - home;
     (0..2).for_each(|_| _ = net.publish(home, "a"));
     assert_eq!(net.worlds[usize::from(home)].given[&0].len(), 1);
-    // The other one is still on its way to a member that leaves.
+    // The second record is in flight to a member that leaves.
     leave(&mut net, away, 0, ("g", "a"));
     net.settle();
     assert_eq!(net.worlds[usize::from(home)].given[&0].len(), 2);
@@ -232,7 +232,7 @@ fn a_record_that_nobody_is_left_for_is_counted() {
     leave(&mut net, 0, 0, ("g", "a"));
     lose(&mut net, 0, 0, |_| true);
     assert_eq!(net.brokers[0].groups.lost, 1);
-    // All are full.
+    // All members are full.
     join(&mut net, 0, 0, ("g", "a"));
     net.worlds[0].full.insert(0);
     net.publish(0, "a");

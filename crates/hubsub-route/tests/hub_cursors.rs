@@ -1,4 +1,5 @@
-//! Who follows whole hubs by its patterns: each record once, those of a room in order, from memory and from logs.
+//! A connection that follows whole hubs by its patterns gets each record once, those of a room in order, from
+//! memory and from logs.
 
 mod support;
 
@@ -14,7 +15,7 @@ fn follow(net: &mut Net, shard: u16, from: HubsFrom<'_>) {
     net.act(shard, |b, w| b.follow_hubs(key(CONN), from, NOW, w));
 }
 
-/// What a connection got: payloads, in order.
+/// Payloads that the connection got, in order.
 fn got(net: &Net, shard: u16) -> Vec<u32> {
     net.worlds[usize::from(shard)].got.get(&CONN).into_iter().flatten().map(|got| got.3).collect()
 }
@@ -42,7 +43,7 @@ fn a_record_of_a_log_says_where_it_stands_live_and_from_the_past() {
 
 #[test]
 fn who_comes_back_gets_what_it_has_not_had_of_all_rooms_and_then_what_is_new() {
-    // Memory keeps nothing: what was said before is in logs alone.
+    // Memory retains nothing: earlier records are in logs only.
     for tail in [u64::MAX, 1] {
         let mut net = Net::with_tail(2, 1, durable(), tail);
         let before = net.publish(0, "a");
@@ -157,7 +158,7 @@ enum Op {
     Step(u16, u16),
     Full(u16),
     Drain(u16),
-    /// The follower goes, and comes back on another shard with what it had.
+    /// The follower disconnects, and reconnects on another shard with its positions.
     Return(u16),
     Pattern(bool),
 }
@@ -219,7 +220,7 @@ proptest! {
         net.settle();
         seen.extend(net.worlds[usize::from(at)].got.remove(&CONN).unwrap_or_default());
         prop_assert_eq!(net.worlds.iter().map(|world| world.gaps).sum::<usize>(), 0);
-        // By two patterns a record comes twice, one behind the other.
+        // Two patterns deliver a record twice, in succession.
         seen.dedup_by_key(|got| got.3);
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, topic, position, _) in &seen {

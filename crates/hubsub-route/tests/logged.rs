@@ -1,4 +1,5 @@
-//! Brokers whose hubs have logs: what is said waits for them. What comes from them is `logged_past.rs`.
+//! Brokers whose hubs have logs: replies and deliveries wait for the commit. `logged_past.rs` tests reads
+//! from logs.
 
 mod support;
 
@@ -19,7 +20,7 @@ fn nobody_hears_of_a_durable_record_before_it_is_safe() {
     assert_eq!(net.got(0, 0).len(), 2);
     let seqs = |net: &Net| net.receivers.values().map(|p| p.position.seq.0).collect::<Vec<_>>();
     assert_eq!((seqs(&net), net.receivers.contains_key(&ids[2])), (vec![1, 2], false));
-    // Who comes now begins behind what is committed, and gets what is committed later.
+    // A new subscription starts after the last committed record and gets records committed later.
     net.subscribe(0, 1, "a", Start::Live);
     assert_eq!(net.attached[&(0, 1)][0].position.seq, Seq(2));
     assert!(net.log(0, 1));
@@ -43,7 +44,7 @@ fn a_hub_counts_what_it_has_committed_and_for_each_who_gets_it() {
     };
     assert_eq!(totals(&net), TrafficTotals::default());
     while net.log(0, 1) {}
-    // Payloads are of four bytes.
+    // Payloads have four bytes.
     assert_eq!(totals(&net), TrafficTotals { deliveries: 4, bytes_in: 2 * 5 + 10, bytes_out: 4 * 5 });
 }
 
@@ -88,7 +89,7 @@ fn a_replicated_record_waits_for_a_log_that_is_behind() {
     assert!(net.receivers.contains_key(&ids[1]));
 }
 
-/// Two shards: that of room a's hub, and another with a subscriber, which is behind.
+/// Two shards: that of room a's hub, and a congested one with a subscriber.
 fn beside_one_that_is_behind() -> (Net, u16, u16) {
     let mut net = Net::new(2, 1, durable());
     let hub = net.brokers[0].topics.shard_of_room(b"a").0;
@@ -140,7 +141,7 @@ fn a_pattern_catches_up_in_rooms_that_left_memory() {
 #[test]
 fn what_comes_while_the_log_is_asked_where_to_begin_is_not_missed() {
     let mut net = Net::with_tail(1, 1, durable(), 1);
-    // Records of another topic of the room, which are in no memory.
+    // Records of another topic of the room; none is in memory.
     (0..3).for_each(|_| _ = net.publish(0, "{a}.x"));
     net.settle();
     net.subscribe(0, 0, "a", Start::Last(1));

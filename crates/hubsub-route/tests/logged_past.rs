@@ -1,4 +1,4 @@
-//! Brokers whose hubs have logs: what memory has no more comes from them.
+//! Brokers whose hubs have logs: records that are no longer in memory are read from the log.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn a_room_in_no_memory_goes_on_where_its_log_ends() {
     let id = net.publish(0, "a");
     net.settle();
     let before = net.receivers[&id].position;
-    // The same log under a new broker, as after a restart; the room is in no memory.
+    // A new broker opens the same log, as after a restart; the room is not in memory.
     let logs = std::mem::take(&mut net.worlds[0].logs);
     let mut net = Net::new(1, 1, durable());
     let (hub, log) = logs.into_iter().next().unwrap();
@@ -125,9 +125,9 @@ enum Op {
     Find(u16, usize),
     AnswerLog(u16),
     Step(u16, u16),
-    /// Rooms leave memory, if they may.
+    /// Rooms that may leave memory are evicted.
     Sweep(u16),
-    /// Much later: all that is in the log does.
+    /// Much later, all rooms whose records are in the log are evicted.
     Age(u16),
     Delete(usize),
     History(usize),
@@ -135,7 +135,7 @@ enum Op {
 
 const SHARDS: u16 = 2;
 
-/// When every tail is idle.
+/// A time at which every tail is idle.
 const LATER: Now = Now { mono_ms: NOW.mono_ms, wall_us: NOW.wall_us + 3_600_000_000 };
 
 fn op() -> impl Strategy<Value = Op> {
@@ -153,7 +153,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// How often a room was deleted, and the positions of what was said since, safe or not.
+/// How often a room was deleted, and the positions of the records since then, committed or not.
 type Life = (usize, Vec<Position>);
 
 fn life(net: &Net, shard: u16, room: &str) -> Life {
@@ -171,8 +171,8 @@ fn life(net: &Net, shard: u16, room: &str) -> Life {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 1000 } else { 4000 }))]
 
-    /// Rooms that leave memory and come back, that are deleted and made again: no seq is
-    /// given twice, and history is what was published since the last deletion.
+    /// Rooms leave memory and come back, are deleted and made again: no seq is used twice, and history
+    /// contains the records since the last deletion.
     #[test]
     fn a_room_that_leaves_memory_comes_back_as_it_was(
         ops in proptest::collection::vec(op(), 1..150),
@@ -181,7 +181,7 @@ proptest! {
         let mut net = Net::with_tail(SHARDS, 1, durable(), tail);
         net.worlds.iter_mut().for_each(|world| world.readers_lag = true);
         let mut deletions = 0;
-        // By number of a question: the room, and what its hub had got by then.
+        // By request number: the room, and its hub's state at that time.
         let mut asked: BTreeMap<u32, (&str, u16, Life)> = BTreeMap::new();
         for op in ops {
             match op {
@@ -220,12 +220,12 @@ proptest! {
         for (number, (room, shard, life_then)) in &asked {
             let part = &net.worlds[usize::from(*shard)].histories[number];
             let got: Vec<_> = part.records.iter().map(|record| record.position).collect();
-            // A question that is still on its way when the room is deleted may see that.
+            // A request in flight while the room is deleted may observe the deletion.
             if life(&net, *shard, room).0 == life_then.0 {
                 prop_assert_eq!(&got, &life_then.1, "{}", room);
             }
         }
-        // Each publish has a place of its own, without gaps.
+        // Each publish has a unique position, and there are no gaps.
         let mut positions: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for published in net.receivers.values() {
             positions.entry(published.position.epoch.0).or_default().push(published.position.seq.0);
@@ -234,7 +234,7 @@ proptest! {
             seqs.sort_unstable();
             prop_assert_eq!(&*seqs, &(1..=seqs.len() as u64).collect::<Vec<_>>());
         }
-        // At rest, everything leaves memory, and is found all the same.
+        // At rest, every room can leave memory and still be found.
         for shard in 0..SHARDS {
             net.act(shard, |b, w| b.sweep(NOW, w));
         }
@@ -263,7 +263,7 @@ fn the_past_of_a_damaged_log_is_refused_not_empty() {
     let begun = net.act(0, |b, w| b.subscribe(ticket(0, 0, 0), key(0), wish, NOW, w));
     assert_eq!(begun, Outcome::Now(Err(ErrorCode::Quarantined)));
     assert_eq!(net.brokers[0].cursors.len(), 0);
-    // Another class's log, or none, is not asked.
+    // A class with another log, or without one, is not affected.
     net.worlds[0].refuses = Some(ErrorCode::DiskFull);
     assert!(net.act(0, |b, w| b.history(&query, ask, NOW, w)).is_ok());
 }
@@ -280,7 +280,7 @@ fn what_a_cursor_cannot_read_is_told_from_where_to_where_and_it_goes_on_behind()
     for _ in 0..100 {
         net.log(0, 9);
         net.find_logged(0, 9);
-        // Where it begins is found; what follows cannot be read.
+        // The start is found; the records after it cannot be read.
         let is_range = matches!(net.worlds[0].asked.front().map(|ask| &ask.then), Some(Then::Range(_)));
         if is_range && let Some(failure) = failures.next() {
             let ask = net.worlds[0].asked.pop_front().unwrap();
@@ -306,7 +306,7 @@ fn who_goes_on_behind_a_position_gets_what_follows_and_of_another_life_all() {
     let missed = [net.publish(0, "a"), net.publish(0, "a")];
     net.settle();
     let other = |seq| Position { epoch: Epoch(1), seq: Seq(seq) };
-    // A room that had no record lacks none; of a life that is over it is told.
+    // An empty room has no gap; a position of an earlier epoch yields a gap report.
     for (after, is_first, gaps) in [(had, false, 0), (other(0), true, 0), (other(5), true, 1)] {
         for shard in 0..2 {
             net.worlds[usize::from(shard)] =

@@ -1,4 +1,4 @@
-//! How many subscribe to the topics of a room, as classes change while the node runs.
+//! Numbers of subscribers to a room's topics, while classes change at run time.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A whole room read a page at a time, from any shard, from memory and from its log.
+//! Reads a whole room page by page, from any shard, from memory and from its log.
 
 mod support;
 
@@ -7,7 +7,7 @@ use hubsub_types::{Position, Seq, ShardId};
 use std::sync::Arc;
 use support::*;
 
-/// All records behind a position, asked for by a shard, so many at a time.
+/// Reads all records after a position from a shard, `count` per page.
 fn read(net: &mut Net, shard: u16, room: &str, after: Option<Position>, count: u64) -> Vec<Arc<Record>> {
     let mut pages = Pages::new(room.as_bytes(), after, count);
     let (mut all, mut number) = (Vec::new(), 0);

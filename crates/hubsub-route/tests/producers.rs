@@ -1,5 +1,5 @@
-//! Producers that repeat themselves at will, a log that is late at will, and crashes:
-//! what a hub says of a numbered record is held against what its log says.
+//! Producers that repeat records at random, a log that commits late at random, and crashes. Each reply to a
+//! numbered record is checked against the hub's log.
 
 use hubsub_route::producers::{Producers, Window, log_bytes_of};
 use hubsub_route::rooms::HistoryPart;
@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex};
 
 const NOW: Now = Now { mono_ms: 1, wall_us: 1 };
 const HUB: HubId = HubId(1);
-/// Of the random producers, the one whose sequences have no gaps.
+/// The random producer whose sequences have no gaps.
 const GAPLESS_PRODUCER: u64 = 3;
 
-/// Marks a deletion in the log; nobody publishes there.
+/// Marks a deletion in the log; no record has this namespace.
 const DELETION: Namespace = Namespace::Shard;
 
 type Outcomes = BTreeMap<u32, Result<Published, ErrorCode>>;
@@ -36,7 +36,7 @@ fn copy(record: &Record) -> Record {
     copy
 }
 
-/// What the brokers of both shards did.
+/// The effects of both shards' brokers.
 #[derive(Default)]
 struct World {
     log: Vec<Record>,
@@ -106,7 +106,7 @@ impl Sink for World {
     }
 }
 
-/// What a publish is to be answered, and behind which record.
+/// The expected answer to a publish. It is due when the record with the log index `behind` is committed.
 struct Expected {
     behind: usize,
     position: Position,
@@ -131,7 +131,7 @@ impl Net {
         net
     }
 
-    /// A start on what the log has; its end is read from `early` records before the window.
+    /// Starts with the log's content; the log's end is read from `early` records before the window.
     fn start(&mut self, early: usize) {
         let mut class = Class::named("all");
         class.durability = Durability::Durable;
@@ -168,7 +168,7 @@ impl Net {
         (self.world.refuses, self.has_failed) = (None, false);
     }
 
-    /// The first record of the window, by what the log says alone.
+    /// Index of the window's first record, computed from the log alone.
     fn window_start(&self) -> usize {
         let log = &self.world.log;
         let (mut start, mut bytes) = (log.len(), 0);
@@ -182,7 +182,7 @@ impl Net {
         start
     }
 
-    /// What the log says of a record: its place, a refusal, or that it is new.
+    /// The log's verdict on a record: its index if it is a duplicate, an error, or None if it is new.
     fn oracle(&self, producer: Producer, topic: &str, payload: &[u8]) -> Result<Option<usize>, ErrorCode> {
         let log = &self.world.log;
         let own = |at: &usize| log[*at].producer().is_some_and(|p| p.id == producer.id);
@@ -234,7 +234,7 @@ impl Net {
             }
             Ok(Some(at)) => {
                 assert_eq!(grown, 0, "kept twice");
-                // One that waits, waits for all that came before it.
+                // A waiting duplicate is answered after all records before it.
                 let behind = if at < self.world.safe { at } else { before - 1 };
                 let position = self.world.log[at].position;
                 self.expected.insert(slot, Expected { behind, position, is_duplicate: true });
@@ -261,7 +261,7 @@ impl Net {
 
     fn delete(&mut self, room: &str) {
         let ask = Ask { shard: ShardId(0), number: 0 };
-        // Refused while records of the room wait.
+        // Refused while records of the room wait for the commit.
         let _ = self.brokers[0].delete_room(room.as_bytes(), ask, NOW, &mut self.world);
     }
 
@@ -274,7 +274,7 @@ impl Net {
         }
     }
 
-    /// Everything that is safe was answered, as promised; nothing else was.
+    /// Every committed record was answered as expected, and no other one.
     fn check(&self) {
         for (slot, Expected { behind, position, is_duplicate }) in &self.expected {
             let answer = self.world.outcomes.get(slot).map(|outcome| {
@@ -298,7 +298,7 @@ impl Net {
         });
     }
 
-    /// The process ends; of what was not safe the disk has `lucky` records.
+    /// The process ends; the disk has `lucky` of the uncommitted records.
     fn crash(&mut self, lucky: usize, early: usize) {
         self.world.log.truncate(self.world.safe + lucky);
         self.expected.clear();
@@ -308,14 +308,14 @@ impl Net {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Of a producer, its sequence as one above or below its last one.
+    /// `step` is added to the producer's last sequence.
     Send {
         shard: u16,
         producer: u64,
         step: i64,
         bytes: usize,
     },
-    /// What was sent so many sends ago, again.
+    /// Repeats the record that was sent `ago` sends before.
     Repeat {
         shard: u16,
         ago: usize,
@@ -519,7 +519,7 @@ fn a_log_that_cannot_be_read_tells_nothing_until_the_window_has_passed_it() {
 fn a_window_holds_no_more_than_its_records_and_gives_memory_back() {
     let mut producers = Producers::new(Window { records: 1000, bytes: u64::MAX });
     for offset in 1..=20_000u64 {
-        // A thousand records of each producer in turn, and one that is always there.
+        // A thousand records of each producer in turn, and one producer that is always there.
         let id = if offset % 10 == 0 { 7 } else { 1000 + offset / 1000 };
         let producer = Producer { id: ProducerId(id), sequence: offset };
         let record =

@@ -1,4 +1,4 @@
-//! Questions about a room that another node leads, or nobody.
+//! Requests about a room that another node leads, or that has no leader.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn at(ms: u64) -> Now {
     Now { mono_ms: NOW.mono_ms + ms, ..NOW }
 }
 
-/// Asks for the subscribers of a topic and for its room's last records.
+/// Requests the subscribers of a topic and its room's last records.
 fn ask(net: &mut Net) {
     let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
     let count = broker.subscribers(ticket(0, 0, 1), Namespace::Global, b"a", NOW, world);
@@ -25,7 +25,7 @@ fn ask(net: &mut Net) {
     assert!(matches!(part, Ok(None)), "{part:?}");
 }
 
-/// What the leader was asked.
+/// Takes the ids of the requests that were sent to the leader.
 fn asked(net: &mut Net) -> Vec<AskId> {
     let frames = std::mem::take(&mut net.worlds[0].frames);
     let asks = frames.iter().map(|frame| match *frame {
@@ -39,12 +39,12 @@ fn hear(net: &mut Net, message: NodeMessage, ms: u64) {
     net.brokers[0].node_message(OTHER, message, at(ms), &mut net.worlds[0]);
 }
 
-/// The leader says that its first term is over.
+/// The leader reports that its first term has ended.
 fn hear_over(net: &mut Net, ms: u64) {
     hear(net, NodeMessage::Over { hub: HUB, term: Term(1), over: Over::default() }, ms);
 }
 
-/// The leader answers what it was asked last.
+/// The leader responds to both requests.
 fn answer(net: &mut Net, asks: &[AskId], ms: u64) {
     let &[count, history] = asks else { panic!("both are asked: {asks:?}") };
     hear(net, NodeMessage::Counted { ask: count, count: 5 }, ms);
@@ -139,7 +139,7 @@ fn a_question_for_rows_of_a_hub_that_this_node_comes_to_lead_is_answered_here_or
         };
         let asked = broker.rows(ask.clone(), NOW, world);
         if !was_led {
-            // Others are not to be read so much later for it.
+            // Reads of other hubs must not be delayed for it.
             assert!(matches!(asked, Outcome::Now(Err(ErrorCode::HubClosed))));
             broker.route(HUB, Term(2), Leader::Me, at(1), world);
             assert!(matches!(broker.rows(ask, NOW, world), Outcome::Now(Ok(page)) if page.is_last));
@@ -167,7 +167,7 @@ fn who_reads_rows_knows_whether_their_leader_is_reached() {
     assert!(net.brokers[0].tells_rows_are_away() && !net.brokers[0].tells_rows_are_away(), "once");
     net.act(0, |b, w| b.node_up(OTHER, 0, 1, NOW, w));
     assert!(!is_away(&net));
-    // What was asked and is not answered is asked again by who asked.
+    // The asker repeats a request that got no response.
     let (broker, world) = (&mut net.brokers[0], &mut net.worlds[0]);
     let class = broker.rows_class().unwrap();
     let (filter, after) = (b"#"[..].into(), None);

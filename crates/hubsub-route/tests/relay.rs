@@ -1,4 +1,4 @@
-//! A home shard that relays, message by message: what it tells whom, and what it keeps.
+//! A home shard that relays, message by message: what it sends to whom, and what it stores.
 
 #[path = "relay/handover.rs"]
 mod handover;
@@ -22,12 +22,13 @@ use std::sync::atomic::AtomicU64;
 
 const HUB: HubId = HubId(7);
 const NEXT: HubId = HubId(8);
-/// So many that shard 0, which speaks for the node, is the home of the hub and not of the next.
+/// With this number, shard 0, which sends the node's messages, is the home of the hub and not of the next
+/// one.
 const SHARDS: u16 = 7;
 const OTHER: NodeId = NodeId(3);
 const KEY: ConnKey = ConnKey { index: 0, generation: 0 };
 
-/// What the broker did.
+/// The effects of the broker.
 #[derive(Default)]
 struct World {
     frames: Vec<NodeMessage>,
@@ -35,11 +36,11 @@ struct World {
     gaps: Vec<(Position, Position)>,
     answers: Vec<Answer>,
     missed: Vec<Box<[u8]>>,
-    /// What went to other shards, and where.
+    /// Messages to other shards, with their destination.
     sent: Vec<(ShardId, Msg)>,
     is_shut: bool,
     has_no_lead: bool,
-    /// The other node is not heard, and its link stands.
+    /// The other node is not heard, while its link is up.
     is_silent: bool,
 }
 
@@ -118,22 +119,22 @@ fn at(ms: u64) -> Now {
     Now { mono_ms: ms, wall_us: ms * 1000 }
 }
 
-/// The one shard of a node whose hub another leads, in term 2.
+/// The only shard of a node; another node leads its hub in term 2.
 fn relay(history: bool) -> (Broker, World) {
     relay_at(history, &Arc::new(Places::new([false, false].into_iter())))
 }
 
-/// Likewise, where rooms may be elsewhere than the ring has them.
+/// As `relay`, but rooms may be in another hub than the ring's.
 fn relay_at(history: bool, places: &Arc<Places>) -> (Broker, World) {
     relay_of(1, history, places)
 }
 
-/// A room is put into a hub of its class, whose first one its ring has; what shards are told.
+/// Puts a room into a hub of its class, by index. Returns the change to send to the shards.
 fn put(places: &Places, room: &[u8], hub: u16) -> [(Box<[u8]>, Change); 1] {
     [(room.into(), places.set(0, room, Some(hub), 0).unwrap())]
 }
 
-/// Likewise, the hub's home of some shards.
+/// As `relay_at`, for the hub's home shard among `shards`.
 fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World) {
     let history = history.then_some(History { messages: 100, bytes: 0, age_ms: 0 });
     let classes = Arc::new(ClassTable::new(vec![Class { history, ..Class::named("all") }], true));
@@ -151,7 +152,7 @@ fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World)
     (broker, world)
 }
 
-/// The other node has led in this term and does no more; more records were due here than came.
+/// The other node's leadership has ended in this term. It reports more records for this node than arrived.
 fn ends(broker: &mut Broker, world: &mut World, term: u64) {
     say_over(broker, world, term, Over { life: Epoch(70), due: 9, said: 9 });
 }
@@ -160,7 +161,7 @@ fn say_over(broker: &mut Broker, world: &mut World, term: u64, over: Over) {
     broker.node_message(OTHER, NodeMessage::Over { hub: HUB, term: Term(term), over }, at(1), world);
 }
 
-/// This node leads the hub from now on, and the other one has said all that it is waited for.
+/// This node leads the hub from now on, and the other one has sent all the messages that this waits for.
 fn lead(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
     ends(broker, world, 2);
     broker.route(HUB, Term(term), Leader::Me, now, world);
@@ -170,12 +171,12 @@ fn lead(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
     register(broker, world, term, now);
 }
 
-/// The other node has told all its interest.
+/// The other node's interest is synced.
 fn register(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
     broker.node_message(OTHER, NodeMessage::Registered { hub: HUB, term: Term(term) }, now, world);
 }
 
-/// What the leader was asked last of interest: the number of the request, the term, and what is known.
+/// The last interest request to the leader: its number, its term and the known position.
 fn asked(world: &World) -> (AskId, Term, Position) {
     let last = world.frames.iter().rev().find_map(|frame| match frame {
         &NodeMessage::Interest { ask, term, known, .. } => Some((ask, term, known)),
@@ -313,7 +314,7 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     assert!(matches!(broker.subscribe(ticket(), other, wish, at(1), &mut world), Outcome::Later));
     let (taken, ..) = asked(&world);
     let attached = Attached { position: position(8), replay_from: Some(Seq(8)), recovered: true };
-    // Its log was opened between the two.
+    // The leader's log was opened between the two requests.
     let code = ErrorCode::HubClosed;
     broker.node_message(OTHER, NodeMessage::Denied { ask: refused, code }, at(1), &mut world);
     broker.node_message(OTHER, NodeMessage::Attached { ask: taken, attached }, at(1), &mut world);
@@ -465,7 +466,7 @@ fn a_publish_is_not_ordered_while_the_process_has_no_lead() {
     broker.retry_stalled(at(1), &mut world);
     assert!(world.answers.is_empty() && broker.waits_for_nodes());
     world.has_no_lead = false;
-    // Who asks now comes behind, and has no place for an answer yet.
+    // A later publish is queued after the first and also has no answer yet.
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
     assert!(world.answers.is_empty());
     broker.retry_stalled(at(2), &mut world);
@@ -531,7 +532,7 @@ fn what_concerns_a_room_without_a_place_waits_bounded_in_number_and_time() {
     let refused = [Answer::Attached(Err(ErrorCode::HubClosed)), Answer::Published(Err(ErrorCode::HubClosed))];
     assert_eq!(format!("{:?}", world.answers), format!("{refused:?}"));
     assert_eq!(broker.counts(KEY), (0, 0, 0), "it does not subscribe");
-    // It is asked for again, and found.
+    // The room is looked up again, and found.
     world.answers.clear();
     assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(6_000), &mut world), Outcome::Later));
     assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
@@ -557,7 +558,7 @@ fn who_subscribes_where_publishes_wait_follows_a_room_that_moves() {
         world.answers.clear();
         let news = put(&places, b"a", 1);
         if is_early {
-            // The table has it, and this shard was not told yet.
+            // The table has the room already, but this shard is not notified yet.
             broker.commit_due(at(1_000), &mut world);
         }
         broker.rooms_placed(0, &news, at(1_000), &mut world);
@@ -575,12 +576,12 @@ fn a_pattern_gets_the_records_of_a_room_whose_place_is_not_known_here_yet() {
     assert!(matches!(broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world), Outcome::Later));
     broker.node_message(OTHER, NodeMessage::PatternsHeld { version: 1 }, at(0), &mut world);
     broker.node_message(OTHER, deliver(2, 0, 1), at(1), &mut world);
-    // Now it is: what comes goes on from there.
+    // Now the place is known: later records continue from there.
     broker.rooms_placed(0, &put(&places, b"a", 0), at(2), &mut world);
     broker.node_message(OTHER, deliver(2, 1, 2), at(2), &mut world);
     broker.retry_stalled(at(3), &mut world);
     assert_eq!((&world.got[..], &world.gaps[..]), (&[Seq(1), Seq(2)][..], &[][..]));
-    // A record of a hub that it is not in is passed over, and that is told.
+    // A record from a hub that the room is not in is skipped, and a gap is reported.
     broker.rooms_placed(0, &put(&places, b"a", 1), at(4), &mut world);
     broker.node_message(OTHER, deliver(2, 2, 3), at(4), &mut world);
     broker.retry_stalled(at(5), &mut world);
@@ -600,7 +601,7 @@ fn a_confirmation_that_is_held_behind_a_hole_counts_no_more_when_its_room_is_clo
     let Some(&NodeMessage::Read { ask: read, .. }) = world.frames.last() else { panic!("it reads the hole") };
     let attached = Attached { position: position(8), replay_from: Some(Seq(8)), recovered: true };
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(0), &mut world);
-    // The leader closes the room, and ends with that what it confirmed.
+    // The leader closes the room and thereby withdraws its confirmation.
     let ended = NodeMessage::Counts { hub: HUB, term: Term(2), names, count: 0 };
     broker.node_message(OTHER, ended, at(0), &mut world);
     let (oldest, next, gap, at_end) = (position(0), Seq(0), None, true);
@@ -688,8 +689,8 @@ fn who_acts_for_a_leader_that_is_not_heard_leads_in_its_term_and_gives_it_back()
     assert!(matches!(world.frames.last(), Some(NodeMessage::Publish { .. })), "{:?}", world.frames);
 }
 
-/// A node that leads the hub, and the node that follows its rooms by `a*` alone, over two links: patterns
-/// take the first, the hub the second.
+/// A node that leads the hub, and a node that follows its rooms only by `a*`, with two links: patterns use
+/// the first, the hub the second.
 fn followed_by_pattern() -> (Broker, World) {
     let (mut broker, mut world) = relay(false);
     lead_for_pattern(&mut broker, &mut world);
@@ -707,7 +708,7 @@ fn lead_for_pattern(broker: &mut Broker, world: &mut World) {
     hold_pattern(broker, world, 1);
 }
 
-/// The other node's whole set, in this version: `a*`.
+/// The other node's whole pattern set in this version: `a*`.
 fn hold_pattern(broker: &mut Broker, world: &mut World, version: u64) {
     let entry = NodeMessage::PatternsEntry { count: 1, pattern: (*b"a*").into() };
     let begin = NodeMessage::PatternsBegin { version, patterns: 1 };
@@ -716,7 +717,7 @@ fn hold_pattern(broker: &mut Broker, world: &mut World, version: u64) {
     }
 }
 
-/// Of each record that went to the other node, what was due there before, and its seq.
+/// For each record sent to the other node: the number of records due to it before, and the record's seq.
 fn delivered(world: &World) -> Vec<(u64, u64)> {
     let frames = world.frames.iter().filter_map(|frame| match frame {
         NodeMessage::Deliver { previous, record, .. } => Some((previous.0, record.position.seq.0)),
@@ -736,7 +737,7 @@ fn what_a_node_was_not_sent_while_a_hubs_link_was_broken_was_due_to_it() {
     assert_eq!(delivered(&world), [(0, 1), (2, 3)]);
 }
 
-/// What a leader said was due to the other node before its patterns were held, each time.
+/// Each count that a leader sent of the records due to the other node before its patterns were held.
 fn said_due(world: &World) -> Vec<u64> {
     let due = world.frames.iter().filter_map(|frame| match frame {
         NodeMessage::PatternsLive { due, .. } => Some(*due),

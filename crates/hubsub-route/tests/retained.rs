@@ -1,4 +1,4 @@
-//! Retained messages: rows of the node's class for them, and what who subscribes later knows of their topics.
+//! Retained messages: entries of the node's class for them, and what later subscribers get.
 
 mod support;
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use support::{NOW, Net, key, remembering, ticket};
 
-/// Shards that keep rows, with a log or without.
+/// Shards that store entries, with or without a log.
 fn net(shards: u16, is_logged: bool, limits: Limits) -> (Net, Arc<RowTotals>) {
     let durability = if is_logged { Durability::Durable } else { Durability::Ephemeral };
     let system = Class {
@@ -45,7 +45,7 @@ fn net(shards: u16, is_logged: bool, limits: Limits) -> (Net, Arc<RowTotals>) {
     (net, retained)
 }
 
-/// A message that its topic keeps; the slot of its publisher.
+/// Publishes a retained message. Returns the publisher's slot.
 fn keep(net: &mut Net, shard: u16, topic: &str, payload: &[u8]) -> u32 {
     net.published += 1;
     let slot = net.published;
@@ -70,7 +70,7 @@ fn reader(shard: u16) -> Asker {
     Asker::Retained { conn: key(1), number: u32::from(shard) + READER }
 }
 
-/// All rows that match, as (topic, payload), when nothing else happens.
+/// All entries that match, as (topic, payload), while nothing else happens.
 fn all(net: &mut Net, shard: u16, filter: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for hub in 0..net.brokers[0].row_hubs() {
@@ -107,7 +107,7 @@ fn page(net: &mut Net, shard: u16, filter: &str, hub: u16, after: Option<Box<[u8
     page.unwrap()
 }
 
-/// All mail that is under way; answers of readers.
+/// Delivers all messages in flight and collects the answers of readers.
 fn deliver_all(net: &mut Net, answers: &mut Vec<(Asker, Answer)>) {
     let shards = net.brokers.len() as u16;
     for shard in 0..shards {
@@ -127,7 +127,7 @@ fn deliver_all(net: &mut Net, answers: &mut Vec<(Asker, Answer)>) {
     }
 }
 
-/// The disk of a shard makes some records more safe, as far as there are any.
+/// The disk of a shard commits up to `count` more records. Returns whether there were any.
 fn make_safe(net: &mut Net, shard: u16, count: usize) -> bool {
     let i = usize::from(shard);
     let waiting = net.worlds[i].logs.iter_mut().find(|(_, log)| log.safe < log.entries.len());
@@ -193,7 +193,7 @@ fn a_row_that_there_is_no_room_for_is_its_publishers_refusal_and_the_record_is_t
     assert_eq!(all(&mut net, 0, "#").len(), 2);
 }
 
-/// What a reader does next.
+/// The next action of a reader.
 enum Step {
     Subscribing,
     Settling,
@@ -204,8 +204,8 @@ enum Step {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whoever subscribes at whatever time, and however mail and disk delay each other, knows in the end the last message
-    /// of the topic: from its row, or live.
+    /// Whenever a client subscribes, and however messages and disk delay each other, it gets in the end the
+    /// topic's last message: from its entry, or live.
     #[test]
     fn who_subscribes_at_any_time_knows_the_last_message(
         is_logged: bool,
@@ -237,7 +237,7 @@ proptest! {
                     answers.push((Asker::Client { conn: key(1), slot: 0 }, Answer::PatternHeld));
                 }
             }
-            // Mail of one pair, or the disk, or a publish.
+            // One message of a pair of shards, a commit or a publish.
             match one % 12 {
                 pair @ 0..=8 => {
                     let (from, to) = (pair / 3, pair % 3);

@@ -1,9 +1,9 @@
-//! A hub's lead passes from one node to another.
+//! The leadership of a hub moves from one node to another.
 
 use super::*;
 use hubsub_route::relay::limits::{FORMER_MS, OVER_MS, REGISTER_MS};
 
-/// Of the records that went to the other node, their numbers of receivers as publishers were told.
+/// Numbers of receivers in the answers to publishers, for the records sent to the other node.
 fn receivers(world: &World) -> Vec<u64> {
     let told = world.answers.iter().filter_map(|answer| match answer {
         Answer::Published(Ok(published)) => Some(published.receivers),
@@ -73,7 +73,7 @@ fn a_node_whose_patterns_are_not_held_is_waited_for() {
     assert_eq!((receivers(&world), delivered(&world)), (vec![1], vec![(0, 0)]));
 }
 
-/// A subscriber and a pattern follow the hub that the other node leads, and one record has come.
+/// A subscriber and a pattern follow the hub that the other node leads, and one record has arrived.
 fn followed() -> (Broker, World) {
     let (mut broker, mut world) = relay(false);
     let live = NodeMessage::PatternsLive { hub: HUB, term: Term(2), life: Epoch(70), due: 0 };
@@ -90,7 +90,7 @@ fn over(due: u64) -> Over {
     Over { life: Epoch(70), due, said: 7 }
 }
 
-/// The next leader is the other node too, in another life.
+/// The other node is the next leader too, in a new epoch.
 fn goes_on(broker: &mut Broker, world: &mut World, term: u64) {
     broker.route(HUB, Term(term), Leader::Node(OTHER), at(2), world);
     let (ask, asked_term, _) = asked(world);
@@ -149,7 +149,7 @@ fn a_route_waits_for_the_word_of_a_leader_that_is_reached_and_not_for_longer_tha
     }
 }
 
-/// What was said of leads that are over: term, records due to the other node, and all.
+/// The messages about ended leadership: term, records due to the other node, and all records.
 fn said_over(world: &World) -> Vec<(u64, u64, u64)> {
     let said = world.frames.iter().filter_map(|frame| match frame {
         NodeMessage::Over { term, over, .. } => Some((term.0, over.due, over.said)),
@@ -189,7 +189,7 @@ fn a_leader_that_leads_again_in_a_term_that_it_gave_up_begins_other_lives() {
     assert_eq!(said_over(&world), [(3, 1, 1), (3, 2, 2)], "of each life");
 }
 
-/// What waits behind a publish in flight goes on with the answer to that.
+/// A publish queued after one in flight proceeds when that one is answered.
 #[test]
 fn a_publish_in_flight_to_a_silent_leader_is_answered_when_its_successor_is_known() {
     for is_silent in [true, false] {
@@ -206,7 +206,7 @@ fn a_publish_in_flight_to_a_silent_leader_is_answered_when_its_successor_is_know
         };
         assert_eq!(lost(&world), if is_silent { 2 } else { 0 }, "{:?}", world.answers);
         if !is_silent {
-            // One that is heard may answer yet.
+            // A leader that is heard may still answer.
             broker.commit_due(at(1_000 + OVER_MS), &mut world);
             broker.commit_due(at(1_000 + OVER_MS + FORMER_MS - 1), &mut world);
             assert_eq!(lost(&world), 0);

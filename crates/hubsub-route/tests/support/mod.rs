@@ -1,5 +1,5 @@
-//! Several brokers whose messages to each other are delayed at will, subscribers
-//! that are slow at will, and logs that are.
+//! Several brokers with arbitrarily delayed messages between them, arbitrarily slow subscribers, and
+//! arbitrarily slow logs.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -20,24 +20,24 @@ use std::sync::atomic::AtomicU64;
 
 pub const TOPICS: [&str; 3] = ["a", "b", "{a}.x"];
 
-/// A record as a connection got it: by pattern or not, topic, position, payload.
+/// A record as a connection got it: whether by pattern, topic, position, payload.
 pub type Got = (bool, String, Position, u32);
 
-/// A record that a connection got as a member of a group, which is named.
+/// The group's name and a record that a connection got as its member.
 pub type Given = (Vec<u8>, Arc<Record>);
 
-/// One shard's world: what its broker did.
+/// One shard's world: the effects of its broker.
 #[derive(Default)]
 pub struct World {
     pub sent: Vec<(ShardId, Msg)>,
-    /// What went to other nodes.
+    /// Messages to other nodes.
     pub frames: Vec<NodeMessage>,
     pub got: BTreeMap<u32, Vec<Got>>,
     pub given: BTreeMap<u32, Vec<Given>>,
-    /// Consumers whose rows are asked for, and that were written, in order.
+    /// Consumers whose state was requested (`loads`) or written (`saves`), in order.
     pub loads: Vec<Arc<[u8]>>,
     pub saves: Vec<(Arc<[u8]>, Vec<u8>)>,
-    /// Records that were given too often.
+    /// Dead-lettered records, which were delivered too often.
     pub buried: Vec<Given>,
     pub full: BTreeSet<u32>,
     pub answers: Vec<(Asker, Answer)>,
@@ -45,49 +45,47 @@ pub struct World {
     pub congested: BTreeSet<u16>,
     pub squeezed: usize,
     pub gaps: usize,
-    /// From where to where they were.
+    /// Gaps that were reported: from, to.
     pub told: Vec<(Position, Position)>,
-    /// The logs of this shard's hubs.
+    /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
-    /// Whether what is safe is found by readers only later.
+    /// Whether readers see committed records only after `find_logged`.
     pub readers_lag: bool,
     pub refuses: Option<ErrorCode>,
     pub is_behind: bool,
-    /// Questions to those logs that are not answered yet.
+    /// Reads of those logs without an answer yet.
     pub asked: VecDeque<LogRead>,
-    /// Likewise, of whole hubs.
+    /// Reads of whole hubs without an answer yet.
     pub hub_asked: VecDeque<HubLogRead>,
-    /// Where what connections got stands in logs.
+    /// Log places of the records that each connection got.
     pub places: BTreeMap<u32, Vec<LogPlace>>,
     pub histories: BTreeMap<u32, HistoryPart>,
-    /// Deletions that were answered.
+    /// Slots of answered deletions.
     pub deleted: Vec<u32>,
 }
 
-/// A hub's log.
 #[derive(Clone, Default)]
 pub struct Log {
-    /// What it got, from offset 1 on.
+    /// Its entries, from offset 1 on.
     pub entries: Vec<Entry>,
-    /// How many of them are safe.
+    /// Number of committed entries.
     pub safe: usize,
-    /// How many of those readers find.
+    /// Number of committed entries that readers see.
     pub found: usize,
 }
 
 /// A record in a log, or a deletion.
 #[derive(Clone)]
 pub struct Entry {
-    /// Of which room.
     pub room: Vec<u8>,
     pub topic: Vec<u8>,
     pub position: Position,
-    /// None: it is the room's deletion.
+    /// None for the room's deletion.
     pub payload: Option<Vec<u8>>,
 }
 
 impl Log {
-    /// A room's records since it was last deleted, with their offsets.
+    /// A room's records since its last deletion, with their offsets.
     pub fn of_room(&self, room: &[u8]) -> Vec<(u64, &Entry)> {
         let all = (1..).zip(&self.entries[..self.found]).filter(|(_, entry)| entry.room == room);
         let mut records: Vec<(u64, &Entry)> = all.collect();
@@ -99,7 +97,7 @@ impl Log {
 }
 
 impl World {
-    /// What a log has for a question.
+    /// The log's answer to a read.
     pub fn find(&self, read: &LogRead) -> Found {
         let fits = |entry: &Entry| {
             let Position { epoch, seq } = entry.position;
@@ -129,13 +127,14 @@ impl World {
             Want::Since(_) => records.retain(|r| r.position.epoch == read.epoch),
         }
         if read.want != Want::Back {
-            // At most three at a time, as if they weighed much.
+            // At most three at a time, as if they were large.
             records.truncate((read.count as usize).min(3));
         }
         Found { records, first: first.map(|position| position.seq) }
     }
 
-    /// What a log has of a whole hub, two records at a time, as far as it finds them; none yet if it finds nothing.
+    /// The log's answer to a read of a whole hub, at most two records at a time, as far as readers see; None
+    /// if there is nothing.
     pub fn find_of_hub(&self, asked: &HubLogRead) -> Option<HubRange> {
         let HubLogRead { read, through } = asked;
         let log = &self.logs[&read.hub];
@@ -263,7 +262,7 @@ impl Sink for World {
     }
 }
 
-/// All shards and the mail between them.
+/// All shards and the messages between them.
 pub struct Net {
     pub brokers: Vec<Broker>,
     pub worlds: Vec<World>,
@@ -278,11 +277,11 @@ impl Net {
         Net::with_tail(shards, conns, class, u64::MAX)
     }
 
-    /// With so much memory for the latest records of a logged class.
+    /// With `tail_bytes_max` bytes of memory for the latest records of a logged class.
     pub fn with_tail(shards: u16, conns: u32, class: Class, tail_bytes_max: u64) -> Net {
         let is_logged = class.durability.is_logged();
         let classes = Arc::new(ClassTable::new(vec![class], true));
-        // One more than shards, so that one shard has two.
+        // One hub more than shards, so that one shard has two.
         let seeds = (0..shards + 1).filter(|_| is_logged).map(|index| HubSeed {
             id: HubId(u32::from(index) + 1),
             index,
@@ -318,7 +317,7 @@ impl Net {
         net
     }
 
-    /// One shard of a node of a cluster, whose class has one hub. Nobody leads it yet.
+    /// One shard of a cluster node, whose class has one hub. The hub has no leader yet.
     pub fn in_cluster(class: Class, hub: HubId) -> Net {
         let mut net = Net::new(1, 0, class.clone());
         let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
@@ -392,14 +391,14 @@ impl Net {
         }
     }
 
-    /// Delivers the first message between two shards, if there is one.
+    /// Delivers the first message between two shards. Returns whether there was one.
     pub fn step(&mut self, from: u16, to: u16) -> bool {
         let Some(msg) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return false };
         self.act(to, |b, w| b.receive(msg, NOW, w));
         true
     }
 
-    /// The log of one of a shard's hubs makes `count` records more safe, as far as there are any.
+    /// The log of one of a shard's hubs commits up to `count` more records. Returns whether there were any.
     pub fn log(&mut self, shard: u16, count: usize) -> bool {
         let World { logs, readers_lag, .. } = &mut self.worlds[usize::from(shard)];
         let waiting = logs.iter_mut().find(|(_, log)| log.safe < log.entries.len());
@@ -413,7 +412,8 @@ impl Net {
         true
     }
 
-    /// Readers of one of a shard's logs find `count` records more, as far as they are safe.
+    /// Readers of one of a shard's logs see up to `count` more committed records. Returns whether there were
+    /// any.
     pub fn find_logged(&mut self, shard: u16, count: usize) -> bool {
         let mut logs = self.worlds[usize::from(shard)].logs.values_mut();
         let Some(log) = logs.find(|log| log.found < log.safe) else { return false };
@@ -421,7 +421,7 @@ impl Net {
         true
     }
 
-    /// A shard's log answers its first question, if it has what that is about.
+    /// A shard's log answers its first read, if it contains the requested records. Returns whether it did.
     pub fn answer_log(&mut self, shard: u16) -> bool {
         let world = &mut self.worlds[usize::from(shard)];
         if let Some(range) = world.hub_asked.front().and_then(|asked| world.find_of_hub(asked)) {
@@ -431,7 +431,7 @@ impl Net {
         }
         let is_ready = |read: &&LogRead| {
             let log = &world.logs[&read.hub];
-            // Who reads on takes what there is.
+            // A reader that continues takes the records that exist.
             let (last, seq) = (
                 log.of_room(&read.room).pop(),
                 if let Want::On(seq) = read.want { seq } else { Seq(u64::MAX) },
@@ -450,7 +450,7 @@ impl Net {
         true
     }
 
-    /// A connection subscribes to a pattern, which all shards hold afterwards.
+    /// A connection subscribes to a pattern; afterwards all shards know it.
     pub fn subscribe_pattern(&mut self, shard: u16, conn: u32, pattern: &str) {
         self.act(shard, |b, w| {
             let held = b.subscribe_pattern(ticket(shard, conn, 0), key(conn), pattern.as_bytes(), w);
@@ -463,7 +463,7 @@ impl Net {
         self.act(shard, |b, w| b.drained(key(conn), NOW, w));
     }
 
-    /// Nothing is under way, nobody is slow, nobody is behind.
+    /// Ends all slowness and lag, and runs until no messages are in flight.
     pub fn settle(&mut self) {
         let shards = self.brokers.len() as u16;
         for world in &mut self.worlds {
