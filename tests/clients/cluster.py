@@ -1,6 +1,6 @@
-"""Nodes in this process that know of each other what a test tells them, for cluster clients.
+"""Nodes in this process that know only the peers that a test gives them, for cluster clients.
 
-They have no links: what is published on one is heard on that one.
+They have no links: a publish on a node reaches only that node's subscribers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Nodes = list[Node]
 
 @contextlib.asynccontextmanager
 async def started(*names: str, **config: Any) -> AsyncIterator[Nodes]:
-    """Nodes of these names in this process; each knows itself alone."""
+    """Starts nodes with these names in this process; each knows only itself."""
     free = "127.0.0.1:0"
     table = {"redis": free, "redis_cluster": free, "shards": 2, "limits": {"drain_ms": 100}, **config}
     nodes: Nodes = []
@@ -37,7 +37,7 @@ async def started(*names: str, **config: Any) -> AsyncIterator[Nodes]:
 
 
 def deal(nodes: Nodes, to: Sequence[Node] | None = None) -> None:
-    """Tells nodes that these are all there are."""
+    """Gives the nodes `to` (all of them by default) a cluster map that consists of `nodes`."""
     roster = [node.redis_cluster_node("test") for node in nodes]
     for node in to or nodes:
         node.redis_cluster_nodes([row for row in roster if row])
@@ -52,13 +52,13 @@ def connect(node: Node, resp: int = 2) -> Connection:
 
 
 def map_of(node: Node) -> list[int]:
-    """The port of each slot's owner, as a node tells it."""
+    """The port of each slot's owner, as a node reports it."""
     with connect(node) as connection:
         return slots_of(connection)
 
 
 def slots_of(connection: Connection) -> list[int]:
-    """The same, by a connection."""
+    """The port of each slot's owner, as the node of this connection reports it."""
     rows = connection.ask("CLUSTER", "SLOTS")
     assert isinstance(rows, list)
     owners: list[int] = []
@@ -70,7 +70,7 @@ def slots_of(connection: Connection) -> list[int]:
 
 
 def split(nodes: Nodes) -> list[list[str]]:
-    """Channels by the node that owns their slots: 40 each."""
+    """For each node, 40 channels whose slots it owns."""
     owners, ports = map_of(nodes[0]), [address(node)[1] for node in nodes]
     channels: list[list[str]] = [[] for _ in nodes]
     for number in range(10_000):

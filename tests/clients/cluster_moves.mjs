@@ -1,5 +1,6 @@
-// Shard channels of a cluster client whose slots move to other nodes: it subscribes, says so, waits
-// for a line, and publishes until it has heard all channels again. test_redis_cluster.py moves the slots.
+// Shard channels of a cluster client whose slots move to other nodes: it subscribes, reports that, waits for
+// a line, and publishes until it has received on all channels again. test_redis_cluster_clients.py moves the
+// slots.
 import { once } from "node:events";
 import { createCluster } from "redis";
 import { Cluster } from "ioredis";
@@ -12,8 +13,8 @@ const nodeRedis = async () => {
   cluster.on("error", (error) => console.error(error));
   const listeners = new Map();
   const subscribe = (channel) => cluster.sSubscribe(channel, (data) => listeners.get(channel)(channel, data));
-  // Whom it asks may not have heard of the move, and send it back. It drops the channel then and says so; until it is
-  // unsubscribed there, it thinks that it subscribes.
+  // The node that the client asks may not know of the move yet and redirect it back. The client then drops
+  // the channel and emits this error. Until it unsubscribes there, it considers itself subscribed.
   cluster.on("sharded-channel-moved-error", async (error, channel) => {
     console.error(error);
     await cluster.sUnsubscribe(channel);
@@ -49,7 +50,7 @@ const client = await (library === "ioredis" ? ioredis() : nodeRedis());
 const heard = { before: new Set(), after: new Set() };
 for (const channel of channels) await client.subscribe(channel, (name, data) => heard[data].add(name));
 
-/** Publishes to each channel until it is heard. */
+/** Publishes to each channel until a message arrives on it. */
 const publish = async (data) => {
   for (const channel of channels) {
     while (!heard[data].has(channel)) await client.publish(channel, data);

@@ -1,4 +1,4 @@
-"""A stream of server-sent events, read by the rules of HTML, section 9.2, line by line off a socket."""
+"""A stream of server-sent events, parsed by the rules of HTML, section 9.2, line by line off a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clients.raw import TIMEOUT_S
 
 
 class Stream:
-    """One request for the events of a room, and what comes."""
+    """A request for the events of a room, and its response."""
 
     def __init__(self, address: tuple[str, int], room: str | bytes, query: str = "", **fields: str) -> None:
         self.stack = ExitStack()
@@ -27,7 +27,7 @@ class Stream:
             name.lower(): value.strip() for name, _, value in (line.decode().partition(":") for line in head)
         }
         self.last_id = ""
-        """What a browser says when it comes back."""
+        """The Last-Event-ID that a browser sends when it reconnects."""
 
     def __enter__(self) -> Stream:
         return self
@@ -36,12 +36,12 @@ class Stream:
         self.stack.close()
 
     def error(self) -> dict[str, Any]:
-        """The body of an answer that refuses."""
+        """The body of an error response."""
         body: dict[str, Any] = json.loads(self.lines.read())
         return body
 
     def block(self) -> tuple[str, str]:
-        """The next block: its event and its data, of a place both are empty, of a comment the event is `:`."""
+        """The next block, as (event, data). A position has neither, a comment has the event `:`."""
         event, data = "", []
         while True:
             line = self.lines.readline().decode()
@@ -61,7 +61,7 @@ class Stream:
                 data.append(value)
 
     def place(self) -> str:
-        """Where the stream stands, which comes next."""
+        """The stream's position, which the next block contains."""
         assert self.block() == ("", "")
         return self.last_id
 

@@ -1,5 +1,5 @@
-// ioredis: subscribe, patterns, shard channels, pipelines, transactions, introspection.
-// Prints one JSON object of what it saw; test_node_clients.py judges it.
+// ioredis: subscribe, patterns, shard channels, pipelines, transactions, introspection. Prints its
+// observations as one JSON object, which test_node_clients.py checks.
 import Redis from "ioredis";
 
 const [host, port, protocol] = process.argv.slice(2);
@@ -55,7 +55,7 @@ seen.transaction = await client.multi().publish("two", "a").publish("nobody", "b
 seen.error = await client.call("NOSUCH", "a").catch((error) => error.message);
 seen.name = await client.client("SETNAME", "me").then(() => client.client("GETNAME"));
 
-// A killed subscriber comes back and subscribes again by itself.
+// A killed subscriber reconnects and subscribes again by itself.
 const back = collect(subscriber, "message", 1);
 const id = await client.client("LIST").then((list) =>
   list.split("\n").find((line) => / sub=1 /.test(line)).match(/id=(\d+)/)[1]);

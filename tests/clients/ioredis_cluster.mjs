@@ -1,5 +1,5 @@
-// ioredis Cluster: shard channels of every node, classic channels, what crosses slots.
-// Prints one JSON object of what it saw; test_redis_cluster.py judges it.
+// ioredis Cluster: shard channels of every node, classic channels, commands across slots. Prints its
+// observations as one JSON object, which test_redis_cluster_clients.py checks.
 import { Cluster } from "ioredis";
 
 const [host, port, protocol, ...channels] = process.argv.slice(2);
@@ -31,7 +31,8 @@ for (const channel of channels) seen.receivers.push(await client.spublish(channe
 await all;
 seen.heard = heard.sort();
 
-// Without links between the nodes a publish is heard where it was made: all are asked.
+// Without links between the nodes, a publish reaches only the node's own subscribers, so publish on all
+// nodes.
 const classic = new Promise((resolve) => subscriber.once("message", (...args) => resolve(args)));
 await subscriber.subscribe("c0");
 for (const node of client.nodes("master")) await node.publish("c0", "hello");

@@ -12,7 +12,8 @@ from clients.raw import TIMEOUT_S
 
 
 class Poller:
-    """A page that polls: each request by a connection of its own, which any shard may get, or all by one."""
+    """A page that polls. Each request has its own connection, which any shard may get, or all share one
+    (`stays`)."""
 
     def __init__(self, address: tuple[str, int], query: str = "vsn=2.0.0", *, stays: bool = False) -> None:
         self.address = address
@@ -34,7 +35,7 @@ class Poller:
     def ask(
         self, method: str, token: str | None = None, body: str | bytes | None = None, **fields: str
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        """A request, and its whole answer."""
+        """Sends a request. Returns the response and its whole body."""
         connection = self.connection
         if connection is None:
             connection = http.client.HTTPConnection(*self.address, timeout=TIMEOUT_S)
@@ -48,14 +49,14 @@ class Poller:
         return answer, answer.read()
 
     def get(self, token: str | None = None) -> dict[str, Any]:
-        """What there is to say."""
+        """The response to a poll, as JSON."""
         answer, body = self.ask("GET", token)
         assert answer.status == 200
         found: dict[str, Any] = json.loads(body)
         return found
 
     def post(self, *messages: list[Any] | str) -> int:
-        """Says messages, lines of JSON or of base64; the status."""
+        """Sends messages as lines of JSON or of base64. Returns the status."""
         lines = [said if isinstance(said, str) else json.dumps(said) for said in messages]
         answer, body = self.ask("POST", body="\n".join(lines), Content_Type="application/x-ndjson")
         assert answer.status == 200
@@ -72,7 +73,7 @@ class Poller:
         return self.came.pop(0)
 
     def join(self, topic: str, payload: object = None) -> dict[str, Any]:
-        """Joins; what is said of the position."""
+        """Joins a topic. Returns the response, which contains the position."""
         assert self.post(["1", "1", topic, JOIN, payload or {}]) == 200
         *_, event, answer = self.read()
         assert (event, answer["status"]) == (REPLY, "ok"), answer

@@ -1,4 +1,4 @@
-"""MQTT clients for tests: packets by hand over a socket (`Wire`), and Eclipse Paho's client (`Paho`).
+"""MQTT clients for tests: hand-made packets over a socket (`Wire`), and Eclipse Paho's client (`Paho`).
 
 Every wait is bounded by `TIMEOUT_S`, which only ends a test that hangs.
 """
@@ -26,13 +26,13 @@ SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT = range(
 
 
 def text(value: str | bytes) -> bytes:
-    """A text as it stands in a packet."""
+    """A length-prefixed string, as packets contain it."""
     raw = value.encode() if isinstance(value, str) else value
     return len(raw).to_bytes(2, "big") + raw
 
 
 def varying(value: int) -> bytes:
-    """A number of seven bits a byte, the lowest first."""
+    """A variable byte integer: seven bits a byte, the lowest first."""
     out = bytearray()
     while True:
         value, low = divmod(value, 128)
@@ -42,13 +42,13 @@ def varying(value: int) -> bytes:
 
 
 def packet(first: int, body: bytes) -> bytes:
-    """A packet of that first byte."""
+    """A packet with this first byte."""
     return bytes([first]) + varying(len(body)) + body
 
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet of a server."""
+    """A packet from the server."""
 
     kind: int
     flags: int
@@ -56,29 +56,30 @@ class Packet:
 
     @property
     def qos(self) -> int:
-        """Of a PUBLISH."""
+        """QoS of a PUBLISH."""
         return self.flags >> 1 & 3
 
     @property
     def topic(self) -> str:
-        """Of a PUBLISH."""
+        """Topic of a PUBLISH."""
         return self.body[2 : 2 + int.from_bytes(self.body[:2], "big")].decode()
 
     @property
     def id(self) -> int:
-        """Of a PUBLISH of QoS 1 or 2, or of an answer."""
+        """Packet id of a PUBLISH of QoS 1 or 2, or of an acknowledgement."""
         at = 2 + int.from_bytes(self.body[:2], "big") if self.kind == PUBLISH else 0
         return int.from_bytes(self.body[at : at + 2], "big")
 
     @property
     def rest(self) -> bytes:
-        """What follows topic and id of a PUBLISH, or the id of an answer: in 5.0 properties first."""
+        """The bytes after topic and id of a PUBLISH, or after the id of an acknowledgement: in 5.0 properties
+        first."""
         at = 2 + int.from_bytes(self.body[:2], "big") if self.kind == PUBLISH else 0
         return self.body[at + 2 * (self.kind != PUBLISH or self.qos > 0) :]
 
 
 class Wire:
-    """A connection whose packets are made and read by hand."""
+    """A connection whose packets are made and parsed by hand."""
 
     def __init__(self, address: tuple[str, int], receive_bytes: int | None = None) -> None:
         self._socket = socket.socket()
@@ -96,11 +97,10 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection without a word."""
+        """Closes the connection without DISCONNECT."""
         self._socket.close()
 
     def send(self, *parts: bytes) -> None:
-        """Sends bytes as they are."""
         self._socket.sendall(b"".join(parts))
 
     def connect(
@@ -112,7 +112,7 @@ class Wire:
         flags: int = 2,
         rest: bytes = b"",
     ) -> Packet:
-        """CONNECT; its answer."""
+        """Sends CONNECT. Returns the response."""
         self.version = version
         own = varying(len(properties)) + properties if version == V5 else b""
         head = text("MQIsdp" if version == V31 else "MQTT") + bytes([version, flags])
@@ -128,19 +128,19 @@ class Wire:
         flags: int = 0,
         properties: bytes = b"",
     ) -> None:
-        """PUBLISH, without waiting."""
+        """Sends PUBLISH and does not wait."""
         own = varying(len(properties)) + properties if self.version == V5 else b""
         named = number.to_bytes(2, "big") if qos else b""
         self.send(packet(0x30 | qos << 1 | flags, text(topic) + named + own + payload))
 
     def ask(self, *filters: tuple[str, int], number: int = 1, properties: bytes = b"") -> None:
-        """SUBSCRIBE, without waiting."""
+        """Sends SUBSCRIBE and does not wait."""
         own = varying(len(properties)) + properties if self.version == V5 else b""
         wanted = b"".join(text(name) + bytes([options]) for name, options in filters)
         self.send(packet(0x82, number.to_bytes(2, "big") + own + wanted))
 
     def subscribe(self, *filters: tuple[str, int], number: int = 1, properties: bytes = b"") -> list[int]:
-        """SUBSCRIBE; what of it is granted."""
+        """Sends SUBSCRIBE. Returns the granted QoS or the reason code of each filter."""
         self.ask(*filters, number=number, properties=properties)
         answer = self.read(SUBACK)
         assert answer.id == number
@@ -148,15 +148,15 @@ class Wire:
         return list(answer.rest[1 + answer.rest[0] :] if self.version == V5 else answer.rest)
 
     def answer(self, kind: int, number: int, reason: bytes = b"") -> None:
-        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        """Sends PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self.send(packet(kind << 4 | (2 if kind == PUBREL else 0), number.to_bytes(2, "big") + reason))
 
     def ping(self) -> None:
-        """Asks whether the server is there, which it says behind all that it said before."""
+        """Sends PINGREQ. The server replies after all messages that it sent before."""
         self.send(b"\xc0\x00")
 
     def read(self, kind: int | None = None) -> Packet:
-        """The next packet, of that kind."""
+        """The next packet, which must be of that kind."""
         while (one := self._take()) is None:
             assert self._receive(), "the server closed"
         assert kind in (None, one.kind), one
@@ -191,7 +191,7 @@ class Wire:
 
 
 class Message(NamedTuple):
-    """What a Paho client was sent."""
+    """A message that a Paho client received."""
 
     topic: str
     payload: bytes
@@ -199,7 +199,7 @@ class Message(NamedTuple):
 
 
 class Paho:
-    """A client of Eclipse Paho, whose callbacks are waited for."""
+    """Eclipse Paho's client, with methods that wait for its callbacks."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Paho:
             transport=transport,
             **kind,
         )
-        # What is above it, Paho sends later than messages of QoS 0 behind it.
+        # Paho sends messages above this limit later, after subsequent messages of QoS 0.
         self.client.max_inflight_messages_set(1000)
         if transport == "websockets":
             self.client.ws_set_options("/mqtt")
@@ -248,12 +248,12 @@ class Paho:
         self.close()
 
     def close(self) -> None:
-        """Says goodbye."""
+        """Sends DISCONNECT and closes."""
         self.client.disconnect()
         self.client.loop_stop()
 
     def vanish(self) -> None:
-        """Ends the connection without a word."""
+        """Closes the connection without DISCONNECT."""
         self.client.loop_stop()
         sock = self.client.socket()
         assert sock is not None
@@ -265,7 +265,7 @@ class Paho:
         return what
 
     def subscribe(self, *filters: tuple[str, int]) -> list[int]:
-        """What of these is granted."""
+        """Subscribes. Returns the granted QoS or the reason code of each filter."""
         wanted: Sequence[tuple[str, Any]] = filters
         if self.client.protocol == MQTTProtocolVersion.MQTTv5:
             wanted = [(name, SubscribeOptions(qos)) for name, qos in filters]
@@ -273,31 +273,31 @@ class Paho:
         return list(self._wait("subscribed"))
 
     def unsubscribe(self, *filters: str) -> list[int]:
-        """What came of it; nothing before 5.0."""
+        """Unsubscribes. Returns the reason codes; none before 5.0."""
         self.client.unsubscribe(list(filters))
         return list(self._wait("unsubscribed"))
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, **more: Any) -> None:
-        """Publishes, and waits for the answer that its QoS has."""
+        """Publishes, and waits for the acknowledgement that the QoS requires."""
         self.client.publish(topic, payload, qos, **more).wait_for_publish(TIMEOUT_S)
 
     def disconnected(self) -> Any:
-        """Waits until the server has ended the connection; its reason."""
+        """Waits until the server has ended the connection. Returns the reason."""
         return self._wait("disconnected")
 
     def message(self) -> MQTTMessage:
-        """The next message, as Paho has it."""
+        """The next message, as Paho's object."""
         return self.messages.get(timeout=TIMEOUT_S)
 
     def next(self) -> Message:
-        """The next message."""
+        """The next message, which must be live and no duplicate."""
         message = self.message()
         assert not message.retain and not message.dup
         return Message(message.topic, message.payload, message.qos)
 
 
 def properties(kind: int, values: Mapping[str, Any]) -> Properties:
-    """Properties of a packet as Paho has them."""
+    """Paho's properties of a packet."""
     own = Properties(kind)
     for name, value in values.items():
         setattr(own, name, value)

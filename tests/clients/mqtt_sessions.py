@@ -1,4 +1,4 @@
-"""MQTT clients whose sessions stay, byte by byte, of any node."""
+"""MQTT clients with persistent sessions, byte by byte, on any node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from clients.mqtt import CONNACK, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, Packet, W
 
 
 def expiry(seconds: int) -> bytes:
-    """How long a session stays: the property of 5.0."""
+    """The session expiry property of 5.0."""
     return b"\x11" + seconds.to_bytes(4, "big")
 
 
@@ -20,9 +20,9 @@ def resume(
     will_qos: int = 0,
     receive_max: int = 0,
 ) -> bool:
-    """Connects as a client whose session is to stay; whether it was there.
+    """Connects as a client with a persistent session. Returns whether the session existed.
 
-    `will`: its topic and, of 5.0, its delay in s.
+    `will`: its topic and, in 5.0, its delay in s.
     """
     properties = expiry(expiry_s) if version == V5 else b""
     if receive_max:
@@ -39,14 +39,15 @@ def resume(
 
 
 def may_resume(one: Wire, client_id: str, refusal: int = 0x88) -> bool | None:
-    """Likewise, of 5.0; None if it is refused for that reason."""
+    """Connects with 5.0. Returns whether the session existed; None if the server refused with the code
+    `refusal`."""
     answer = one.connect(client_id, V5, expiry(3600), flags=0)
     assert answer.kind == CONNACK and answer.body[1] in (0, refusal), answer
     return None if answer.body[1] else answer.body[0] == 1
 
 
 def say(one: Wire, topic: str, payload: bytes, qos: int, number: int = 1) -> None:
-    """Publishes, and waits until that is done."""
+    """Publishes, and waits until the QoS handshake is complete."""
     one.publish(topic, payload, qos, number)
     if qos == 1:
         one.read(PUBACK)
@@ -57,12 +58,12 @@ def say(one: Wire, topic: str, payload: bytes, qos: int, number: int = 1) -> Non
 
 
 def payload(one: Wire, message: Packet) -> bytes:
-    """Of a PUBLISH without properties of more than 127 bytes."""
+    """The payload of a PUBLISH whose properties have at most 127 bytes."""
     return message.rest[1 + message.rest[0] :] if one.version == V5 else message.rest
 
 
 def acknowledge(one: Wire, message: Packet) -> None:
-    """All the way."""
+    """Completes the QoS handshake of a received message."""
     if message.qos == 1:
         one.answer(PUBACK, message.id)
     elif message.qos == 2:

@@ -1,12 +1,12 @@
-// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0, what is retained, a session.
-// Prints one JSON object of what it saw; test_mqtt_libraries.py judges it.
+// mqtt.js: every QoS both ways, order, a long payload, a will, properties of 5.0, retained messages, a
+// session. Prints its observations as one JSON object, which test_mqtt_libraries.py checks.
 import mqtt from "mqtt";
 
 const [url, level] = process.argv.slice(2);
 const version = Number(level);
 const seen = {};
 
-/** A client that is connected, and what it was sent. */
+/** A connected client and the messages that it received. */
 const connect = async (clientId, more = {}) => {
   const options = { clientId, protocolVersion: version, protocolId: version === 3 ? "MQIsdp" : "MQTT", reconnectPeriod: 0 };
   const client = mqtt.connect(url, { ...options, ...more });
@@ -52,7 +52,7 @@ seen.left = (await subscriber.take(1)).map(said);
 const sent = [...Array(500).keys()].map((i) => `${i} of 500`);
 await Promise.all(sent.map((text, i) => publisher.client.publishAsync("mid/order", text, { qos: i % 2 })));
 const came = (await subscriber.take(500)).map(([, payload]) => payload.toString());
-// Only messages of one QoS are in order at a client that sends those of QoS 1 as its window allows.
+// A client that sends QoS 1 messages as its window allows only keeps the order within each QoS.
 seen.ordered = [0, 1].every((odd) => {
   const [a, b] = [sent, came].map((all) => all.filter((text) => parseInt(text) % 2 === odd));
   return a.join() === b.join();

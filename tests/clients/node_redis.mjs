@@ -1,12 +1,12 @@
-// node-redis: subscribe, patterns, shard channels, transactions, ping interval, introspection.
-// Prints one JSON object of what it saw; test_node_clients.py judges it.
+// node-redis: subscribe, patterns, shard channels, transactions, ping interval, introspection. Prints its
+// observations as one JSON object, which test_node_clients.py checks.
 import { createClient } from "redis";
 
 const [host, port, protocol] = process.argv.slice(2);
 const options = { socket: { host, port: Number(port) }, RESP: Number(protocol), name: "me", pingInterval: 5 };
 const seen = {};
 
-/** A listener and the promise of its first `count` calls. */
+/** A listener, and a promise of the arguments of its first `count` calls. */
 const collector = (count) => {
   const got = [];
   let resolve;
@@ -42,7 +42,7 @@ seen.channels = (await client.pubSubChannels("*")).sort();
 await subscriber.unsubscribe("one");
 seen.afterUnsubscribe = await client.publish("one", "x");
 
-// The interval's PINGs go out while it is subscribed; five answers came.
+// A subscribed client sends its interval's PINGs; wait for five replies.
 const pings = collector(5);
 subscriber.on("ping-interval", pings[0]);
 await pings[1];

@@ -1,4 +1,4 @@
-"""A page: Phoenix's channels, as the package `websockets` of PyPI speaks them."""
+"""A page that uses Phoenix channels, over the package `websockets` of PyPI."""
 
 from __future__ import annotations
 
@@ -65,16 +65,14 @@ class Page:
         self.close()
 
     def close(self) -> None:
-        """Ends."""
         self.stack.close()
 
     def ref(self) -> str:
-        """The next one."""
         self.refs += 1
         return str(self.refs)
 
     def send(self, topic: str, event: str, payload: object = None, join_ref: str | None = None) -> str:
-        """Says something; its ref."""
+        """Sends a message. Returns its ref."""
         ref = self.ref()
         body = {} if payload is None else payload
         if isinstance(body, bytes):
@@ -88,7 +86,6 @@ class Page:
         return ref
 
     def read(self) -> list[Any]:
-        """The next message."""
         data = self.socket.recv(timeout=TIMEOUT_S)
         if isinstance(data, bytes):
             count = {0: 3, 1: 4, 2: 2}[data[0]]
@@ -110,41 +107,41 @@ class Page:
         )
 
     def answer(self, ref: str) -> list[Any]:
-        """Status and response of the reply to that message, which comes next."""
+        """Status and response of the reply to the message `ref`, which must come next."""
         _, got, _, event, payload = self.read()
         assert (got, event) == (ref, REPLY), (got, event, payload)
         return [payload["status"], payload["response"]]
 
     def ask(self, topic: str, event: str, payload: object = None, join_ref: str | None = None) -> list[Any]:
-        """Says something, which is answered next."""
+        """Sends a message. Returns status and response of its reply, which must come next."""
         return self.answer(self.send(topic, event, payload, join_ref))
 
     def try_join(self, topic: str, payload: object = None) -> list[Any]:
-        """Joins, or is refused."""
+        """Tries to join. Returns the reply's status and response."""
         join_ref = str(self.refs + 1)
         answer = self.ask(topic, JOIN, payload, join_ref)
         self.joins[topic] = None if self.version == V1 else join_ref
         return answer
 
     def join(self, topic: str, payload: object = None) -> dict[str, Any]:
-        """Joins; what is said of the position."""
+        """Joins a topic. Returns the response, which contains the position."""
         status, response = self.try_join(topic, payload)
         assert status == "ok", response
         assert isinstance(response, dict)
         return response
 
     def push(self, topic: str, event: str, payload: object = None) -> str:
-        """Says an event on a topic that is joined; its ref."""
+        """Pushes an event on a joined topic. Returns its ref."""
         return self.send(topic, event, payload, self.joins[topic])
 
     def said(self, topic: str) -> tuple[str, Any]:
-        """The next message, which is a broadcast on that topic: event and payload."""
+        """Event and payload of the next message, which must be a broadcast on that topic."""
         join_ref, ref, got, event, payload = self.read()
         assert (join_ref, ref, got) == (None, None, topic), (join_ref, ref, got, event, payload)
         return event, payload
 
     def closed(self) -> tuple[int, str]:
-        """Code and reason of the end, which comes next."""
+        """Code and reason of the close frame, which must come next."""
         try:
             more = self.socket.recv(timeout=TIMEOUT_S)
         except ConnectionClosed as end:

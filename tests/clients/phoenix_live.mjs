@@ -1,5 +1,5 @@
-// The real phoenix client against a node. Reads commands from stdin, a line of JSON each, and prints what comes of them
-// and what it sees, a line of JSON each; test_phoenix_live.py says what to do and judges it.
+// The real phoenix client against a node. Reads commands from stdin and prints their results and received
+// messages, each a line of JSON; test_phoenix_live.py sends the commands and checks the output.
 import { createInterface } from "node:readline";
 import { LongPoll, Presence, Socket } from "phoenix";
 import WebSocket from "ws";
@@ -19,7 +19,7 @@ const commands = {
   join({ topic, params, resume, watches }) {
     const channel = socket.channel(topic, () => (resume && last[topic] ? { after: last[topic] } : params ?? {}));
     channels[topic] = channel;
-    // Each event, whatever its name; lifecycle events and replies are told in their own words.
+    // Every event by any name, except lifecycle events and replies, which are printed in their own form.
     const onMessage = channel.onMessage.bind(channel);
     channel.onMessage = (event, payload, ref, joinRef) => {
       if (!event.startsWith("chan_reply") && !["phx_reply", "phx_close", "phx_error"].includes(event)) {
@@ -39,11 +39,11 @@ const commands = {
     const push = channels[topic].push(event, body);
     for (const status of ["ok", "error", "timeout"]) push.receive(status, (response) => print({ topic, answer: status, response }));
   },
-  // As a load balancer would: where it connects next.
+  // Changes the address of the next connection, as a load balancer would.
   move({ url }) {
-    socket.endPoint = `${url}/websocket`; // by which a long poll finds its own
+    socket.endPoint = `${url}/websocket`; // a long poll derives its own from it
   },
-  // Who the library says is there, each time that it says so.
+  // Prints the library's list of members whenever it changes.
   watch({ topic }) {
     const presence = new Presence(channels[topic]);
     presence.onSync(() => print({ topic, there: presence.list((key, { metas }) => [key, metas.map(({ phx_ref, phx_ref_prev, ...meta }) => meta)]) }));

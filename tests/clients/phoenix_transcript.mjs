@@ -1,6 +1,7 @@
-// The real phoenix client over a transport that is a transcript (crates/hubsub-wire/tests/phoenix/transcript.json):
-// what the client sends, step by step, and what a server says to it. Prints one JSON object of what the client sent and
-// saw; test_phoenix_client.py judges it, and the codec's tests play the same transcript to the server's side.
+// The real phoenix client over a transport that is a transcript
+// (crates/hubsub-wire/tests/phoenix/transcript.json), which holds the client's messages, step by step, and
+// the server's. Prints the client's messages and observations as one JSON object, which
+// test_phoenix_client.py checks; the codec's tests play the same transcript to the server's side.
 import { readFileSync } from "node:fs";
 import { Socket } from "phoenix";
 
@@ -9,7 +10,7 @@ const seen = { sent: [], messages: [], errors: [], closed: [] };
 const hex = (buffer) => Buffer.from(buffer).toString("hex");
 
 let transport;
-/** What a client's step makes a server say, up to the client's next. */
+/** Delivers the server's messages up to the client's next step. */
 const answer = () => {
   for (let step = steps[0]; step && !("client" in step); step = steps[0]) {
     steps.shift();
@@ -35,7 +36,7 @@ class Transcript {
     const line = typeof data === "string" ? data : `hex ${hex(data)}`;
     seen.sent.push(line);
     if (steps.shift()?.client !== line) throw new Error(`not in the transcript: ${line}`);
-    // As a network would: behind what sends it.
+    // As in a network: after the sender has returned.
     setImmediate(answer);
   }
   close() {
@@ -44,7 +45,7 @@ class Transcript {
   }
 }
 
-/** How a push is answered. */
+/** The reply to a push. */
 const reply = (push) =>
   new Promise((resolve) => {
     for (const status of ["ok", "error", "timeout"]) push.receive(status, (response) => resolve([status, response]));
@@ -81,10 +82,11 @@ await new Promise((resolve) => {
 const other = socket.channel("other:room", { token: "x" });
 seen.unmatched = await reply(other.join());
 await reply(other.leave());
-// A channel that has not joined counts as left at once; the server's answer comes behind that.
+// The client leaves an unjoined channel at once; the server's reply comes after that.
 await new Promise(setImmediate);
 
-// The server loses the room behind this; the client joins again by itself, and then sends what was pushed meanwhile.
+// After this, the server loses the room; the client rejoins by itself, and then sends the pushes made
+// meanwhile.
 seen.last = await reply(matrix.push("last", {}));
 seen.again = await reply(matrix.push("again", { n: 2 }));
 

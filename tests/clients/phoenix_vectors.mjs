@@ -1,6 +1,7 @@
 // The serializer of the real phoenix client. Takes the file of vectors that the codec's tests read
-// (crates/hubsub-wire/tests/phoenix/vectors.json) and prints it as the client has it: how it writes the messages of
-// "client", and what it reads in the wires of "server". test_phoenix_client.py judges that nothing changes.
+// (crates/hubsub-wire/tests/phoenix/vectors.json) and prints it as the client encodes and decodes it: the
+// encoded messages of "client", and the decoded wires of "server". test_phoenix_client.py checks that nothing
+// changes.
 import { readFileSync } from "node:fs";
 import { Serializer } from "phoenix";
 
@@ -8,7 +9,7 @@ const { client, server } = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const hex = (buffer) => Buffer.from(buffer).toString("hex");
 const bytes = (text) => Uint8Array.from(Buffer.from(text, "hex")).buffer;
 
-/** Bytes stand in a vector as {"hex": …}. */
+/** A vector writes bytes as {"hex": …}. */
 const shown = (value) => (value instanceof ArrayBuffer ? { hex: hex(value) } : value);
 const meant = (value) => (typeof value?.hex === "string" ? bytes(value.hex) : value);
 

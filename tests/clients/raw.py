@@ -1,7 +1,7 @@
-"""A Redis connection in the raw: bytes out, frames in, nothing interpreted.
+"""A raw Redis connection: bytes out, frames in, nothing interpreted.
 
-A `Frame` of RESP2 or RESP3 keeps every byte of what it was made from, so two frames are equal
-exactly if their bytes are. Every wait is bounded by `TIMEOUT_S`, which only ends a test that hangs.
+A `Frame` of RESP2 or RESP3 keeps every byte that it was made from, so two frames are equal exactly if their
+bytes are. Every wait is bounded by `TIMEOUT_S`, which only ends a test that hangs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 
 TIMEOUT_S = float(os.environ.get("HUBSUB_TEST_TIMEOUT_S", "30"))
-"""Far above what any step needs; reaching it is a failure, never a pass."""
+"""Far above the time that any step needs; reaching it is a failure, never a pass."""
 
 _LINES = b"+-:_#,("
 _BLOBS = b"$!="
@@ -27,7 +27,7 @@ class Frame:
     value: bytes | tuple[Frame, ...] | None
 
     def plain(self) -> object:
-        """What the frame says as Python values: bytes, int, None, list; errors stay frames."""
+        """The frame as Python values: bytes, int, None, list; errors stay frames."""
         if self.value is None or self.kind == "_":
             return None
         if self.kind == ":":
@@ -46,17 +46,17 @@ class Frame:
 
 
 class Parser:
-    """Bytes in, frames out; it goes on where the bytes ended, so a long frame costs its length once.
+    """Parses bytes into frames. It resumes where the bytes ended, so a long frame is scanned only once.
 
     Raises:
-        ValueError: this is no RESP.
+        ValueError: The bytes are not RESP.
     """
 
     def __init__(self) -> None:
         self.data = bytearray()
         self._at = 0
         self._open: list[tuple[str, int, list[Frame]]] = []
-        """Arrays that still lack items: kind, number of items, those so far."""
+        """Arrays that still lack items: kind, number of items, items so far."""
 
     def next(self) -> Frame | None:
         """The next whole frame; None if it needs more bytes."""
@@ -76,7 +76,7 @@ class Parser:
         return None
 
     def _leaf(self) -> Frame | None:
-        """The next frame that has no items; opens the arrays around it."""
+        """The next frame without items; opens the arrays around it."""
         while (end := self.data.find(b"\r\n", self._at)) >= 0:
             kind, line, behind = self.data[self._at], bytes(self.data[self._at + 1 : end]), end + 2
             if kind in _LINES:
@@ -112,10 +112,9 @@ def encode(*args: bytes | str | int) -> bytes:
 
 
 class Connection:
-    """A blocking connection."""
-
     def __init__(self, host: str, port: int, resp: int = 2, receive_bytes: int | None = None) -> None:
-        """`receive_bytes`: a small receive buffer, for a peer that takes little while it does not read."""
+        """Connects. A small `receive_bytes` (size of the receive buffer) makes a peer that accepts little
+        while it does not read."""
         self.socket = socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -128,11 +127,10 @@ class Connection:
             assert hello.kind == "%", hello
 
     def send(self, data: bytes) -> None:
-        """Sends bytes as they are."""
         self.socket.sendall(data)
 
     def command(self, *args: bytes | str | int) -> None:
-        """Sends one command and waits for nothing."""
+        """Sends one command and does not wait."""
         self.send(encode(*args))
 
     def call(self, *args: bytes | str | int) -> Frame:
@@ -167,7 +165,7 @@ class Connection:
                 return frames
 
     def close(self) -> None:
-        """Closes without a word."""
+        """Closes the connection without QUIT."""
         self.socket.close()
 
     def __enter__(self) -> Connection:

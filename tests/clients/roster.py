@@ -1,4 +1,4 @@
-"""Who is in a room, as a page is told it: what the library's `Presence` keeps."""
+"""The members of a room as a page knows them from `presence` events, like the library's `Presence`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Metas = dict[str, list[dict[str, Any]]]
 
 
 class Roster:
-    """A topic that a page has joined, and the members that it was told of, by their references."""
+    """A topic that a page has joined, and its members by their references, as reported to the page."""
 
     def __init__(self, page: Page, topic: str, presence: Any = True) -> None:
         self.page, self.topic = page, topic
@@ -23,7 +23,8 @@ class Roster:
         self.count: int | None = None
 
     def hear(self) -> tuple[Metas, Metas]:
-        """The next change; who goes was there, and who comes was not. What else is told of the topic is passed over."""
+        """Applies the next change of presence. Skips gaps. Checks that each leaving member was present and no
+        joining one was."""
         while (said := self.page.said(self.topic))[0] == GAP:
             pass
         event, payload = said
@@ -41,16 +42,16 @@ class Roster:
         return joins, leaves
 
     def keys(self) -> list[str]:
-        """Of all who are there."""
+        """The present members' keys, sorted."""
         return sorted(key for key, _ in self.members.values())
 
     def until(self, *keys: str) -> None:
-        """Hears until exactly these are there."""
+        """Applies changes until exactly these members are present."""
         while self.keys() != sorted(keys):
             self.hear()
 
     def until_count(self, count: int) -> None:
-        """Hears until so many are said to be there."""
+        """Applies changes until the reported count is `count`."""
         while self.count != count:
             self.hear()
 
@@ -61,5 +62,5 @@ def refs_of(payload: dict[str, Any]) -> list[tuple[str, tuple[str, dict[str, Any
 
 
 def member(key: str, **meta: Any) -> dict[str, Any]:
-    """What a page says of itself as it joins."""
+    """A page's own member data, for the join."""
     return {"key": key, "meta": meta}

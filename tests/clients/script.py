@@ -1,19 +1,18 @@
-"""Scripts of commands on several connections, and what a server answers to them.
+"""Scripts of commands on several connections, and the server's replies.
 
-A script file holds scripts, each headed by `== name`, perhaps `[resp2]` or
-`[resp3]` (else it runs in both). A line is one step of one connection, which is
-opened when it is first named:
+A script file holds scripts, each headed by `== name` and optionally `[resp2]` or `[resp3]` (else it runs in
+both). A line is one step of one connection, which is opened at its first use:
 
-    a> SUBSCRIBE x y     send a command, read its replies (one; a (un)subscribe with
-                         arguments: one an argument)
+    a> SUBSCRIBE x y     send a command, read its replies (one; for a (un)subscribe with
+                         arguments: one per argument)
     a>3 PING             send a command, read 3 frames (0: none)
-    a| PING\\r\\n         send these bytes as they are, read one frame; `a|2` two
-    a<2                  read 2 frames that something else caused
-    a.                   the server closes now, all it still sent is read
+    a| PING\\r\\n         send these raw bytes, read one frame; `a|2` two
+    a<2                  read 2 frames that another step caused
+    a.                   the server closes now; read everything that it still sent
 
-`=> mask` behind a step says what may differ (see MASKS). An argument in double
-quotes has Python's escapes; `{x*300}` is 300 times x. At the end each open
-connection sends QUIT and is read to its end, so a frame too much is seen.
+`=> mask` after a step names the differences that are allowed (see MASKS). An argument in double quotes has
+Python's escapes; `{x*300}` is 300 times x. At the end each open connection sends QUIT and is read to its end,
+so an excess frame is noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PER_ARGUMENT = {f"{p}{v}SUBSCRIBE" for p in ("", "P", "S") for v in ("", "UN")}
 
 @dataclass(frozen=True)
 class Step:
-    """One line. `data` is what is sent, `count` how many frames are read; None: to the end."""
+    """One line. `data` is sent, then `count` frames are read; None: all until the end."""
 
     line: str
     who: str
@@ -44,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """A named list of steps and the protocols it makes sense in."""
+    """A named list of steps, and the protocols in which it is valid."""
 
     name: str
     protocols: tuple[int, ...]
@@ -78,7 +77,7 @@ def _step(line: str) -> Step:
 
 
 def load(path: Path) -> list[Script]:
-    """The scripts of one file, in order."""
+    """The scripts of a file, in order."""
     scripts: list[Script] = []
     for block in re.split(r"^== ", path.read_text(), flags=re.MULTILINE)[1:]:
         head, _, body = block.partition("\n")
@@ -122,11 +121,11 @@ def run(script: Script, resp: int, host: str, port: int) -> Transcript:
     return transcript
 
 
-# What may differ between two servers that are both right.
+# Allowed differences between two correct servers.
 
 
 def _hello(frames: list[Frame]) -> list[Frame]:
-    """HELLO: version and id are the server's own."""
+    """HELLO: version and id differ between servers."""
     (frame,) = frames
     assert isinstance(frame.value, tuple), frame
     items = list(frame.value)
@@ -140,7 +139,7 @@ _CLIENT_KEYS = ("name", "flags", "db", "sub", "psub", "multi", "cmd", "user", "r
 
 
 def _clients(frames: list[Frame]) -> list[Frame]:
-    """CLIENT LIST and INFO: the fields that say what a client is, without its numbers."""
+    """CLIENT LIST and INFO: only the fields that describe a client, without numbers."""
     (frame,) = frames
     assert isinstance(frame.value, bytes), frame
     lines = []
@@ -151,19 +150,19 @@ def _clients(frames: list[Frame]) -> list[Frame]:
 
 
 def _set(frames: list[Frame]) -> list[Frame]:
-    """Frames whose order nobody promises: those of several patterns for one record."""
+    """Frames in unspecified order: those of several patterns for one record."""
     return sorted(frames, key=repr)
 
 
 def _sorted(frames: list[Frame]) -> list[Frame]:
-    """Arrays whose order means nothing."""
+    """Arrays whose order is irrelevant."""
     return [
         Frame(f.kind, tuple(sorted(f.value, key=repr))) if isinstance(f.value, tuple) else f for f in frames
     ]
 
 
 def _unsubscribed(frames: list[Frame]) -> list[Frame]:
-    """UNSUBSCRIBE of all: the names come in any order, the counts fall in order."""
+    """UNSUBSCRIBE of all: the names come in any order, the counts decrease in order."""
     names = sorted((f.value[1] for f in frames if isinstance(f.value, tuple)), key=repr)
     return [
         Frame(f.kind, (f.value[0], name, *f.value[2:])) if isinstance(f.value, tuple) else f
@@ -172,7 +171,7 @@ def _unsubscribed(frames: list[Frame]) -> list[Frame]:
 
 
 def _number(frames: list[Frame]) -> list[Frame]:
-    """An integer, whichever."""
+    """Replaces an integer by `*`."""
     return [Frame(f.kind, b"*" if f.kind == ":" else f.value) for f in frames]
 
 
@@ -188,7 +187,7 @@ def _shape(frames: list[Frame]) -> list[Frame]:
 
 
 def _commands(frames: list[Frame]) -> list[Frame]:
-    """COMMAND INFO: of each command its name and arity."""
+    """COMMAND INFO: only each command's name and arity."""
     (frame,) = frames
     assert isinstance(frame.value, tuple), frame
     rows = [Frame(f.kind, f.value[:2]) if isinstance(f.value, tuple) else f for f in frame.value]
@@ -196,7 +195,7 @@ def _commands(frames: list[Frame]) -> list[Frame]:
 
 
 def _kind(frames: list[Frame]) -> list[Frame]:
-    """Only what kind of frame it is."""
+    """Only the frames' kinds."""
     return [Frame(f.kind, None) for f in frames]
 
 

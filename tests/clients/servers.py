@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 
 def until(check: Callable[[], T], what: str = "") -> T:
-    """Asks again and again until the answer is true; returns it. For what nobody announces."""
+    """Calls `check` repeatedly until its result is true; returns the result. For changes without a
+    notification."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (answer := check()):
         assert time.monotonic() < deadline, f"never became true: {what or check}"
@@ -48,15 +49,14 @@ class Server:
 
     @property
     def url(self) -> str:
-        """As clients take it."""
+        """The URL for clients."""
         return f"redis://{self.host}:{self.port}"
 
     def connect(self, resp: int = 2, receive_bytes: int | None = None) -> Connection:
-        """A new raw connection."""
         return Connection(self.host, self.port, resp, receive_bytes)
 
     def wait_until_alone(self) -> None:
-        """Waits until the server has noticed that all its clients are gone: none is told that they were."""
+        """Waits until the server has noticed that all its clients are gone; it sends no notification of that."""
         with self.connect() as last:
             until(lambda: bytes(last.ask("CLIENT", "LIST")).count(b" addr=") == 1, "no client but this one")  # type: ignore[call-overload]
 
@@ -70,7 +70,7 @@ class Server:
         return [line for line in self.node.log.splitlines() if all(part in line for part in parts)]
 
     def get(self, path: str) -> bytes:
-        """GET of the HTTP API."""
+        """The body of a GET to the HTTP API."""
         assert self.node
         with urllib.request.urlopen(self.node.http_url + path, timeout=TIMEOUT_S) as answer:
             return bytes(answer.read())
@@ -99,8 +99,8 @@ class Server:
 
 @contextlib.contextmanager
 def redis_server(*options: str) -> Iterator[Server]:
-    """A redis-server that keeps nothing. Redis cannot say which port it got, so a free one is
-    asked for first; who loses the race for it tries again."""
+    """A redis-server that stores nothing. Redis cannot report which port it got, so a free one is requested
+    first; if another process takes that port, it tries again."""
     for _ in range(10):
         port = free_port()
         command = f"redis-server --bind 127.0.0.1 --port {port} --appendonly no --save".split()
@@ -117,7 +117,7 @@ def redis_server(*options: str) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def redis_cluster(directory: Path) -> Iterator[Server]:
-    """A redis-server that is a cluster by itself and has all slots; it keeps its map in the directory."""
+    """A redis-server that is a cluster by itself and has all slots; its cluster map is in the directory."""
     cluster = "--cluster-enabled yes --cluster-announce-ip 127.0.0.1 --dir".split()
     with redis_server(*cluster, str(directory), "--cluster-port", str(free_port())) as server:
         with server.connect() as connection:

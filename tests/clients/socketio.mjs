@@ -1,5 +1,6 @@
-// socket.io's Redis adapter, unmodified: two servers, a browser's client on each, joined by Redis or a cluster of it.
-// Prints one JSON object of what it saw; test_node_clients.py and cluster/test_redis_cluster.py judge it.
+// socket.io's Redis adapter, unmodified: two servers, each with a browser's client, joined by Redis or a
+// Redis cluster. Prints its observations as one JSON object, which test_node_clients.py and
+// cluster/test_redis_cluster.py check.
 import { createServer } from "node:http";
 import { createAdapter, createShardedAdapter } from "@socket.io/redis-adapter";
 import Redis, { Cluster } from "ioredis";

@@ -13,7 +13,7 @@ from clients.raw import TIMEOUT_S
 from clients.servers import Server
 
 ROOM = "asgi__group__room"
-"""Channel of the group `room`."""
+"""Redis channel of the group `room`."""
 
 
 @contextlib.asynccontextmanager
@@ -28,8 +28,8 @@ async def layer(server: Server, **options: Any) -> AsyncIterator[Any]:
 
 
 async def subscribed(server: Server, *names: str, count: int = 1) -> None:
-    """Waits until the server has the layer's subscriptions. The layer itself sends SUBSCRIBE on one
-    connection, PUBLISH on another and waits for nothing, so several shards may see them in any order."""
+    """Waits until the server has the layer's subscriptions. The layer sends SUBSCRIBE on one connection,
+    PUBLISH on another and does not wait, so several shards may see them in any order."""
     with server.connect() as connection:
         while connection.ask("PUBSUB", "NUMSUB", *names) != [i for n in names for i in (n.encode(), count)]:
             await asyncio.sleep(0)

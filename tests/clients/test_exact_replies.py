@@ -1,5 +1,5 @@
-"""What Redis answers is right: each script runs on redis-server and on HubSub, and the replies
-are the same bytes, but for what `MASKS` and `DIFFERENCES` name."""
+"""Redis's replies are the reference: each script runs on redis-server and on HubSub, and the replies are the
+same bytes, except for the differences in `MASKS` and `DIFFERENCES`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _count(number: int) -> Frame:
 
 
 def _heard(payload: str) -> list[Frame]:
-    """What a subscriber of `self` and of `s*` gets."""
+    """The frames that a subscriber of `self` and of `s*` gets."""
     return [_push("message", "self", payload), _push("pmessage", "s*", "self", payload)]
 
 
-# HubSub answers as Redis 7.4 does, the oracle may be Redis 7.0: line → what HubSub answers, and why.
+# HubSub replies as Redis 7.4 does; the oracle may be Redis 7.0. Line → HubSub's reply, and the reason.
 DIFFERENCES: dict[str, tuple[list[Frame], str]] = {
     "a> CLIENT SETINFO LIB-NAME redis-py": (_OK, _SETINFO),
     "a> CLIENT SETINFO lib-ver 1.2.3": (_OK, _SETINFO),
@@ -77,7 +77,7 @@ def _oracle_says(script: Script, resp: int, host: str, port: int) -> Transcript:
 
 @pytest.mark.parametrize(("script", "resp"), SCRIPTS)
 def test_redis_itself_answers_each_script_the_same_twice(script: Script, resp: int, oracle: Server) -> None:
-    """A script whose outcome is left to chance would prove nothing about HubSub."""
+    """A script with a random outcome would prove nothing about HubSub."""
     first = _oracle_says(script, resp, oracle.host, oracle.port)
     assert run(script, resp, oracle.host, oracle.port) == first
 

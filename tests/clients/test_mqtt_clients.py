@@ -18,7 +18,7 @@ from hubsub.testing import Node
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-shard", "three-shards"])
 def running(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with a listener for MQTT."""
+    """A node with an MQTT listener."""
     needs("hubsub-core")
     classes = [{"name": "past", "match": ["past/#"], "history": {"messages": 1000}}]
     with hubsub_node(request.param, {"mqtt": "127.0.0.1:0"}, classes=classes) as server:
@@ -33,14 +33,14 @@ def server(running: Server) -> Iterator[Server]:
 
 
 def mqtt(server: Server) -> tuple[str, int]:
-    """Where MQTT clients connect."""
+    """The address of the MQTT listener."""
     assert isinstance(server.node, Node)
     return server.node.mqtt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_qos_both_ways(server: Server, version: int) -> None:
-    # From 3.1.1 on a client may leave its id to the server.
+    # From 3.1.1 on, a client may let the server assign its id.
     own_id = "publisher" if version == V31 else ""
     with (
         Paho(mqtt(server), version, "subscriber") as subscriber,
@@ -153,7 +153,7 @@ def test_redis_and_mqtt_clients_are_in_one_room_in_one_order(server: Server, ver
         server.connect() as redis,
         server.connect() as publisher,
     ):
-        # A message of QoS 2 is given to the program by its PUBREL, so later than those behind it.
+        # Paho delivers a message of QoS 2 at its PUBREL, so after later messages; this subscribes with QoS 1.
         assert device.subscribe(("past/lobby", 1)) == [1]
         redis.ask("SUBSCRIBE", "past/lobby")
         for i in range(each):
@@ -189,7 +189,7 @@ def test_clients_are_listed_by_their_ids_and_versions(server: Server) -> None:
 
 
 def mosquitto(program: str, server: Server, version: int, *arguments: str) -> list[str]:
-    """The command."""
+    """The command line of a mosquitto client."""
     name = {V31: "mqttv31", V311: "mqttv311", V5: "mqttv5"}[version]
     host, port = mqtt(server)
     return [program, "-h", host, "-p", str(port), "-V", name, *arguments]

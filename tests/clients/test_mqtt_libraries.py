@@ -1,4 +1,4 @@
-"""aiomqtt and mqtt.js, each alone on its node: the same course over TCP and WebSocket, in each version."""
+"""aiomqtt and mqtt.js, each alone on its node: the same sequence over TCP and WebSocket, in each version."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ SEEN_IN_5_0 = {"properties": ["text/plain", "answers", "00ff", ["1", "2"]]}
 
 @pytest.fixture
 def server(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node that only this test's clients use."""
+    """A node for this test's clients only."""
     needs("hubsub-core")
     with hubsub_node(2, {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}) as server:
         yield server
 
 
 def address(server: Server, transport: Transport) -> tuple[str, int]:
-    """Where its clients connect."""
+    """The address of the listener for this transport."""
     assert server.node is not None
     return server.node.mqtt if transport == "tcp" else server.node.ws
 
 
 def expected(version: int) -> dict[str, Any]:
-    """What each library is to see."""
+    """The observations that each library must make."""
     return SEEN | (SEEN_IN_5_0 if version == V5 else {})
 
 
@@ -75,12 +75,11 @@ def test_mqtt_js(server: Server, transport: Transport, version: int) -> None:
     command = ["node", str(HERE / "mqttjs.mjs"), url, str(version)]
     done = subprocess.run(command, capture_output=True, timeout=2 * TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr.decode()[-4000:]
-    # 3.1 has no word for a session that is there.
+    # 3.1 has no session-present flag.
     assert json.loads(done.stdout) == expected(version) | {"present": [False, version != V31]}
 
 
 def aio(server: Server, transport: Transport, version: int, name: str, **more: Any) -> aiomqtt.Client:
-    """A client of aiomqtt."""
     host, port = address(server, transport)
     protocol = {
         V31: aiomqtt.ProtocolVersion.V31,
@@ -101,7 +100,7 @@ def aio(server: Server, transport: Transport, version: int, name: str, **more: A
 
 
 async def take(client: aiomqtt.Client, count: int) -> list[aiomqtt.Message]:
-    """The next messages."""
+    """The next `count` messages."""
     return [await anext(client.messages) for _ in range(count)]
 
 
@@ -118,14 +117,14 @@ async def test_aiomqtt(server: Server, transport: Transport, version: int) -> No
 
 
 async def course(server: Server, transport: Transport, version: int) -> dict[str, Any]:
-    """What mqttjs.mjs does, by aiomqtt."""
+    """The sequence of mqttjs.mjs, with aiomqtt."""
     seen: dict[str, Any] = {}
     async with (
         aio(server, transport, version, "subscriber") as subscriber,
         aio(server, transport, version, "publisher") as publisher,
     ):
         granted = [await subscriber.subscribe(*one) for one in (("low/+", 0), ("mid/#", 1), ("high", 2))]
-        # Paho has numbers before 5.0, and reasons in it.
+        # Paho has numbers before 5.0, and reason codes in 5.0.
         seen["granted"] = [getattr(one[0], "value", one[0]) for one in granted]
         seen["messages"] = []
         for topic in ("low/a", "mid/a/b", "high"):
@@ -141,7 +140,7 @@ async def course(server: Server, transport: Transport, version: int) -> dict[str
         sent = [f"{i} of 500" for i in range(500)]
         await asyncio.gather(*(publisher.publish("mid/order", text, i % 2) for i, text in enumerate(sent)))
         came = [payload for _, payload, _ in said(await take(subscriber, 500))]
-        # Paho sends those of QoS 1 as its window allows.
+        # Paho sends QoS 1 messages as its window allows.
         seen["ordered"] = all(
             [text for text in came if int(text.split()[0]) % 2 == odd] == sent[odd::2] for odd in (0, 1)
         )
@@ -161,7 +160,7 @@ async def course(server: Server, transport: Transport, version: int) -> dict[str
         will = aiomqtt.Will("wills/lost", "gone", qos=1)
         with pytest.raises(aiomqtt.MqttError):
             async with aio(server, transport, version, "lost", will=will) as lost:
-                # Who takes the id over ends the other connection as if its network had failed.
+                # Another client with the same id ends this connection as if its network had failed.
                 async with aio(server, transport, version, "lost"):
                     await anext(lost.messages)
         seen["will"] = said(await take(subscriber, 1))

@@ -1,4 +1,4 @@
-"""MQTT over WebSocket: Paho's client, and frames by hand."""
+"""MQTT over WebSocket: Paho's client, and hand-made frames."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterat
 
 
 def ws(server: Server) -> tuple[str, int]:
-    """Where WebSockets connect."""
+    """The address of the WebSocket listener."""
     assert server.node is not None
     return server.node.ws
 
 
 def mqtt(server: Server) -> tuple[str, int]:
-    """Where MQTT clients connect."""
+    """The address of the MQTT listener."""
     assert server.node is not None
     return server.node.mqtt
 
@@ -52,7 +52,7 @@ def test_every_qos_both_ways(server: Server, version: int) -> None:
 
 
 class Frames:
-    """A WebSocket by hand."""
+    """A WebSocket whose frames are made and parsed by hand."""
 
     def __init__(
         self, address: tuple[str, int], *headers: str, path: str = "/mqtt", protocol: str = "mqtt"
@@ -83,7 +83,6 @@ class Frames:
         self.socket.close()
 
     def send(self, *parts: bytes) -> None:
-        """Sends bytes as they are."""
         self.socket.sendall(b"".join(parts))
 
     def read(self) -> tuple[int, bytes]:
@@ -103,7 +102,7 @@ class Frames:
             self.data += more
 
     def stream(self, count: int) -> bytes:
-        """So many bytes of what messages carry."""
+        """The next `count` bytes of binary messages' payloads."""
         carried = b""
         while len(carried) < count:
             opcode, payload = self.read()
@@ -114,7 +113,7 @@ class Frames:
 
 
 def frame(opcode: int, payload: bytes, fin: bool = True) -> bytes:
-    """A client's."""
+    """A client's masked frame."""
     mask = b"\x37\xfa\x21\x3d"
     length = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2, "big")
     masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def run(script: str, server: Server, *arguments: object) -> dict[str, Any]:
-    """What a script printed."""
+    """Runs a script under node. Returns the JSON object that it printed."""
     if not (HERE / "node_modules").is_dir():
         pytest.skip("needs tests/clients/node_modules")
     command = ["node", str(HERE / script), server.host, str(server.port), *map(str, arguments)]

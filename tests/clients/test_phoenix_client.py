@@ -1,7 +1,7 @@
 """The real phoenix client, unmodified, under node: the other side of the codec's tests.
 
-It reads and writes the messages of `vectors.json` and goes through `transcript.json`, in
-`crates/hubsub-wire/tests/phoenix`, where the codec's own tests do the same from the server's side.
+It reads and writes the messages of `vectors.json` and plays `transcript.json`, in
+`crates/hubsub-wire/tests/phoenix`; the codec's own tests do the same from the server's side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED = HERE.parents[1] / "crates/hubsub-wire/tests/phoenix"
 
 
 def run(script: str, shared: str) -> dict[str, Any]:
-    """What a script printed of a shared file."""
+    """Runs a script under node with a shared file. Returns the JSON that it printed."""
     if not (HERE / "node_modules/phoenix").is_dir():
         pytest.skip("needs tests/clients/node_modules")
     command = ["node", str(HERE / script), str(SHARED / shared)]

@@ -19,14 +19,14 @@ CHAT = {"name": "chat", "match": ["chat:*"], "history": {"messages": 100}}
 
 
 def url_of(server: Server) -> str:
-    """As the client takes it."""
+    """The URL for the phoenix client."""
     assert server.node is not None
     host, port = server.node.ws
     return f"ws://{host}:{port}/socket"
 
 
 class Client:
-    """One page: what it is to do, and what it saw."""
+    """A page in a node process: sends it commands and reads its observations."""
 
     def __init__(self, server: Server, *, polls: bool = False, **params: Any) -> None:
         self.process = subprocess.Popen(
@@ -36,13 +36,13 @@ class Client:
         self.wait(open=True)
 
     def do(self, does: str, **how: Any) -> None:
-        """Says it to the page."""
+        """Sends a command to the page."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"does": does, **how}) + "\n")
         self.process.stdin.flush()
 
     def next(self) -> dict[str, Any]:
-        """What it saw next; the time-out of the test ends a page that sees nothing."""
+        """The next observation; the time-out of the test ends a page that reports nothing."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the page has ended"
@@ -50,26 +50,25 @@ class Client:
         return seen
 
     def wait(self, **what: Any) -> dict[str, Any]:
-        """The next that has all this; what comes before it is passed over."""
+        """The next observation with all these values; skips those before it."""
         while True:
             seen = self.next()
             if all(name in seen and seen[name] == value for name, value in what.items()):
                 return seen
 
     def wait_until(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The next of which that is so; what comes before it is passed over."""
+        """The next observation for which `is_it` is true; skips those before it."""
         while not is_it(seen := self.next()):
             pass
         return seen
 
     def join(self, topic: str, **how: Any) -> dict[str, Any]:
-        """Joins; the response."""
+        """Joins a topic. Returns the response."""
         self.do("join", topic=topic, **how)
         response: dict[str, Any] = self.wait(topic=topic, joined="ok")["response"]
         return response
 
     def close(self) -> None:
-        """Ends."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -114,10 +113,10 @@ def test_the_real_client_against_a_node(needs: Callable[..., None], pages: Calla
         assert one.next() == {"topic": "chat:a", "answer": "error", "response": {"reason": "reserved event"}}
         one.do("leave", topic="chat:a")
         one.wait(topic="chat:a", closed=True)
-        # The library closes a channel before the server has heard of it.
+        # The library closes a channel before the server has processed the leave.
         until(lambda: redis.ask("PUBSUB", "NUMSUB", "chat:a") == [b"chat:a", 1])
         assert redis.ask("PUBLISH", "chat:a", "to one") == 1
-        # It joins again, and hears what is said from then on.
+        # It rejoins and gets messages from then on.
         one.join("chat:a")
         assert redis.ask("PUBLISH", "chat:a", "to both") == 2
         assert one.next()["payload"] == {"data": "to both"}
@@ -139,7 +138,7 @@ def test_the_real_client_comes_back_and_gets_what_it_missed(
         redis.ask("PUBLISH", "chat:a", "{}")
         assert page.next()["topic"] == "chat:a"
     with hubsub_node(2, config, classes=[kept, CHAT]) as server, server.connect() as redis:
-        # The page comes back by itself, perhaps before this is said, perhaps behind it.
+        # The page reconnects by itself, before or after this publish.
         page.do("move", url=url_of(server))
         redis.ask("PUBLISH", "kept:a", '{"n":3}')
         seen: dict[str, Any] = {}

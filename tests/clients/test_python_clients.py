@@ -57,7 +57,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture
 def make(library: Library, server: Server) -> Iterator[Callable[..., Any]]:
-    """Makes clients of that library, connected to the server; closes them."""
+    """Makes connected clients of that library, and closes them."""
     made: list[Any] = []
 
     def make_one(**options: Any) -> Any:

@@ -39,7 +39,7 @@ Opened = Callable[..., AbstractAsyncContextManager[Any]]
 
 @pytest.fixture(params=LIBRARIES)
 def open_client(request: pytest.FixtureRequest, server: Server) -> Opened:
-    """Opens clients of each library, protocol and parser; bounds what happens within."""
+    """Opens clients of each library, protocol and parser, with a time-out for their use."""
 
     @contextlib.asynccontextmanager
     async def opened(**options: Any) -> AsyncIterator[Any]:

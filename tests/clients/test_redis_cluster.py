@@ -1,5 +1,5 @@
-"""The listener for Redis cluster clients: what it answers is what a redis-server in cluster mode
-answers, and several nodes deal the slots alike and send clients to each other."""
+"""The listener for Redis cluster clients: its replies are those of a redis-server in cluster mode, and
+several nodes assign the slots identically and redirect clients to each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOVED = b"MOVED %d %b"
 
 @pytest.fixture(scope="module")
 def oracle(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real redis-server that is a cluster by itself."""
+    """A real redis-server that is a one-node cluster."""
     needs("redis-server")
     with redis_cluster(tmp_path_factory.mktemp("redis")) as server:
         yield server
@@ -39,7 +39,7 @@ def oracle(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def hubsub(needs: Callable[..., None]) -> Iterator[Server]:
-    """The cluster listener of a HubSub node alone."""
+    """The cluster listener of a single HubSub node."""
     needs("hubsub-core")
     with hubsub_node(2, {"redis_cluster": "127.0.0.1:0"}) as server:
         assert server.node
@@ -47,7 +47,7 @@ def hubsub(needs: Callable[..., None]) -> Iterator[Server]:
 
 
 def anonymous(frame: Frame, port: int) -> Frame:
-    """A frame without what is a server's own: its id, its port, and that of Redis's bus."""
+    """A frame without the server's own values: its id, its port, and its cluster bus port."""
     if isinstance(frame.value, tuple):
         return Frame(frame.kind, tuple(anonymous(item, port) for item in frame.value))
     text = re.sub(rb"\b[0-9a-f]{40}\b", b"ID", frame.value or b"")
@@ -93,7 +93,7 @@ def test_the_plain_listener_of_the_same_node_is_no_cluster(hubsub: Server) -> No
             [b"ssubscribe", b"a", 1],
             [b"ssubscribe", b"b", 2],
         ]
-        # Both listeners are doors to the same rooms.
+        # Both listeners serve the same rooms.
         assert of_cluster.ask("SPUBLISH", "a", "x") == 1
         assert plain.read().plain() == [b"smessage", b"a", b"x"]
 
@@ -163,7 +163,7 @@ async def test_a_shard_channel_is_served_by_its_owner_alone_and_the_others_name_
                 assert connection.call("SSUBSCRIBE", name, other).value == (
                     b"CROSSSLOT Keys in request don't hash to the same slot"
                 )
-                # Who leaves is not sent on for it.
+                # An unsubscribe is not redirected.
                 assert connection.ask("SUNSUBSCRIBE", name) == [b"sunsubscribe", name.encode(), 0]
 
 
@@ -220,7 +220,8 @@ async def test_a_subscriber_is_told_which_of_its_shard_channels_have_moved(resp:
             ]
             stays = next(name for name in names if name not in moved)
             with connect(one) as publisher:
-                # The channel that stays has both listeners' subscribers, and the plain one keeps all of its own.
+                # The channel that stays has both listeners' subscribers; the subscriber on the plain listener
+                # keeps all its channels.
                 assert publisher.ask("SPUBLISH", stays, "x") == 2
                 assert publisher.ask("PUBSUB", "SHARDNUMSUB", moved[0]) == [moved[0].encode(), 1]
                 assert publisher.ask("PUBLISH", names[0], "y") == 1

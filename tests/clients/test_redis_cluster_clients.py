@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def smessages(pubsub: Any, count: int) -> list[tuple[str, str]]:
-    """The next records of shard channels: channel and payload."""
+    """The next `count` records of shard channels: channel and payload."""
     rows: list[tuple[str, str]] = []
 
     def more() -> bool:
@@ -69,8 +69,8 @@ async def test_redis_py_s_cluster_client_follows_channels_that_move(three: Nodes
     deal(three[:1])
     host, port = address(three[0])
     names = [f"c{number}" for number in range(12)]
-    # It looks for one slot at a time: where it asks for all of them, two of its threads connect the same socket
-    # again, and one may take the other's answers.
+    # Query one slot at a time: with all at once, two of the client's threads connect the same socket again,
+    # and one may take the other's replies.
     with redis.RedisCluster(host=host, port=port, decode_responses=True, reinitialize_steps=0) as client:
         pubsub = client.pubsub()
         pubsub.ssubscribe(*names)
@@ -80,7 +80,7 @@ async def test_redis_py_s_cluster_client_follows_channels_that_move(three: Nodes
         moved = [name for name in names if owners[key_slot(name.encode())] != port]
         assert moved
 
-        # A publish meets MOVED, which makes the client look for the slot and subscribe anew.
+        # A publish gets MOVED, which makes the client look up the slot and subscribe again.
         def heard(name: str) -> bool:
             client.spublish(name, "again")
             message = pubsub.get_sharded_message(ignore_subscribe_messages=True, timeout=0.05)

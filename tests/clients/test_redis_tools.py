@@ -50,7 +50,7 @@ def test_pipe_mode(server: Server) -> None:
 
 @pytest.fixture(params=[[], ["-3"]], ids=["resp2", "resp3"])
 def listening(request: pytest.FixtureRequest, server: Server) -> Iterator[subprocess.Popen[bytes]]:
-    """redis-cli that listens to channels `one`, `two` and has confirmed it."""
+    """redis-cli, subscribed to the channels `one` and `two`."""
     command = ["redis-cli", "-h", server.host, "-p", str(server.port), *request.param]
     process = subprocess.Popen([*command, "SUBSCRIBE", "one", "two"], stdout=subprocess.PIPE)
     assert process.stdout
