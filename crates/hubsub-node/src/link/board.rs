@@ -1,13 +1,12 @@
-//! What all shards of this node know of its peers: a row for each registered
-//! process, a place in it for each link. Shards write when a link changes and
-//! with each ping; the control plane reads. What concerns a peer as a whole
-//! becomes an event here.
+//! The peer table: what all shards of this node know of its peers. It has an entry per registered process,
+//! with a part per link. Shards write it when a link changes and with each ping; the control plane reads it.
+//! Changes of a whole peer become events here.
 //!
-//! A peer is *up* when all its links stand, and *suspected* while any of them
-//! is. Invariants: between two `Up` of a process there is a `Down`; `Suspected`,
-//! `Heard` and `Dead` come in between as they happen, each once until it is over.
+//! A peer is *up* when all its links are up, and *suspected* while any of them is. Invariants: between two
+//! `Up` of a process there is a `Down`; `Suspected`, `Heard` and `Dead` come in between, each once until it
+//! ends.
 //!
-//! Locks: the board's, then the events' (`control`).
+//! Lock order: the table's, then the events' (`control`).
 
 use super::{Registered, Shown, ShownReady};
 use crate::control::{Control, Event, Level};
@@ -18,52 +17,46 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What a peer has become.
+/// A change of a peer's state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// All links stand.
+    /// All links are up.
     Up,
-    /// A link was not heard for `link_suspect_ms`.
+    /// A link was silent for `link_suspect_ms`.
     Suspected,
-    /// All links are heard again.
+    /// No link is silent any more.
     Heard,
-    /// A link has ended: a code, and words for a person.
+    /// A link has ended: a code, and a text for operators.
     Down(&'static str, Box<str>),
-    /// It is not up, and refused, or was refused by this node.
+    /// It is not up, and this node or the peer refused a link: a code, and a text for operators.
     Refused(&'static str, Box<str>),
-    /// Its process is gone.
     Dead,
 }
 
-/// A change, and of whom.
+/// A change of a peer's state, with the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkEvent {
-    /// The peer's name.
     pub node: Box<str>,
-    /// Which process of that name.
+    /// The incarnation of the peer's process.
     pub incarnation: u64,
-    /// What happened.
     pub change: Change,
 }
 
-/// Where a link stands.
+/// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum State {
-    /// It is to be dialed: by the peer, or by this side when its wait is over.
+    /// It is to be dialed by the peer, or by this side when its back-off ends.
     #[default]
     Waiting,
-    /// This side dials.
     Dialing,
-    /// It stands.
     Up,
-    /// It stands, and the peer is not heard.
+    /// It is up, and the peer is silent.
     Suspected,
-    /// Either side refused the other; tried again later.
+    /// Either side refused the other; retried later.
     Refused,
 }
 
 impl State {
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -80,22 +73,21 @@ impl State {
     }
 }
 
-/// One link of a peer.
+/// The state of one link of a peer.
 #[derive(Clone, Default, Debug)]
 pub struct LinkRow {
-    /// Where it stands.
     pub state: State,
-    /// Why it ended the last time: a code, and words for a person.
+    /// Why it last ended: a code, and a text for operators.
     pub reason: Option<(&'static str, Box<str>)>,
-    /// When bytes last came, in µs of the node's clock; 0 before.
+    /// When bytes last arrived, in µs of the node's clock; 0 before.
     pub heard_us: u64,
-    /// Of the peer's clock.
+    /// The peer's clock offset.
     pub offset: Option<Offset>,
-    /// As its last ping said.
+    /// The peer's status in its last ping.
     pub status: Status,
-    /// Totals of all links in this place, the present one included.
+    /// Totals of all connections of this link, including the current one.
     pub counters: Counters,
-    /// Those of earlier ones.
+    /// Totals of earlier connections.
     past: Counters,
 }
 
@@ -108,29 +100,27 @@ impl LinkRow {
     }
 }
 
-/// What is known of a peer.
+/// The table's entry of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
-    /// Who it is.
     pub peer: Registered,
-    /// In order of their numbers.
+    /// Indexed by link number.
     pub links: Vec<LinkRow>,
     is_up: bool,
     is_suspected: bool,
     is_dead: bool,
-    /// The refusal that was told last.
+    /// The code of the last refusal that was reported.
     refused: Option<&'static str>,
 }
 
-/// See the module.
+/// The peer table of this node.
 pub struct Board {
     control: Arc<Control>,
     started: Instant,
     node: String,
     shards: u16,
-    /// What a controller decides by.
+    /// The data for a controller's decisions about leader leases.
     pub leads: Shown,
-    /// Who is ready.
     pub ready: ShownReady,
     rows: Mutex<Rows>,
 }
@@ -138,29 +128,29 @@ pub struct Board {
 #[derive(Default)]
 struct Rows {
     peers: BTreeMap<Box<str>, PeerRow>,
-    /// Of every other node that was ever named here.
+    /// The id of every other node that was ever named here.
     ids: HashMap<Box<str>, NodeId>,
 }
 
 impl Board {
-    /// What this node calls itself.
+    /// The id of this node itself.
     pub const OWN: NodeId = NodeId(0);
 
-    /// Of a node of this name with so many shards, which started then.
+    /// The table of a node with this name and number of shards; `started` is the zero of its clock.
     #[must_use]
     pub fn new(node: String, shards: u16, started: Instant, control: Arc<Control>) -> Board {
         let (leads, ready) = (Shown::default(), ShownReady::default());
         Board { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
 
-    /// All peers in order of name, and the node's clock in µs.
+    /// All peers sorted by name, and the node's clock in µs.
     #[must_use]
     pub fn peers(&self) -> (Vec<PeerRow>, u64) {
         let peers = self.rows().peers.values().cloned().collect();
         (peers, self.now_us())
     }
 
-    /// The incarnations of peers that are registered and not known to be gone.
+    /// The incarnations of peers that are registered and not known to be dead.
     #[must_use]
     pub fn runs(&self) -> HashSet<u64> {
         let rows = self.rows();
@@ -173,13 +163,13 @@ impl Board {
         self.started.elapsed().as_micros() as u64
     }
 
-    /// What this process calls a node, for ever, whether it is registered or not; none if it has no ids left.
+    /// This process's id of a node, which never changes, registered or not; none if no ids are left.
     #[must_use]
     pub fn id_of(&self, node: &str) -> Option<NodeId> {
         if *node == *self.node { Some(Board::OWN) } else { self.rows().id_of(node) }
     }
 
-    /// Names of all nodes that have an id, by that.
+    /// The names of all nodes with an id.
     #[must_use]
     pub fn names(&self) -> HashMap<NodeId, Box<str>> {
         let rows = self.rows();
@@ -187,8 +177,8 @@ impl Board {
         others.chain([(Board::OWN, Box::from(&*self.node))]).collect()
     }
 
-    /// Sets who may have links; ids are given here. Gives them as shards take them, without
-    /// this node itself.
+    /// Sets the registered peers and assigns their ids. Returns them for the shards, without this node
+    /// itself.
     pub fn set_roster(&self, peers: Vec<Registered>) -> Arc<[Registered]> {
         let mut rows = self.rows();
         let mut old = std::mem::take(&mut rows.peers);
@@ -218,19 +208,18 @@ impl Board {
         rows.peers.values().map(|row| row.peer.clone()).collect()
     }
 
-    /// A peer is registered no more.
+    /// A peer is no longer registered.
     fn forget(&self, row: PeerRow) {
         if row.is_up {
             self.tell(&row.peer, Change::Down("unregistered", "the node is not registered any more".into()));
         }
     }
 
-    /// A link is dialed.
     pub(super) fn dialing(&self, peer: &Registered, link: u16) {
         self.update(peer, link, |row| row.state = State::Dialing);
     }
 
-    /// A link stands, as before or now; `is_suspected` as its machine says.
+    /// A link is up or its suspicion changed, as its machine states.
     pub(super) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
         self.update(peer, link, |row| {
             row.state = if machine.is_suspected() { State::Suspected } else { State::Up };
@@ -249,7 +238,6 @@ impl Board {
         });
     }
 
-    /// A peer cannot be reached.
     pub(super) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
         self.update(peer, link, |row| {
             row.state = State::Waiting;
@@ -257,7 +245,6 @@ impl Board {
         });
     }
 
-    /// A peer's process is gone.
     pub(super) fn dead(&self, peer: &Registered) {
         let mut rows = self.rows();
         let Some(row) = rows.find(peer) else { return };
@@ -312,7 +299,7 @@ impl Rows {
         Some(id)
     }
 
-    /// The row of a process; none once it is registered no more.
+    /// The entry of a process; none if it is not registered.
     fn find(&mut self, peer: &Registered) -> Option<&mut PeerRow> {
         self.peers.get_mut(&peer.node).filter(|row| row.peer.incarnation == peer.incarnation)
     }
@@ -324,7 +311,7 @@ impl PeerRow {
         PeerRow { peer, links, is_up: false, is_suspected: false, is_dead: false, refused: None }
     }
 
-    /// What the peer has become by a link's change.
+    /// Updates the peer's state after a change of a link; returns the change of the peer, if any.
     fn settle(
         &mut self,
         ended: Option<(&'static str, Box<str>)>,

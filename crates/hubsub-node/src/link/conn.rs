@@ -1,5 +1,4 @@
-//! One connection of a link: its socket, the machine that knows what is said
-//! over it, and what it is for.
+//! One connection of a link: its socket, its protocol state machine, and its role.
 
 use super::LinkMail;
 use super::reach::Gate;
@@ -10,50 +9,48 @@ use mio::net::TcpStream;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-/// What a connection is for.
+/// The role of a connection.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// Somebody connected, and has proved nothing yet.
+    /// It was accepted and has not authenticated yet.
     Accepted,
-    /// It has proved itself; its registration is awaited until then, in µs.
+    /// It has authenticated and waits until then, in µs, for its registration to become known here.
     Proved(Peer, u64),
-    /// This side dials.
+    /// This side dials that node.
     Dialed(Box<str>),
-    /// Is there anybody at that node's port?
+    /// A probe: checks whether a process listens at that node's port.
     Probe(Box<str>),
     /// A link with that peer.
     Up(Peer),
-    /// It is over, its output is written and what comes is passed over, until then, in µs.
+    /// Closing: output is still written and input discarded, until then, in µs.
     Closing(u64),
 }
 
-/// See the module.
 pub(super) struct Conn {
     pub socket: TcpStream,
     pub link: Link,
     pub role: Role,
-    /// Whose link it is, while it stands.
+    /// The peer node while the link is up.
     pub node: Option<NodeId>,
-    /// What other shards know of it.
+    /// The link's state for other shards.
     pub gate: Arc<Gate>,
-    /// Bytes from the start of a frame that has not come whole.
+    /// The beginning of an incomplete frame.
     pub input: Vec<u8>,
-    /// Length of input below which it need not be looked at.
+    /// The input length, in bytes, from which the frame may be complete.
     pub needed: usize,
-    /// Bytes by lane, live and reads, that were handled while other shards were
-    /// behind: the peer is told when they are not.
+    /// Bytes per lane (live, reads) whose credit is withheld while other shards lag.
     pub held: [usize; 2],
-    /// Whether it was accepted and is not let in.
+    /// True if it was accepted and is not admitted yet.
     pub is_stranger: bool,
-    /// Whether the connection stands.
+    /// True once the TCP connection is established.
     pub is_connected: bool,
-    /// Whether the peer sends no more, so that the end may be read.
+    /// True if the peer has stopped sending, so that the end must be read.
     pub is_ended: bool,
-    /// Whether it is in the list of those to write.
+    /// True if it is in the list of connections to write.
     pub is_dirty: bool,
-    /// Whether it is in the list of those to read.
+    /// True if it is in the list of connections to read.
     pub is_ready: bool,
-    /// Whether this side has shut its direction.
+    /// True if this side has shut down its direction.
     pub is_shut: bool,
 }
 
@@ -77,12 +74,12 @@ impl Conn {
         }
     }
 
-    /// Whether what comes is to be read.
+    /// True if input is to be read.
     pub fn reads(&self) -> bool {
         self.is_connected && !matches!(self.role, Role::Proved(..))
     }
 
-    /// When it wants to be looked at, in µs.
+    /// The time of its next timer, in µs.
     pub fn wake_at(&self) -> u64 {
         match self.role {
             Role::Closing(until_us) => until_us,
@@ -91,21 +88,21 @@ impl Conn {
         }
     }
 
-    /// Who is at the other end, for logs.
+    /// The remote address, for logs.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
     }
 
-    /// Tells the peer that nothing more comes, once it has been written.
+    /// Shuts down the sending direction once all output is written.
     pub fn shut(&mut self) {
         if !std::mem::replace(&mut self.is_shut, true) {
-            // It is closed in any case, soon.
+            // An error does not matter: it is closed soon in any case.
             let _ = self.socket.shutdown(Shutdown::Write);
         }
     }
 }
 
-/// A peer that has proved itself, on its way to the shard of its link's number.
+/// An authenticated peer on its way to the shard of its link number.
 pub struct Handover {
     pub(super) socket: TcpStream,
     pub(super) link: Link,

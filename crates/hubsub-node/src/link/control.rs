@@ -1,12 +1,11 @@
-//! What the control planes of two nodes ask each other: always over link 0,
-//! which shard 0 of both holds, so that questions keep their order.
+//! Requests between the control planes of two nodes, always over link 0, which shard 0 of both owns, so
+//! requests keep their order.
 //!
-//! Numbers of questions begin anywhere: an answer to what a process asked before
-//! it was started again finds nobody.
+//! Request numbers start at a random value, so a response to a request of a previous process matches none.
 //!
-//! What waits is bounded for each peer by itself, in number and bytes: who asks is told where too much has no
-//! answer, and a peer of which more comes all the same ends its link. The bounds of who is asked are twice those of
-//! who asks: a question that was given up may wait there still.
+//! The queues of each peer are bounded in number and bytes. A sender at its limit gets an error; a peer that
+//! exceeds the receiver's limit loses its link. Receiver limits are twice the sender's, because a request
+//! that timed out may still be queued.
 
 use super::conn::Role;
 use super::links::Links;
@@ -15,54 +14,54 @@ use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::link::{Frame, Payload, Sent};
 use std::collections::{BTreeMap, HashMap};
 
-/// What has no answer after this time is given up, in µs: whoever asked has given up before.
+/// The time after which an unanswered request fails, in µs; callers time out earlier.
 const ASK_US: u64 = 60_000_000;
 
-/// Questions to one peer that have no answer, and their bytes; a single one may be longer.
+/// Outstanding requests to one peer, and their bytes; a single one may be longer.
 const ASKS_MAX: usize = 1_024;
 const ASKS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A peer's questions that the control plane has not taken, and their bytes; likewise.
+/// A peer's requests that the control plane has not taken, and their bytes; a single one may be longer.
 const ASKED_MAX: usize = 2 * ASKS_MAX;
 const ASKED_BYTES_MAX: usize = 2 * ASKS_BYTES_MAX;
 
-/// Bytes of a peer's answers that the control plane has not taken; likewise. Their number is that of the questions.
+/// Bytes of a peer's responses that the control plane has not taken; a single one may be longer. Their number
+/// is that of the requests.
 const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Whether one more of so many bytes has room beside those that wait.
+/// True if one more item of `more` bytes fits.
 fn has_room((count, bytes): (usize, usize), more: usize, (count_max, bytes_max): (usize, usize)) -> bool {
     count < count_max && (bytes == 0 || bytes + more <= bytes_max)
 }
 
-/// A question that has no answer.
+/// A request that was sent and is unanswered.
 struct Asked {
     link: ConnKey,
-    /// Of the control plane.
+    /// The control plane's ticket.
     ticket: u64,
     at_us: u64,
     bytes: usize,
 }
 
-/// Questions that peers have not answered.
+/// All outstanding requests to peers.
 pub struct Asks {
     next: u64,
-    /// By number.
     waiting: BTreeMap<u64, Asked>,
-    /// By link: how many, and their bytes.
+    /// Per link: their number and bytes.
     of_link: HashMap<ConnKey, (usize, usize)>,
 }
 
 impl Default for Asks {
     fn default() -> Asks {
         let random = crate::sys::random();
-        // Half of the numbers are left to count on.
+        // The upper half of the numbers is left for increments.
         let next = u64::from_le_bytes(*random.first_chunk().expect("it is longer")) >> 1;
         Asks { next, waiting: BTreeMap::new(), of_link: HashMap::new() }
     }
 }
 
 impl Asks {
-    /// A link has ended: what was asked over it may have been done or not.
+    /// A link has ended: its outstanding requests may have been executed or not.
     pub fn lost(&mut self, key: ConnKey, control: &Control) {
         if self.of_link.remove(&key).is_none() {
             return;
@@ -75,7 +74,7 @@ impl Asks {
         });
     }
 
-    /// The next question's number.
+    /// The number of the next request.
     #[cfg(test)]
     pub fn next(&self) -> u64 {
         self.next
@@ -93,7 +92,7 @@ impl Asks {
         self.next += 1;
     }
 
-    /// What was asked over this link under that number.
+    /// The outstanding request of this number on this link.
     fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
         self.waiting.get(&id).filter(|asked| asked.link == link)?;
         self.take(id)
@@ -120,7 +119,7 @@ impl Asks {
 }
 
 impl Links {
-    /// Asks a peer's control plane.
+    /// Sends a request to a peer's control plane.
     pub(in crate::link) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
         self.asks.give_up(self.now.mono_us, &self.control);
         let link = self.peers.get(node).and_then(|peer| peer.link);
@@ -141,7 +140,7 @@ impl Links {
         }
     }
 
-    /// Answers a peer's control plane, if its link still stands.
+    /// Sends a response to a peer's control plane, if its link is still up.
     pub(super) fn answer(&mut self, node: &str, id: u64, body: &[u8]) {
         if matches!(self.send_control(node, id, true, body), Some((_, Sent::Refused))) {
             self.metrics.links_control_dropped_total.add(1);
@@ -156,7 +155,7 @@ impl Links {
         Some((key, sent))
     }
 
-    /// A peer's control plane asks, or answers.
+    /// A request or response of a peer's control plane.
     pub(in crate::link) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
         let Some(Role::Up(peer)) = self.conns.get(from).map(|conn| &conn.role) else { return };
         let Some(known) = self.peers.get(&peer.node) else { return };
@@ -172,11 +171,11 @@ impl Links {
             return self.control.tell_of(Event::Answered(ticket, event), &known.answers, bytes);
         }
         if !has_room(known.questions.waiting(), body.len(), (ASKED_MAX, ASKED_BYTES_MAX)) {
-            // One that keeps the rules never has so many waiting.
+            // A correct peer never has this many outstanding.
             return self.end_crowding(from, "questions of its control plane that wait");
         }
         let event = Event::Asked(peer.node.clone(), id, body.into());
-        // A control plane that is behind does not answer, and who asked is told so by the time.
+        // A lagging control plane does not answer; the requester's timeout reports that.
         if !self.control.offer_of(event, &known.questions, body.len()) {
             self.metrics.links_control_dropped_total.add(1);
         }

@@ -1,14 +1,11 @@
-//! What frames of a link's owner do, and how its broker sends. Each frame
-//! arrives here and nowhere else, by its lane: what control planes and leads
-//! say, which must not wait (`urgent`), and what brokers say (`broker_frame`).
+//! Dispatch of the frames of a link, and sending for the broker. All frames arrive here, by lane: those of
+//! control planes and leader leases, which must not wait (`urgent`), and those of brokers (`broker_frame`).
 //!
-//! Link `i` is shard `i`'s, and hub `h` has shard `h mod shards` for a home, which on
-//! nodes of unlike numbers of shards is not that of link `h mod L`. What is for
-//! another shard goes there by mail and keeps its order; the peer gets its credit
-//! back when that shard's broker has it.
+//! Shard `i` owns link `i`. Hub `h` belongs to shard `h mod shards`, which may differ from that of link `h
+//! mod L` on nodes with different shard counts. Messages for another shard go there by mail, in order; the
+//! peer gets its credit back when that shard's broker has them.
 //!
-//! All shards are told of a link that stands or has ended by the link's shard, before
-//! any message that comes after.
+//! The link's shard notifies all shards when a link comes up or ends, before any later message.
 
 use super::conn::Role;
 use super::links::Links;
@@ -23,35 +20,34 @@ use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, Sent};
 use std::sync::Arc;
 
-/// When a peer gets the credit of a frame back.
+/// When the credit of a frame is returned to the peer.
 pub(super) enum Credit {
-    /// Its broker is done with it.
+    /// At once: the broker is done with it.
     Now,
-    /// When a shard that is behind is not any more.
+    /// When the shard that lags has caught up.
     Held,
-    /// When another shard says so.
+    /// When another shard reports it handled.
     Elsewhere,
 }
 
-/// What happened to a link, for the brokers of all shards.
+/// A change of a link, for the brokers of all shards.
 #[derive(Clone)]
 pub(crate) enum News {
-    /// It stands, one of so many.
+    /// It is up; the number is the peer's link count.
     Up(NodeId, u16, Way),
-    /// It has ended.
     Down(NodeId, u16),
-    /// The process of a node is gone.
+    /// The process with this run id is gone.
     Dead(u64),
 }
 
-/// Bytes of frames that another shard has been given, by connection: live, then reads.
+/// Bytes of frames passed to another shard, per connection: live, then reads.
 pub(super) type Owed = (ShardId, ConnKey, NodeId, [usize; 2]);
 
 impl Core {
-    /// Acts on a frame.
+    /// Executes a frame of a link and returns when to credit it.
     ///
     /// # Errors
-    /// The link cannot go on: nothing is passed over in silence.
+    /// If the link must end: no frame is ignored silently.
     pub(super) fn link_frame(
         &mut self,
         from: ConnKey,
@@ -64,7 +60,7 @@ impl Core {
         }
     }
 
-    /// What waits for no record.
+    /// Handles an urgent frame.
     fn urgent(&mut self, from: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
         match *frame {
             Frame::Control { id, is_answer, body } => {
@@ -75,8 +71,7 @@ impl Core {
         }
     }
 
-    /// What a broker says to the broker of one of this node's shards. One without a cluster takes
-    /// nothing: messages for it end the link, so that nothing is passed over in silence.
+    /// Handles a frame between brokers. A node without a cluster ends the link instead of ignoring it.
     fn broker_frame(&mut self, via: ConnKey, frame: &Frame<'_>, bytes: usize) -> Result<Credit, End> {
         let from = self.rim.links.node_of(via).filter(|_| self.broker.has_nodes());
         let (Some(from), Some(message)) = (from, frames::message(frame)) else {
@@ -84,7 +79,7 @@ impl Core {
         };
         let (to, own) = (message.shard(self.rim.mailer.shards()), self.rim.shard);
         if to.0 >= self.rim.mailer.shards() {
-            // An answer to what was never asked.
+            // A response that was never requested.
             return Err(End::OutOfPlace(frame.name()));
         }
         if to == own {
@@ -97,7 +92,7 @@ impl Core {
         Ok(Credit::Elsewhere)
     }
 
-    /// Mail for this shard's links, or by them.
+    /// Handles mail for, or from, this shard's links.
     pub fn link_mail(&mut self, mail: LinkMail) {
         match mail {
             LinkMail::Message { from, shard, via, message, bytes } => {
@@ -125,7 +120,7 @@ impl Core {
         self.tell_news();
     }
 
-    /// Does what is due for links.
+    /// Runs the timers of links.
     #[inline]
     pub fn tick_links(&mut self) {
         self.rim.links.tick();
@@ -136,7 +131,7 @@ impl Core {
         self.tick_ready();
     }
 
-    /// Tells all shards what became of this shard's links.
+    /// Notifies all shards of changes of this shard's links.
     pub(super) fn tell_news(&mut self) {
         for news in std::mem::take(&mut self.rim.links.news) {
             let own = self.rim.shard;
@@ -169,7 +164,7 @@ impl Core {
         }
     }
 
-    /// Gives credit back that was held back, for what this shard's broker is done with.
+    /// Returns withheld credit for frames that this shard's broker has handled.
     pub fn settle_credit(&mut self) {
         let Core { broker, rim } = self;
         if !rim.links.held.is_empty() && !rim.mailer.any_congested() {
@@ -187,7 +182,7 @@ impl Core {
 }
 
 impl Rim {
-    /// Sends a broker's message by the link of a hub, or gives it back if the link takes it not now.
+    /// Sends a broker's message over the link of a hub; returns it if the link has no room now.
     pub(crate) fn send_to_node(
         &mut self,
         node: NodeId,
@@ -209,7 +204,7 @@ impl Rim {
         Ok(())
     }
 
-    /// Whether records would go out at once by the link of a hub.
+    /// True if a record would be sent at once over the link of a hub.
     pub(crate) fn flows_to_node(&self, node: NodeId, hub: HubId) -> bool {
         let Some(way) = self.links.reach.way(node, hub) else { return false };
         if way.link == self.shard.0 {
@@ -218,14 +213,14 @@ impl Rim {
         way.gate.is_open(false) && !self.mailer.congested(ShardId(way.link))
     }
 
-    /// Whether a node is suspected by the link of a hub, on whatever shard that is.
+    /// True if a node is suspected on the link of a hub, whichever shard owns that.
     pub(crate) fn is_silent(&self, node: NodeId, hub: HubId) -> bool {
         self.links.reach.way(node, hub).is_some_and(|way| way.gate.is_silent())
     }
 }
 
 impl Links {
-    /// Sends a broker's message.
+    /// Sends a broker's message over a link of this shard.
     fn send(&mut self, key: ConnKey, message: &NodeMessage) -> Sent {
         let Some(conn) = self.conns.get_mut(key) else { return Sent::Refused };
         let sent = conn.link.send(&frames::frame(message));
@@ -233,8 +228,8 @@ impl Links {
         sent
     }
 
-    /// Sends what another shard's broker was told is sent. There is room for it but for a burst of many shards at
-    /// once; then the link ends, and both sides begin anew.
+    /// Sends for another shard's broker, which was promised room. Only a burst of many shards can exceed it;
+    /// then the link ends and is dialed again.
     pub(super) fn send_for_other(&mut self, key: ConnKey, message: &NodeMessage) {
         let is_up = |role: &Role| matches!(role, Role::Up(_));
         if self.conns.get(key).is_some_and(|conn| is_up(&conn.role))
@@ -252,7 +247,7 @@ impl Links {
         self.conns.get(key)?.node
     }
 
-    /// A frame of a link of another shard is this shard's to give credit for.
+    /// Notes credit that this shard owes for a frame of another shard's link.
     fn owe(&mut self, (shard, key, node): (ShardId, ConnKey, NodeId), lane: usize, bytes: usize) {
         let place = self.owed.iter().position(|owed| (owed.0, owed.1) == (shard, key));
         let place = place.unwrap_or_else(|| {

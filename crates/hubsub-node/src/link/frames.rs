@@ -1,8 +1,7 @@
-//! Brokers' messages as frames, and back. A message becomes a frame without a
-//! copy; a frame becomes a message with what a record needs and no more.
+//! Converts between brokers' messages and frames: to a frame without a copy, from a frame with only the
+//! copies that a record needs.
 //!
-//! A record's frame names its topic alone: which room that is follows from the
-//! classes, which are the same on all nodes.
+//! A record's frame names only its topic: the room follows from the classes, which are the same on all nodes.
 
 use hubsub_route::relay::watch::Over;
 use hubsub_route::relay::{AskId, Names, NodeMessage};
@@ -11,7 +10,6 @@ use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term
 use hubsub_wire::link::{self, Frame, Short, Texts};
 use std::sync::Arc;
 
-/// A message as its frame.
 #[must_use]
 pub fn frame(message: &NodeMessage) -> Frame<'_> {
     match message {
@@ -124,7 +122,7 @@ pub fn frame(message: &NodeMessage) -> Frame<'_> {
     }
 }
 
-/// A frame as its message; none for frames that brokers do not send.
+/// The message of a frame; none for frames that brokers do not send.
 #[must_use]
 pub fn message(frame: &Frame<'_>) -> Option<NodeMessage> {
     Some(match *frame {
@@ -238,7 +236,7 @@ fn record_frame(record: &Record) -> link::Record<'_> {
     }
 }
 
-/// Of a hub without a log nothing stands anywhere.
+/// A hub without a log has no offsets.
 fn place(hub: HubId, offset: Short) -> LogPlace {
     if offset.0 == 0 { LogPlace::default() } else { LogPlace { hub, offset: offset.0 } }
 }
@@ -291,7 +289,8 @@ fn owned_start(start: link::Start) -> Start {
     }
 }
 
-/// By its stable code. One that only a newer version has leaves open what came of the request.
+/// An error by its stable code. An unknown code of a newer version becomes `TimedOut`, which leaves the
+/// outcome open.
 fn error_code(code: &str) -> ErrorCode {
     ErrorCode::ALL.iter().copied().find(|known| known.code() == code).unwrap_or(ErrorCode::TimedOut)
 }

@@ -1,11 +1,9 @@
-//! Bytes of links, in and out. A link is read a few times a turn and written
-//! once at its end, so that clients of the shard have their turn; what is left
-//! is for the next. Frames are read where they lie in the input, and only one
-//! that has not come whole is copied.
+//! Input and output of links. A link is read a few times per turn and written once at its end, so that
+//! clients of the shard get their turn; the rest waits for the next turn. Frames are parsed in the read
+//! buffer; only an incomplete one is copied.
 //!
-//! Records that a peer has sent are handled when they are with the broker. While
-//! a shard is behind that they may be for, the peer is not told so: it runs out of
-//! credit and holds back, and its pings are heard all the same.
+//! A peer's records count as handled when the broker has them. While a shard that they may be for lags,
+//! credit is withheld: the peer runs out of it and stops sending records, while its pings still arrive.
 
 use super::conn::Role;
 use super::dispatch::Credit;
@@ -18,17 +16,17 @@ use hubsub_wire::link::{Lane, Next};
 use mio::event::Event;
 use std::io::{ErrorKind, Read, Write};
 
-/// Reads of one link in one turn: it carries what many clients send.
+/// Reads per link and turn: a link carries the traffic of many clients.
 const READS: usize = 4;
 
-/// Written to one link in one turn, and an output more.
+/// Bytes written to one link per turn; the last write may exceed it.
 const WRITE_BYTES: usize = 1024 * 1024;
 
-/// Memory that an input without a part of a frame keeps.
+/// The capacity that an empty input buffer keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 impl Core {
-    /// A link's socket has news.
+    /// Handles readiness of a link's socket.
     pub fn link_event(&mut self, event: &Event, scratch: &mut [u8]) {
         let links = &mut self.rim.links;
         let Some(key) = links.key_of(event.token()) else { return };
@@ -48,7 +46,7 @@ impl Core {
         }
     }
 
-    /// Reads on where the last turn left it.
+    /// Continues to read links that the last turn left.
     pub fn resume_links(&mut self, scratch: &mut [u8]) {
         if self.rim.links.accepts() {
             self.rim.links.accept();
@@ -60,14 +58,14 @@ impl Core {
                 self.read_link(key, scratch);
             }
         }
-        // Its memory serves again.
+        // Its allocation is reused.
         std::mem::swap(&mut self.rim.links.ready, &mut ready);
         self.rim.links.ready.append(&mut ready);
     }
 
-    /// Reads what there is, up to a bound, and acts on its frames.
+    /// Reads a bounded amount and handles its frames.
     fn read_link(&mut self, key: ConnKey, scratch: &mut [u8]) {
-        // What came before its peer was let in.
+        // Input that arrived before its peer was admitted.
         if self.rim.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
             self.link_input(key, &[]);
         }
@@ -107,7 +105,7 @@ impl Core {
         links.ended(key, &end);
     }
 
-    /// New bytes of a link, behind those it kept.
+    /// Appends input of a link to what it buffered.
     fn link_input(&mut self, key: ConnKey, bytes: &[u8]) {
         let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
         let mut input = std::mem::take(&mut conn.input);
@@ -136,7 +134,7 @@ impl Core {
         self.tell_news();
     }
 
-    /// Acts on the whole frames of the input; how many bytes it is done with.
+    /// Handles the complete frames of the input; returns the bytes consumed.
     fn take_frames(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
         loop {
@@ -161,7 +159,7 @@ impl Core {
                     self.tell_news();
                 }
                 Ok(Next::Proved(peer, bytes)) => {
-                    // Nothing more is read before it is let in.
+                    // Nothing more is read before it is admitted.
                     conn.role = Role::Proved(peer, 0);
                     conn.needed = 0;
                     return used + bytes;
@@ -192,7 +190,7 @@ impl Core {
 }
 
 impl Links {
-    /// A frame was acted on. Where the broker is not done with it, its credit is held back.
+    /// Counts a handled frame. Its credit is withheld while the broker is not done with it.
     fn count(&mut self, key: ConnKey, lane: Lane, bytes: usize, credit: Credit) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         match credit {
@@ -207,7 +205,7 @@ impl Links {
         }
     }
 
-    /// So many bytes, live and reads, are with a broker.
+    /// A broker has handled these bytes, live and reads.
     pub(super) fn handled(&mut self, key: ConnKey, [live, reads]: [usize; 2]) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.link.handled(Lane::Live, live);
@@ -215,7 +213,7 @@ impl Links {
         self.soil(key);
     }
 
-    /// Gives back the credit that was held back, but of nodes whose messages wait still.
+    /// Returns withheld credit, except for nodes whose messages still wait.
     pub(super) fn release(&mut self, is_behind: impl Fn(NodeId) -> bool) {
         for key in std::mem::take(&mut self.held) {
             let Some(conn) = self.conns.get_mut(key) else { continue };
@@ -228,7 +226,7 @@ impl Links {
         }
     }
 
-    /// Writes what the turn produced.
+    /// Writes the output of this turn.
     pub fn flush(&mut self, metrics: &ShardMetrics) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -267,7 +265,7 @@ impl Links {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // What the peer said before it went may still be there: reading tells the end.
+                    // The peer's last frames may still be readable, and reading detects the end.
                     conn.is_shut = true;
                     conn.is_ended = true;
                     return self.again(key);

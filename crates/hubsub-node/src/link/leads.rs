@@ -1,17 +1,20 @@
-//! Leads of ephemeral hubs over links: shard 0, which holds link 0 of each peer, drives the machine of `hubsub_lead`
-//! with what pings, pongs and peers' questions say, what the control plane orders, and what shards confirm.
+//! Leader leases of ephemeral hubs over links. Shard 0, which owns link 0 of each peer, drives the state
+//! machine of `hubsub_lead` with pings, pongs, peers' requests, control plane orders and confirmations of
+//! shards.
 //!
-//! It owns the machine, which link 0 belongs to which process, and who was registered; it shows what a controller
-//! decides by (`Shown`) to the control plane, which reads it at any time. Other shards have `led::Led`.
+//! It owns the machine, the process of each link 0, and the set of registered processes. It publishes the
+//! data for a controller's decisions (`Shown`), which the control plane reads at any time. Other shards have
+//! `led::Led`.
 //!
 //! Invariants:
 //!
-//! 1. After each call of the machine its actions are carried out, before anything more is read.
-//! 2. What the control plane is told of leads is shown before, and so are tables before they are answered.
-//! 3. Times are taken when a call is made, never from the beginning of a long turn: who is granted a lead has it no
-//!    longer than who granted it believes.
-//! 4. A process is forgotten when another one has its name. One that is registered no more is forgotten too, unless it
-//!    may hold a lead of this mandate: its hubs are withheld by what is known of that.
+//! 1. After each call of the machine its actions are executed before anything more is read.
+//! 2. A change of leader leases is published before the control plane is notified of it, and tables before
+//! they are answered.
+//! 3. Times are taken when a call is made, never at the beginning of a long turn: a holder's lease ends no
+//! later than its grantor believes.
+//! 4. A process is forgotten when another one takes its name. An unregistered one is forgotten too, unless it
+//! may hold a leader lease of this controller term: its hubs are withheld based on what is known of it.
 
 use super::conn::Role;
 use super::links::Links;
@@ -26,37 +29,38 @@ use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// The shard that drives the machine, and the link that it speaks over.
+/// The shard that drives the machine; the link number is the same.
 const SHARD: ShardId = ShardId(0);
 
-/// What is shown is no older than this, in µs: much less than silence.
+/// The maximal age of published data, in µs: much less than the silence timeout.
 const SHOW_US: u64 = 25_000;
 
-/// What the control plane hears of leads.
+/// Leader lease events for the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeadEvent {
-    /// This process has a lead (again): its shards lead what they were told to.
+    /// This process has a leader lease (again): its shards lead the hubs assigned to them.
     Opened,
-    /// The lead has ended; what it covered waits, or serves, as its class says.
+    /// The leader lease has ended; its hubs wait or serve, as their class states.
     Closed,
-    /// A hub's shard was told to lead it in this term.
+    /// A hub's shard was ordered to lead it in this term.
     Began(HubId, Term),
-    /// The hub's shard leads it no more in this term.
+    /// The hub's shard no longer leads it in this term.
     GaveUp(HubId, Term),
-    /// This process heeds the controller of that mandate; 0: it hears none.
+    /// This process acknowledges the controller of that term; 0: none.
     Heeds(u64),
-    /// Something else that is shown has changed: a peer heeds anew, gave up, suspects others.
+    /// Another change of the published data: a peer acknowledges another controller, released hubs or
+    /// suspects others.
     Changed,
 }
 
-/// What is known at one moment.
+/// A consistent view of leader leases.
 #[derive(Clone, Default, Debug)]
 pub struct LeadView {
-    /// What a controller decides by. Nodes are named by the board.
+    /// The data for a controller's decisions. Nodes have the peer table's ids.
     pub snapshot: Snapshot,
-    /// Until when this process may lead what it was granted, in µs of the node's clock; 0 before.
+    /// Until when this process may lead the hubs granted to it, in µs of the node's clock; 0 before.
     pub until_us: u64,
-    /// The mandate that this process heeds; 0: none.
+    /// The controller term that this process acknowledges; 0: none.
     pub heeds: u64,
 }
 
@@ -65,7 +69,7 @@ pub struct LeadView {
 pub struct Shown(Mutex<LeadView>);
 
 impl Shown {
-    /// The view as it is now, a few ms old at most once leads have begun.
+    /// The current view, a few ms old at most once leader leases have begun.
     #[must_use]
     pub fn get(&self) -> LeadView {
         self.lock().clone()
@@ -76,33 +80,33 @@ impl Shown {
     }
 }
 
-/// How long leads take, of a node with these limits.
+/// The lease timing of a node with these limits.
 #[must_use]
 pub fn timing(limits: &Limits) -> Timing {
     Timing { lead_us: limits.lead_ms * 1_000, silence_us: limits.lead_silence_ms * 1_000 }
 }
 
-/// What shard 0 has once links have begun.
+/// Shard 0's state of leader leases, once links have begun.
 pub(super) struct LeadRim {
-    /// Which life of this process.
+    /// The incarnation of this process.
     incarnation: u64,
     machine: Leads,
     gate: LeadGate,
-    /// Link 0 of each node that stands, and of which process it is.
+    /// Link 0 of each node that is up, with its process.
     links: BTreeMap<NodeId, (Process, ConnKey)>,
-    /// Who is registered.
+    /// The registered processes.
     registered: BTreeMap<NodeId, u64>,
-    /// Who is registered no more and was not forgotten yet.
+    /// Processes that were unregistered and are not forgotten yet.
     left: Vec<Process>,
-    /// The mandate of the last tables, and how many there were.
+    /// The controller term of the last tables; `tables` counts them.
     mandate: u64,
     tables: u64,
     heeds: u64,
-    /// Whether the machine was called since it was polled.
+    /// True if the machine was called since it was last polled.
     is_touched: bool,
-    /// What the control plane is to be told with the next view, of this turn.
+    /// Events of this turn, for the control plane with the next view.
     events: Vec<LeadEvent>,
-    /// Whether it is to be told that something else has changed.
+    /// True if another change is to be reported.
     is_changed: bool,
     shown_us: u64,
     wake_us: u64,
@@ -129,13 +133,13 @@ impl LeadRim {
         }
     }
 
-    /// Forgets who is gone for good, as far as it may.
+    /// Forgets unregistered processes, as far as permitted.
     fn forget_left(&mut self) {
         let LeadRim { machine, left, .. } = self;
         left.retain(|&process| !machine.forget_left(process));
     }
 
-    /// Takes over who is registered.
+    /// Applies the set of registered processes.
     fn set_registered(&mut self, roster: &[Registered]) {
         let new: BTreeMap<NodeId, u64> = roster.iter().map(|peer| (peer.id, peer.incarnation)).collect();
         for (node, incarnation) in std::mem::replace(&mut self.registered, new) {
@@ -157,7 +161,7 @@ impl LeadRim {
 }
 
 impl Links {
-    /// When leads are to be looked at, in µs; never on shards without them.
+    /// When the machine is to be polled next, in µs; never on other shards.
     #[inline]
     pub(super) fn leads_wake_us(&self) -> u64 {
         self.leads.as_ref().map_or(u64::MAX, |leads| if leads.is_touched { 0 } else { leads.wake_us })
@@ -168,7 +172,7 @@ impl Links {
         self.leads.as_ref().is_some_and(|leads| leads.is_touched || leads.wake_us <= self.now.mono_us)
     }
 
-    /// What this node is to a peer that is suspected, or heard again.
+    /// A peer becomes suspected, or is heard again.
     pub(super) fn lead_suspects(&mut self, node: &str, is_suspected: bool) {
         let Links { peers, leads, .. } = self;
         if let (Some(leads), Some(peer)) = (leads, peers.get(node)) {
@@ -177,7 +181,7 @@ impl Links {
         }
     }
 
-    /// The process at the other end of a link of shard 0 that stands.
+    /// The process at the other end of a link of shard 0.
     fn process_of(&self, key: ConnKey) -> Option<Process> {
         let links = &self.leads.as_ref()?.links;
         links.get(&self.conns.get(key)?.node?).filter(|link| link.1 == key).map(|link| link.0)
@@ -193,7 +197,7 @@ impl Links {
         let Some(conn) = self.conns.get_mut(key).filter(|conn| matches!(conn.role, Role::Up(_))) else {
             return;
         };
-        // Refused where too much waits already: it is asked again, and not answered twice.
+        // If the queue is full the frame is dropped: requests are repeated, and a response is not sent twice.
         if conn.link.send(frame) == Sent::Refused {
             debug_assert_eq!(frame.lane(), Lane::Urgent);
             self.metrics.links_control_dropped_total.add(1);
@@ -217,7 +221,7 @@ impl Links {
     fn send_grant(&mut self, to: Process, grant: &Grant) {
         let frame = Frame::LeadGranted {
             stamp_us: grant.stamp_us,
-            // Cut to whole ms, so never longer than it was granted; within an hour.
+            // Rounded down to ms, so never longer than granted; at most an hour.
             lead_ms: (grant.lead_us / 1_000) as u32,
             mandate: grant.mandate,
             census: grant.census,
@@ -228,7 +232,7 @@ impl Links {
 }
 
 impl Core {
-    /// This process begins, or another life of it: nothing of the one before is led any more.
+    /// Links begin, or this process has a new incarnation, which leads nothing of the previous one.
     pub(super) fn begin_leads(&mut self, incarnation: u64) {
         let rim = &mut self.rim;
         let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
@@ -240,17 +244,17 @@ impl Core {
             rim.mailer.post(shard, Mail::Lead(LeadMail::Life(leads.gate.clone())));
         }
         rim.links.leads = Some(Box::new(leads));
-        // What the life before said of controllers is not true of this one.
+        // The previous incarnation's acknowledgements of controllers do not hold.
         rim.links.set_beat(0, 0, 0);
         self.show_leads();
     }
 
-    /// Who may have links.
+    /// Applies the registered processes.
     pub(super) fn lead_roster(&mut self, roster: &[Registered]) {
         self.call_leads(|leads, _| leads.set_registered(roster));
     }
 
-    /// Mail about leads.
+    /// Handles mail about leader leases.
     pub fn lead_mail(&mut self, mail: LeadMail) {
         match mail {
             LeadMail::Life(_) => _ = self.rim.led.take(mail),
@@ -260,7 +264,7 @@ impl Core {
             }
             LeadMail::GiveUp(hub, term) => {
                 let said = self.rim.led.take(mail);
-                // Before anybody can lead it behind this shard.
+                // Before any process can lead it after this shard.
                 self.broker.gave_up(hub, term, &mut self.rim);
                 if let Some(said) = said {
                     self.rim.mailer.post(SHARD, Mail::Lead(said));
@@ -294,7 +298,7 @@ impl Core {
         }
     }
 
-    /// An order of the control plane, answered when it is done and shown.
+    /// Executes an order of the control plane; it is answered once executed and published.
     fn order(&mut self, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
         if self.rim.links.leads.is_none() {
             self.rim.control.log(Level::Error, "an order about leads came before links began", Vec::new());
@@ -315,7 +319,7 @@ impl Core {
 
     // -- links --
 
-    /// Link 0 of a node stands.
+    /// Link 0 of a node is up.
     pub(super) fn lead_link_up(&mut self, node: NodeId, key: ConnKey) {
         let conn = self.rim.links.conns.get(key);
         let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
@@ -326,7 +330,7 @@ impl Core {
         });
     }
 
-    /// It has ended.
+    /// Link 0 of a node has ended.
     pub(super) fn lead_link_down(&mut self, node: NodeId) {
         self.call_leads(|leads, now| {
             if let Some((process, _)) = leads.links.remove(&node) {
@@ -335,7 +339,7 @@ impl Core {
         });
     }
 
-    /// What a peer said of itself with the ping or pong that was just read, if it was one.
+    /// Handles the status in the ping or pong that was just read, if it was one.
     pub(super) fn take_beat(&mut self, key: ConnKey) {
         let Some(from) = self.rim.links.process_of(key) else { return };
         let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
@@ -352,10 +356,10 @@ impl Core {
         }
     }
 
-    /// A peer asks for its lead, or answers.
+    /// A peer requests its leader lease, or responds.
     ///
     /// # Errors
-    /// It came over another link than those that leads are spoken of on.
+    /// If the frame arrived on another link than link 0.
     pub(super) fn lead_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
         let Some(from) = self.rim.links.process_of(key) else { return Err(End::OutOfPlace(frame.name())) };
         match *frame {
@@ -385,7 +389,7 @@ impl Core {
 
     // -- time --
 
-    /// Does what is due for leads: at the end of each turn that had to do with them, and when their time has come.
+    /// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
     #[inline]
     pub fn tick_leads(&mut self) {
         if self.rim.links.leads_are_due() {
@@ -404,7 +408,7 @@ impl Core {
         }
         let Some(leads) = &mut self.rim.links.leads else { return };
         leads.events.drain(..).for_each(|event| self.rim.control.tell(Event::Lead(event)));
-        // A control plane that is behind is told with a later view.
+        // A lagging control plane is notified with a later view.
         if leads.is_changed && self.rim.control.offer(Event::Lead(LeadEvent::Changed)) {
             leads.is_changed = false;
         }
@@ -461,8 +465,8 @@ impl Core {
         }
     }
 
-    /// Tells the shard that leads a hub. Shard 0 tells itself by mail too, so that what it leads changes between
-    /// letters, as on the others.
+    /// Notifies the shard of a hub. Shard 0 notifies itself by mail too, so its hubs change between mails, as
+    /// on other shards.
     fn tell_home(&mut self, hub: HubId, mail: LeadMail) {
         let shards = self.rim.mailer.shards();
         self.rim.mailer.post(led::home(hub, shards), Mail::Lead(mail));

@@ -1,6 +1,5 @@
-//! A shard's links: one to each registered peer that has a shard of this
-//! number (`peers`). What connects is let in or not (`admission`), peers are
-//! dialed (`dialing`), and what is over ends (`ends`).
+//! A shard's links: one to each registered peer that has a shard of this number (`peers`). Submodules admit
+//! connections (`admission`), dial peers (`dialing`) and end links (`ends`).
 
 mod admission;
 mod dialing;
@@ -30,60 +29,58 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-/// See the module.
+/// The links of one shard.
 pub struct Links {
     shard: u16,
-    /// How many shards this node has.
+    /// The number of shards of this node.
     shards: u16,
     pub(super) board: Arc<Board>,
     pub(super) control: Arc<Control>,
     pub(super) metrics: Arc<ShardMetrics>,
     registry: Option<Registry>,
     listener: Option<TcpListener>,
-    /// From `Begin` on.
+    /// None until `Begin` arrives.
     identity: Option<Arc<Identity>>,
-    /// Of links made from now on.
+    /// For new links; existing ones keep theirs.
     pub(crate) limits: Arc<LinkLimits>,
-    /// Of this turn.
+    /// The time of this turn.
     pub(super) now: Now,
     pub(super) conns: Slab<Conn>,
     pub(super) peers: HashMap<Box<str>, PeerLink>,
-    /// Whether it was ever told who is registered.
+    /// True once the registered peers are known.
     pub(super) has_roster: bool,
     roster: Roster,
     status: Status,
-    /// The leads of this process: of shard 0, once links have begun.
+    /// The leader leases of this process: on shard 0, once links have begun.
     pub(super) leads: Option<Box<LeadRim>>,
-    /// How long leads take.
     pub(super) lead_timing: Timing,
     /// Connections with output to write.
     pub(super) dirty: Vec<ConnKey>,
-    /// Connections with input that was not read.
+    /// Connections with unread input.
     pub(super) ready: Vec<ConnKey>,
-    /// Connections whose credit is held back while other shards are behind.
+    /// Connections whose credit is withheld while other shards lag.
     pub(super) held: Vec<ConnKey>,
-    /// When something is due at the earliest, in µs.
+    /// The time of the next timer, in µs.
     wake_us: u64,
-    /// When to accept again after running out of descriptors, in µs.
+    /// When to accept again after file descriptors ran out, in µs.
     accept_at_us: Option<u64>,
     accepts_more: bool,
-    /// Connections that were accepted and may not be let in yet, the first to come first.
+    /// Unauthenticated peers: accepted and not admitted yet, oldest first.
     strangers: VecDeque<ConnKey>,
     is_stopping: bool,
-    /// When the next line about a refused stranger may be logged, in µs.
+    /// When the next refused unauthenticated peer may be logged, in µs.
     quiet_until_us: u64,
-    /// By which links this shard's broker reaches other nodes.
+    /// The links to other nodes for this shard's broker.
     pub(super) reach: Reach,
-    /// What became of this shard's links, to be told to all shards.
+    /// Changes of this shard's links, to be sent to all shards.
     pub(super) news: Vec<News>,
-    /// What this shard's broker was given by links of other shards.
+    /// Credit that this shard owes for frames of other shards' links.
     pub(super) owed: Vec<Owed>,
-    /// Questions of the control plane that peers have not answered.
+    /// Outstanding requests of the control plane to peers.
     pub(super) asks: super::control::Asks,
 }
 
 impl Links {
-    /// None yet.
     #[must_use]
     pub fn new(
         shard: ShardId,
@@ -127,32 +124,32 @@ impl Links {
         }
     }
 
-    /// Where its sockets are waited for, and the one that listens; nothing is accepted yet.
+    /// Sets the poll registry and the listener; nothing is accepted yet.
     pub fn attach(&mut self, registry: Registry, listener: Option<TcpListener>) {
         (self.registry, self.listener) = (Some(registry), listener);
     }
 
-    /// This turn's time, in µs of the node's clock.
+    /// The time of this turn, in µs of the node's clock.
     #[inline]
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now.mono_us
     }
 
-    /// A turn begins.
+    /// Sets the time of a turn.
     #[inline]
     pub fn set_now(&mut self, mono_us: u64, wall_us: u64) {
         self.now = Now { mono_us, wall_us };
     }
 
-    /// Whether the next turn must not wait.
+    /// True if the next turn must not wait.
     #[inline]
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.ready.is_empty() || self.accepts_more
     }
 
-    /// Time until something is due, in ms; none if nothing will be.
+    /// Time until the next timer, in ms; none if no timer is set.
     #[inline]
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
@@ -160,25 +157,25 @@ impl Links {
         (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
-    /// Whether no connection is left.
+    /// True if no connection is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conns.len() == 0
     }
 
-    /// Whether credit is held back, so that it is looked for a reason that is gone.
+    /// True if credit is withheld, so the reason must be checked again.
     #[inline]
     #[must_use]
     pub fn holds_credit(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether more connections may wait to be accepted.
+    /// True if more connections may wait to be accepted.
     pub(super) fn accepts(&self) -> bool {
         self.accepts_more
     }
 
-    /// The connection of a token.
+    /// The connection of a poll token.
     #[must_use]
     pub fn key_of(&self, token: Token) -> Option<ConnKey> {
         self.conns.key_at((token.0 - TOKENS) as u32)
@@ -186,8 +183,8 @@ impl Links {
 
     // -- orders --
 
-    /// Who this node is: it accepts and dials from now on. One that has registered anew begins
-    /// again: to its peers it is another process.
+    /// Sets this node's identity: it accepts and dials from now on. After a new registration all links
+    /// restart, because to its peers this is another process.
     pub(super) fn begin(&mut self, identity: Arc<Identity>) {
         for peer in self.peers.values_mut() {
             peer.dials = dials(&identity.node, &peer.registered.node);
@@ -212,50 +209,50 @@ impl Links {
         self.wake_us = 0;
     }
 
-    /// Whether a name is this node's.
+    /// True if a name is this node's.
     pub(super) fn is_own(&self, name: &str) -> bool {
         self.identity.as_ref().is_some_and(|identity| *identity.node == *name)
     }
 
-    /// What this node says of controllers from now on: its own mandate, that of the one it heeds, and the number of its
-    /// heeding.
+    /// Sets the controller part of this node's status: its own controller term, the term that it
+    /// acknowledges, and the number of that acknowledgement.
     pub(super) fn set_beat(&mut self, mandate: u64, heeds: u64, heed: u64) {
         self.set_status(Status { mandate, heeds, heed, ..self.status });
     }
 
-    /// Whether this node says that it is ready.
+    /// Sets the readiness in this node's status.
     pub(super) fn set_ready(&mut self, is_ready: bool) {
         self.set_status(Status { is_ready, ..self.status });
     }
 
-    /// What this node says of itself.
+    /// This node's status, as sent with pings.
     pub(super) fn status(&self) -> Status {
         self.status
     }
 
-    /// Which life of this process, once links have begun; 0 of a lone node.
+    /// The incarnation of this process, once links have begun; 0 for a lone node.
     pub fn run(&self) -> u64 {
         self.incarnation().unwrap_or_default()
     }
 
-    /// Those of all processes of the cluster that are registered, as far as none is known to be gone; this one is among them.
+    /// The incarnations of all registered processes not known to be dead, including this one.
     pub fn runs(&self) -> HashSet<u64> {
         let mut runs = self.board.runs();
         runs.extend(self.incarnation());
         runs
     }
 
-    /// Which life of this process, once links have begun.
+    /// The incarnation of this process, once links have begun.
     pub(super) fn incarnation(&self) -> Option<u64> {
         self.identity.as_ref().map(|identity| identity.incarnation)
     }
 
-    /// All other nodes that are registered.
+    /// All other registered nodes.
     pub(super) fn registered(&self) -> impl Iterator<Item = NodeId> {
         self.peers.values().map(|peer| peer.registered.id)
     }
 
-    /// What this node says of itself from now on.
+    /// Sets this node's status and sends it on all links.
     fn set_status(&mut self, status: Status) {
         self.status = status;
         for key in self.keys(|role| matches!(role, Role::Up(_))) {
@@ -265,7 +262,7 @@ impl Links {
 
     // -- time --
 
-    /// Does what is due. Without links, and between pings, this is one comparison.
+    /// Runs due timers. Without links, and between pings, this is one comparison.
     #[inline]
     pub fn tick(&mut self) {
         if self.now.mono_us >= self.wake_us {
@@ -318,7 +315,7 @@ impl Links {
         }
     }
 
-    /// A peer that was suspected is heard again.
+    /// A suspected peer is heard again.
     pub(super) fn heard_again(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };
         if let Role::Up(peer) = &conn.role
@@ -334,7 +331,7 @@ impl Links {
 
     // -- the table --
 
-    /// A connection, waited for from now on.
+    /// Adds a connection and registers it for polling.
     fn insert(&mut self, conn: Conn) -> Option<ConnKey> {
         let key = self.conns.insert(conn);
         let conn = self.conns.get_mut(key).expect("just added");
@@ -352,13 +349,13 @@ impl Links {
         Some(key)
     }
 
-    /// Takes a connection out; it is waited for no more.
+    /// Removes a connection and deregisters it.
     pub(super) fn remove(&mut self, key: ConnKey) -> Option<Conn> {
         let mut conn = self.conns.remove(key)?;
         self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
         self.asks.lost(key, &self.control);
         if let Some(registry) = &self.registry {
-            // What is closed next is deregistered anyway, and what moves is registered anew.
+            // A socket that is closed is deregistered anyway; one that moves is registered again there.
             let _ = registry.deregister(&mut conn.socket);
         }
         Some(conn)
@@ -372,7 +369,7 @@ impl Links {
         self.wake_us = self.wake_us.min(us);
     }
 
-    /// A connection may have output.
+    /// Marks a connection for writing.
     pub(super) fn soil(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && !std::mem::replace(&mut conn.is_dirty, true)
@@ -381,7 +378,7 @@ impl Links {
         }
     }
 
-    /// A connection is to be read in the next turn.
+    /// Marks a connection for reading in the next turn.
     pub(super) fn again(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && !std::mem::replace(&mut conn.is_ready, true)
@@ -391,9 +388,8 @@ impl Links {
     }
 }
 
-/// An order of the control plane, or a letter of another shard.
+/// Orders of the control plane and mail of other shards.
 impl Links {
-    /// Acts on one.
     pub fn receive(&mut self, mail: LinkMail) {
         match mail {
             LinkMail::Begin(identity) => self.begin(identity),

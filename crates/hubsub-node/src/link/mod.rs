@@ -1,24 +1,24 @@
-//! The rim of links: sockets between this node's shards and those of others,
-//! under the machines of `hubsub_wire::link`. See docs/protocol/link.md.
+//! The I/O context of links: sockets between this node's shards and those of others, driven by the state
+//! machines of `hubsub_wire::link`. See docs/protocol/link.md.
 //!
-//! - [`conn`]: one connection: its socket, its machine, what it is for
-//! - [`links`]: a shard's links: who may have one, dialing, proving, ends
-//! - [`intake`]: bytes in and out, bounded in each turn
-//! - [`dispatch`]: what frames of an owner do: the one place where they arrive
-//! - [`frames`]: brokers' messages as frames, and back
-//! - [`reach`]: by which links a shard's broker reaches other nodes
-//! - [`control`]: what control planes ask each other, over link 0
-//! - [`leads`]: who may lead which ephemeral hub, over link 0
-//! - [`ready`]: who holds what it needs to serve
-//! - [`board`]: what all shards know of peers, and the events that come of it
+//! - [`conn`]: one connection: its socket, its machine, its role
+//! - [`links`]: a shard's links: admission, dialing, ends
+//! - [`intake`]: input and output, bounded per turn
+//! - [`dispatch`]: handles all frames of a link
+//! - [`frames`]: converts brokers' messages to frames and back
+//! - [`reach`]: the links to other nodes for a shard's broker
+//! - [`control`]: requests between control planes, over link 0
+//! - [`leads`]: leader leases of ephemeral hubs, over link 0
+//! - [`ready`]: which processes are ready to serve
+//! - [`board`]: the peer table and its events
 //!
 //! Invariants:
 //!
-//! 1. Link `i` of a pair is held by shard `i` on both sides: any shard accepts,
-//!    and hands a connection on when its peer has proved itself.
-//! 2. Links are held with registered processes alone, by name and incarnation.
-//! 3. A peer is told as dead only if a link to it ended without a goodbye and
-//!    then all its addresses refused a connection.
+//! 1. Link `i` of a pair is owned by shard `i` on both sides: any shard accepts, and hands the connection
+//! over once its peer has authenticated.
+//! 2. Links exist only with registered processes, identified by name and incarnation.
+//! 3. A peer is reported dead only if a link to it ended without a goodbye and then all its addresses refused
+//! a connection.
 //! 4. A shard without links spends nothing on them.
 
 pub mod board;
@@ -47,68 +47,65 @@ use mio::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Token of the listener of links.
+/// The poll token of the link listener.
 pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
 
-/// Tokens of links begin here: those of clients, which are 32 bits, end below.
+/// The first poll token of links; client tokens are below 2^32.
 pub(crate) const TOKENS: usize = 1 << 40;
 
-/// Bytes of names and headers beside the longest command's payload.
+/// Bytes for names and headers in addition to the longest command's payload.
 const NAMES_BYTES: u64 = 1024 * 1024;
 
-/// A process that may have links to this one.
+/// A registered process, which may have links to this one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Registered {
-    /// What this process calls it; given by the board.
+    /// This process's id of it; assigned by the peer table.
     pub id: NodeId,
-    /// Its name.
     pub node: Box<str>,
-    /// As it was issued when it registered.
+    /// Issued at its registration.
     pub incarnation: u64,
-    /// Where its links' listener is, tried in turn.
+    /// Addresses of its link listener, tried in turn.
     pub addresses: Vec<SocketAddr>,
-    /// How many shards it has.
+    /// The number of its shards.
     pub shards: u16,
 }
 
-/// What the control plane says to each shard's links, and shards to each other.
+/// Mail of the control plane for each shard's links, and between shards.
 pub enum LinkMail {
-    /// Who this node is: its links begin.
+    /// This node's identity: its links begin.
     Begin(Arc<Identity>),
-    /// Who may have links, all of them.
+    /// All registered processes.
     Roster(Arc<[Registered]>),
-    /// The version of its classes: what this node says of itself.
+    /// The version of this node's classes, for its status.
     Status(u64),
-    /// The control plane asks that of a peer; the answer goes there under this ticket.
+    /// A request of the control plane to a peer; the response returns with this ticket.
     Ask(u64, Box<str>, Vec<u8>),
-    /// The control plane answers a peer's question of this number.
+    /// The control plane's response to a peer's request of this number.
     Answer(Box<str>, u64, Vec<u8>),
-    /// A peer that has proved itself at another shard.
+    /// A peer that has authenticated at another shard.
     Handover(Box<Handover>),
-    /// What became of a link of another shard.
+    /// A change of another shard's link.
     #[allow(private_interfaces, reason = "shards alone say it")]
     News(News),
-    /// A broker's message that came by a link of another shard.
+    /// A broker's message that arrived on a link of another shard.
     Message {
-        /// Whose.
         from: NodeId,
-        /// The link's shard.
+        /// The shard that owns the link.
         shard: ShardId,
-        /// The link there.
+        /// The link's connection there.
         via: ConnKey,
-        /// What it says.
         message: NodeMessage,
-        /// Of its frame.
+        /// The size of its frame.
         bytes: usize,
     },
     /// A message for a link of this shard.
     Send(ConnKey, NodeMessage),
-    /// So many bytes of a link of this shard, live and reads, are with another shard's broker.
+    /// Another shard's broker has handled these bytes (live, reads) of a link of this shard.
     Handled(ConnKey, [usize; 2]),
 }
 
 impl LinkMail {
-    /// What it counts against the mailbox limit.
+    /// Its memory in bytes, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -119,7 +116,7 @@ impl LinkMail {
     }
 }
 
-/// The bounds of links, of a node with these limits.
+/// The link limits of a node with these limits.
 #[must_use]
 pub fn limits(limits: &Limits) -> LinkLimits {
     LinkLimits {

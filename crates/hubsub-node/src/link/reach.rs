@@ -1,17 +1,15 @@
-//! How a shard's broker reaches other nodes: which links stand, on this shard
-//! and on others, and whether records would go out at once. What is for a link
-//! of another shard goes there by mail, addressed to that very connection: a
-//! message does not outlive the link that it was meant for.
+//! The links to other nodes for a shard's broker: which are up, on this shard and others, and whether they
+//! have room. Messages for a link of another shard go there by mail, addressed to that connection, so a
+//! message never outlives its link.
 //!
-//! News of links come from their shards, each in order, and between two shards in
-//! none: those of a node's earlier process may come behind those of its next one,
-//! and change nothing then.
+//! The shards of links send news, each in order, but unordered between shards: news of a node's previous
+//! process may arrive after those of the next one, and are then ignored.
 
 use hubsub_types::{ConnKey, HubId, NodeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the shard of a link says of it to the others.
+/// A link's state, published by its shard for the others.
 #[derive(Debug, Default)]
 pub struct Gate {
     live: AtomicBool,
@@ -20,52 +18,51 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether frames of both lanes would go out at once. Written by the link's shard alone.
+    /// Sets whether frames of the two lanes would be sent at once. Called only by the link's shard.
     pub fn set(&self, live: bool, reads: bool) {
         self.live.store(live, Ordering::Relaxed);
         self.reads.store(reads, Ordering::Relaxed);
     }
 
-    /// Whether nothing was heard by it for so long that the peer is suspected. Likewise.
+    /// Sets whether the peer is suspected on this link. Called only by the link's shard.
     pub fn set_silent(&self, is_silent: bool) {
         self.silent.store(is_silent, Ordering::Relaxed);
     }
 
-    /// What was set last.
+    /// True if the peer is suspected.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Whether frames of the lane would.
+    /// True if frames of the lane would be sent at once.
     #[must_use]
     pub fn is_open(&self, is_read: bool) -> bool {
         if is_read { self.reads.load(Ordering::Relaxed) } else { self.live.load(Ordering::Relaxed) }
     }
 }
 
-/// A link that stands.
+/// A link that is up.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// Its number, and so its shard.
+    /// Its number, which is also its shard.
     pub link: u16,
-    /// The peer's process.
+    /// The incarnation of the peer's process.
     pub incarnation: u64,
-    /// Its connection there.
+    /// Its connection at that shard.
     pub key: ConnKey,
-    /// What that shard says of it.
     pub gate: Arc<Gate>,
 }
 
-/// Those of one node, by number.
+/// The links of one node, by number.
 #[derive(Default)]
 struct Ways {
-    /// Its process.
+    /// The incarnation of its process.
     incarnation: u64,
     ways: Vec<Option<Way>>,
 }
 
-/// All links that stand, by node.
+/// All links that are up, by node.
 #[derive(Default)]
 pub struct Reach {
     nodes: Vec<Ways>,
@@ -80,7 +77,7 @@ impl Reach {
         &mut self.nodes[place]
     }
 
-    /// The node is this process now: links of another one are over, or will be.
+    /// The node has this incarnation now: links of another one are removed.
     pub fn registered(&mut self, node: NodeId, incarnation: u64) {
         let known = self.node(node);
         if known.incarnation != incarnation {
@@ -88,7 +85,7 @@ impl Reach {
         }
     }
 
-    /// A link stands, of so many.
+    /// A link is up; `links` is the node's link count.
     pub fn set(&mut self, node: NodeId, links: u16, way: Way) {
         let known = self.node(node);
         if way.incarnation < known.incarnation {
@@ -102,7 +99,6 @@ impl Reach {
         known.ways[link] = Some(way);
     }
 
-    /// A link is over.
     pub fn unset(&mut self, node: NodeId, link: u16) {
         let known = self.nodes.get_mut(usize::from(node.0));
         if let Some(way) = known.and_then(|known| known.ways.get_mut(usize::from(link))) {
@@ -110,7 +106,7 @@ impl Reach {
         }
     }
 
-    /// The link that a hub uses to a node, if it stands.
+    /// The link that a hub uses to a node, if it is up.
     #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<&Way> {
         let ways = &self.nodes.get(usize::from(node.0)).filter(|known| !known.ways.is_empty())?.ways;
@@ -147,7 +143,7 @@ mod tests {
         let (mut reach, node) = (Reach::default(), NodeId(0));
         (0..3).for_each(|link| reach.set(node, 4, of(1, link)));
         (0..2).for_each(|link| reach.set(node, 2, of(2, link)));
-        // The last link of the process before came up at a shard that was behind, and ended.
+        // The last link of the previous process came up at a shard that lagged, and ended.
         reach.set(node, 4, of(1, 3));
         reach.unset(node, 3);
         for hub in 0..8 {

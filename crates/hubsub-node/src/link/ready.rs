@@ -1,13 +1,13 @@
-//! Which processes are ready: they hold the patterns of all nodes that are registered, so that records
-//! which they order miss no subscriber, and clients that they serve miss no record.
+//! Which processes are ready: they have the patterns of all registered nodes, so records that they order
+//! reach all subscribers, and their clients get all records.
 //!
-//! Shard 0 decides of its own process and says so with each ping and pong; what others say of themselves it
-//! hears over link 0. The control plane reads it at any time (`ShownReady`), and is told of each change.
+//! Shard 0 decides for its own process and sends the result with each ping and pong; that of others arrives
+//! over link 0. The control plane reads the set at any time (`ShownReady`) and is notified of each change.
 //!
-//! Invariants: before the node was told who is registered it is not ready; whether there are hubs already does
-//! not matter, since those who are ready are given them. A process that was ready once stays so, as long as it is
-//! registered: while one is registered that is dead, or that has just come, the others go on to lead, and a link
-//! that breaks for a moment moves no hub.
+//! Invariants: a node is not ready before it knows the registered nodes. Whether hubs exist does not matter,
+//! because ready nodes are assigned them. A process that was ready stays so while it is registered: if a
+//! registered one is dead or has just started, the others continue to lead, and a short link failure moves no
+//! hub.
 
 use super::{Board, Registered};
 use crate::control::Event;
@@ -17,18 +17,18 @@ use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// Who is ready: written by shard 0, read by the control plane.
+/// The ready processes: written by shard 0, read by the control plane.
 #[derive(Default, Debug)]
 pub struct ShownReady(Mutex<BTreeMap<NodeId, u64>>);
 
 impl ShownReady {
-    /// Nodes, as the board names them, and incarnations.
+    /// Incarnations of the ready nodes, by the peer table's ids.
     #[must_use]
     pub fn get(&self) -> BTreeMap<NodeId, u64> {
         self.lock().clone()
     }
 
-    /// Takes over what a process said; whether that was news.
+    /// Sets a process's state; returns whether it changed.
     fn set(&self, process: Process, is_ready: bool) -> bool {
         let mut ready = self.lock();
         if is_ready {
@@ -38,7 +38,7 @@ impl ShownReady {
         is_it && ready.remove(&process.node).is_some()
     }
 
-    /// Forgets others than these; whether there was one.
+    /// Removes processes that are not registered; returns whether there was one.
     fn keep(&self, registered: &[Registered]) -> bool {
         let mut ready = self.lock();
         let before = ready.len();
@@ -55,21 +55,21 @@ impl ShownReady {
 }
 
 impl Core {
-    /// What a peer said of itself over link 0.
+    /// A peer has reported its state over link 0.
     pub(super) fn peer_is_ready(&mut self, process: Process, is_ready: bool) {
         if self.rim.links.board.ready.set(process, is_ready) {
             self.rim.control.tell(Event::Ready);
         }
     }
 
-    /// These are registered, and no others.
+    /// Applies the registered processes.
     pub(super) fn ready_roster(&mut self, registered: &[Registered]) {
         if self.rim.shard == ShardId(0) && self.rim.links.board.ready.keep(registered) {
             self.rim.control.tell(Event::Ready);
         }
     }
 
-    /// Sees whether this process is ready.
+    /// Checks whether this process has become ready.
     pub(super) fn tick_ready(&mut self) {
         let links = &self.rim.links;
         if self.rim.shard != ShardId(0) || !self.broker.has_nodes() || links.status().is_ready {

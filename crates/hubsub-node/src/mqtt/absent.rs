@@ -1,8 +1,8 @@
-//! Sessions without a connection, as their shard keeps them: each in the place of the connection that it had, so its
-//! subscriptions stand as they were, and what comes for it of QoS 1 and 2 is queued. Most have nothing to do, so whatever is
-//! empty then is behind a pointer.
+//! Offline sessions. Each keeps the connection slot that it had, so its subscriptions stay in place, and
+//! queues QoS 1 and 2 messages. Most have nothing to do, so collections that are then empty are behind a
+//! pointer.
 //!
-//! Invariant: what is queued stays below its limits, the oldest gives way and is counted.
+//! Invariant: the queue stays within its limits; the oldest messages are dropped and counted.
 
 use super::client::Client;
 use super::cursors::Row;
@@ -26,100 +26,92 @@ use hubsub_wire::mqtt::{Grant, Match, SessionState};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A session without a connection.
 pub struct Absent {
-    /// Of its client.
     pub id: Box<str>,
-    /// What its machine knows.
     pub state: SessionState<u64>,
     pub(super) session: Session,
-    /// What waits for its client, once anything has.
+    /// The queue; none until a message arrives.
     queue: Option<Box<Queue>>,
-    /// The connection that is on its way here, to take it over.
+    /// The connection that is moving to this shard to take the session over.
     pub awaits: Option<Box<Holder>>,
 }
 
-/// Messages for an absent client.
+/// The queue of an offline session.
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Queued>,
     bytes: usize,
-    /// Messages that gave way.
     dropped: u64,
 }
 
-/// One of them.
 struct Queued {
     message: Rc<Message>,
     grant: Grant,
-    /// Its key, 0 where nothing is recorded.
+    /// Its key; 0 if it is not persisted.
     key: u64,
-    /// The group that it came for, of which nobody else was there; if one comes it is that one's.
+    /// The group that it was sent to while no other member was there; a member that joins gets it.
     group: Option<Group>,
 }
 
-/// Absent sessions of a shard, by their places among its connections.
+/// The offline sessions of a shard, by connection slot.
 #[derive(Default)]
 pub struct Sessions {
     by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
-    /// Those that lack a subscription.
+    /// Sessions with a missing subscription.
     pub(super) lacking: Lacking,
-    /// Those that have ended, and are recorded yet.
+    /// Ended sessions whose snapshot still exists.
     pub(super) endings: Endings,
-    /// Those in whose queues something waits for groups: how many members each had then.
+    /// Sessions that queue messages for groups, with the number of members each group had then.
     pub(super) sharing: Sharing,
-    /// Connections whose sessions outlive them.
+    /// Connected clients whose sessions outlive their connections.
     pub connected: usize,
-    /// What waits for absent clients.
+    /// The number of queued messages, over all sessions.
     pub queued: usize,
-    /// Its memory, near enough for limits.
+    /// Their memory, approximately.
     pub queued_bytes: usize,
 }
 
 impl Sessions {
-    /// Absent ones.
+    /// The number of offline sessions.
     #[must_use]
     pub fn absent(&self) -> usize {
         self.by_place.len()
     }
 
-    /// One by its whole key.
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
         let (generation, absent) = self.by_place.get_mut(&key.index)?;
         (*generation == key.generation).then_some(absent)
     }
 
-    /// Likewise.
     pub(super) fn get(&self, key: ConnKey) -> Option<&Absent> {
         let (generation, absent) = self.by_place.get(&key.index)?;
         (*generation == key.generation).then_some(absent)
     }
 
-    /// How many lack a subscription.
+    /// The number of sessions with a missing subscription.
     #[must_use]
     pub fn lacking(&self) -> usize {
         self.lacking.len()
     }
 
-    /// How many have ended and are recorded yet.
+    /// The number of ended sessions whose snapshot still exists.
     #[must_use]
     pub fn endings_pending(&self) -> usize {
         self.endings.len()
     }
 
-    /// All, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
         self.by_place
             .iter()
             .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
     }
 
-    /// What the machine of one does not know.
+    /// The session data of an offline session.
     pub(super) fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
         self.get_mut(key).map(|absent| &mut absent.session)
     }
 
-    /// Whether one reads on in logs while its client is away.
+    /// True if the session receives records from logs while offline, which is when it has no hub cursors.
     pub(super) fn reads(&self, conn: u32) -> bool {
         let follows = |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.follows);
         self.by_place.get(&conn).is_some_and(|(_, absent)| !follows(&absent.session))
@@ -142,29 +134,29 @@ impl Sessions {
     }
 }
 
-/// Memory of a queued message beside itself.
+/// Overhead of a queued message, in bytes.
 const ITEM_BYTES: usize = 64;
 
 impl Absent {
-    /// One for which nothing waits.
+    /// An offline session with an empty queue.
     #[must_use]
     pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
         Absent { id, state, session, queue: None, awaits: None }
     }
 
-    /// What waits for its client, its memory in bytes, and how much gave way.
+    /// Queued messages, their memory in bytes, and the number dropped.
     #[must_use]
     pub fn queued(&self) -> (usize, usize, u64) {
         self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
     }
 
-    /// The key of the first that waits.
+    /// The key of the first queued message.
     #[must_use]
     pub fn first_key(&self) -> Option<u64> {
         self.queue.as_ref()?.messages.front().map(|queued| queued.key)
     }
 
-    /// A message waits; `key`: 0 if it is not recorded yet, which it is then, where sessions are.
+    /// Queues a message and returns how many were dropped. With `key` 0 it is persisted, if the session is.
     pub(super) fn push(
         &mut self,
         message: Rc<Message>,
@@ -190,7 +182,7 @@ impl Absent {
         dropped
     }
 
-    /// Takes what waits for a group, or for any, in its order.
+    /// Takes the queued messages of one group, or of all groups, in order.
     pub(super) fn take_shared(&mut self, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
         let Some(queue) = &mut self.queue else { return Vec::new() };
         let mut taken = Vec::new();
@@ -207,14 +199,14 @@ impl Absent {
         taken
     }
 
-    /// Entries with all messages of it.
+    /// Entries with all its persisted messages.
     pub(super) fn take_all(&mut self) -> Vec<Entry> {
         let Absent { session, queue, .. } = self;
         let waiting = queue.iter().flat_map(|queue| &queue.messages).filter(|one| one.key > 0);
         session.take_all(waiting.map(|one| (one.key, &*one.message, &one.grant)))
     }
 
-    /// The outcome of a publish that was under way as its connection ended.
+    /// The outcome of a publish that was in flight when the connection ended.
     pub fn published(&mut self, number: u32, is_ok: bool) {
         if let Some(intent) = self.session.take_intent(number).filter(|_| is_ok) {
             self.state.published(intent);
@@ -230,7 +222,7 @@ pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
     (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
 }
 
-/// A connection has come to the place of an absent session: it has it from now on.
+/// A connection that has moved to the slot of an offline session takes the session over.
 pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     let Some(absent) = rim.sessions.remove(key) else { return false };
     let Absent { state, mut session, queue, .. } = absent;
@@ -253,7 +245,7 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
 }
 
 impl Rim {
-    /// A record for a session without a connection.
+    /// Delivers a record to an offline session.
     pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
             return Delivery::Taken;
@@ -264,13 +256,13 @@ impl Rim {
                 Some(filter) => Match::Filter(filter),
                 None => return Delivery::Taken,
             },
-            // Members that are there share what a group gets: it is kept where there is none.
+            // Online members share a group's records; an offline session queues them only if there is none.
             Via::Group(_) => return Delivery::Full,
         };
         if let Some(cursors) = &mut absent.session.cursors {
             let row = cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset);
             if row != Row::None {
-                // It is read from the log by who comes back.
+                // It is read from the log after the reconnect.
                 cursors.refuse(row, record.place.hub, record.place.offset);
                 return Delivery::Taken;
             }
@@ -287,7 +279,7 @@ impl Rim {
         Delivery::Taken
     }
 
-    /// A record of a group for a session without a connection, where nobody else of the group takes it.
+    /// Offers a group's record to an offline session when no other member takes it.
     pub(crate) fn share_with_absent(
         &mut self,
         conn: u32,
@@ -297,7 +289,7 @@ impl Rim {
         let Some(filter) = shared_filter(group) else { return Delivery::Full };
         let is_kept = |grant: Grant| grant.qos.min(record.qos) > Qos::AtMostOnce;
         let Some((generation, absent)) = self.sessions.by_place.get(&conn) else {
-            // Its connection may be about to end.
+            // The connection may be closing.
             let closing = self.conns.at(conn).filter(|conn| conn.is_closing());
             let outlives = |client: &Client| {
                 client.outlives() && client.machine.grant_shared(&filter).is_some_and(is_kept)
@@ -335,7 +327,7 @@ impl Rim {
         durable::call(self, key);
     }
 
-    /// A session of the process before is without a connection; what waits for it, by keys.
+    /// Inserts a session of the previous process with its queue, sorted by key.
     pub(super) fn adopt_session(
         &mut self,
         key: ConnKey,
@@ -344,14 +336,14 @@ impl Rim {
     ) {
         let limits = queue_limits(self);
         for (key, message, grant) in queue {
-            // Those that give way have been counted.
+            // Messages dropped here were counted by the previous process.
             absent.push(Rc::new(message), grant, key, None, limits);
         }
         self.sessions.insert(key, absent);
         self.show_sessions();
     }
 
-    /// Gauges that are right at any time.
+    /// Updates the session gauges.
     pub(super) fn show_sessions(&self) {
         let (sessions, metrics) = (&self.sessions, &self.metrics);
         metrics.mqtt_sessions.set((sessions.connected + sessions.absent()) as u64);
@@ -360,7 +352,7 @@ impl Rim {
         metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
     }
 
-    /// Whether that is the place of a session without a connection.
+    /// True if the slot belongs to an offline session.
     pub(crate) fn is_absent(&self, conn: u32) -> bool {
         self.sessions.by_place.contains_key(&conn)
     }

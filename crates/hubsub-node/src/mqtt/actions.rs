@@ -1,5 +1,5 @@
-//! Actions of devices (docs/guides/devices.md) that a client was sent and has not acknowledged. Once it has, and is the
-//! device, the room of the action is told by a record beside the device's answers: so that any node knows it, at any time.
+//! Unacknowledged device actions (docs/guides/devices.md). When the device acknowledges one, a record in the
+//! action's room reports the delivery, so any node can read it at any time.
 
 use super::client::Client;
 use super::message::Said;
@@ -8,18 +8,18 @@ use crate::own::Asked;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::PacketId;
 
-/// Header of an action: its id.
+/// Header with the id of an action.
 const ID: &str = "hubsub-action";
 
-/// Header of an action: the topic of its answers, which ends with [`DONE`].
+/// Header with the response topic of an action, which ends with [`DONE`].
 const ANSWERS: &str = "mqtt.response-topic";
 
 const DONE: &str = "done";
 
-/// What stands for [`DONE`] in the topic on which it is said that the device has it.
+/// Replaces [`DONE`] in the topic that reports delivery.
 const DELIVERED: &str = "delivered";
 
-/// An action, as far as is needed to say that its device has it.
+/// The parts of an action that the delivery report needs.
 pub struct Action {
     id: Box<str>,
     topic: Box<str>,
@@ -37,7 +37,7 @@ impl Action {
 }
 
 impl Client {
-    /// A message is sent under this id.
+    /// A message is sent under this packet id.
     #[inline]
     pub(super) fn sends_action(&mut self, id: PacketId, said: &Said<'_>) {
         if said.headers.is_empty() && self.shares.is_none() {
@@ -45,19 +45,19 @@ impl Client {
         }
         match Action::of(said) {
             Some(action) => _ = self.shares.get_or_insert_default().actions.insert(id, action),
-            // The id was an action's before.
+            // The id may have been an action's before.
             None => _ = self.ends_action(id),
         }
     }
 
-    /// It is acknowledged: the action that it was.
+    /// Takes the action of an acknowledged packet id.
     pub(super) fn ends_action(&mut self, id: PacketId) -> Option<Action> {
         self.shares.as_mut()?.actions.remove(&id)
     }
 }
 
-/// A client has acknowledged an action. If it is the action's device, and the room of the action remembers, that is said
-/// there; if it cannot be, the action stays as it was.
+/// A client has acknowledged an action. Publishes the delivery report if the client is the action's device
+/// and the action's room has history; if the publish fails, the action's state is unchanged.
 pub(super) fn delivered(core: &mut Core, key: ConnKey, action: &Action) {
     let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let own = client.machine.client_id().as_bytes();

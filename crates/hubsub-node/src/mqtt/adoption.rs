@@ -1,5 +1,5 @@
-//! Sessions that other processes had, as they are taken in (docs/protocol/mqtt-state.md): the rooms in which they are found,
-//! and what is made of each: an absent session, or one that a connection goes on with.
+//! Takes over sessions of other processes (docs/protocol/mqtt-state.md): the rooms that contain them, and the
+//! conversion of each to an offline session or to the session of a connection.
 
 use super::absent::{self, Absent};
 use super::arrival::{displaced, followed, recorded};
@@ -22,14 +22,13 @@ use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::{Grant, SessionState, shared};
 use std::rc::Rc;
 
-/// A session as it was found.
+/// A session as read from its rooms or store.
 #[derive(Debug)]
 pub struct Found {
-    /// Of its client.
     pub id: Box<str>,
-    /// The row.
+    /// The snapshot.
     pub row: Vec<u8>,
-    /// Entries behind it, in their order.
+    /// The entries after it, in order.
     pub entries: Vec<Vec<u8>>,
 }
 
@@ -44,15 +43,15 @@ impl Found {
     }
 }
 
-/// One that was made of that.
 struct Revived {
     absent: Absent,
     queue: Vec<(u64, Message, Grant)>,
-    /// What it has to subscribe to also while it has no connection.
+    /// The filters that it must subscribe to also while offline.
     filters: Vec<Box<str>>,
 }
 
-/// Makes a session of what was found: its connection, if it had one, has ended now. None if that is damaged, which is told.
+/// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
+/// logged.
 fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     let Found { id, row, entries } = found;
     let mut recalled = match recall(&row, &entries) {
@@ -78,16 +77,16 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
     Some(Revived { absent, queue, filters })
 }
 
-/// What came of subscribing to some filters.
+/// The outcome of several subscriptions.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// So many of them will be confirmed, or refused, later.
+    /// The number that will be confirmed or refused later.
     later: i64,
-    /// Why one of them was refused.
+    /// The reason for the last refusal.
     pub refused: Option<ErrorCode>,
 }
 
-/// Subscribes a place to filters.
+/// Subscribes a slot to filters.
 pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> Asked {
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     let mut asked = Asked::default();
@@ -106,14 +105,15 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
     asked
 }
 
-/// A client id's shard of a lone node takes in a session of the process before, before anybody is connected.
+/// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
+/// connects.
 pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
     let key = core.rim.conns.reserve();
     core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
     adopt(core, key, found);
 }
 
-/// A session is taken in, in a place that was kept for it and holds its client id.
+/// Takes over a session into a reserved slot that holds its client id.
 pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
     let Some(Revived { absent, queue, filters }) = revive(core, found) else {
@@ -128,17 +128,17 @@ pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
         core.rim.lacks(key, refused);
     }
     if core.reads_sessions() {
-        // That it has an owner is in its row.
+        // A snapshot records that the session has a holder.
         durable::due(&mut core.rim, key, None);
     }
     session::look_at(core, key);
 }
 
-/// A connection goes on with a session that another process had, as the holder of that epoch.
+/// A connection takes over another process's session; `epoch` is that of the previous holder.
 pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
     let (id, row) = (found.id.clone(), found.row.clone());
     let Some(Revived { mut absent, queue, filters }) = revive(core, found) else {
-        // The client is told that there is none.
+        // Its CONNACK reports no session.
         return begin_new(core, key, epoch);
     };
     let now_ms = core.rim.now.wall_us / 1000;
@@ -164,8 +164,8 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
     follow(core, key, &filters);
 }
 
-/// A connection has its session, which is to subscribe to these filters and to go on where it stands: its client is told
-/// once all of it is confirmed.
+/// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
+/// are confirmed.
 pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(arrival) = client.and_then(|client| client.arrival.as_mut()) else { return };
@@ -184,7 +184,7 @@ pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
     }
 }
 
-/// A connection whose client id had a session begins anew, behind the holder of that epoch.
+/// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
 pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = client.and_then(|client| client.session.as_mut());
@@ -192,12 +192,12 @@ pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
     recorded(core, key, false);
 }
 
-/// Likewise, where the session is there that another process had: it ends, and its will is published.
+/// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
 pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
     let born = publish_will_of(core, key, &id, row);
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     match client.map(|client| client.is_recorded()) {
-        // Its own row takes the place of that one.
+        // Its own snapshot replaces that one.
         Some(true) => begin_new(core, key, epoch),
         Some(false) => {
             let ending = Ending::new(id.clone(), epoch + 1, born);
@@ -207,10 +207,10 @@ pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epo
     }
 }
 
-/// Publishes the will of a session that ends, as its row has it; which session of its client id that is.
+/// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
 pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8]) -> u64 {
     let head = Head::read(row);
-    // One that is damaged does not say which it is.
+    // A damaged snapshot has no `born`.
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
     if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
         && let Some(will) = state.take_will()
@@ -220,8 +220,8 @@ pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8
     born
 }
 
-/// The row of a session that a connection goes on without is gone, or is ended when that can be; unless it is another
-/// holder's by now.
+/// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
+/// another holder owns it.
 pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Result<u64, ErrorCode>) {
     let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
     core.rim.ended(ending, outcome);
@@ -232,35 +232,34 @@ pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Re
     }
 }
 
-/// What rooms of rows begin with; the client id follows, as one level.
+/// The prefix of snapshot rooms; the client id follows as one level.
 const ROWS: &str = "$system/session/";
 
-/// The room of a client id's row.
+/// The room of a client id's snapshot.
 pub(super) fn room_of(id: &str) -> Vec<u8> {
     format!("{ROWS}{}", claims::escaped(id)).into_bytes()
 }
 
-/// The client id of a row's room; none if it is another room.
+/// The client id of a snapshot's room; none for another room.
 #[must_use]
 pub fn id_of_row(room: &[u8]) -> Option<String> {
     Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROWS)?))
 }
 
-/// What rooms of entries begin with; likewise.
+/// The prefix of entry rooms; the client id follows as one level.
 const ENTRIES: &str = "$queue/";
 
-/// The room of a client id's entries.
 pub(super) fn queue_of(id: &str) -> Vec<u8> {
     format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
 }
 
-/// The client id of such a room; none if it is another room.
+/// The client id of an entries' room; none for another room.
 #[must_use]
 pub fn id_of_entries(room: &[u8]) -> Option<String> {
     Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ENTRIES)?))
 }
 
-/// Whether an entry is of use behind a session's row.
+/// True if an entry adds to a session's snapshot.
 #[must_use]
 pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
     let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(row), head_of(entry)) else {

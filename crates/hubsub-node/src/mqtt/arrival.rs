@@ -1,5 +1,5 @@
-//! What a client waits for between its CONNECT and its CONNACK: that its id is its own. One whose session is kept in
-//! another place goes there ([`handover`](super::handover)).
+//! The steps between CONNECT and CONNACK: mainly, waiting for the client id. A connection whose session has
+//! its slot in another shard moves there ([`handover`](super::handover)).
 
 use super::client::{Client, end};
 use super::durable;
@@ -15,20 +15,20 @@ use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Accepted, Connect, Decoder, Fault, Machine, Opened, Reason, Refusal, Terms};
 
-/// See the module.
+/// A connect in progress.
 pub struct Arrival {
-    /// Its CONNACK.
+    /// Its CONNACK, sent when the connect completes.
     pub accepted: Accepted,
-    /// Whether it has the session that it came for, and waits until that is recorded.
+    /// True if it has resumed its session and waits for the snapshot.
     pub is_resumed: bool,
-    /// Subscriptions of a session that another process had, or that lacked some, which are not confirmed, less those that are
-    /// before it is known how many there are; none of another one.
+    /// The number of unconfirmed subscriptions of a session that is restored or had missing ones.
+    /// Confirmations that arrive before the total is known make it negative. None for other connects.
     pub follows: Option<i64>,
-    /// Its CONNECT, if it would go on with a session that is kept.
+    /// Its CONNECT packet, if it wants to resume a session.
     pub connect: Box<[u8]>,
 }
 
-/// What clients are granted. The limits are within what their packets can say: the configuration sees to it.
+/// The limits granted to clients. The configuration ensures that they fit their packet fields.
 fn terms(rim: &Rim, retains: bool) -> Terms {
     let limits = &rim.limits;
     Terms {
@@ -48,10 +48,10 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 
 pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
-    // Of the session of this place, if it was refused something.
+    // The subscriptions that the session in this slot lacks.
     let lacks = lacking::takes_filters(core, key);
     let rim = &mut core.rim;
-    // One that has come to its session's place goes with that.
+    // A connection that has moved to its session's slot leaves together with the session.
     let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
@@ -60,7 +60,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
     let opened = if is_late {
         Err(Refusal::new(connect, Fault::of(Reason::ServerUnavailable)))
     } else if is_known {
-        // Unique in the cluster: the node's run is.
+        // Unique in the cluster because the run id of the node is.
         let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
         Machine::open(connect, &terms(rim, retains), rim.now.mono_ms, new_id)
     } else {
@@ -71,7 +71,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             let client_id = machine.client_id().into();
             let mut session = None;
             let has_session = machine.session_expiry_s() > 0;
-            // A session that ends with its connection: what is recorded of it is there for its will alone.
+            // This session ends with its connection; it is persisted only for its will.
             let is_recorded = records && rim.info.mqtt.records_wills && machine.has_will();
             if has_session || is_recorded {
                 let kept = records.then(|| Box::new(Kept::new(rim.new_token())));
@@ -104,7 +104,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             claims::claim(core, client_id, Claimant { who, aim });
         }
         Err(refusal) => {
-            // What it would have gone on with is over, too: its place is the connection's.
+            // The session that it would have continued ends too: the connection occupies its slot.
             session::forget(core, key);
             let rim = &mut core.rim;
             rim.metrics.mqtt_refused_total.add(1);
@@ -119,7 +119,8 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
     }
 }
 
-/// A client id is its connection's own, or that of a session that is to be taken in; and no session is kept on this node.
+/// The claim to a client id was granted, to a connection or to a session takeover; this node has no session
+/// of that id.
 pub(super) fn granted(core: &mut Core, key: ConnKey) {
     if reading::begin_adopted(core, key) {
         return;
@@ -142,13 +143,14 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
 }
 
 impl Rim {
-    /// Whether with so many sessions more there are more than this shard's share of `mqtt_sessions_max`.
+    /// True if this many additional sessions exceed this shard's share of `mqtt_sessions_max`.
     pub(super) fn has_sessions(&self, more: usize) -> bool {
         let share = self.limits.mqtt_sessions_max.div_ceil(u64::from(self.mailer.shards()));
         (self.sessions.connected + self.sessions.absent() + more) as u64 > share
     }
 
-    /// What came of a subscription of a session that is to have all before its client is told; whether its client waits for it.
+    /// Counts a confirmation for a session that needs all its subscriptions before CONNACK; returns whether
+    /// it is one.
     pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         let arrival = client.and_then(|client| client.arrival.as_mut());
@@ -165,13 +167,14 @@ impl Rim {
     }
 }
 
-/// A session that its client waits for is subscribed to all that it should, or cannot be.
+/// The subscriptions of a connecting client's session are complete, or one was refused.
 pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
     if is_held {
         return recorded(core, key, true);
     }
     if core.reads_sessions() {
-        // It would stay here without what was refused: whoever comes for it reads it anew, and subscribes to all of it.
+        // Here the session would lack the refused subscription. The next connect reads it from its rooms and
+        // subscribes to all again.
         let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         let session = client.and_then(|client| client.session.as_mut());
         session
@@ -181,8 +184,8 @@ pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
     refused(core, key, Reason::ServerUnavailable);
 }
 
-/// Connects a client whose will cannot be recorded all the same, if it has no session otherwise: its will is lost if this
-/// node is. Whether it is such a client.
+/// Connects a client without a session although its will cannot be persisted: the will is lost if this node
+/// fails. Returns whether it is such a client.
 pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let is_meant = |client: &&mut Box<Client>| {
@@ -196,7 +199,7 @@ pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
     true
 }
 
-/// A client has its session, and is connected once that is recorded, where sessions are.
+/// A client has its session; it is connected once the snapshot is written, where sessions are persisted.
 pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
     if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
@@ -206,7 +209,7 @@ pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
     }
 }
 
-/// A client is connected, and told so.
+/// Sends CONNACK, starts the keep-alive timer and delivers what waits.
 pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     let rim = &mut core.rim;
     let now_ms = rim.now.mono_ms;
@@ -224,12 +227,13 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     rim.pump_mqtt(key);
     rim.look_whether_plain(key.index);
     super::members::back(core, key);
-    // What it followed while it was absent, it follows on.
+    // Its hub subscriptions continue from where they were while it was offline.
     core.broker.drained(key, core.rim.now, &mut core.rim);
 }
 
-/// A client is not connected yet, and a later one has its id: as if it had been connected just before. It has asked for
-/// nothing that was refused, so it is told what who was connected is told, with its will; before 5.0 its connection ends.
+/// A connecting client was superseded by a later one. No request of its was refused, so it gets CONNACK, then
+/// DISCONNECT "session taken over" and its will is published, as for a connected client. Before 5.0 its
+/// connection is closed.
 pub(super) fn displaced(core: &mut Core, key: ConnKey) {
     let rim = &mut core.rim;
     if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
@@ -238,10 +242,11 @@ pub(super) fn displaced(core: &mut Core, key: ConnKey) {
     let told = rim.with_mqtt(key, |client, out| {
         let Arrival { accepted, is_resumed, connect, .. } = *client.arrival.take()?;
         if let Some(session) = client.session.as_mut().filter(|_| !is_resumed) {
-            // What it would have begun has not begun.
+            // The session that it would have started does not exist.
             session.is_over = true;
         }
-        // Who comes for a session is not told that it has none: it would forget its own part of it, which the later one has.
+        // With Clean Start 0 CONNACK reports a session, otherwise the client would discard its part of the
+        // session that the later client has.
         accepted.write(is_resumed || !connect.is_empty(), out);
         Some(())
     });
@@ -251,7 +256,7 @@ pub(super) fn displaced(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// A client is not connected after all.
+/// Refuses a connect and closes the connection.
 pub(super) fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
     let rim = &mut core.rim;
     if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {

@@ -1,9 +1,9 @@
-//! One connection a client id: each id belongs to one shard of the node, by its hash, which knows the
-//! connection that has it, and in a cluster speaks for the node in the id's room. What they do with a claim is decided
-//! by `hubsub_route::claims`; here it is carried out.
+//! One connection per client id. Each id belongs to one shard of the node, by its hash. That shard knows the
+//! id's connection, and in a cluster it represents the node in the id's room. `hubsub_route::claims` decides
+//! on claims; this module executes its decisions.
 //!
-//! Invariant: a connection is told that it is connected only once its shard was granted the id, and the one
-//! before it, on any node, has been sent word by then.
+//! Invariant: a connection gets CONNACK only after its shard was granted the id, and by then the previous
+//! holder, on any node, was sent a release request.
 
 use super::adoption::{self, Found};
 use super::handover::{self, tell};
@@ -17,37 +17,37 @@ use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
 
-/// What shards say to each other of client ids.
+/// Messages between shards about client ids.
 #[derive(Debug)]
 pub enum MqttMail {
-    /// To the id's shard: this connection wants it.
+    /// To the id's shard: this connection wants the id.
     Claim(Box<str>, Claimant),
-    /// From there: it is this connection's own.
+    /// From the id's shard: the claim is granted.
     Granted(ConnKey),
-    /// It will not be.
+    /// From the id's shard: the claim is refused.
     Refused(ConnKey),
-    /// It would have been, and another one has it since.
+    /// From the id's shard: a later connection superseded the claim.
     Displaced(ConnKey),
-    /// It has to let go.
+    /// From the id's shard: release the id to this heir.
     Yield(ConnKey, Heir),
-    /// To the id's shard: this connection, or session, has ended or let go.
+    /// To the id's shard: this connection or session has ended or released the id.
     Release(Box<str>, Holder),
-    /// To the id's shard: who was to have this session is gone, and it stays where it is.
+    /// To the id's shard: the claimant of this session is gone; its holder keeps the id.
     Keep(Box<str>, Holder),
-    /// To a connection: its session is kept in that place.
+    /// To a connection: move to its session in that slot.
     Call(ConnKey, Holder),
-    /// To the shard of a session: who was called to it is gone.
+    /// To the shard of a session: the connection that was to move there is gone.
     Abandon(ConnKey),
-    /// To the id's shard: a session that the process before left.
+    /// To the id's shard: a session of the previous process.
     Adopt(Box<Found>),
-    /// Likewise: the process of the one that held this session is gone.
+    /// To the id's shard: the process that held this session is gone.
     Orphan(Box<str>),
-    /// An answer of the store of sessions.
+    /// A reply of the session store.
     Stored(Box<Stored>),
 }
 
 impl MqttMail {
-    /// Bytes that it keeps from being freed, for mailbox limits.
+    /// Its memory in bytes, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Mail>()
@@ -61,36 +61,35 @@ impl MqttMail {
     }
 }
 
-/// What an id's shard asked of the id's room.
+/// Requests of an id's shard to the id's room.
 pub enum ClaimAsked {
-    /// To be in it.
+    /// To join the room.
     Watch(Box<str>),
-    /// To say a claim there.
+    /// To publish a claim there.
     Claim(Box<str>, Token),
 }
 
-/// Rooms of client ids.
+/// The prefix of the rooms of client ids.
 const ROOMS: &str = "$claim/";
 
-/// Asks for an id.
+/// Claims an id for a connection.
 pub(super) fn claim(core: &mut Core, id: Box<str>, claimant: Claimant) {
     let shard = shard_of(core, &id);
     tell(core, shard, MqttMail::Claim(id, claimant));
 }
 
-/// Keeps an id that was to be given to another connection.
+/// Keeps an id that was to go to another connection.
 pub(super) fn keep(core: &mut Core, id: Box<str>, holder: Holder) {
     let shard = shard_of(core, &id);
     tell(core, shard, MqttMail::Keep(id, holder));
 }
 
-/// Gives an id back.
+/// Releases an id that `holder` has.
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder) {
     let shard = shard_of(core, &id);
     tell(core, shard, MqttMail::Release(id, holder));
 }
 
-/// Acts on a letter.
 pub fn receive(core: &mut Core, mail: MqttMail) {
     match mail {
         MqttMail::Claim(id, claimant) => {
@@ -107,7 +106,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         MqttMail::Refused(key) => arrival::refused(core, key, Reason::ServerUnavailable),
         MqttMail::Displaced(key) => arrival::displaced(core, key),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
-        // It goes when its input has been looked at.
+        // It moves once its input is processed.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
         MqttMail::Adopt(found) => adoption::adopt_of_before(core, *found),
@@ -116,7 +115,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
     }
 }
 
-/// What came of something that was asked of an id's room.
+/// The outcome of a request to an id's room.
 pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCode>) {
     event(core, |core, token, actions| match asked {
         ClaimAsked::Watch(id) => core.rim.claims.watched(&id, outcome.is_ok(), token, actions),
@@ -124,7 +123,7 @@ pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCo
     });
 }
 
-/// Something was said in the room of an id.
+/// A message in the room of an id.
 pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
     let word = std::str::from_utf8(said).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (id_of(room), word) {
@@ -132,19 +131,19 @@ pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
     }
 }
 
-/// Something that was said there may not have come.
+/// Messages in that room may have been missed.
 pub fn missed(core: &mut Core, room: &[u8]) {
     if let Some(id) = id_of(room) {
         event(core, |core, _, actions| core.rim.claims.missed(&id, actions));
     }
 }
 
-/// Others have had their time to let go of an id.
+/// The time for other holders to release an id is over.
 pub fn late(core: &mut Core, id: &str, of: Token) {
     event(core, |core, _, actions| core.rim.claims.late(id, of, actions));
 }
 
-/// Something happens to an id of this shard, and what is to be done is done.
+/// Passes an event to the ids of this shard and executes the resulting actions.
 fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<Action>)) {
     let token = core.broker.is_clustered().then(|| core.rim.new_token());
     let mut actions = Vec::new();
@@ -180,23 +179,21 @@ fn shard_of(core: &Core, id: &str) -> ShardId {
     home_of(id, core.rim.mailer.shards())
 }
 
-/// The shard of an id, of so many.
+/// The shard of an id on a node with this many shards.
 #[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
     own::shard_of(id.as_bytes(), shards)
 }
 
-/// An id as one level of a room's name.
+/// Escapes an id to one level of a room name.
 pub(super) fn escaped(id: &str) -> String {
     id.replace('%', "%25").replace('/', "%2F")
 }
 
-/// The id of such a level.
 pub(super) fn unescaped(level: &str) -> String {
     level.replace("%2F", "/").replace("%25", "%")
 }
 
-/// The room of an id.
 fn room_of(id: &str) -> String {
     format!("{ROOMS}{}", escaped(id))
 }

@@ -1,5 +1,5 @@
-//! An MQTT client, as its connection has it beside its machine (`hubsub-wire`): what it waits for, what waits for it, how what
-//! it is to read is written, and how it ends.
+//! An MQTT client: what its connection holds beside the protocol state machine (`hubsub-wire`), how output is
+//! written, and how the connection ends.
 
 use super::arrival::Arrival;
 use super::durable;
@@ -18,37 +18,37 @@ use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Decoder, Fault, LastWill, Machine, ProtocolError, Reason, packet_bytes};
 
-/// What of a connection only MQTT's have.
+/// State that only MQTT connections have.
 pub struct Client {
-    /// What it asked for and has not acknowledged.
+    /// Protocol state: outstanding requests and unacknowledged messages.
     pub machine: Machine<u64>,
     pub(super) decoder: Decoder,
-    /// What it waits for until it is connected: it is not read meanwhile.
+    /// The connect in progress; until it completes the client's input is not read.
     pub(super) arrival: Option<Box<Arrival>>,
-    /// What is kept of messages, if its session outlives connections.
+    /// Message bookkeeping, if the session outlives connections.
     pub(super) session: Option<Box<Session>>,
     /// Subscriptions that are not confirmed yet.
     pub(super) unconfirmed: u32,
-    /// Whether a message of its own waits until they are: it shall reach them.
+    /// True while a message of its own waits for them, because it should receive that message itself.
     pub(super) holds: bool,
-    /// Whether one of the messages that it waits for is for a log.
+    /// True if one of the publishes that it waits for goes to a log.
     pub(super) waits_for_log: bool,
-    /// Records that wait for it.
+    /// Records that wait to be sent.
     pub pending: Pending,
-    /// What it is to be told that it will not get.
+    /// Dropped records that are still to be reported to it.
     pub(super) gaps: Gaps,
-    /// Whether its messages say where they stand.
+    /// True if its messages carry their positions.
     pub(super) tells_positions: bool,
-    /// What it has not acknowledged as a member of groups, or as a device; few are one.
+    /// Unacknowledged messages of shared subscriptions and device actions; few clients have any.
     pub(super) shares: Option<Box<Shares>>,
-    /// Whether it was told why it is closed.
+    /// True if it was sent the reason for its disconnect.
     pub was_told: bool,
-    /// What it reads of what topics kept.
+    /// Its pending reads of retained messages.
     pub(super) reads: Option<Box<Reads>>,
 }
 
 impl Client {
-    /// One that has asked for a connection, and perhaps for a session that outlives it.
+    /// A client that sent CONNECT; `session` if it asked for one that outlives the connection.
     pub(super) fn new(
         machine: Machine<u64>,
         decoder: Decoder,
@@ -72,7 +72,8 @@ impl Client {
         }
     }
 
-    /// Whether it must not be read on: it is not connected yet, or too many of its requests wait.
+    /// True if its input must not be read: it is not connected yet, or too many of its requests are
+    /// outstanding.
     #[must_use]
     #[inline]
     pub fn must_pause(
@@ -89,14 +90,14 @@ impl Client {
             || (self.waits_for_log && log_is_behind())
     }
 
-    /// Whether it is connected under one of these ids, which are in order.
+    /// True if it is connected under one of these ids, which are sorted.
     #[must_use]
     pub fn is_any_of(&self, ids: &[String]) -> bool {
         let own = self.machine.client_id();
         self.arrival.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
     }
 
-    /// Whether more is to come as its output drains.
+    /// True if there is more to send once its output drains.
     #[must_use]
     pub fn wants_more(&self) -> bool {
         let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
@@ -104,13 +105,13 @@ impl Client {
         !self.pending.is_empty() || reads || kept.is_some_and(|kept| kept.has_prepared())
     }
 
-    /// Whether its session is recorded.
+    /// True if its session is persisted.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.kept.is_some())
     }
 
-    /// Whether something that it asked for is not answered.
+    /// True if a request of its is unanswered.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.arrival.is_some() || self.machine.pending() > 0
@@ -118,7 +119,7 @@ impl Client {
 }
 
 impl Client {
-    /// Appends why it is closed: of one that is not connected yet, that it will not be.
+    /// Appends the reason for the close: a refusal if the client is not connected yet.
     pub(super) fn write_end(&self, fault: Fault, out: &mut Vec<u8>) {
         match &self.arrival {
             Some(_) => self.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
@@ -127,13 +128,13 @@ impl Client {
     }
 }
 
-/// A client may have been silent for too long.
+/// Checks whether a client has been silent for too long.
 pub fn look_for_silence(core: &mut Core, key: ConnKey) {
     let rim = &mut core.rim;
     let now_ms = rim.now.mono_ms;
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     let is_paused = conn.flags.any(Flags::PAUSED);
-    // A timer of the connection before in its place is none of its own.
+    // The timer may belong to a previous connection in this slot.
     let is_meant = |client: &&mut Box<Client>| {
         client.session.as_ref().is_none_or(|session| session.looks_at_ms <= now_ms)
     };
@@ -162,7 +163,7 @@ pub(super) fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
     rim.close_soon(key);
 }
 
-/// The server ends a connection; its will is published.
+/// Ends a connection from the server's side; its will is published.
 pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     let rim = &mut core.rim;
     rim.with_mqtt(key, |client, out| {
@@ -174,14 +175,13 @@ pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     rim.close_soon(key);
 }
 
-/// A client's id.
 pub(super) fn own_id(core: &Core, key: ConnKey) -> Box<str> {
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     client.map_or_else(Box::default, |client| client.machine.client_id().into())
 }
 
-/// A connection has ended. Its session goes on without it, if it `outlives` it; else its client id is free, and its will is
-/// published.
+/// A connection has ended. If `outlives`, its session goes offline; else the client id is released and the
+/// will is published.
 pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bool) {
     core.rim.mqtt_clients -= 1;
     core.rim.mqtt_subscriptions -= client.machine.subscriptions();
@@ -193,7 +193,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     let left = shares::take_left(core, &mut client);
     if outlives {
         session::leave(core, key, *client);
-        // Where there is nobody else, it is the session's.
+        // Where the group has no other member, the session queues them.
         return shares::give(core, left);
     }
     shares::give(core, left);
@@ -210,7 +210,7 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     durable::release(core, client.machine.client_id().into(), holder, kept);
 }
 
-/// The number of a request that no client has.
+/// A request number that no client uses.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
@@ -228,7 +228,7 @@ pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client
         qos,
         retain,
     };
-    // Nobody waits for what comes of it: the connection of this key is no more.
+    // The outcome is ignored: the connection of this key is gone.
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     let outcome = core.broker.publish(ticket, draft, core.rim.now, &mut core.rim);
     if let Outcome::Now(Err(_)) = outcome {
@@ -237,7 +237,7 @@ pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client
     core.rim.metrics.mqtt_wills_total.add(1);
 }
 
-/// How many packets these bytes are, none of them in part.
+/// The number of complete packets in these bytes.
 fn packets(mut bytes: &[u8]) -> u64 {
     let mut count = 0;
     while let Some(length) = packet_bytes(bytes) {
@@ -248,7 +248,7 @@ fn packets(mut bytes: &[u8]) -> u64 {
 }
 
 impl Rim {
-    /// A client's part acts, and what it writes goes out in order.
+    /// Runs `act` on a client; what it writes is sent in order.
     pub(super) fn with_mqtt<R>(
         &mut self,
         key: ConnKey,
@@ -271,7 +271,7 @@ impl Rim {
         Some(acted)
     }
 
-    /// What the broker answers to an MQTT client.
+    /// Passes a broker answer to an MQTT client.
     pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
         match answer {
             Answer::HubEnds(ends) => self.ends.push((key, (number, ends))),
@@ -291,7 +291,7 @@ impl Rim {
         }
     }
 
-    /// Tells the MQTT client that the node stops.
+    /// Notifies an MQTT client that the node stops.
     pub(crate) fn tell_mqtt_of_stop(&mut self, key: ConnKey) {
         if self.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
             let fault = Fault::of(Reason::ServerShuttingDown);

@@ -1,12 +1,13 @@
-//! Where a session stands in rooms with a log: behind a position in each topic that it subscribes to, and behind an
-//! offset in each hub for all its wildcards together. Whatever is before that its client has acknowledged, or is not to
-//! get, or is among the messages that are under way to it; whatever is behind it the log has, and nobody keeps it.
+//! A session's cursors in rooms with a log: a position per subscribed topic, and an offset per hub for all
+//! its wildcards together. Records before a cursor are acknowledged, not for this client, or in flight;
+//! records after it are in the log and nowhere else.
 //!
-//! A record is *taken* when it is for the client from then on, in its window or waiting for that, or is passed by; it is
-//! *done* when the client has said its last word on it. What waited when the connection ends is taken back. How this
-//! follows the broker is in [`standing`](super::standing), how it outlives its process in [`durable`](super::durable).
+//! A record is *taken* when it enters the client's window or queue, or is skipped; it is *done* when the
+//! client has completed its acknowledgement. Records that are queued when the connection ends are taken back.
+//! [`standing`](super::standing) keeps cursors in step with the broker, [`durable`](super::durable) persists
+//! them.
 //!
-//! Invariant: no record that matches is behind a cursor's `taken` without having been taken.
+//! Invariant: every matching record up to a cursor's `taken` was taken.
 
 mod bytes;
 
@@ -17,36 +18,33 @@ use hashbrown::{HashMap, HashSet};
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use hubsub_wire::mqtt::Progress;
 
-/// Which cursor counts a record that is taken.
+/// The cursor that counts a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Row {
-    /// None.
     #[default]
     None,
-    /// That of its topic.
     Topic,
-    /// That of its hub.
     Hub,
 }
 
-/// Where a session stands in a topic.
+/// A cursor in a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct InTopic {
-    /// The life of its room in which it stands.
+    /// The epoch of its room to which the cursor refers.
     life: Epoch,
-    /// Seqs of that.
+    /// Progress in seqs of that epoch.
     progress: Progress,
-    /// What is older and of QoS 0 is not for it, in µs since 1970.
+    /// Records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
 }
 
-/// Likewise, in a hub.
+/// A cursor in a hub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InHub {
     hub: HubId,
-    /// Offsets.
+    /// Progress in offsets.
     progress: Progress,
-    /// The first offset that came and was not taken; 0: none.
+    /// The first offset that arrived and was not taken; 0 if none.
     stop: u64,
 }
 
@@ -55,19 +53,19 @@ impl InHub {
         self.stop = if self.stop == 0 { offset } else { self.stop.min(offset) };
     }
 
-    /// Whatever matches up to there was taken, unless it was stopped before.
+    /// All matching records up to there were taken, unless one was stopped before.
     fn passed(&mut self, upto: u64) {
         self.progress.passed(if self.stop == 0 { upto } else { upto.min(self.stop - 1) });
     }
 }
 
-/// Topics that are looked through one by one.
+/// The most topics that are searched linearly.
 const FEW: usize = 8;
 
-/// Cursors by their topics: most sessions have one or a few, which need no table.
+/// Cursors by topic: most sessions have one or a few, which need no table.
 #[derive(Clone, Default)]
 struct Topics {
-    /// Until there are more than `FEW`.
+    /// Used up to `FEW` topics.
     few: Vec<(Box<str>, InTopic)>,
     many: Option<Box<HashMap<Box<str>, InTopic, RandomState>>>,
 }
@@ -124,30 +122,30 @@ impl Topics {
     }
 }
 
-/// See the module.
+/// All cursors of a session.
 #[derive(Clone, Default)]
 pub struct Cursors {
     topics: Topics,
-    /// In order of their hubs.
+    /// Sorted by hub.
     hubs: Vec<InHub>,
-    /// Of wildcards what is older and of QoS 0 is not for it, in µs since 1970.
+    /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
-    /// Whether its wildcards stand in hubs.
+    /// True if its wildcards have hub cursors.
     pub(super) follows: bool,
-    /// Whether a wildcard of it began in the past, and has its own places: what wildcards bring is queued as that of
-    /// rooms without a log.
+    /// True if a wildcard started at a past position and has cursors of its own: records that wildcards
+    /// deliver are then queued like those of rooms without a log.
     pub(super) is_queued: bool,
-    /// Topics whose subscriptions are not confirmed, by the numbers of the requests.
+    /// Topics whose subscriptions are not confirmed, with the request number.
     pub(super) asked: Vec<(u32, Box<str>)>,
-    /// Wildcards that wait until it is known where logs end, likewise.
+    /// Wildcards that wait for the log ends, with the request number.
     pub(super) waiting: Vec<(u32, Box<str>)>,
-    /// The number of the last question where logs end, and whether it is open.
+    /// The number of the last log-end request; `awaits_ends` while it is outstanding.
     pub(super) ends: u32,
     pub(super) awaits_ends: bool,
 }
 
 impl Cursors {
-    /// Which cursor counts a record; `by_topic`: it comes by the subscription to its topic, else by a wildcard.
+    /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
     pub(super) fn row(&self, by_topic: bool, topic: &[u8], offset: u64) -> Row {
         match by_topic {
             true if std::str::from_utf8(topic).is_ok_and(|topic| self.topics.get(topic).is_some()) => {
@@ -158,12 +156,12 @@ impl Cursors {
         }
     }
 
-    /// Whether there is one of a topic.
+    /// True if there is a topic cursor.
     pub(super) fn has_topics(&self) -> bool {
         !self.topics.is_empty()
     }
 
-    /// Whether it stands in a topic, or will.
+    /// True if it has a cursor for a topic, or one is pending.
     pub(super) fn has(&self, topic: &str) -> bool {
         self.topics.get(topic).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
     }
@@ -177,19 +175,18 @@ impl Cursors {
         &mut self.hubs[place]
     }
 
-    /// A subscription to a topic holds: it stands behind this position.
+    /// A subscription to a topic is confirmed: its cursor starts after this position.
     pub(super) fn stand(&mut self, topic: &str, after: Position) {
         let progress = Progress::from(after.seq.0);
         self.topics.insert(topic, InTopic { life: after.epoch, progress, quiet_us: 0 });
     }
 
-    /// A subscription to a topic has ended.
     pub(super) fn leave_topic(&mut self, topic: &str) {
         self.topics.remove(topic);
         self.asked.retain(|(_, asked)| **asked != *topic);
     }
 
-    /// Its wildcards stand behind these offsets from now on.
+    /// Its wildcards start after these offsets.
     pub(super) fn follow(&mut self, ends: &[(HubId, u64)]) {
         self.follows = true;
         for &(hub, end) in ends {
@@ -197,12 +194,13 @@ impl Cursors {
         }
     }
 
-    /// They stand nowhere any more.
+    /// Its wildcards have no cursors any more.
     pub(super) fn unfollow(&mut self) {
         (self.follows, self.hubs) = (false, Vec::new());
     }
 
-    /// A record is taken, to be acknowledged if it `is_open`. False: it is not for this client, or was taken before.
+    /// Takes a record; `is_open`: it will be acknowledged. False if it is not for this client or was taken
+    /// before.
     pub(super) fn take(&mut self, row: Row, said: &Said<'_>, is_open: bool) -> bool {
         let (progress, place, quiet_us) = match row {
             Row::None => return true,
@@ -230,14 +228,14 @@ impl Cursors {
         is_new && said.timestamp_us >= quiet_us
     }
 
-    /// A record came and was not taken: it comes again, or is read by who comes back.
+    /// A record arrived and was not taken: it is delivered again, or read after the reconnect.
     pub(super) fn refuse(&mut self, row: Row, hub: HubId, offset: u64) {
         if row == Row::Hub {
             self.hub(hub).stop_at(offset);
         }
     }
 
-    /// The client has said its last word on a record.
+    /// The client has completed the acknowledgement of a record.
     pub(super) fn done(&mut self, row: Row, said: &Said<'_>) {
         match row {
             Row::None => {}
@@ -250,7 +248,7 @@ impl Cursors {
         }
     }
 
-    /// A record that was taken and has waited since is taken back; whether it is counted.
+    /// Takes back a queued record; returns whether a cursor counts it.
     pub(super) fn take_back(&mut self, row: Row, said: &Said<'_>) -> bool {
         match row {
             Row::None => return false,
@@ -267,16 +265,16 @@ impl Cursors {
         true
     }
 
-    /// Whatever waits for the client is taken back.
+    /// Takes back all queued records.
     pub(super) fn take_back_all(&mut self, pending: &Pending) {
-        // The last one first: what is behind one that is taken back has to be remembered.
+        // In reverse, because a cursor stores each number after one that is taken back.
         for item in pending.iter().rev() {
             self.take_back(item.row, &item.message.said());
         }
     }
 
-    /// As it is to be recorded while there is a connection, to which whatever wildcards match up to these offsets has come:
-    /// what waits is taken back.
+    /// A copy to persist while the client is online: queued records are taken back. `places`: the offset per
+    /// hub up to which all records that match wildcards have arrived.
     pub(super) fn as_sent(&self, pending: &Pending, places: &[(HubId, u64)]) -> Cursors {
         let mut cursors = self.clone();
         cursors.take_back_all(pending);
@@ -287,7 +285,7 @@ impl Cursors {
         cursors
     }
 
-    /// A record was sent after this was recorded, and before the process ended: it is under way, and is not taken again.
+    /// A record sent after the snapshot and before the process ended: it is in flight and is not taken again.
     pub(super) fn sent_ahead(&mut self, row: Row, said: &Said<'_>) {
         match row {
             Row::None => {}
@@ -303,7 +301,8 @@ impl Cursors {
         }
     }
 
-    /// The process has ended: of what is not acknowledged these are under way, and whatever else is not comes again.
+    /// The process has ended: of the unacknowledged records these are in flight, all others are delivered
+    /// again.
     pub(super) fn lose<'a>(&mut self, under_way: impl Iterator<Item = (Row, Said<'a>)>) {
         let (mut in_topics, mut in_hubs) = (HashSet::new(), HashSet::new());
         for (row, said) in under_way {
@@ -322,12 +321,12 @@ impl Cursors {
         }
     }
 
-    /// Whatever wildcards match in a hub up to an offset has come.
+    /// All records that match wildcards up to an offset of a hub have arrived.
     pub(super) fn came(&mut self, hub: HubId, upto: u64) {
         self.hub(hub).passed(upto);
     }
 
-    /// Nobody is connected: what is not needed meanwhile goes.
+    /// The session is offline: frees what it does not need.
     pub(super) fn rest(&mut self) {
         (self.asked, self.waiting) = (Vec::new(), Vec::new());
         self.awaits_ends = false;
@@ -335,20 +334,20 @@ impl Cursors {
         self.hubs.iter_mut().for_each(|at| at.progress.rest());
     }
 
-    /// The client is back, at this time in µs since 1970: what of QoS 0 is older was not for it.
+    /// The client is back at this time, in µs since 1970: older records of QoS 0 are skipped.
     pub(super) fn wake(&mut self, now_us: u64) {
         (self.quiet_us, self.awaits_ends) = (now_us, false);
         self.topics.iter_mut().for_each(|(_, at)| at.quiet_us = now_us);
         self.hubs.iter_mut().for_each(|at| at.stop = 0);
     }
 
-    /// Its topics, each with the position behind which it goes on.
+    /// Its topics, each with the position after which it continues.
     pub(super) fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
         let seq = |at: &InTopic| Seq(at.progress.taken());
         self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.life, seq: seq(at) }))
     }
 
-    /// Hubs, each with the first offset that it has not had.
+    /// Hubs, each with the first offset that it has not received.
     pub(super) fn offsets(&self) -> impl Iterator<Item = (HubId, u64)> {
         self.hubs.iter().map(|at| (at.hub, at.progress.taken() + 1))
     }

@@ -1,6 +1,6 @@
-//! Records that come for MQTT clients: each is sent, or waits, or gives way as its class says.
+//! Delivery to MQTT clients: a record is sent, queued, or dropped by the policy of its class.
 //!
-//! Invariant: while a record waits for a client, every later one does, so they come in order.
+//! Invariant: while a record is queued for a client, later ones are queued too, so order is preserved.
 
 use super::client::Client;
 use super::cursors::Row;
@@ -15,15 +15,15 @@ use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{OnGap, OnSlow, Position, Qos};
 use hubsub_wire::mqtt::{Grant, Match, Version};
 
-/// Output of a lagging client below which it reads on.
+/// A slow client resumes replay when its output is below this, in bytes.
 const REPLAY_BELOW: usize = 64 * 1024;
 
-/// By what a record comes, as far as something is to know what becomes of it.
+/// How a record reached a client.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Way<'a> {
-    /// The group, if it is for one of its members.
+    /// The group, if the client got it as a member.
     pub group: Option<&'a [u8]>,
-    /// Which cursor of the client's session counts it.
+    /// The cursor of the client's session that counts it.
     pub row: Row,
 }
 
@@ -36,13 +36,13 @@ impl Client {
             || self.waits_for_records(qos)
     }
 
-    /// Whether a message of that QoS, or those before it, are to be recorded before it is sent.
+    /// True if a message of that QoS, or one before it, must be persisted before it is sent.
     fn waits_for_records(&self, qos: Qos) -> bool {
         let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
         kept.is_some_and(|kept| qos == Qos::ExactlyOnce || kept.has_prepared())
     }
 
-    /// How a record that comes by this subscription is sent to it, if it is.
+    /// How a record is sent for this subscription, if at all.
     #[inline]
     fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
         let by = match via {
@@ -58,13 +58,13 @@ impl Client {
         Some(Grant { qos: grant.qos.min(record.qos), ..grant })
     }
 
-    /// Whether its session stands in topics with a log: it is to know what of QoS 0 has come, too.
+    /// True if its session has topic cursors; these count QoS 0 records too.
     pub(super) fn stands_in_topics(&self) -> bool {
         let cursors = self.session.as_ref().and_then(|session| session.cursors.as_ref());
         cursors.is_some_and(|cursors| cursors.has_topics())
     }
 
-    /// Which cursor of its session counts a record.
+    /// The cursor of its session that counts a record.
     #[inline]
     fn row(&self, via: Via<'_>, record: &RecordView<'_>) -> Row {
         let Some(cursors) = self.session.as_ref().and_then(|session| session.cursors.as_ref()) else {
@@ -76,13 +76,13 @@ impl Client {
         }
     }
 
-    /// Its session takes a record; false: it had it.
+    /// Marks a record as taken by its session; false if it was taken before.
     fn takes(&mut self, row: Row, said: &Said<'_>, is_open: bool) -> bool {
         let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
         cursors.filter(|_| row != Row::None).is_none_or(|cursors| cursors.take(row, said, is_open))
     }
 
-    /// Its session does not, for now.
+    /// Marks a record as not taken for now.
     fn refuses(&mut self, row: Row, record: &RecordView<'_>) {
         let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
         if let Some(cursors) = cursors.filter(|_| row != Row::None) {
@@ -91,20 +91,20 @@ impl Client {
     }
 }
 
-/// What a client calls a group of the broker.
+/// The client's name of a broker group: `$share/GROUP/FILTER`.
 pub(super) fn shared_filter(source: &[u8]) -> Option<Vec<u8>> {
     let (group, filter) = group_of(source)?;
     Some([b"$share/", group, b"/", filter].concat())
 }
 
 impl Rim {
-    /// A record for an MQTT client.
+    /// Delivers a record to an MQTT client.
     pub(crate) fn deliver_mqtt(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
         let Some(client) = &c.mqtt else { return Delivery::Taken };
         let group = if let Via::Group(group) = via { Some(group) } else { None };
         let Some(grant) = client.grant(via, record) else {
-            // A record that is one member's is another's where that one has left.
+            // A group's record goes to another member if this one has left.
             return if group.is_some() { Delivery::Full } else { Delivery::Taken };
         };
         let Some(said) = Said::of(record) else {
@@ -141,7 +141,7 @@ impl Rim {
         Delivery::Taken
     }
 
-    /// A record for a session whose connection is being closed.
+    /// Queues a record for a session whose connection is closing.
     pub(crate) fn keep_for_session(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
         let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
         let row = client.row(via, record);
@@ -154,7 +154,7 @@ impl Rim {
         }
     }
 
-    /// Whether what waits for an MQTT client is at the limit.
+    /// True if the output queued for an MQTT client is at its limit.
     fn is_full_mqtt(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return false };
         let Some(client) = &c.mqtt else { return false };
@@ -166,7 +166,7 @@ impl Rim {
             || (waiting > 0 && self.record_bytes() >= limits.output_shard_bytes_max as usize)
     }
 
-    /// Adds a record behind those that wait.
+    /// Queues a record after those that wait.
     pub(super) fn keep_mqtt(
         &mut self,
         conn: u32,
@@ -206,7 +206,7 @@ impl Rim {
         self.lose(conn, dropped);
     }
 
-    /// A record for an MQTT client whose output is at the limit, in a class that loses records.
+    /// Handles a record for an MQTT client at its output limit, in a class that drops records.
     pub(crate) fn squeeze_mqtt(
         &mut self,
         conn: u32,
@@ -255,7 +255,7 @@ impl Rim {
             let row = if grant.qos > Qos::AtMostOnce { row } else { Row::None };
             self.keep_mqtt(conn, &said, grant, record.on_slow, Way { group: None, row });
         } else {
-            // Nothing of it may give way: this record does.
+            // Nothing queued may be dropped, so this record is.
             lost += 1;
             client.session.iter_mut().for_each(|session| session.done(row, &said));
             if tells {
@@ -266,7 +266,7 @@ impl Rim {
         self.look_whether_plain(conn);
     }
 
-    /// Records that an MQTT client will not get; whether it can be told.
+    /// Records a gap for an MQTT client; false if its protocol version cannot report one.
     pub(crate) fn note_gap_mqtt(&mut self, conn: u32, topic: &[u8], from: Position, to: Position) -> bool {
         let client = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut());
         match client.filter(|client| client.machine.version() >= Version::V5) {
@@ -277,13 +277,13 @@ impl Rim {
         true
     }
 
-    /// Whether an MQTT client takes records of the past.
+    /// True if an MQTT client has room for replayed records.
     pub(crate) fn wants_replay_mqtt(conn: &Conn) -> bool {
         waiting_bytes(conn) < REPLAY_BELOW
     }
 }
 
-/// Bytes that wait for an MQTT client, near enough for limits.
+/// Queued bytes of an MQTT client, approximately.
 fn waiting_bytes(conn: &Conn) -> usize {
     let pending = conn.mqtt.as_ref().map_or(0, |client| client.pending.bytes());
     pending + conn.output.as_ref().map_or(0, |output| output.queue_bytes + output.turn_bytes)

@@ -1,11 +1,12 @@
-//! Sessions beyond their process (docs/protocol/mqtt-state.md): what is recorded of one before its client is answered.
-//! How a node takes in what the process before it left is in [`adoption`](super::adoption).
+//! Persistent sessions (docs/protocol/mqtt-state.md): changes that are persisted before the client gets its
+//! reply. For sessions of the previous process see [`adoption`](super::adoption).
 //!
-//! What is recorded is asked for as things happen ([`due`]) and carried out once a turn for each session ([`record`]), so
-//! that all that waits shares one row, or one entry.
+//! Requests to persist are collected as changes occur ([`due`]) and executed once per turn for each session
+//! ([`record`]), so all changes of a turn share one snapshot or one entry. In this module "row" is the
+//! snapshot.
 //!
-//! Invariants: CONNACK, SUBACK and UNSUBACK of a session that is kept follow the row that they are true of; PUBLISH of QoS 2,
-//! PUBREL and PUBCOMP the entry with their event.
+//! Invariants: CONNACK, SUBACK and UNSUBACK of a persistent session follow the snapshot that contains their
+//! effect; PUBLISH of QoS 2, PUBREL and PUBCOMP follow the entry with their event.
 
 use super::absent::Absent;
 use super::arrival::{connected, displaced, forgo_will, refused};
@@ -28,33 +29,33 @@ use hubsub_types::{ConnKey, ErrorCode, HubId, ProducerId, Qos};
 use hubsub_wire::mqtt::{Event, Fault, PacketId, Reason};
 use std::rc::Rc;
 
-/// Messages of a session that wait for the same entry, at most: what is behind them waits in `pending`, within the client's
-/// output limit, and the next entry is as soon as this one is safe.
+/// The most messages of a session that wait for one entry. Later ones stay in `pending`, within the client's
+/// output limit; the next entry is written once this one is safe.
 const PREPARED_MAX: usize = 256;
 
-/// Rows of a session that fail one after another: each doubles the time to the next one, so many times at most.
+/// Each consecutive failed snapshot doubles the delay before the next one, up to this many times.
 const FAILURES_MAX: u8 = 6;
 
-/// Who waits for what was written.
+/// The operation that a write completes.
 pub enum Written {
-    /// A session's row, for those of the connection of that number.
+    /// A snapshot of the connection with this visit number, and those that wait for it.
     Row(ConnKey, u32, Vec<Wait>),
-    /// An entry of that number, likewise.
+    /// An entry: visit number, entry number, and those that wait for it.
     Entry(ConnKey, u32, u64, Vec<Wait>),
-    /// A row and entries, of which there is all or nothing.
+    /// A snapshot and entries that are written atomically.
     All(Vec<Written>),
-    /// The end of a row: the client id is free then.
+    /// The delete of a snapshot, after which the client id is free.
     End(Holder, Ending),
-    /// Likewise, of one that was free already.
+    /// A repeated delete; the client id was free already.
     EndAgain(Ending),
-    /// The fence of a session that is read for this place.
+    /// The fence of a session that is read for this slot.
     Fence(ConnKey),
-    /// The end of a row that a connection found, which goes on without.
+    /// The delete of a snapshot by a connection that starts a new session.
     Cleared(ConnKey, Ending),
 }
 
 impl Core {
-    /// Whether sessions are recorded here: with a log, or by a lone node with a store of its own.
+    /// True if sessions are persisted here: in a log, or in the session store of a lone node.
     pub(super) fn records_sessions(&self) -> bool {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
@@ -65,18 +66,18 @@ impl Core {
         }
     }
 
-    /// Whether a session may be another node's, or have been: then it is read where a client id is granted.
+    /// True if another node may hold or have held a session: then it is read when a client id is granted.
     pub(super) fn reads_sessions(&self) -> bool {
         self.broker.is_clustered() && self.records_sessions()
     }
 
-    /// Who writes rows here, as the holder of an epoch.
+    /// The writer of snapshots here, as the holder of an epoch.
     pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
         Owner { epoch, run: self.rim.links.run(), born, is_over: false }
     }
 }
 
-/// A session of a place, with its connection or without.
+/// The session of a slot, online or offline.
 fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     match client.and_then(|client| client.session.as_deref_mut()) {
@@ -85,7 +86,7 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
     }
 }
 
-/// Something of a session is to be recorded in this turn.
+/// Schedules a session to be persisted in this turn.
 pub(super) fn call(rim: &mut Rim, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     if !std::mem::replace(&mut kept.is_called, true) {
@@ -97,7 +98,8 @@ fn kept_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Kept> {
     session_of(rim, key)?.kept.as_deref_mut()
 }
 
-/// A session is to be recorded as it is at the end of this turn, for who waits; whether it is one that is kept.
+/// Schedules a snapshot for the end of this turn; `wait` is completed by it. Returns whether the session is
+/// persistent.
 pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
     let Some(kept) = kept_of(rim, key) else { return false };
     if let Some(wait) = wait {
@@ -108,7 +110,8 @@ pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
     true
 }
 
-/// A session has gone on in a log, or could not be recorded: its row is written before long, later each time that fails.
+/// The cursors of a session have advanced, or a write failed: schedules a snapshot after a delay that doubles
+/// per failure.
 pub(super) fn moved(rim: &mut Rim, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     kept.has_moved = true;
@@ -119,7 +122,7 @@ pub(super) fn moved(rim: &mut Rim, key: ConnKey) {
     }
 }
 
-/// A session that has gone on in a log has had its time.
+/// The snapshot timer of a session has fired.
 pub fn look(core: &mut Core, key: ConnKey) {
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     kept.is_timed = false;
@@ -128,7 +131,7 @@ pub fn look(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// Something happened to a session that is kept, which is recorded for who waits.
+/// Adds an event to the entry of this turn; `wait` is completed by it.
 pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wait) {
     let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     let number = client.machine.next_event();
@@ -140,13 +143,13 @@ pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wa
     }
 }
 
-/// A client's message of QoS 2 is published once it is recorded under which number: by that it is known if it comes again.
+/// Publishes a client's QoS 2 message after its number is persisted; the number identifies a retransmission.
 pub(super) fn intend(core: &mut Core, key: ConnKey, id: PacketId, what: Intended) {
     let event = Event::Intended { id, number: what.intent };
     happened(&mut core.rim, key, &event, Wait::Intended(Box::new(what)));
 }
 
-/// That is recorded, or could not be.
+/// The number was persisted, or the write failed.
 fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
     let Intended { number, intent, record } = what;
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
@@ -172,7 +175,7 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
     }
 }
 
-/// Records what happened to a session in this turn, and how it is now, if that is due.
+/// Writes the entry of a session's changes in this turn, and its snapshot if one is due.
 pub fn record(core: &mut Core, key: ConnKey) {
     core.rim.pump_mqtt(key);
     core.rim.prepare(key);
@@ -208,7 +211,7 @@ fn record_entry(core: &mut Core, key: ConnKey, id: &str, entry: Option<Entry>, v
     store::append(core, id.into(), entry, Written::Entry(key, visit, number, waits));
 }
 
-/// Records how a session is now, if that is due.
+/// Writes a snapshot of a session if one is due.
 fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let Some((row, then)) = take_row(core, key, visit) else { return };
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
@@ -217,7 +220,7 @@ fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     store::save(core, id, row, (owner, last_entry, through), then);
 }
 
-/// The row of a session, and who waits for it, if that is due.
+/// The snapshot of a session and those that wait for it, if one is due.
 fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
     let kept = kept_of(&mut core.rim, key)?;
     if !std::mem::take(&mut kept.row_is_due) {
@@ -233,8 +236,8 @@ fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Writt
     Some((row, Written::Row(key, visit, waits)))
 }
 
-/// Records how a session is now, with all messages that are of use: whatever was recorded of them before is of none then. In a
-/// store that is one request, so that no row names messages that no entry has.
+/// Writes a snapshot with all live messages, which makes all earlier entries obsolete. In a store that is one
+/// request, so no snapshot refers to messages without an entry.
 fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let entries = core.rim.all_entries(key);
     if core.rim.store.is_none() {
@@ -248,7 +251,7 @@ fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let through = kept.head.last_entry - entries.len() as u64;
     kept.work().under_way += entries.len() as u32;
     core.rim.metrics.mqtt_session_entries_total.add(entries.len() as u64);
-    // The answer to CONNECT, which waits for the row, comes before what goes on with the entries.
+    // The reply to CONNECT, which waits for the snapshot, precedes those that wait for the entries.
     let (mut all, mut kept) = (vec![then], Vec::new());
     for (number, entry, waits) in entries {
         kept.push(entry);
@@ -258,7 +261,7 @@ fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
 }
 
 impl Rim {
-    /// Entries with all messages of a session that are recorded, and with what happened in this turn.
+    /// Entries with all persisted messages of a session and the changes of this turn.
     fn all_entries(&mut self, key: ConnKey) -> Vec<Entry> {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
         match client {
@@ -271,7 +274,8 @@ impl Rim {
         }
     }
 
-    /// The row of a session, to whose connection whatever matches up to these offsets has come.
+    /// The snapshot of a session; `places`: the offset per hub up to which its connection has received all
+    /// matching records.
     fn row_of(&mut self, key: ConnKey, places: &[(HubId, u64)]) -> Option<Vec<u8>> {
         let mut row = Vec::with_capacity(128);
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
@@ -300,7 +304,8 @@ impl Rim {
         Some(row)
     }
 
-    /// Gives ids to messages of QoS 2 that wait for a client, and to those behind them: they go out once that is recorded.
+    /// Assigns packet ids to waiting QoS 2 messages and those after them; they are sent once that is
+    /// persisted.
     fn prepare(&mut self, key: ConnKey) {
         let now_us = self.now.wall_us;
         let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
@@ -346,7 +351,7 @@ impl Rim {
         session.kept = Some(kept);
     }
 
-    /// Sends messages of which that is recorded, as far as there is room; whether none is left.
+    /// Sends messages whose entry is safe, as far as there is room; returns whether none is left.
     pub(super) fn send_prepared(&mut self, key: ConnKey) -> bool {
         loop {
             let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return false };
@@ -368,7 +373,7 @@ impl Rim {
     }
 }
 
-/// A session ends, and with it what is recorded of it; then its client id is free.
+/// Ends a session: deletes its snapshot, then releases its client id.
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
     match kept.filter(|kept| kept.has_row) {
         Some(kept) => {
@@ -380,8 +385,8 @@ pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Optio
     }
 }
 
-/// An absent session goes to another node, if it is one that is recorded: once it is as it is now, its place here ends and
-/// its client id is free.
+/// Hands an offline session over to another node, if it is persistent: after a last snapshot its slot here
+/// ends and its client id is released.
 pub(super) fn hand_over(core: &mut Core, key: ConnKey) -> bool {
     let Some(kept) = kept_of(&mut core.rim, key) else { return false };
     if !kept.parts() {
@@ -391,12 +396,13 @@ pub(super) fn hand_over(core: &mut Core, key: ConnKey) -> bool {
     true
 }
 
-/// Whether a session goes to another node: what is due of it is that one's to do.
+/// True if a session moves to another node, which then executes its timers.
 pub(super) fn parts(rim: &mut Rim, key: ConnKey) -> bool {
     kept_of(rim, key).is_some_and(|kept| kept.parts())
 }
 
-/// Something of a session was written; `is_row`: it, as it was. One that goes to another node goes on.
+/// A write has completed; `is_row`: the snapshot. A session that moves to another node proceeds to its next
+/// step.
 fn wrote(core: &mut Core, key: ConnKey, is_row: bool) {
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     if is_row && kept.work().parting == Parting::Recorded {
@@ -411,7 +417,7 @@ fn wrote(core: &mut Core, key: ConnKey, is_row: bool) {
     }
 }
 
-/// What came of something that was to be written.
+/// Handles the outcome of a write.
 pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) {
     if outcome.is_err() {
         core.rim.metrics.mqtt_session_unwritten_total.add(1);
@@ -424,14 +430,15 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             kept.failures = if outcome.is_err() { kept.failures.saturating_add(1) } else { 0 };
             let is_there = kept.visit == visit;
             if !matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
-                // A store refuses a row where it lacks an entry. In a log the row before and all entries stay.
+                // A store refuses a snapshot that refers to a missing entry. In a log the previous snapshot
+                // and all entries remain.
                 kept.has_gap |= has_store;
                 moved(&mut core.rim, key);
             }
             if is_there {
                 for wait in waits {
                     match wait {
-                        // The row is a later holder's by now.
+                        // A later holder has written the snapshot.
                         Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(core, key),
                         wait => go_on(core, key, wait, outcome.is_ok()),
                     }
@@ -443,11 +450,11 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             let Some(kept) = kept_of(&mut core.rim, key) else { return };
             kept.work().under_way -= 1;
             match outcome {
-                // So are those before it: where one was refused, the connection ends that it was of.
+                // Earlier entries are safe too: where one was refused, the connection ended.
                 Ok(_) => kept.safe = number,
                 Err(_) => {
                     kept.has_gap = true;
-                    // Of an absent session nobody ends a connection: a row makes up for it.
+                    // An offline session has no connection to end: a snapshot compensates.
                     moved(&mut core.rim, key);
                 }
             }
@@ -462,7 +469,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
             }
             match outcome {
                 Ok(_) => core.rim.pump_mqtt(key),
-                // What waits for it is in the session's row when its connection has ended.
+                // The session's snapshot contains what waits, once its connection has ended.
                 Err(_) if is_there && core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
                     end(core, key, Fault::of(Reason::ImplementationSpecific));
                 }
@@ -486,7 +493,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     }
 }
 
-/// A session is recorded, or could not be.
+/// Resumes an operation after its write succeeded or failed.
 fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
     if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
@@ -503,7 +510,7 @@ fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
             core.rim.with_mqtt(key, |client, out| client.machine.recorded(number, out));
         }
         Wait::Intended(_) => unreachable!("it waits for an entry"),
-        // It would be told of a session that may be forgotten.
+        // The client must not get a success for a session that may be lost.
         Wait::Granted(_) | Wait::Unsubscribed(_) | Wait::Recorded(_) => {
             end(core, key, Fault::of(Reason::ImplementationSpecific))
         }

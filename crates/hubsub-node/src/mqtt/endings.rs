@@ -1,9 +1,10 @@
-//! Sessions that have ended, of which the row could not be: whatever keeps it was away, or refused. Their client ids are
-//! free, and nobody waits; but a row that stays is a session again for who finds it. So it is ended again, until that is done,
-//! after a while that grows. A session that has begun under the id meanwhile has another row, which stays.
+//! Retries session deletes that failed because the hub or store was unavailable or refused. The client id is
+//! free and nothing waits, but a remaining snapshot would be restored as a session later. Each delete is
+//! retried with back-off. A session that has started under the id meanwhile has another snapshot, which
+//! stays.
 //!
-//! Where the row could not even be read, since the leader of its hub is not reached, it is not known which session that is:
-//! it is looked for each second, and ends if it was written before.
+//! If even reading the snapshot failed, because its hub's leader is unreachable, the session is unknown. It
+//! is looked up each second and deleted if it was written before the request.
 
 use super::adoption::{publish_will_of, room_of};
 use super::durable::Written;
@@ -17,67 +18,65 @@ use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
 use std::collections::VecDeque;
 
-/// Until a row is ended again at first, in ms; each time that is refused, twice as much.
+/// The delay before the first retry, in ms; it doubles per refusal.
 const WAIT_MS: u64 = 1_000;
 
-/// How often it doubles.
+/// The most doublings of the delay.
 const DOUBLED_MAX: u32 = 6;
 
-/// Rows of a shard that are ended again in one second.
+/// The most retries per shard and second.
 const AT_ONCE_MAX: usize = 64;
 
-/// Those of a shard that are known: of more, the oldest gives way, and its row stays.
+/// The most pending deletes of a shard; beyond that the oldest is dropped and its snapshot remains.
 const ENDINGS_MAX: usize = 10_000;
 
-/// The end of a session.
+/// A session delete to retry.
 pub struct Ending {
-    /// Of its client.
     pub id: Box<str>,
-    /// Which.
     of: Of,
-    /// How often it was refused.
+    /// The number of refusals.
     refusals: u32,
-    /// When it is tried again.
+    /// The time of the next try, in ms of the node's clock.
     due_ms: u64,
 }
 
-/// Which session of its client id ends.
+/// Identifies the session of a client id that ends.
 #[derive(Clone, Copy)]
 enum Of {
-    /// Its last holder, and how it is born.
+    /// The session with this holder epoch and `born`.
     Session(u64, u64),
-    /// What has a row that was written before then, in µs since 1970.
+    /// A session whose snapshot was written before this time, in µs since 1970.
     Before(u64),
 }
 
 impl Ending {
-    /// Of the session that is so born, as its holder of that epoch.
+    /// A delete of the session `born` by its holder of that epoch.
     #[must_use]
     pub fn new(id: Box<str>, epoch: u64, born: u64) -> Ending {
         Ending { id, of: Of::Session(epoch, born), refusals: 0, due_ms: 0 }
     }
 }
 
-/// Those of a shard that were refused.
+/// The pending deletes of a shard.
 #[derive(Default)]
 pub struct Endings {
     waiting: VecDeque<Ending>,
-    /// Those that are tried now.
+    /// Deletes being tried now.
     under_way: usize,
 }
 
 impl Endings {
-    /// How many there are.
+    /// The number of pending deletes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.under_way
     }
 
-    /// One was refused; whether another one gives way.
+    /// Adds a refused delete; returns whether another one was dropped.
     fn keep(&mut self, mut ending: Ending, now_ms: u64) -> bool {
         let doubled = match ending.of {
             Of::Session(..) => ending.refusals.min(DOUBLED_MAX),
-            // To look again costs next to nothing, and before somebody takes the session in for one that is to go on.
+            // Another lookup is cheap, and must precede a takeover of that session by another node.
             Of::Before(_) => 0,
         };
         ending.due_ms = now_ms + (WAIT_MS << doubled);
@@ -86,7 +85,7 @@ impl Endings {
         self.waiting.len() > ENDINGS_MAX && self.waiting.pop_front().is_some()
     }
 
-    /// Those that are tried again now.
+    /// Takes the deletes that are due.
     fn due(&mut self, now_ms: u64) -> Vec<Ending> {
         let (mut due, mut left) = (Vec::new(), VecDeque::new());
         for ending in self.waiting.drain(..) {
@@ -102,9 +101,9 @@ impl Endings {
 }
 
 impl Rim {
-    /// What came of the end of a row.
+    /// Handles the outcome of a delete.
     pub(super) fn ended(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
-        // A row of another holder, or session, is not its own to end.
+        // The snapshot belongs to another holder or session, which must not be deleted.
         if matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
             return;
         }
@@ -113,20 +112,20 @@ impl Rim {
         }
     }
 
-    /// Likewise, of one that was tried again.
+    /// Handles the outcome of a retried delete.
     pub(super) fn ended_again(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
         self.sessions.endings.under_way -= 1;
         self.ended(ending, outcome);
     }
 
-    /// Whatever session a client id has now ends when its row can be read.
+    /// Deletes whatever session a client id has now, once its snapshot can be read.
     pub(super) fn end_later(&mut self, id: Box<str>) {
         let of = Of::Before(self.now.wall_us);
         self.ended(Ending { id, of, refusals: 0, due_ms: 0 }, Err(ErrorCode::HubClosed));
     }
 }
 
-/// Tries those again that are due. Once a second.
+/// Retries the deletes that are due. Runs once a second.
 pub fn end_again(core: &mut Core) {
     for ending in core.rim.sessions.endings.due(core.rim.now.mono_ms) {
         match ending.of {
@@ -141,7 +140,7 @@ pub fn end_again(core: &mut Core) {
     }
 }
 
-/// The row of a client id of which the session is to end, if there is one.
+/// The snapshot to delete was looked up.
 pub fn found(core: &mut Core, ending: Ending, part: Result<HistoryPart, ErrorCode>) {
     let part = match part {
         Ok(part) => part,

@@ -1,20 +1,20 @@
-//! What is recorded of a session in bytes: the head of its row, and entries that say what happened since
-//! (docs/protocol/mqtt-state.md).
+//! The byte format of a persisted session: the head of its snapshot (in code `row`), and the entries with
+//! changes since (docs/protocol/mqtt-state.md).
 //!
 //! ```text
-//! row:     | version | born | epoch | key given last | last entry | through | before | queued from | cursors | state |
-//! entry:   | born | epoch | number | parts |
-//! event:   1 | number, kind, id, ... (hubsub-wire)
-//! message: 2 | 1 if it waits, 2 more if a topic's cursor counts it, 4 if a hub's | key | of those of a hub hub, offset
-//!          | QoS, 4 more for RETAIN | how many identifiers, each | what it says
+//! snapshot: | version | born | epoch | last key | last entry | through | before | queued from | cursors | state |
+//! entry:    | born | epoch | number | parts |
+//! event:    1 | number, kind, id, ... (hubsub-wire)
+//! message:  2 | 1 if queued, +2 if a topic's cursor counts it, +4 if a hub's | key | if a hub's: hub, offset
+//!           | QoS, +4 for RETAIN | number of identifiers, identifiers | the message
 //! ```
 //!
-//! Numbers are little-endian, of 8 bytes where nothing else is said; texts, bytes and cursors, of which there are none where the session
-//! stands nowhere, have their length in 4 bytes before them.
-//! *born* tells a session from the one before it under the same client id: entries of that one are passed over. *epoch* tells its
-//! holders from each other: who takes a session over begins with an entry without number and parts, its *fence*. What an older holder
-//! wrote behind that is passed over, too, and so it is where the fence has given way: a row says up to which entry it had read what older
-//! holders wrote.
+//! Numbers are little-endian, 8 bytes unless stated. Texts, bytes and cursors (empty if the session has none)
+//! are preceded by their length in 4 bytes. *born* distinguishes sessions of one client id: entries of an
+//! earlier session are skipped. *epoch* distinguishes holders of one session: a holder that takes it over
+//! first appends an entry without number and parts, its *fence*. Entries that an older holder appended after
+//! the fence are skipped, also once retention has removed the fence: the snapshot states up to which entry
+//! its writer had read those of older holders (*before*).
 
 use super::cursors::{Cursors, Row};
 use super::message::{Message, Said};
@@ -22,7 +22,6 @@ use hubsub_route::LogPlace;
 use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
 
-/// Of the row's format.
 const VERSION: u8 = 4;
 
 const EVENT: u8 = 1;
@@ -33,31 +32,31 @@ const WAITS: u8 = 1;
 const OF_TOPIC: u8 = 2;
 const OF_HUB: u8 = 4;
 
-/// What is counted on from: far beyond what anybody counts to.
+/// The highest accepted value of a counter, so that it cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
 const SHORT: Damaged = Damaged("a field that ends behind its record");
 
-/// What stands before the state in a row.
+/// The fields before the state in a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
-    /// Which session of its client id it is: never that of another one. The producer of its messages of QoS 2.
+    /// Identifies the session among those of its client id; unique. Producer id of its QoS 2 messages.
     pub born: u64,
-    /// Which of its holders wrote it, from 1.
+    /// Identifies the holder that wrote it, from 1.
     pub epoch: u64,
-    /// The key given last to a message.
+    /// The last key assigned to a message.
     pub last_key: u64,
-    /// The number given last to an entry.
+    /// The number of the last entry.
     pub last_entry: u64,
-    /// Entries up to this number are of no use any more.
+    /// Entries up to this number are obsolete.
     pub through: u64,
-    /// The last entry of older holders: whatever they wrote behind that came after their fence.
+    /// The last valid entry of older holders: their later ones came after the fence.
     pub before: u64,
-    /// Messages that wait have this key or a later one.
+    /// Queued messages have this key or a higher one.
     pub queued_from: u64,
 }
 
-/// What each row of a session begins with, and none of another one.
+/// The first bytes of every snapshot of a session, and of no other one.
 pub fn beginning_of(born: u64) -> Vec<u8> {
     let mut beginning = vec![VERSION];
     put(&mut beginning, born);
@@ -65,7 +64,7 @@ pub fn beginning_of(born: u64) -> Vec<u8> {
 }
 
 impl Head {
-    /// Appends it, and where the session stands.
+    /// Appends the head and the cursors.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
         let Head { born, epoch, last_key, last_entry, through, before, queued_from } = *self;
         out.push(VERSION);
@@ -76,10 +75,10 @@ impl Head {
         put_bytes(out, &bytes);
     }
 
-    /// A row's, the bytes of its cursors, and the state behind them.
+    /// Returns the head of a snapshot, the bytes of its cursors, and the state after them.
     ///
     /// # Errors
-    /// It is none.
+    /// If the bytes are no snapshot.
     pub fn read(row: &[u8]) -> Result<(Head, &[u8], &[u8]), Damaged> {
         let mut left = Reader(row);
         if left.byte()? != VERSION {
@@ -97,44 +96,39 @@ impl Head {
 pub enum Part {
     /// Something happened, the event of this number.
     Event(u64, Event<u64>),
-    /// A message that is to be sent, or is under way.
+    /// A message that is queued or in flight.
     Message {
-        /// Whether it waits.
         is_queued: bool,
-        /// Its own.
         key: u64,
-        /// Which cursor counts it.
+        /// The cursor that counts it.
         row: Row,
-        /// What.
         message: Message,
-        /// How.
         grant: Grant,
     },
 }
 
-/// What stands before the parts of an entry.
+/// The fields before the parts of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHead {
-    /// Of which session it is.
+    /// The session's `born`.
     pub born: u64,
-    /// By which of its holders.
+    /// The holder's epoch.
     pub epoch: u64,
-    /// Its number; 0: it is a fence.
+    /// Its number; 0 for a fence.
     pub number: u64,
 }
 
-/// Begins an entry.
+/// Appends an entry's head to a new buffer.
 pub fn begin(EntryHead { born, epoch, number }: EntryHead) -> Vec<u8> {
     [born.to_le_bytes(), epoch.to_le_bytes(), number.to_le_bytes()].concat()
 }
 
-/// Adds an event.
 pub fn put_event(number: u64, event: &Event<u64>, out: &mut Vec<u8>) {
     out.push(EVENT);
     event.encode(number, out);
 }
 
-/// Adds a message, which a cursor may count.
+/// Appends a message; `row` is the cursor that counts it.
 pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: &Grant, out: &mut Vec<u8>) {
     let of_cursor = match row {
         Row::None => 0,
@@ -163,20 +157,20 @@ pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: 
     }
 }
 
-/// What stands before the parts of an entry, and these.
+/// Returns the head of an entry and the bytes of its parts.
 ///
 /// # Errors
-/// It is too short.
+/// If the entry is too short.
 pub fn head_of(entry: &[u8]) -> Result<(EntryHead, &[u8]), Damaged> {
     let mut left = Reader(entry);
     let head = EntryHead { born: left.number()?, epoch: left.count()?, number: left.count()? };
     Ok((head, left.0))
 }
 
-/// Takes a part off the bytes.
+/// Removes a part from the front of the bytes.
 ///
 /// # Errors
-/// There is none.
+/// If the bytes begin with no valid part.
 pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
     let mut left = Reader(from);
     let part = match left.byte()? {
@@ -227,7 +221,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is not read yet.
+/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -243,7 +237,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*number))
     }
 
-    /// A number that others follow.
+    /// A number that will be incremented.
     fn count(&mut self) -> Result<u64, Damaged> {
         Some(self.number()?).filter(|&number| number <= NUMBER_MAX).ok_or(Damaged("a number out of range"))
     }

@@ -1,19 +1,19 @@
-//! What a client is to be told that it will not get.
+//! Gaps to be reported to a client: records that it will not get.
 
 use hubsub_types::Position;
 use hubsub_types::names::FILTER_MARK;
 
-/// Gaps that a client can be told of; further ones are one of all topics.
+/// The most gaps per client; further ones become one gap of all topics.
 const GAPS_MAX: usize = 64;
 
-/// What a client is to be told that it will not get, with the next record: 5.0 has words for it.
-/// Few are, and the others pay for a pointer.
+/// Gaps to report with the next record, in a user property of 5.0. Few clients have any; the others pay for a
+/// pointer.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
 pub(super) struct Gaps(Option<Box<Vec<String>>>);
 
 impl Gaps {
-    /// Whether there is nothing to be told.
+    /// True if there is no gap to report.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -1,14 +1,14 @@
-//! A connection goes to the shard that has the session of its client: the session stays where it is, with its
-//! subscriptions, so nothing that comes for it meanwhile is lost or comes twice.
+//! Moves a connection to the shard of its client's session. The session keeps its slot and its subscriptions,
+//! so no message is lost or duplicated.
 //!
 //! ```text
 //!  the session's shard                    the connection's shard
-//!      │ ── Call: its place ───────────────► │
-//!      │ ◄─ the socket, and what it sent ─── │
-//!      │ takes the place; CONNECT is read again, and finds the session
+//!      │ ── Call: its slot ────────────────► │
+//!      │ ◄─ socket and input bytes ───────── │
+//!      │ takes the slot; CONNECT is parsed again and finds the session
 //! ```
 //!
-//! The connection has no subscription and was sent nothing: it waits for its CONNACK.
+//! The connection has no subscription and was sent nothing: it waits for CONNACK.
 
 use super::arrival::displaced;
 use super::client::end;
@@ -32,23 +32,23 @@ pub struct Traveller {
     door: Door,
     created_s: u32,
     meter: Meter,
-    /// What it sent: CONNECT, and what stands behind it.
+    /// Its input: CONNECT and the bytes after it.
     pub input: Vec<u8>,
-    /// Where it came from, by which name it claims the client id.
+    /// Its previous place, under which it claims the client id.
     from: Holder,
     client_id: Box<str>,
-    /// The place of the session.
+    /// The slot of the session.
     to: ConnKey,
 }
 
-/// The holder of an id has to let go: for a connection of this node or another node, which may want a session that is new.
+/// The holder must release its id to a connection of this or another node, which may want a new session.
 pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
     if reading::ends(core, key) {
         return;
     }
     if core.rim.sessions.get_mut(key).is_some() {
         return match heir {
-            // Its place ends in a moment, and with that the id is free.
+            // This slot is about to be freed, and the id with it.
             Heir::Here(to) if to.aim == Aim::Resume && durable::parts(&mut core.rim, key) => {}
             Heir::Here(to) if to.aim == Aim::Resume => call(core, key, to.who),
             Heir::Away { is_clean: false } if durable::hand_over(core, key) => {}
@@ -82,17 +82,17 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
         }
     }
     if !outlives || !keeps {
-        // It may take its time to close.
+        // The connection may take long to close.
         let holder = Holder { shard: core.rim.shard, conn: key };
         return durable::release(core, id, holder, kept);
     }
     if is_closing || has_queue {
-        // Who takes over does not wait for one that reads nothing.
+        // The claimant does not wait for a client that reads nothing.
         core.rim.close_now(key);
     }
 }
 
-/// Calls a connection to an absent session.
+/// Calls a connection to an offline session.
 pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
     let here = Holder { shard: core.rim.shard, conn: key };
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
@@ -100,7 +100,7 @@ pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
     tell(core, to.shard, MqttMail::Call(to.conn, here));
 }
 
-/// Who was called to a session has gone.
+/// A connection that was called to a session is gone.
 pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
     let Some(absent) = core.rim.sessions.get_mut(key) else { return };
     absent.awaits = None;
@@ -108,7 +108,7 @@ pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
     claims::keep(core, id, here);
 }
 
-/// Takes connections out that are called to their sessions: each with the shard that it goes to.
+/// Removes the connections that were called to their sessions; each is returned with its target shard.
 pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
     let mut leaving = Vec::new();
     for (key, to) in std::mem::take(&mut core.rim.called) {
@@ -137,19 +137,20 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
 }
 
 impl Traveller {
-    /// The socket, to register it.
+    /// The socket, for registration.
     pub fn source(&mut self) -> &mut mio::net::TcpStream {
         self.io.source()
     }
 
-    /// What it counts against the mailbox limit.
+    /// Its memory, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Traveller>() + self.input.len()
     }
 
-    /// Takes its place in this shard: that of its session, if that is there still. What it sent is to be read there, and
-    /// then [`settled`] called, if a client id is given: until then nobody else is called to that session.
+    /// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
+    /// which the caller processes. If a client id is returned, the caller then calls [`settled`]; until then
+    /// no other connection is called to that session.
     pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
         let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
         let mut conn = Conn::new(io, door, id, created_s);
@@ -164,13 +165,13 @@ impl Traveller {
             core.broker.connected(key);
             key
         };
-        // The id is the session's, as before; or this connection claims it anew.
+        // The session keeps the id, or this connection claims it again.
         claims::release(core, client_id.clone(), from);
         (key, input, is_awaited.then_some(client_id))
     }
 }
 
-/// A connection has the session that it came for: another one may be called to that.
+/// A connection has taken over its session; another one may be called to it.
 pub fn settled(core: &mut Core, client_id: Box<str>, key: ConnKey) {
     let here = Holder { shard: core.rim.shard, conn: key };
     claims::keep(core, client_id, here);

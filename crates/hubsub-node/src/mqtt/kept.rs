@@ -1,4 +1,5 @@
-//! What a session has that is recorded: its entries, what waits for them, and what of it the next row is to say.
+//! The persistence state of a session: its entries, what waits for them, and the content of the next snapshot
+//! ("row" in this module).
 
 use super::cursors::Row;
 use super::entries::{EntryHead, Head, begin, put_message};
@@ -12,44 +13,44 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// What a session has that is recorded.
+/// The persistence state of a session.
 #[derive(Default)]
 pub struct Kept {
-    /// Which session of its client id it is, and its entries.
+    /// Identifies the session and its entries.
     pub(super) head: Own,
-    /// What is going on; mostly nothing is.
+    /// Work in progress; mostly none.
     pub(super) work: Option<Box<Work>>,
-    /// Whether the session is to be recorded as it is now.
+    /// True if a snapshot is due.
     pub(super) row_is_due: bool,
-    /// Whether something is to be recorded in this turn.
+    /// True if something is to be persisted in this turn.
     pub(super) is_called: bool,
-    /// Entries with messages that may be of use, and the highest key in each.
+    /// Entries with live messages: number and highest message key.
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
     pub(super) entries: Option<Box<VecDeque<(u64, u64)>>>,
     /// Entries up to this number are safe.
     pub(super) safe: u64,
-    /// Entries since the row, and their bytes.
+    /// The number of entries since the snapshot, and their bytes.
     pub(super) since_row: (u32, u32),
-    /// Whether what is recorded may not be what is known here, since something could not be: then the next row brings
-    /// all messages with it. So it is of a session that a store may have from the process before.
+    /// True if persisted state may differ from memory because a write failed: the next snapshot then includes
+    /// all messages. Also set for a session that a store may have from the previous process.
     pub(super) has_gap: bool,
-    /// Whether there is a row of it, or one is under way.
+    /// True if a snapshot exists or is being written.
     pub(super) has_row: bool,
-    /// Whether where it stands in logs has changed since the row.
+    /// True if its cursors have advanced since the snapshot.
     pub(super) has_moved: bool,
-    /// Whether it will be looked whether it has.
+    /// True if the snapshot timer is set.
     pub(super) is_timed: bool,
-    /// Rows that failed since the last one that did not.
+    /// Consecutive failed snapshots.
     pub(super) failures: u8,
-    /// Bytes of entries since the store last let go of one.
+    /// Bytes of entries since the store last removed one.
     pub(super) stored_bytes: u32,
-    /// Bytes of entries that the last row with all messages brought.
+    /// Bytes of entries written with the last full snapshot.
     pub(super) live_bytes: u32,
-    /// The number of its connection: machines of two number PUBREL and PUBCOMP alike.
+    /// The number of its connection; it distinguishes PUBREL and PUBCOMP waits of successive connections.
     pub(super) visit: u32,
 }
 
-/// What of the head of its row is known between two rows, likewise named.
+/// The part of the snapshot head that persists between snapshots; fields as in [`Head`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Own {
     pub born: u64,
@@ -59,89 +60,87 @@ pub(super) struct Own {
     pub before: u64,
 }
 
-/// How far a session is that goes to another node.
+/// Progress of a session's move to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Parting {
-    /// It stays.
     #[default]
     Stays,
-    /// It is recorded as it is, and what comes meanwhile.
+    /// A last snapshot is being written, and changes are still recorded.
     Recorded,
-    /// It is, nothing comes any more, and what came is being written.
+    /// The snapshot is written, nothing more arrives, and remaining writes are in progress.
     Left,
 }
 
-/// What is going on of what is recorded.
+/// Persistence work in progress.
 #[derive(Default)]
 pub(super) struct Work {
-    /// What waits until the session is recorded as it is now.
+    /// Waits for the snapshot.
     pub(super) waits: Vec<Wait>,
-    /// What happened in this turn: parts of an entry.
+    /// Changes of this turn: parts of an entry.
     pub(super) parts: Vec<u8>,
-    /// The highest key of messages among them; 0 if there is none.
+    /// The highest message key among them; 0 if none.
     pub(super) parts_key: u64,
-    /// What waits for these.
+    /// Waits for the entry with these parts.
     pub(super) parts_wait: Vec<Wait>,
-    /// Messages that go out when what is recorded of them is safe, in their order.
+    /// Messages to send once their entry is safe, in order.
     pub(super) prepared: VecDeque<Prepared>,
-    /// Rows and entries that are being written.
+    /// Snapshots and entries being written.
     pub(super) under_way: u32,
-    /// How far it is on its way to another node.
+    /// Progress of its move to another node.
     pub(super) parting: Parting,
 }
 
-/// A message on its way to the client.
+/// A message that waits for its entry.
 pub(super) struct Prepared {
     pub(super) message: Rc<Message>,
     pub(super) grant: Grant,
     pub(super) group: Option<Group>,
-    /// Its id and key; none of QoS 0.
+    /// Its packet id and key; none for QoS 0.
     pub(super) under: Option<(PacketId, u64)>,
-    /// It waits for this entry.
+    /// The number of the entry that it waits for.
     pub(super) after: u64,
 }
 
-/// Entries behind a row, after which there is another one: who comes back reads no more. It bounds no queue, and
-/// `mqtt_session_rows_total` counts the rows.
+/// The number of entries after which a snapshot is written, to bound what a takeover reads. It bounds no
+/// queue; `mqtt_session_rows_total` counts snapshots.
 const ENTRIES_MAX: u32 = 512;
 
-/// Their bytes.
+/// The same limit in bytes of entries.
 const ENTRIES_BYTES_MAX: u32 = 1 << 20;
 
-/// Bytes of entries in a store, of which the first one is of use for long, after which a row brings all messages anew.
+/// Bytes of entries in a store, the first still live, after which a snapshot rewrites all messages.
 const STORED_BYTES_MAX: u32 = 32 << 20;
 
-/// The number of an entry, its bytes, and who waits for it.
+/// The number of an entry, its bytes, and its waits.
 pub(super) type Entry = (u64, Vec<u8>, Vec<Wait>);
 
-/// What waits for a session's row.
+/// An operation that waits for a snapshot or an entry.
 #[derive(Debug)]
 pub enum Wait {
-    /// CONNACK, and whether it says that the session was there.
+    /// CONNACK, with its session-present flag.
     Connected(bool),
-    /// What the machine calls the answer to a filter.
+    /// SUBACK, by the machine's number of the filter.
     Granted(u32),
-    /// Likewise, to UNSUBSCRIBE.
+    /// UNSUBACK, by the machine's number.
     Unsubscribed(u32),
-    /// PUBREL or PUBCOMP, by what the machine of this connection calls it.
+    /// PUBREL or PUBCOMP, by the number that this connection's machine uses.
     Recorded(u32),
-    /// A message of QoS 2 of the client, which is published then, whoever is connected.
+    /// A client's QoS 2 message, published afterwards even if the client has disconnected.
     Intended(Box<Intended>),
 }
 
-/// A message of QoS 2 of a client for a log, which has a number of its session before it is published.
+/// A client's QoS 2 message for a log, which gets a number of its session before it is published.
 #[derive(Debug)]
 pub struct Intended {
-    /// What its answer is called.
+    /// The request number.
     pub number: u32,
     /// Its number in the session.
     pub intent: u64,
-    /// What.
     pub record: Record,
 }
 
 impl Work {
-    /// Whether there is nothing.
+    /// True if no work is pending.
     fn is_done(&self) -> bool {
         let Work { waits, parts, parts_key: _, parts_wait, prepared, under_way, parting } = self;
         let is_empty = waits.is_empty() && parts.is_empty() && parts_wait.is_empty() && prepared.is_empty();
@@ -150,20 +149,21 @@ impl Work {
 }
 
 impl Kept {
-    /// Of a session that begins: never the number of another one.
+    /// Creates the state of a new session with a unique `born`.
     pub fn new(token: Token) -> Kept {
         let Token { at_us, run, number } = token;
-        // Producers without a name are below 2^63, and not 0.
+        // Anonymous producers have ids below 2^63, and not 0.
         let born = std::hash::RandomState::new().hash_one((at_us, run, number)) >> 1 | 1;
         Kept { head: Own { born, epoch: 1, ..Own::default() }, has_gap: true, ..Kept::default() }
     }
 
-    /// It begins behind a session of the client id that had this epoch.
+    /// Starts after a session of the client id with this holder epoch.
     pub fn follows(&mut self, epoch: u64) {
         self.head.epoch = epoch + 1;
     }
 
-    /// Of one that was found, for its next holder; `has_store`: not in a log.
+    /// The state of a restored session for its next holder; `has_store`: sessions are in a store, not in a
+    /// log.
     pub fn found(recalled: &mut Recalled, has_store: bool) -> Kept {
         let (Head { born, epoch, last_entry, through, .. }, entries) =
             (recalled.head, std::mem::take(&mut recalled.entries));
@@ -172,24 +172,24 @@ impl Kept {
         Kept { head, entries, safe: last_entry, has_row: true, has_gap: has_store, ..Kept::default() }
     }
 
-    /// Another connection has the session: what waits for the one before is nobody's.
+    /// Another connection takes over: waits of the previous one are dropped.
     pub fn comes(&mut self) {
         self.visit = self.visit.wrapping_add(1);
         self.work.iter_mut().for_each(|work| work.waits.clear());
     }
 
-    /// Its connection has ended: what was not sent goes again with the next one.
+    /// Its connection has ended: unsent messages are sent to the next one.
     pub fn leaves(&mut self) {
         self.work.iter_mut().for_each(|work| work.prepared.clear());
     }
 
-    /// Whether messages wait until they are recorded: then all do.
+    /// True if messages wait to be persisted; later ones then wait too.
     #[must_use]
     pub fn has_prepared(&self) -> bool {
         self.work.as_ref().is_some_and(|work| !work.prepared.is_empty())
     }
 
-    /// Whether it goes to another node.
+    /// True if it moves to another node.
     pub(super) fn parts(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.parting != Parting::Stays)
     }
@@ -198,26 +198,26 @@ impl Kept {
         self.work.get_or_insert_default()
     }
 
-    /// Nobody is connected: what is empty takes no memory.
+    /// The session is offline: frees empty collections.
     pub(super) fn rest(&mut self) {
         self.work.take_if(|work| work.is_done());
         self.entries.take_if(|entries| entries.is_empty());
     }
 
-    /// Adds a message that waits, or is under way.
+    /// Adds a message that is queued or in flight.
     pub fn put(&mut self, is_queued: bool, key: u64, row: Row, message: &Message, grant: &Grant) {
         let work = self.work();
         put_message(is_queued, key, row, &message.said(), grant, &mut work.parts);
         work.parts_key = work.parts_key.max(key);
     }
 
-    /// The number of the entry that what happened is in.
+    /// The number of the entry that contains the changes so far.
     pub(super) fn last_entry(&self) -> u64 {
         let has_parts = self.work.as_ref().is_some_and(|work| !work.parts.is_empty());
         self.head.last_entry + u64::from(has_parts)
     }
 
-    /// Takes what happened in this turn, as an entry, and who waits for it.
+    /// Takes the changes of this turn as an entry, with its waits.
     pub(super) fn take_entry(&mut self) -> Option<Entry> {
         let number = self.last_entry();
         let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
@@ -237,18 +237,18 @@ impl Kept {
         Some((number, entry, waits))
     }
 
-    /// Whether the row that is written now is to have all messages with it: what is recorded is not known, or is mostly
-    /// of no use in a store, which lets go of entries from the first one on.
+    /// True if the snapshot now due must include all messages: persisted state is uncertain, or most of it in
+    /// a store is obsolete, since a store removes entries from the first one on.
     pub(super) fn needs_all(&self, has_store: bool) -> bool {
         let Own { last_entry, through, .. } = self.head;
         let is_many = last_entry.saturating_sub(through) >= 2 * u64::from(ENTRIES_MAX)
             || self.stored_bytes >= STORED_BYTES_MAX;
-        // So that no byte of a message is written more than twice for it.
+        // So each message byte is written at most twice.
         self.has_gap || (has_store && is_many && self.stored_bytes >= self.live_bytes)
     }
 
-    /// Takes what happened in this turn, with all messages that are of use, as entries that take the place of those before;
-    /// `messages`: whether each waits, its key, which cursor counts it.
+    /// Takes the changes of this turn and all live messages as entries that replace earlier ones; `messages`:
+    /// queued or not, key, cursor.
     pub(super) fn take_all<'a>(
         &mut self,
         messages: impl Iterator<Item = (bool, u64, Row, &'a Message, &'a Grant)>,
@@ -269,8 +269,8 @@ impl Kept {
         entries
     }
 
-    /// The head of a row, where messages with these keys and later ones are of use: those that are under way, those that
-    /// wait.
+    /// The head of a snapshot. Messages in flight from `under_way_from` and queued from `queued_from` are
+    /// live.
     pub(super) fn head(&mut self, last_key: u64, under_way_from: u64, queued_from: u64) -> Head {
         let lowest = under_way_from.min(queued_from);
         let entries = self.entries.as_deref_mut();

@@ -1,6 +1,6 @@
-//! Sessions without a connection that lack a subscription: it was refused as they were taken in, since a link was full, or
-//! there were too many rooms. They subscribe again until they have all, after a while that grows; and a client that comes
-//! back meanwhile is told that its session cannot go on, unless what it lacks is granted then.
+//! Offline sessions with a missing subscription: it was refused during the takeover because a link was full
+//! or there were too many rooms. They retry with back-off until all are granted. A client that reconnects
+//! meanwhile is disconnected with an error unless the missing ones are granted then.
 
 use super::absent::Absent;
 use super::adoption::subscribe;
@@ -13,37 +13,37 @@ use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ConnKey, ErrorCode};
 
-/// Until a session subscribes again at first, in ms; each time that is refused, twice as much.
+/// The delay before the first retry, in ms; it doubles per refusal.
 const WAIT_MS: u64 = 1_000;
 
-/// How often it doubles.
+/// The most doublings of the delay.
 const DOUBLED_MAX: u32 = 6;
 
-/// Sessions of a shard that subscribe again in one second.
+/// The most sessions of a shard that retry per second.
 const AT_ONCE_MAX: usize = 64;
 
-/// Those of a shard, by their places: as many as have places at most.
+/// The sessions of a shard by slot; at most one per slot.
 #[derive(Default)]
 pub struct Lacking(HashMap<ConnKey, Try, RandomState>);
 
-/// How one does.
+/// The retry state of a session.
 struct Try {
-    /// How often it was refused.
+    /// The number of refusals.
     refusals: u32,
-    /// Whether it was since it has subscribed last.
+    /// True if a subscription was refused since the last retry.
     is_refused: bool,
-    /// When it subscribes again, or, where nothing is refused until then, has all.
+    /// The time of the next retry, or, if nothing is refused until then, of completion.
     due_ms: u64,
 }
 
 impl Lacking {
-    /// How many there are.
+    /// The number of such sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// A subscription of one was refused; whether that is news of it.
+    /// Records a refusal; returns whether it is the session's first.
     fn refuse(&mut self, key: ConnKey, now_ms: u64) -> bool {
         let before = self.0.get(&key).map_or(0, |it| it.refusals);
         let is_more = self.0.get(&key).is_none_or(|it| !it.is_refused);
@@ -53,14 +53,14 @@ impl Lacking {
         before == 0
     }
 
-    /// One subscribes to all that it should, or has nothing to subscribe to any more.
+    /// A session subscribes to all its filters, or has none left.
     fn asks(&mut self, key: ConnKey, now_ms: u64) -> bool {
         let Some(it) = self.0.get_mut(&key) else { return false };
         (it.is_refused, it.due_ms) = (false, now_ms + WAIT_MS);
         true
     }
 
-    /// Those that are to subscribe again now; others that were refused nothing are forgotten.
+    /// Takes the sessions that are due; sessions without a new refusal are removed.
     fn due(&mut self, now_ms: u64) -> Vec<ConnKey> {
         self.0.retain(|_, it| it.is_refused || it.due_ms > now_ms);
         let due = self.0.iter().filter(|(_, it)| it.is_refused && it.due_ms <= now_ms);
@@ -69,7 +69,7 @@ impl Lacking {
 }
 
 impl Rim {
-    /// A subscription of a session was refused that nobody waits for: it is asked for again.
+    /// A background subscription of a session was refused: it will be retried.
     pub(crate) fn lacks(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
         if !self.sessions.lacking.refuse(key, self.now.mono_ms) {
@@ -83,7 +83,7 @@ impl Rim {
         self.control.log(Level::Warning, "mqtt session lacks a subscription", fields);
     }
 
-    /// What was answered to an absent session.
+    /// A refusal for an offline session.
     pub(crate) fn refused_absent(&mut self, key: ConnKey, slot: u32, refused: ErrorCode) {
         if slot == NOBODY {
             self.lacks(key, refused);
@@ -91,7 +91,7 @@ impl Rim {
     }
 }
 
-/// What an absent session that lacks something is to subscribe to, now; none if it lacks nothing.
+/// The filters that an offline session must retry now; none if nothing is missing.
 pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
     let now_ms = core.rim.now.mono_ms;
     core.rim.sessions.lacking.asks(key, now_ms).then(|| {
@@ -100,11 +100,11 @@ pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str
     })
 }
 
-/// Those that are to, do. Once a second.
+/// Retries for the sessions that are due. Runs once a second.
 pub fn look_who_lacks(core: &mut Core) {
     for key in core.rim.sessions.lacking.due(core.rim.now.mono_ms) {
-        // One that is back is closed for it, and one that goes to another node subscribes there. What has ended has nothing
-        // to subscribe to, and is forgotten.
+        // A connected client was disconnected instead, and a session that moves to another node subscribes
+        // there. An ended session has no filters and is removed.
         let is_away = core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key);
         if is_away
             && let Some(filters) = takes_filters(core, key)
@@ -115,12 +115,12 @@ pub fn look_who_lacks(core: &mut Core) {
     }
 }
 
-/// What an absent session has to subscribe to.
+/// The filters of an offline session.
 pub(super) fn filters_of(core: &Core, absent: &Absent) -> Vec<Box<str>> {
     let cursors = absent.session.cursors.as_deref();
-    // Where it stands it goes on when its client is back.
+    // Cursors resume these when the client is back.
     let stands = |filter: &str| cursors.is_some_and(|cursors| standing::rests(core, cursors, filter));
-    // Who is in a room it is told once it is connected.
+    // Presence is sent once the client is connected.
     let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
     let filters = absent.state.subscriptions().map(|(filter, ..)| filter);
     filters.filter(|filter| !waits(filter)).map(Box::from).collect()

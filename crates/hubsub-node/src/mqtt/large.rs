@@ -1,8 +1,8 @@
-//! Messages that are too long to wait for as a whole: their payload is collected as it comes, in the one allocation that
-//! becomes the record's own. So a long message is in memory once, besides what the log and subscribers take of it, and
-//! what its client has announced is bounded for all clients of the shard together.
+//! Messages too long to buffer as a packet: the payload is collected in the allocation that becomes the
+//! record. So a long message is in memory once, apart from the log's and subscribers' copies, and the
+//! announced bytes of all clients of a shard are bounded together.
 //!
-//! Invariant: a connection has at most one, and none once it has ended.
+//! Invariant: a connection has at most one, and none after it ended.
 
 use super::client::end;
 use super::packets::take;
@@ -13,34 +13,34 @@ use hubsub_route::{Headers, Namespace, Record};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Fault, Packet, Publish, Reason};
 
-/// Packets up to here are kept as they come until they are whole.
+/// Packets up to this size are buffered until complete.
 pub(super) const WHOLE_BYTES: usize = 2 * 1024 * 1024;
 
-/// A message that is under way.
+/// A message being received.
 pub struct Large {
-    /// Its packet without the payload.
+    /// The packet without its payload.
     head: Box<[u8]>,
-    /// Reads the head again; as it was before it.
+    /// The decoder as it was before the head, to decode the head again.
     decoder: Decoder,
-    /// By which it was read.
+    /// The limits for that.
     limits: DecodeLimits,
-    /// Its topic, and as much of the payload as has come.
+    /// The topic and the payload so far.
     bytes: Vec<u8>,
     topic_len: usize,
     /// Bytes of topic and payload.
     announced: usize,
 }
 
-/// Those of a shard, by their connections: few have one.
+/// The long messages of a shard, by connection: few have one.
 #[derive(Default)]
 pub struct LongMessages {
     all: HashMap<ConnKey, Large, RandomState>,
-    /// What they have announced together.
+    /// Announced bytes of all.
     bytes: usize,
 }
 
 impl LongMessages {
-    /// Bytes of topics and payloads that were announced.
+    /// Announced bytes of topics and payloads.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -51,7 +51,7 @@ impl LongMessages {
         self.all.insert(key, large);
     }
 
-    /// It is whole, or its connection has ended.
+    /// Removes a message that is complete or whose connection ended.
     pub(super) fn remove(&mut self, key: ConnKey) -> Option<Large> {
         let large = self.all.remove(&key)?;
         self.bytes -= large.announced;
@@ -59,7 +59,7 @@ impl LongMessages {
     }
 }
 
-/// The head of a long message came.
+/// The head of a long message has arrived.
 pub(super) fn begin(
     core: &mut Core,
     key: ConnKey,
@@ -76,7 +76,7 @@ pub(super) fn begin(
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
         return end(core, key, Fault { reason: Reason::QuotaExceeded, what });
     }
-    // The system gives pages of it as they are written: who announces and sends nothing has nothing.
+    // The system allocates pages as they are written, so an announcement alone costs nothing.
     let mut bytes = Vec::with_capacity(announced);
     bytes.extend_from_slice(publish.topic.as_bytes());
     let (decoder, limits) = read;
@@ -85,11 +85,11 @@ pub(super) fn begin(
         .insert(key, Large { head: head.into(), decoder, limits, bytes, topic_len, announced });
 }
 
-/// The next piece of its payload.
+/// The next part of its payload.
 pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) {
     let now_ms = core.rim.now.mono_ms;
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
-    // It takes its time, and is not silent meanwhile.
+    // A slow transfer is not silence.
     client.machine.excuse(now_ms);
     let Some(large) = core.rim.long_messages.all.get_mut(&key) else { return };
     large.bytes.extend_from_slice(bytes);
@@ -99,7 +99,7 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) 
     }
 }
 
-/// It is whole: as any PUBLISH from here on, but that its payload is not in the packet.
+/// It is complete and handled like any PUBLISH, except that its payload is not in the packet.
 fn whole(core: &mut Core, key: ConnKey, large: Large) {
     let Large { head, mut decoder, limits, bytes, topic_len, .. } = large;
     let Ok(Decoded::Head { publish, .. }) = decoder.decode(&head, &limits) else {
@@ -108,15 +108,15 @@ fn whole(core: &mut Core, key: ConnKey, large: Large) {
     take(core, key, Packet::Publish(publish), Some(Whole { bytes, topic_len }));
 }
 
-/// Topic and payload of a message that was collected.
+/// Topic and payload of a collected message.
 pub(super) struct Whole {
     bytes: Vec<u8>,
-    /// None where an alias stands for the topic.
+    /// 0 if an alias replaces the topic.
     topic_len: usize,
 }
 
 impl Whole {
-    /// The record that it becomes.
+    /// Converts it to a record.
     pub fn record(self, topic: &[u8], publisher: Box<str>, headers: Headers) -> Record {
         let Whole { mut bytes, topic_len } = self;
         if topic_len == 0 {

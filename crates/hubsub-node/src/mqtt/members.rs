@@ -1,6 +1,6 @@
-//! MQTT clients and who is in a room: `$presence/ROOM` tells them, and in classes that say so who subscribes to a topic of
-//! a room is in it, under the client id. Both last as long as the connection: a session that goes on without one is nobody's
-//! presence.
+//! Presence for MQTT clients: `$presence/ROOM` reports a room's members, and in classes with membership for
+//! all subscribers a client is a member of its topic's room under its client id. Both end with the
+//! connection: an offline session has no presence.
 
 use super::deliver::Way;
 use super::message::Said;
@@ -13,10 +13,10 @@ use hubsub_types::class::Membership;
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, Epoch, ErrorCode, Position, Qos, Seq};
 
-/// What a filter that asks who is in a room begins with.
+/// The prefix of presence filters.
 pub(super) const PRESENCE: &str = "$presence/";
 
-/// A client wants to be told who is in a room; under that number of its request, if this is the answer to one.
+/// Subscribes a client to a room's presence; `request` is the number of its SUBSCRIBE filter, if any.
 pub(super) fn watch(
     core: &mut Core,
     key: ConnKey,
@@ -28,12 +28,12 @@ pub(super) fn watch(
         return Err(ErrorCode::TopicLength);
     }
     let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
-    // Of the node's own rooms nobody is a member.
+    // Internal rooms have no members.
     if is_reserved(room.as_bytes()) || !core.rim.access.allowed(principal, Action::Subscribe, room.as_bytes())
     {
         return Err(ErrorCode::NotAllowed);
     }
-    // Who subscribes again is told anew.
+    // A repeated subscription gets the state again.
     presence::left(core, key, filter);
     if core.rim.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
         return Err(ErrorCode::TooManySubscriptions);
@@ -49,7 +49,8 @@ pub(super) fn watch(
     presence::reserve(core, key, wish).map(|_| ())
 }
 
-/// A client subscribes to a topic: in classes that say so it is a member of the topic's room from when that is confirmed.
+/// A client subscribes to a topic: in classes with membership for all it becomes a member once that is
+/// confirmed.
 pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Option<u32>) {
     let room = core.broker.classes().room(topic.as_bytes()).into_owned();
     let classes = core.broker.classes();
@@ -58,17 +59,17 @@ pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Op
         return;
     }
     let who = Some((super::client::own_id(core, key), Box::from(&b"{}"[..])));
-    // One that is refused is counted, and subscribes all the same.
+    // A refused membership is counted; the subscription continues.
     let _ = presence::reserve(core, key, Wish { topic, room: &room, who, watches: false, request });
 }
 
-/// A client is connected: what its session subscribes to counts again.
+/// A client is connected: its session's presence subscriptions and memberships resume.
 pub(super) fn back(core: &mut Core, key: ConnKey) {
     let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let filters: Vec<String> = client.machine.filters().map(|(filter, ..)| filter.to_owned()).collect();
     for filter in filters {
         if filter.starts_with(PRESENCE) {
-            // What cannot be any more is not told.
+            // A watch that is now refused is not reported.
             let _ = watch(core, key, &filter, None);
         } else if !filter.contains(['+', '#']) && !filter.starts_with('$') {
             subscribes(core, key, &filter, None);
@@ -80,14 +81,14 @@ pub(super) fn back(core: &mut Core, key: ConnKey) {
 }
 
 impl Rim {
-    /// What came of a request that may be a seat's.
+    /// Completes a request that may belong to a membership.
     pub(super) fn settle_seat(&mut self, key: ConnKey, request: u32, is_done: bool) {
         if let Some(seat) = self.presence.edge.seat_of_request(key, request) {
             self.own.join(key, seat, is_done);
         }
     }
 
-    /// Tells a client who is in a room, or what changed there: QoS 0, and who is there as a retained message.
+    /// Sends a client the members of a room (`is_state`: as a retained message) or a change, with QoS 0.
     pub(crate) fn send_members(&mut self, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
         let Some(client) = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
         let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };

@@ -1,11 +1,11 @@
-//! A record as PUBLISH packets are made from it.
+//! The content of a record, as PUBLISH packets are written from it.
 
 use crate::shared::Shared;
 use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};
 use hubsub_wire::mqtt::{expiry_s, topic_name};
 
-/// A record that waits for clients, shared by all of them.
+/// A queued record, shared by all clients that wait for it.
 #[derive(Debug)]
 pub struct Message {
     topic: Box<str>,
@@ -18,29 +18,28 @@ pub struct Message {
     retain: bool,
 }
 
-/// What a packet says.
+/// The content of a PUBLISH.
 #[derive(Clone, Copy)]
 pub struct Said<'a> {
-    /// That MQTT can say.
+    /// A valid MQTT topic name.
     pub topic: &'a str,
-    /// What.
     pub payload: &'a [u8],
-    /// Beside it.
+    /// User properties and other MQTT properties.
     pub headers: &'a [(Box<str>, Box<str>)],
-    /// When it was published, in µs since 1970.
+    /// The publish time, in µs since 1970.
     pub timestamp_us: u64,
-    /// Where it stands.
+    /// The position in its room.
     pub position: Position,
-    /// In the log of its hub, where that has one.
+    /// The place in its hub's log, if the hub has one.
     pub place: LogPlace,
-    /// How surely, at most.
+    /// The publisher's QoS.
     pub qos: Qos,
-    /// Whether its topic keeps it.
+    /// The publisher's RETAIN flag.
     pub retain: bool,
 }
 
 impl<'a> Said<'a> {
-    /// Of a record; none if MQTT cannot say its topic.
+    /// None if the topic is not a valid MQTT topic name.
     #[must_use]
     #[inline]
     pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
@@ -49,20 +48,20 @@ impl<'a> Said<'a> {
         Some(Said { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
-    /// How old it is, in s.
+    /// The record's age, in s.
     #[must_use]
     pub fn age_s(&self, now_us: u64) -> u32 {
         u32::try_from(now_us.saturating_sub(self.timestamp_us) / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    /// Whether its time is over.
+    /// True if its message expiry has passed.
     #[must_use]
     pub fn is_expired(&self, now_us: u64) -> bool {
         !self.headers.is_empty()
             && expiry_s(self.headers).is_some_and(|seconds| self.age_s(now_us) >= seconds)
     }
 
-    /// One that outlives the record.
+    /// A copy that outlives the record.
     #[must_use]
     pub fn keep(&self) -> Message {
         Message {
@@ -79,7 +78,6 @@ impl<'a> Said<'a> {
 }
 
 impl Message {
-    /// What its packets say.
     #[must_use]
     pub fn said(&self) -> Said<'_> {
         let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
@@ -87,13 +85,12 @@ impl Message {
         Said { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
     }
 
-    /// Its payload, shared.
     #[must_use]
     pub fn payload(&self) -> &Shared {
         &self.payload
     }
 
-    /// Its memory, in bytes, near enough for limits.
+    /// Its memory in bytes, approximately.
     #[must_use]
     pub fn weight(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 32).sum();

@@ -1,38 +1,38 @@
-//! MQTT clients: their packets become events of the broker, what the broker answers becomes packets. What a
-//! connection has asked for and what it has not acknowledged is kept by its machine (`hubsub-wire`); here is
-//! what that lacks: the broker, the socket, the clock.
+//! MQTT clients: their packets become broker events, and broker answers become packets. The protocol state
+//! machine of a connection is in `hubsub-wire`; this module connects it to the broker, the socket and the
+//! clock.
 //!
-//! - [`client`]: a connection beside its machine
-//! - [`packets`]: what it sends
-//! - [`subscribing`]: what it subscribes to
-//! - [`claims`]: one connection a client id
-//! - [`session`]: what outlives a connection
-//! - [`absent`]: that while there is none
-//! - [`cursors`]: where a session stands in rooms with a log
-//! - [`standing`]: how it does with the broker
-//! - [`sessions_shown`]: what operators see of that, and its end by their hand
-//! - [`durable`]: what outlives the process
-//! - [`kept`]: what of one session does
-//! - [`endings`]: what of it is to be forgotten, and cannot be yet
-//! - [`adoption`]: how the next one takes it in
-//! - [`lacking`]: those that could not subscribe to all then
-//! - [`entries`]: that in bytes
-//! - [`handover`]: how it goes from one shard to another
-//! - [`arrival`]: what a client waits for before it is connected
-//! - [`deliver`]: records that come for clients
-//! - [`sending`]: records as PUBLISH packets
-//! - [`gaps`]: what of them will not come
-//! - [`large`]: long messages, whose payload is collected as it comes
+//! - [`client`]: the node's state of an MQTT connection
+//! - [`packets`]: incoming packets
+//! - [`subscribing`]: SUBSCRIBE and UNSUBSCRIBE
+//! - [`claims`]: one connection per client id
+//! - [`session`]: sessions that outlive their connections
+//! - [`absent`]: offline sessions
+//! - [`cursors`]: a session's position in rooms with a log
+//! - [`standing`]: keeps those cursors in step with the broker
+//! - [`sessions_shown`]: lists and ends sessions for operators
+//! - [`durable`]: persists sessions
+//! - [`kept`]: the persistence state of one session
+//! - [`endings`]: retries deletes of sessions that failed
+//! - [`adoption`]: takes over the sessions of the previous process
+//! - [`lacking`]: sessions with missing subscriptions
+//! - [`entries`]: the format of snapshots and entries
+//! - [`handover`]: moves a connection to the shard of its session
+//! - [`arrival`]: the steps of a connect until CONNACK
+//! - [`deliver`]: delivers records to clients
+//! - [`sending`]: writes records as PUBLISH packets
+//! - [`gaps`]: reports records that were dropped
+//! - [`large`]: collects the payload of long messages
 //! - [`pending`]: records that wait for the window or the socket
-//! - [`recalled`]: a session as it was recorded
-//! - [`reading`]: how one is found that another node had
-//! - [`retained`]: what topics kept, for who subscribes
-//! - [`members`]: who is in a room
-//! - [`message`]: a record as its packets are made from it
-//! - [`plain`]: clients whose records need no look at them
-//! - [`store`]: what keeps sessions beyond their process
-//! - [`shares`]: what came for it as a member of groups
-//! - [`actions`]: what it is to do as a device, until it has acknowledged that it has it
+//! - [`recalled`]: a session restored from its records
+//! - [`reading`]: reads a session that another node held
+//! - [`retained`]: sends retained messages to new subscribers
+//! - [`members`]: room membership
+//! - [`message`]: a record as input for its packets
+//! - [`plain`]: the fast path of clients whose records need no checks
+//! - [`store`]: session stores outside the process
+//! - [`shares`]: unacknowledged messages of shared subscriptions
+//! - [`actions`]: unacknowledged device actions
 
 mod absent;
 mod actions;

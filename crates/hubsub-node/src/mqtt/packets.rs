@@ -1,4 +1,4 @@
-//! What an MQTT client sends: packets become events of the broker. What it asked for is answered in its machine's order.
+//! Incoming packets of MQTT clients: each becomes a broker event. The machine orders the replies.
 
 use super::actions;
 use super::arrival;
@@ -17,7 +17,7 @@ use hubsub_wire::mqtt::{
     DecodeLimits, Decoded, Decoder, Event, Incoming, Packet, Reason, Step, read_headers,
 };
 
-/// Takes one packet off a connection's input: its bytes; none while it is not whole, or must wait.
+/// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let limits = decode_limits(&core.rim);
     let second = core.rim.second();
@@ -69,7 +69,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a packet is a message, by its first byte.
+/// True if a packet is a PUBLISH, by its first byte.
 fn is_publish(input: &[u8]) -> bool {
     input.first().is_some_and(|first| first >> 4 == 3)
 }
@@ -80,7 +80,7 @@ fn decode_limits(rim: &Rim) -> DecodeLimits {
     DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max.min(WHOLE_BYTES) }
 }
 
-/// Acts on a packet; `whole` is what of a long message is not in it.
+/// Executes a packet; `whole` is the collected payload of a long message.
 pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
     let now_ms = core.rim.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
@@ -183,7 +183,8 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
         && qos == Qos::AtMostOnce
         && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
     {
-        // What its topic keeps is answered by its row, perhaps before this call is over.
+        // A retained publish is answered when its retained entry is written, perhaps before this call
+        // returns.
         client.machine.awaits(number);
     }
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
@@ -200,7 +201,7 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
         }
     };
     match outcome {
-        // Nobody waits for what came of it.
+        // No reply depends on the outcome.
         Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce && !retain => {}
         Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
         Outcome::Later => {

@@ -1,7 +1,7 @@
-//! Records that wait for one client: its window is full, or its socket takes nothing. They wait in order, each
-//! without an id, and become packets when they are sent: so one that gives way takes nothing with it.
+//! Records that wait for one client because its window or socket is full. They wait in order, without packet
+//! ids, and are encoded when sent, so dropping one affects no other.
 //!
-//! Invariant: while one waits, every later record does.
+//! Invariant: while one waits, later records wait too.
 
 use super::cursors::Row;
 use super::message::Message;
@@ -13,24 +13,21 @@ use hubsub_wire::mqtt::Grant;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A record for the client.
 pub struct Item {
-    /// What.
     pub message: Rc<Message>,
-    /// How.
     pub grant: Grant,
-    /// What its class says of clients that are too slow for it.
+    /// Its class's policy for slow clients.
     pub on_slow: OnSlow,
-    /// The group that it came by, if it is for one of its members.
+    /// The group through which the client got it, if any.
     pub group: Option<Group>,
-    /// Its key, if it waited for an absent client and is recorded; else 0.
+    /// Its key, if it was queued while the client was offline and is persisted; else 0.
     pub key: u64,
-    /// Which cursor of its session counts it.
+    /// The cursor of its session that counts it.
     pub row: Row,
 }
 
 impl Item {
-    /// Whether it must not be sent to a client whose session is recorded before that is.
+    /// True if a persistent session must record it before it is sent.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.grant.qos == Qos::ExactlyOnce && self.group.is_none()
@@ -41,92 +38,90 @@ impl Item {
     }
 }
 
-/// The numbers of the latest records of topics that may give way.
+/// Per topic, the number of the latest record that may be dropped.
 type Latest = HashMap<Box<str>, u64, RandomState>;
 
-/// See the module. Nothing waits for most clients, and they pay for a pointer.
+/// The queue of a client. Most clients have none and pay for a pointer.
 #[derive(Default)]
 pub struct Pending(Option<Box<Queue>>);
 
 #[derive(Default)]
 struct Queue {
-    /// Those that gave way are none.
+    /// None where a record was dropped.
     items: VecDeque<Option<Item>>,
-    /// Number of the first.
+    /// The number of the first item.
     first: u64,
-    /// None with a lower number may give way.
+    /// No item below this number may be dropped.
     oldest: u64,
     len: usize,
     bytes: usize,
-    /// Records whose class closes who is too slow for them.
+    /// Records whose class disconnects slow clients.
     closers: usize,
-    /// Once records gave way to later ones of their topics, until all are sent.
+    /// Set once records were conflated, until the queue is empty.
     latest: Option<Box<Latest>>,
     /// See [`Pending::soft_since_ms`].
     soft_since_ms: Option<u64>,
 }
 
 impl Pending {
-    /// How many wait.
+    /// The number of queued records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.len)
     }
 
-    /// Whether none does.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their memory, near enough for limits.
+    /// Their memory, approximately.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.bytes)
     }
 
-    /// Whether one of them closes who is too slow for it.
+    /// True if a queued record's class disconnects slow clients.
     #[must_use]
     pub fn has_closers(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.closers > 0)
     }
 
-    /// Since when they are above the soft limit, in ms.
+    /// The time since which the queue exceeds the soft limit, in ms; none if it does not.
     #[must_use]
     pub fn soft_since_ms(&self) -> Option<u64> {
         self.0.as_ref()?.soft_since_ms
     }
 
-    /// They are above the soft limit since then, or are not.
     pub fn set_soft_since_ms(&mut self, since_ms: Option<u64>) {
         if let Some(queue) = &mut self.0 {
             queue.soft_since_ms = since_ms;
         }
     }
 
-    /// Adds one behind the others; with `latest`, those of its topic gave way to it before.
+    /// Appends a record; when conflating, earlier ones of its topic were dropped before.
     pub fn push(&mut self, item: Item) {
         self.0.get_or_insert_default().push(item);
     }
 
-    /// The next to be sent.
+    /// The next record to send.
     pub fn front(&mut self) -> Option<&Item> {
         self.0.as_mut()?.front()
     }
 
-    /// All of them, in order.
+    /// All records, in order.
     pub fn into_items(self) -> impl Iterator<Item = Item> {
         self.0.into_iter().flat_map(|queue| queue.items).flatten()
     }
 
-    /// Likewise, and they stay.
+    /// All records, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Item> {
         self.0.iter().flat_map(|queue| &queue.items).flatten()
     }
 
-    /// Takes that one off.
+    /// Removes the first record.
     pub fn pop(&mut self) -> Option<Item> {
         let queue = self.0.as_mut()?;
         queue.front()?;
@@ -138,19 +133,19 @@ impl Pending {
         item
     }
 
-    /// Records give way, oldest first, until so many bytes are free or none may; `each` is told of each.
-    /// The bytes that are free.
+    /// Drops records, oldest first, until `needed` bytes are free or none may be dropped. Calls `each` per
+    /// dropped record and returns the bytes freed.
     pub fn drop_oldest(&mut self, needed: usize, each: impl FnMut(&Item)) -> usize {
         self.0.as_mut().map_or(0, |queue| queue.drop_oldest(needed, each))
     }
 
-    /// Records give way to the latest of their topic, those of `topic` to its next one; `each` is told of each.
-    /// The bytes that are free.
+    /// Drops all but the latest record of each topic, and of `topic` that one too. Calls `each` per dropped
+    /// record and returns the bytes freed.
     pub fn conflate(&mut self, topic: &str, each: impl FnMut(&Item)) -> usize {
         self.0.as_mut().map_or(0, |queue| queue.conflate(topic, each))
     }
 
-    /// Whether records of a topic give way to its next one although there is room.
+    /// True if records are conflated although there is room.
     #[must_use]
     pub fn conflates(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.latest.is_some())
@@ -176,7 +171,7 @@ impl Queue {
         self.items.front().and_then(Option::as_ref)
     }
 
-    /// Empties a place, which keeps the places of the others.
+    /// Empties an item's place; others keep theirs.
     fn give_way(&mut self, place: usize) -> Option<Item> {
         let item = self.items.get_mut(place)?.take()?;
         self.len -= 1;

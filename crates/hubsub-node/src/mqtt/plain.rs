@@ -1,8 +1,7 @@
-//! Clients that get records of their topics as everybody does: no wildcard, no identifier, nothing that waits. Most
-//! clients are such most of the time, and for them a delivery looks neither at what they asked for nor at what they are,
-//! but at one byte of the connection, as with Redis's.
+//! Plain clients: no wildcard, no identifier, nothing queued. Most clients are plain most of the time; a
+//! delivery to one checks a single byte of its connection, as for Redis clients.
 //!
-//! Invariant: what a client is sent by [`Rim::deliver_plain`] is what [`Rim::deliver_mqtt`] would send it.
+//! Invariant: [`Rim::deliver_plain`] sends what [`Rim::deliver_mqtt`] would send.
 
 use super::client::Client;
 use super::message::Said;
@@ -14,30 +13,30 @@ use hubsub_wire::mqtt::{
     PropertyList, REMAINING_LENGTH_MAX, Version, is_topic_name, write_headers, write_plain,
 };
 
-/// What a delivery needs to know of such a client; of another one that it is none.
+/// Whether a connection is a plain client, and of which version.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Plain {
-    /// Its records need a look at it.
+    /// Each record needs the full delivery path.
     #[default]
     No,
-    /// Records of QoS 0 do not; it speaks 5.0 or an earlier version.
+    /// Records of QoS 0 are delivered on the fast path.
     Once {
-        /// Whether it speaks 5.0.
+        /// True for 5.0, false for an earlier version.
         v5: bool,
     },
-    /// No record does: it subscribes with QoS 0.
+    /// All records are delivered on the fast path: it subscribes with QoS 0.
     Always {
-        /// Likewise.
+        /// True for 5.0, false for an earlier version.
         v5: bool,
     },
 }
 
 impl Plain {
-    /// In which version's packet a record comes, if it needs no look.
+    /// The packet version (5.0 or not) for a record on the fast path; none if it needs the full path.
     #[inline]
     fn v5(self, via: Via<'_>, record: &RecordView<'_>) -> Option<bool> {
         match (self, via) {
-            // Some want to know that, and who reads what topics kept takes note of it.
+            // The RETAIN flag may have to be sent, and reads of retained messages must note the topic.
             _ if record.retain => None,
             (Plain::Always { v5 }, Via::Topic) => Some(v5),
             (Plain::Once { v5 }, Via::Topic) if record.qos == Qos::AtMostOnce => Some(v5),
@@ -47,7 +46,7 @@ impl Plain {
 }
 
 impl Client {
-    /// Whether it is such a client, as it is now.
+    /// Classifies the client by its current state.
     fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
@@ -66,14 +65,14 @@ impl Client {
 }
 
 impl Rim {
-    /// Something of a client changed: its subscriptions, what waits for it, what it is to be told.
+    /// Reclassifies a client after a change of its subscriptions, its queue or its gaps.
     pub(super) fn look_whether_plain(&mut self, conn: u32) {
         if let Some(c) = self.conns.at_mut(conn) {
             c.plain = c.mqtt.as_ref().map_or(Plain::No, |client| client.plain());
         }
     }
 
-    /// A record for an MQTT client, if that needs no look at it; whether it was delivered.
+    /// Delivers a record on the fast path; false if it needs the full path.
     #[inline]
     pub(crate) fn deliver_plain(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> bool {
         let Some(c) = self.conns.at_mut(conn) else { return false };
@@ -95,7 +94,8 @@ impl Rim {
     }
 }
 
-/// The packet of QoS 0 of a record, behind the others; none if MQTT cannot say it, its time is over, or it is not for the arena.
+/// Appends a record's QoS 0 packet. None if the topic is not valid in MQTT, the message has expired, or it is
+/// too long for the arena.
 fn encode(arena: &mut Vec<u8>, v5: bool, record: &RecordView<'_>, now_us: u64) -> Option<(u32, u32)> {
     if record.payload.len() >= PAYLOAD_SHARED || arena.len() > ARENA_BYTES {
         return None;

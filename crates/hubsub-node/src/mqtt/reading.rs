@@ -1,13 +1,13 @@
-//! Sessions that other processes had, read from their rooms (docs/protocol/mqtt-state.md): for a connection whose client id
-//! was granted, or to have an owner again when its holder's process is gone.
+//! Reads sessions of other processes from their rooms (docs/protocol/mqtt-state.md): for a connection that
+//! was granted the client id, or to take over a session whose holder's process is gone.
 //!
 //! ```text
-//!  granted ──► row? ──► none, or not wanted: a session begins
-//!                └────► fence ──► entries, page by page ──► the session
+//!  granted ──► snapshot? ──► none, or Clean Start: a new session
+//!                 └────────► fence ──► entries, page by page ──► the session
 //! ```
 //!
-//! Invariant: entries are read behind the fence of who reads them, so what an older holder writes later is not in them and
-//! never will be.
+//! Invariant: entries are read after the reader's own fence, so later writes of an older holder are never
+//! included.
 
 use super::adoption::{self, Found, is_of_use, queue_of, room_of};
 use super::arrival::{forgo_will, refused};
@@ -28,61 +28,61 @@ use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::Reason;
 use std::collections::HashSet;
 
-/// Entries that are asked for at once.
+/// The number of entries per page.
 const PAGE: u64 = 256;
 
-/// Sessions of a shard that are taken in at once.
+/// Concurrent takeovers of a shard.
 const ADOPTED_MAX: usize = 256;
 
-/// Bytes of entries of all of these together: beyond that only the one goes on that has most.
+/// Bytes of entries of all takeovers together. Above it only the largest one continues.
 const ADOPTED_BYTES_MAX: usize = 16 << 20;
 
-/// Until a session is tried again that is damaged, in ms: nothing mends it but its client, which begins anew.
+/// The delay before a damaged session is tried again, in ms: only its client repairs it, with a new session.
 const DAMAGED_MS: u64 = 3_600_000;
 
-/// Damaged ones that are known to a shard: of more, the one that is due first is tried again.
+/// The most damaged sessions that a shard remembers; beyond that the first one due is forgotten.
 const DAMAGED_MAX: usize = 1_000;
 
-/// Those of a shard that are read.
+/// The reads in progress of a shard.
 #[derive(Default)]
 pub struct Readings {
     by_place: HashMap<ConnKey, Reading, RandomState>,
-    /// Which processes are gone of those that had sessions.
+    /// The gone processes among those that held sessions.
     gone: Gone,
-    /// Sessions that are damaged, and when each is tried again.
+    /// Damaged sessions and the time of their next try.
     damaged: HashMap<Box<str>, u64, RandomState>,
-    /// Whether the last one that has no owner was left so, since there were too many.
+    /// True if the last takeover was skipped because of `mqtt_sessions_max`.
     is_full: bool,
 }
 
-/// One of them.
+/// A read in progress.
 struct Reading {
     id: Box<str>,
     why: Why,
-    /// Of the holder that wrote the row.
+    /// The epoch of the holder that wrote the snapshot.
     epoch: u64,
-    /// Memory of the entries that came, near enough for limits.
+    /// Memory of the entries so far, approximately.
     bytes: usize,
     step: Step,
 }
 
-/// What it is read for.
+/// The purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// A connection in its place, which may want a session that is new.
+    /// A connection in this slot; `is_clean` if it wants a new session.
     Client { is_clean: bool },
-    /// That it has an owner again.
+    /// A session takeover.
     Adoption,
 }
 
 enum Step {
-    /// The client id is not granted yet.
+    /// Waiting for the client id.
     Claim,
-    /// The row is asked for.
+    /// Waiting for the snapshot.
     Row,
-    /// The fence is being written, behind that row.
+    /// Writing the fence; holds the snapshot.
     Fence(Vec<u8>),
-    /// Entries are asked for; those that came.
+    /// Reading entries; holds the snapshot, the page state and the entries so far.
     Entries(Vec<u8>, Pages, Vec<Vec<u8>>),
 }
 
@@ -92,7 +92,7 @@ impl Readings {
         self.by_place.remove(&key);
     }
 
-    /// Whether a session that is taken in has read more than there is room for, and another one is to go before it.
+    /// True if takeovers exceed their memory limit and this one is not the largest.
     fn gives_way(&self, key: ConnKey) -> bool {
         let bytes = |reading: &Reading| reading.bytes;
         let Some(own) = self.by_place.get(&key).filter(|reading| reading.why == Why::Adoption) else {
@@ -102,7 +102,7 @@ impl Readings {
             && self.adopted().map(bytes).max() > Some(own.bytes)
     }
 
-    /// A session is damaged: it is left alone for a while.
+    /// Postpones a damaged session.
     pub(super) fn damaged(&mut self, id: Box<str>, now_ms: u64) {
         if self.damaged.len() >= DAMAGED_MAX
             && let Some(first) = self.damaged.iter().min_by_key(|(_, due_ms)| **due_ms)
@@ -126,7 +126,7 @@ impl Readings {
     }
 }
 
-/// A session of this client id has no owner: one is to be made of it here, if nobody else has the id.
+/// A session of this client id has no holder: takes it over unless another node has or wants the id.
 pub(super) fn claim(core: &mut Core, id: Box<str>) {
     let now_ms = core.rim.now.mono_ms;
     let readings = &mut core.rim.readings;
@@ -138,7 +138,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
     let is_full = core.rim.has_sessions(under_way + 1);
     let was_full = std::mem::replace(&mut core.rim.readings.is_full, is_full);
     if is_full {
-        // It stays as it is recorded: its client may come for it, and it is looked at again.
+        // It stays persisted: its client may resume it, and the takeover is tried again.
         core.rim.metrics.mqtt_sessions_unadopted_total.add(1);
         if !was_full {
             let fields = vec![("limit", "mqtt_sessions_max".to_owned())];
@@ -153,7 +153,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
     claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
 }
 
-/// An id was not granted; whether that was for an adoption.
+/// A claim was refused; returns whether it was for a takeover.
 pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
     let Some(reading) = core.rim.readings.by_place.get(&key) else { return false };
     let is_it = reading.why == Why::Adoption;
@@ -164,7 +164,7 @@ pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
     is_it
 }
 
-/// The holder of an id has to let go; whether that was an adoption that is under way, which ends.
+/// The holder must release an id; returns whether that was a takeover in progress, which ends.
 pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
     let id = core.rim.readings.by_place.get(&key).map(|reading| reading.id.clone());
     let is_it = is_refused(core, key);
@@ -174,7 +174,7 @@ pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
     is_it
 }
 
-/// An id was granted; whether that was for an adoption, which goes on.
+/// A claim was granted; returns whether it was for a takeover, which continues.
 pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
     let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return false };
     reading.step = Step::Row;
@@ -183,10 +183,10 @@ pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
     true
 }
 
-/// The session of a connection's client id is read.
+/// Reads the session of a connection's client id.
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
     match is_clean && !is_recorded(core, key) {
-        // It waits for no hub: it goes on where that is away.
+        // Clean Start does not wait for the hub: it continues while that is unavailable.
         true => core.ask_home(&room_of(&id), Question::Row(row_of(&id)), Then::Session(key)),
         false => ask_row(core, key, &id),
     }
@@ -198,22 +198,22 @@ fn ask_row(core: &mut Core, key: ConnKey, id: &str) {
     core.ask_home(&room_of(id), Question::History(row_of(id)), Then::Session(key));
 }
 
-/// The question for the row of a client id's session.
+/// The query for a client id's snapshot.
 pub(super) fn row_of(id: &str) -> HistoryQuery {
     HistoryQuery { room: room_of(id), count: 1, after: None, topic: None }
 }
 
-/// Whether a connection wants a session that is recorded and outlives it.
+/// True if a connection wants a persistent session that outlives it.
 fn is_recorded(core: &Core, key: ConnKey) -> bool {
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     client.is_some_and(|client| client.is_recorded() && client.machine.session_expiry_s() > 0)
 }
 
-/// What a room has of a session.
+/// A page of a session's room has arrived.
 pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
     let is_closing = core.rim.conns.get(key).is_some_and(|conn| conn.is_closing());
     if core.rim.is_leaving && ends(core, key) {
-        // What was recorded stays for those that remain.
+        // The persisted session stays for the remaining nodes.
         return;
     }
     let Some(reading) = core.rim.readings.by_place.get_mut(&key).filter(|_| !is_closing) else { return };
@@ -239,7 +239,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                     reading.step = Step::Fence(row);
                     match head {
                         Ok(head) => store::append(core, id, begin_entry(head), Written::Fence(key)),
-                        // It says so when it is looked at.
+                        // The recall below reports the damage.
                         Err(_) => fenced(core, key, true),
                     }
                 }
@@ -263,7 +263,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                 entries.push(entry.to_vec());
             }
             if core.rim.readings.gives_way(key) {
-                // It is found again.
+                // A later search finds it again.
                 ends(core, key);
                 return;
             }
@@ -272,7 +272,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
     }
 }
 
-/// The fence of a session is written, or cannot be.
+/// The fence of a session is written, or the write failed.
 pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
     let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
     let Step::Fence(row) = &mut reading.step else { return };
@@ -302,7 +302,8 @@ fn read_on(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// What there is of a session cannot be read now. A client that wants none goes on: what there is ends when it can be read.
+/// A session cannot be read now. A client with Clean Start continues; the old session is deleted once it can
+/// be read.
 fn fails(core: &mut Core, key: ConnKey) {
     if ends(core, key) {
         return;
@@ -319,11 +320,11 @@ fn fails(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// Sessions looked for at once that nobody holds.
+/// The most sessions without a holder per search.
 const ORPHANS_MAX: usize = 256;
 
-/// Sessions of hubs that this shard leads, of which the holder has given them up, or its process is gone, are to have an owner
-/// again: their client ids' shards see to it. Once in a while.
+/// Starts takeovers of sessions in hubs that this shard leads, whose holder has released them or whose
+/// process is gone; the shards of their client ids execute them. Runs periodically.
 pub fn adopt_orphans(core: &mut Core) {
     if !core.reads_sessions() || core.rim.is_leaving {
         return;
@@ -338,27 +339,28 @@ pub fn adopt_orphans(core: &mut Core) {
     core.rim.readings.gone = gone;
 }
 
-/// Processes of sessions that are gone. One is so only if it was at an earlier look, too, since it may not be known yet; each look
-/// is at some sessions, so that one is remembered over looks at those of others.
+/// Processes that are gone. A process counts as gone only if an earlier search missed it too, because it may
+/// not be known yet. A search covers only some sessions, so missed processes are remembered over several
+/// searches.
 #[derive(Default)]
 struct Gone {
-    /// Those that are there.
+    /// Running processes.
     runs: HashSet<u64>,
-    /// Those that were missed at earlier looks, and have been since.
+    /// Processes missed in earlier searches and since.
     before: HashSet<u64>,
-    /// Those that are missed at this one.
+    /// Processes missed in this search.
     now: HashSet<u64>,
 }
 
 impl Gone {
-    /// A look begins, while these processes are there.
+    /// Starts a search with the running processes.
     fn look(&mut self, runs: HashSet<u64>) {
         self.before.extend(self.now.drain());
         self.before.retain(|run| !runs.contains(run));
         self.runs = runs;
     }
 
-    /// Whether a process is gone.
+    /// True if a process is gone.
     fn is(&mut self, run: u64) -> bool {
         if self.runs.contains(&run) {
             return false;

@@ -1,8 +1,8 @@
-//! A session as its row and the entries behind it say: what a node takes in that finds them.
+//! Restores a session from its snapshot and the entries after it.
 //!
-//! Invariants: of entries whatever the row holds already changes nothing, nor does one of another session, or of an older
-//! holder behind those of a later one; of what
-//! cursors count, whatever is not known to be under way or done comes again from the log.
+//! Invariants: entries change nothing if the snapshot includes them, if they belong to another session, or if
+//! an older holder wrote them after a later one's. Records that cursors count are delivered again from the
+//! log unless known to be in flight or done.
 
 use super::cursors::{Cursors, Row};
 use super::entries::{EntryHead, Head, Part, head_of, take_part};
@@ -10,26 +10,25 @@ use super::message::Message;
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-/// What a row and the entries behind it say.
+/// A session as restored.
 pub struct Recalled {
-    /// Of the row, with the numbers given since.
+    /// The snapshot's head, with numbers updated from the entries.
     pub head: Head,
-    /// What the machine knows.
     pub state: SessionState<u64>,
-    /// Where it stands in rooms with a log, if it does.
+    /// Its cursors, if it has any.
     pub cursors: Option<Box<Cursors>>,
-    /// Messages that are under way, by key.
+    /// Messages in flight, by key.
     pub sent: Vec<(u64, Row, Message, Grant)>,
-    /// Those that wait.
+    /// Queued messages, by key.
     pub queue: Vec<(u64, Message, Grant)>,
-    /// Entries with messages, and the highest key in each.
+    /// Entries with messages: number and highest key.
     pub entries: VecDeque<(u64, u64)>,
 }
 
-/// Reads them.
+/// Restores a session.
 ///
 /// # Errors
-/// The row or an entry is damaged.
+/// If the snapshot or an entry is damaged.
 pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
     let (mut head, cursors, state) = Head::read(row)?;
     let mut state = SessionState::decode(state)?;
@@ -92,14 +91,14 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
             && !was_sent.contains(&key)
             && !was_under_way.contains(&key)
         {
-            // None waited when the row was written: what was queued since then does.
+            // The snapshot had no queued message, so those in later entries are queued.
             queue.push((key, message, grant));
         }
     }
     Ok(Recalled { head, state, cursors, sent, queue, entries: known })
 }
 
-/// A message that an entry has.
+/// A message in an entry.
 struct Recorded {
     is_queued: bool,
     row: Row,
@@ -107,7 +106,7 @@ struct Recorded {
     grant: Grant,
 }
 
-/// The keys of messages that its client has not acknowledged.
+/// The keys of unacknowledged messages.
 fn under_way(state: &SessionState<u64>) -> HashSet<u64> {
     state.unacknowledged().map(|(_, _, key, _)| *key).collect()
 }
@@ -121,7 +120,7 @@ pub(super) mod tests {
     use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
     use hubsub_wire::mqtt::{Connect, Machine, Opened, PacketId, Properties, Terms, Version};
 
-    /// A machine that has taken a CONNECT.
+    /// A machine after CONNECT.
     pub fn opened(version: Version) -> Opened<u64> {
         let connect = Connect {
             version,
@@ -150,7 +149,7 @@ pub(super) mod tests {
         opened
     }
 
-    /// Of a session to which nothing has happened.
+    /// The snapshot of a session without events.
     fn row(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
         let opened = opened(Version::V311);
         let mut row = Vec::new();
@@ -172,7 +171,7 @@ pub(super) mod tests {
         entry_by(1, born, number, parts)
     }
 
-    /// Of a holder.
+    /// An entry of a given holder.
     fn entry_by(epoch: u64, born: u64, number: u64, parts: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut entry = begin(EntryHead { born, epoch, number });
         parts(&mut entry);
@@ -227,7 +226,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_an_older_holder_wrote_late_is_passed_over_where_the_fence_has_given_way() {
-        // Of the second holder, which had read up to the fourth entry.
+        // The snapshot of the second holder, which had read up to entry 4.
         let head = Head { epoch: 2, last_entry: 4, before: 4, ..HEAD };
         let entries = [
             entry_by(1, 9, 4, |parts| message(true, 3, parts)),
@@ -269,7 +268,7 @@ pub(super) mod tests {
                 put_event(key - 2, &Event::Sent { id: id(key as u16), qos: QOS, key }, parts);
             };
             let mut cursors = standing();
-            // The row knows 1 as done, and 2 and 4 as open, of which no entry has the message.
+            // The snapshot has 1 done, and 2 and 4 in flight, but no entry has their messages.
             for place in 1..=4 {
                 assert!(cursors.take(of, &said(place), place % 2 == 0));
             }
@@ -277,9 +276,9 @@ pub(super) mod tests {
                 entry(9, 4, |parts| sent(6, 3, parts)),
                 entry(9, 5, |parts| sent(7, 4, parts)),
                 entry(9, 6, |parts| put_event(3, &Event::Received(id(4)), parts)),
-                // The circle has come round: what had these ids has ended.
+                // Packet ids wrapped around: the earlier messages with these ids are done.
                 entry(9, 7, |parts| put_event(4, &Event::Ended(id(3)), parts)),
-                // It was to be sent again with the next connection, of which there is no row.
+                // Was to be sent again to the next connection, but has no snapshot.
                 entry(9, 8, |parts| put_message(false, 9, of, &said(9), &QOS_1, parts)),
             ];
             let found = recall(&row(HEAD, Some(&cursors)), &entries).unwrap();
@@ -294,7 +293,7 @@ pub(super) mod tests {
     const QOS_1: Grant = Grant { qos: Qos::AtLeastOnce, ids: Vec::new(), retain: false };
     const HUB: HubId = HubId(5);
 
-    /// The record of a place, both in its room and in its hub.
+    /// The record at the same place in its room and its hub.
     fn said(place: u64) -> Said<'static> {
         let position = Position { epoch: Epoch(7), seq: Seq(place) };
         let place = LogPlace { hub: HUB, offset: place };

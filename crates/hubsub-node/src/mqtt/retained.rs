@@ -1,15 +1,15 @@
-//! What topics kept, for a client that subscribes: rows are read one subscription after the other, page by page, the
-//! next one when the client has taken those before.
+//! Sends retained messages to a client that subscribes: retained entries are read one subscription after the
+//! other, page by page, each page after the client has taken the previous one.
 //!
-//! All clients of a shard together are read `retained_page_bytes` for in a millisecond, one after the other: so that whoever
-//! reads much is no burden to those who only listen.
+//! All clients of a shard together read `retained_page_bytes` per millisecond, in turns, so large reads do
+//! not delay other clients.
 //!
-//! A read begins when its subscription holds, and first waits until the rows are written that are under way: of the
-//! topic, or for a wildcard everywhere. Live messages do not wait for it. Where one that its topic keeps came since, the row
-//! is passed over: it is older, or it comes live, too.
+//! A read starts when its subscription is confirmed, and first waits for a flush barrier: retained entries in
+//! flight must be written, those of the topic, or of all hubs for a wildcard. Live messages do not wait. If a
+//! live message with RETAIN arrived since, the entry is skipped: it is older, or it arrives live too.
 //!
-//! Hubs whose leader is not reached are passed over, and read when it is: the client is told so with SUBACK, and who runs the
-//! node by the log.
+//! Hubs whose leader is unreachable are skipped and read later; the client is notified with SUBACK and the
+//! operator by the log.
 
 use super::client::Client;
 use super::deliver::Way;
@@ -27,65 +27,66 @@ use hubsub_wire::mqtt::{expiry_s, topic_name};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// Topics whose live messages are taken note of while something is read. Beyond, the one that came first is
-/// forgotten: its row was written long since.
+/// The most topics whose live messages are noted during reads. Beyond that the first is forgotten; its entry
+/// was written long ago.
 const LIVE_MAX: usize = 4_096;
 
-/// Pages that clients of a shard have asked other shards and nodes for, and that have not come.
+/// The most outstanding pages of a shard from other shards and nodes.
 const ASKED_MAX: usize = 16;
 
-/// A page that has not come after so many ms counts no more: nobody leads its hub now, say, which is found after seconds.
-/// Others do not wait for that.
+/// A page outstanding longer than this, in ms, is no longer counted, so that others need not wait. Its hub
+/// may have no leader, which is detected only after seconds.
 const ASKED_MS: u64 = 50;
 
-/// Something that happened to what a client reads.
+/// An event of a read.
 pub enum Event {
-    /// A subscription holds, and what its topics kept is due.
+    /// A subscription is confirmed: read its retained entries.
     Due(Box<[u8]>),
-    /// The answer to the question of that number.
+    /// The answer to the request of this number.
     Came(u32, Answer),
 }
 
-/// What a client reads.
+/// The reads of a client.
 #[derive(Default)]
 pub struct Reads {
-    /// In the order in which the subscriptions were granted; the first is under way.
+    /// In the order of the subscriptions; the first is in progress.
     queue: VecDeque<Read>,
-    /// Those of which some hubs could not be read, each filter once: they are read when their leaders are reached.
+    /// Reads with hubs that were unreachable, one per filter: retried when their leaders are reached.
     unread: Vec<Read>,
-    /// Subscriptions that were granted in this turn, and come to stand there.
+    /// Subscriptions granted in this turn that are still to be added to `queue`.
     due: usize,
-    /// The number of the question that is awaited. It is the shard's: connections follow each other under one key.
+    /// The number of the outstanding request. It is unique in the shard, because successive connections share
+    /// a key.
     awaits: Option<u32>,
-    /// Whether it waits for the next millisecond.
+    /// True if it waits for the next millisecond.
     is_paced: bool,
-    /// Topics of which a message came live that they keep.
+    /// Topics of which a live message with RETAIN arrived.
     live: HashSet<Rc<str>, RandomState>,
-    /// Those topics as they came.
+    /// Those topics in order of arrival.
     order: VecDeque<Rc<str>>,
 }
 
-/// How much clients of a shard read at once.
+/// The rate limit for the reads of a shard.
 #[derive(Default)]
 pub struct Pace {
-    /// The millisecond that is counted, of the node's clock.
+    /// The current millisecond of the node's clock.
     ms: u64,
-    /// Bytes that were read in it.
+    /// Bytes read in it.
     bytes: usize,
-    /// Pages that will come from elsewhere, by the numbers of their questions, and when these were asked.
+    /// Outstanding pages from other shards and nodes: request number and time.
     asked: VecDeque<(u32, u64)>,
-    /// Who goes on in a later one, in order.
+    /// Clients that continue in a later millisecond, in order.
     waiting: VecDeque<ConnKey>,
 }
 
 impl Pace {
-    /// How long until those that wait may go on, in ms; none if nobody does.
+    /// The time until waiting clients may continue, in ms; none if no client waits.
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(1)
     }
 
-    /// Whether one more page may be read in this millisecond.
+    /// True if one more page may be read in this millisecond.
     fn has_room(&mut self, now_ms: u64, bytes_max: usize) -> bool {
         if self.ms != now_ms {
             (self.ms, self.bytes) = (now_ms, 0);
@@ -96,20 +97,20 @@ impl Pace {
         self.bytes < bytes_max && self.asked.len() < ASKED_MAX
     }
 
-    /// An answer has come, of a page or of something else.
+    /// An answer has arrived, to a page request or another.
     fn came(&mut self, number: u32) {
         self.asked.retain(|(asked, _)| *asked != number);
     }
 }
 
-/// One subscription's.
+/// A read for one subscription.
 struct Read {
     filter: Box<[u8]>,
-    /// The hub to be asked next, and behind which topic; none until nothing is under way that belongs to it.
+    /// The next hub and the topic to start after; none until the flush barrier has passed.
     next: Option<(u16, Option<Box<[u8]>>)>,
-    /// The hubs to be asked, if not all that may have rows: those that could not be before.
+    /// The hubs to read, if not all: those that were unreachable before.
     only: Option<BTreeSet<u16>>,
-    /// Those that could not be read.
+    /// The hubs that could not be read.
     unread: BTreeSet<u16>,
 }
 
@@ -118,7 +119,7 @@ impl Read {
         Read { filter, next: None, only, unread: BTreeSet::new() }
     }
 
-    /// The hub after that one, of so many; or the first. `own`: the one of its topic, if it is no wildcard.
+    /// The hub after `hub`, or the first, of `hubs` many. `own`: the hub of its topic, if it is no wildcard.
     fn hub_after(&self, hub: Option<u16>, hubs: u16, own: impl FnOnce() -> u16) -> Option<u16> {
         let from = hub.map_or(0, |hub| hub + 1);
         match &self.only {
@@ -135,19 +136,19 @@ impl Read {
 }
 
 impl Reads {
-    /// Subscriptions whose rows are not read yet.
+    /// Subscriptions not read completely.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether something is to be done as its client takes what it gets.
+    /// True if work remains once the client takes its output.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.due > 0 || !self.queue.is_empty()
     }
 
-    /// A read is over, and some hubs could not be read: they are later.
+    /// Keeps a finished read whose hubs were partly unreachable.
     fn keep_unread(&mut self, read: Read) {
         match self.unread.iter_mut().find(|other| other.filter == read.filter) {
             Some(other) => other.unread.extend(read.unread),
@@ -155,7 +156,7 @@ impl Reads {
         }
     }
 
-    /// Reads again what could not be read, as far as it can be now.
+    /// Starts again the reads of hubs that are reachable now.
     fn retry(&mut self, is_away: impl Fn(u16) -> bool) {
         for read in std::mem::take(&mut self.unread) {
             let (away, back) = read.unread.iter().partition::<BTreeSet<u16>, _>(|hub| is_away(**hub));
@@ -183,7 +184,7 @@ impl Reads {
     }
 }
 
-/// Whether the time of a row's message is over.
+/// True if the message of a retained entry has expired.
 #[must_use]
 pub fn is_over(row: &Record, now_us: u64) -> bool {
     Kept::of(row).is_some_and(|kept| {
@@ -192,7 +193,7 @@ pub fn is_over(row: &Record, now_us: u64) -> bool {
     })
 }
 
-/// Acts on what happened in this turn.
+/// Handles this turn's events.
 pub fn go_on(core: &mut Core) {
     go_on_paced(core);
     while !core.rim.retained.is_empty() {
@@ -208,7 +209,7 @@ pub fn go_on(core: &mut Core) {
     }
 }
 
-/// Those that wait go on in order, as far as there is room.
+/// Continues waiting reads in order, within the rate limit.
 fn go_on_paced(core: &mut Core) {
     while core.rim.has_room_for_page()
         && let Some(key) = core.rim.rows_pace.waiting.pop_front()
@@ -239,7 +240,7 @@ fn came(core: &mut Core, key: ConnKey, number: u32, answer: Answer) {
     read_on(core, key);
 }
 
-/// Asks for what a client is to get next, if it has taken what it got.
+/// Requests the next page of a client that has taken the previous one.
 pub fn read_on(core: &mut Core, key: ConnKey) {
     let has_reads = |core: &Core| {
         core.rim
@@ -308,7 +309,7 @@ fn reads_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Reads> {
     rim.conns.get_mut(key)?.mqtt.as_mut()?.reads.as_deref_mut()
 }
 
-/// What the first read was waiting for has come.
+/// Handles the answer to the first read's request.
 fn act(core: &mut Core, key: ConnKey, answer: Answer) {
     let row_hubs = core.broker.row_hubs();
     let Some(read) = reads_of(&mut core.rim, key).and_then(|reads| reads.queue.front_mut()) else { return };
@@ -324,7 +325,7 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             core.rim.send_rows(key, &filter, &page);
             if is_last { following } else { Some((hub, behind)) }
         }
-        // What that hub keeps cannot be read now; others can.
+        // This hub cannot be read now; others can.
         (_, Some(hub)) => {
             read.unread.insert(hub);
             core.rim.metrics.retained_unread_total.add(1);
@@ -346,8 +347,7 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
     }
 }
 
-/// Reads for those of which something could not be read, if it can be now; forgets what they do not subscribe to any more.
-/// Once a second.
+/// Retries unreachable hubs, and forgets filters that clients no longer subscribe to. Runs once a second.
 pub fn read_unread(core: &mut Core) {
     for key in core.rim.unread.iter().copied().collect::<Vec<_>>() {
         let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
@@ -362,7 +362,7 @@ pub fn read_unread(core: &mut Core) {
     }
 }
 
-/// A client is about to subscribe to a filter: it is told with SUBACK if something that is retained comes later.
+/// Before a subscription: SUBACK reports that retained messages come later, if hubs are unreachable.
 pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
     if !core.broker.rows_are_away(filter.as_bytes()) {
         return;
@@ -376,7 +376,7 @@ pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &s
 }
 
 impl Rim {
-    /// A subscription holds from here on, and what its topics kept is due: what comes live is taken note of.
+    /// A subscription is confirmed: schedules its read and notes live messages from now on.
     pub(super) fn reads_retained(&mut self, key: ConnKey, filter: Box<[u8]>) {
         if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
             client.reads.get_or_insert_default().due += 1;
@@ -384,7 +384,7 @@ impl Rim {
         }
     }
 
-    /// Whether rows may be read for a client in this millisecond; else it is called in a later one.
+    /// True if a client may read a page in this millisecond; else it is queued for a later one.
     fn may_read_rows(&mut self, key: ConnKey) -> bool {
         if self.has_room_for_page() {
             return true;
@@ -400,7 +400,7 @@ impl Rim {
         self.rows_pace.has_room(self.now.mono_ms, self.limits.retained_page_bytes as usize)
     }
 
-    /// Whether a client has taken so much of what it was sent that it may get more of the past.
+    /// True if a client has taken enough output to receive more retained messages.
     fn has_room_for_rows(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
         let Some(client) = &conn.mqtt else { return false };
@@ -410,7 +410,7 @@ impl Rim {
         client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
     }
 
-    /// A message that its topic keeps comes live to a client that reads such messages, perhaps.
+    /// Notes a live message with RETAIN for a client with reads in progress.
     pub(super) fn note_live(&mut self, conn: u32, said: &Said<'_>) {
         let reads = self.conns.at_mut(conn).and_then(|conn| conn.mqtt.as_mut()?.reads.as_deref_mut());
         if let Some(reads) = reads {
@@ -418,7 +418,7 @@ impl Rim {
         }
     }
 
-    /// Rows for a client, by one of its subscriptions.
+    /// Sends retained entries to a client.
     fn send_rows(&mut self, key: ConnKey, filter: &[u8], page: &RowPage) {
         for row in page.rows.iter().filter(|row| !row.payload().is_empty()) {
             self.send_row(key, filter, row);

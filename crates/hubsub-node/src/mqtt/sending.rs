@@ -1,9 +1,8 @@
-//! Records as PUBLISH packets. A record is encoded once for all clients of a shard who get it alike: same
-//! version and QoS, no subscription identifiers, no aliases. Those of QoS 1 and 2 get a copy with an id of
-//! their own; a long payload is shared apart from its head. And what waits for a client is sent as its window and its socket
-//! have room.
+//! Records as PUBLISH packets. A record is encoded once for all clients of a shard with the same version and
+//! QoS, and without subscription identifiers and aliases. Packets of QoS 1 and 2 are copies with their own
+//! id; a long payload is shared apart from its head. Queued records are sent as window and socket have room.
 //!
-//! Invariant: an id is taken when the packet is written, not before.
+//! Invariant: a packet id is assigned when the packet is written, not before.
 
 use super::client::Client;
 use super::deliver::Way;
@@ -22,30 +21,30 @@ use hubsub_wire::mqtt::{
 };
 use std::rc::Rc;
 
-/// Payloads from this size on are shared one by one.
+/// Payloads of this size and more are shared, in bytes.
 pub(super) const PAYLOAD_SHARED: usize = 16 * 1024;
 
-/// Past so many bytes in the arena, a packet of one client alone is written at once.
+/// Arena size above which a packet for a single client is written at once, in bytes.
 pub(super) const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
-/// A client is sent no more of what waits for it in one turn.
+/// The most queued bytes sent to a client in one turn.
 const PUMP_BYTES: usize = 64 * 1024;
 
-/// Ways to encode a record for more than one client: three QoS, without and with properties, without and with RETAIN.
+/// Shared encodings of a record: three QoS, with and without properties, with and without RETAIN.
 const VARIANTS: usize = 12;
 
-/// What of the record at hand was made already.
+/// The encodings of the current record.
 #[derive(Default)]
 pub struct Cache {
     is_used: bool,
     packets: [Option<Encoded>; VARIANTS],
-    /// Before 5.0, and of 5.0.
+    /// Index 0: before 5.0, 1: 5.0.
     plain: [Option<(u32, u32)>; 2],
     message: Option<Rc<Message>>,
 }
 
 impl Cache {
-    /// Another record begins.
+    /// Starts the next record.
     #[inline]
     pub fn begin(&mut self) {
         if self.is_used {
@@ -53,8 +52,8 @@ impl Cache {
         }
     }
 
-    /// The packet of QoS 0 that most clients of a version get, in the arena of such packets, made by `make` when it is
-    /// first wanted; none if there is none.
+    /// The QoS 0 packet of most clients of a version, as a range of the packet arena; `make` creates it on
+    /// first use. None if there is none.
     #[inline]
     pub(super) fn plain(
         &mut self,
@@ -74,26 +73,24 @@ impl Cache {
     }
 }
 
-/// What a message has already that is sent.
+/// Identifies a message that has a packet id already.
 #[derive(Clone, Copy)]
 pub(super) struct Under {
-    /// Its id.
     pub id: PacketId,
     /// Its key in the session.
     pub key: u64,
-    /// Whether it was sent before.
+    /// True for a retransmission.
     pub dup: bool,
 }
 
-/// The name of the user property that says where a message stands.
+/// The user property with a message's position.
 const POSITION: &str = "hubsub-position";
 
-/// The name of the user property that tells of a gap: the first and the last record that is missing, and the
-/// topic or filter.
+/// The user property that reports a gap: first and last missing record, and topic or filter.
 const GAP: &str = "hubsub-gap";
 
 impl Client {
-    /// The properties of one packet, and whether it is of this client alone.
+    /// The properties of a packet, and whether they are specific to this client.
     fn properties(&self, said: &Said<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
         let mut list = PropertyList::default();
         if self.machine.version() < Version::V5 {
@@ -108,7 +105,7 @@ impl Client {
         let position = self.tells_positions.then(|| said.position.to_string());
         position.iter().for_each(|position| push(Property::User(Pair { name: POSITION, value: position })));
         for text in self.gaps.texts() {
-            // A topic may be too long to be told.
+            // The topic may be too long for a property.
             let _ = list.push(Property::User(Pair { name: GAP, value: text }));
         }
         let is_alone = !list.as_properties().is_empty();
@@ -118,7 +115,7 @@ impl Client {
 }
 
 impl Rim {
-    /// Sends an MQTT client what waits for it, as far as its window and its socket take it.
+    /// Sends an MQTT client its queued records, as far as window and socket have room.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
         let is_arriving = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.arrival.is_some());
         if self.conns.get(key).is_none_or(is_arriving)
@@ -156,7 +153,7 @@ impl Rim {
         }
     }
 
-    /// Sends a message that waited, under the key that it has, if it has one.
+    /// Sends a queued message, under its key if it has one.
     fn send_queued_mqtt(
         &mut self,
         key: ConnKey,
@@ -179,7 +176,7 @@ impl Rim {
         self.send_mqtt(key.index, &message.said(), grant, Some(message), way, under);
     }
 
-    /// A packet with a record is in a connection's output.
+    /// Counts a record's packet that was added to a connection's output.
     #[inline]
     pub(super) fn count_sent(&mut self, conn: u32, bytes: usize) {
         let Some(c) = self.conns.at_mut(conn) else { return };
@@ -194,7 +191,7 @@ impl Rim {
         }
     }
 
-    /// Sends a message again, under the id and the key that it has.
+    /// Sends a message again with its packet id and key.
     pub(super) fn send_mqtt_again(
         &mut self,
         conn: u32,
@@ -207,8 +204,8 @@ impl Rim {
         self.send_mqtt(conn, &message.said(), grant, Some(message), Way::default(), under);
     }
 
-    /// Writes a record for a client that takes it: `kept` if it waited, else the one at hand.
-    /// `under`: the id and the key that it has already.
+    /// Sends a record to a client: `kept` if it was queued, else the current record. `under`: its packet id
+    /// and key, if it has them.
     pub(super) fn send_mqtt(
         &mut self,
         conn: u32,
@@ -224,7 +221,7 @@ impl Rim {
         let is_expired = under.is_none() && said.is_expired(now_us);
         let is_done = grant.qos == Qos::AtMostOnce || is_expired;
         if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
-            // Nothing will acknowledge it, and its group may keep its place.
+            // No acknowledgement will come, so the group's position advances now.
             self.own.want(Wanted::Done(group.into(), said.position));
         }
         if is_expired {
@@ -304,7 +301,7 @@ impl Rim {
             }
         };
         let Some((from, to)) = range else {
-            // It takes no packet of this length: as if it had been sent (section 3.1.2.11.4 of 5.0).
+            // The client accepts no packet of this length: treated as sent (section 3.1.2.11.4 of 5.0).
             if let Some(id) = id {
                 client.machine.window.unsend(id);
                 if let Some(session) = &mut client.session {
@@ -351,7 +348,7 @@ impl Rim {
     }
 }
 
-/// Whether an MQTT client may be sent more of what waits for it, in this turn.
+/// True if an MQTT client may be sent more queued records in this turn.
 pub(super) fn has_room(conn: &Conn) -> bool {
     conn.output.as_ref().is_none_or(|o| o.queue.is_empty() && o.turn_bytes < PUMP_BYTES)
 }

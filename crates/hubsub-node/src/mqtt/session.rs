@@ -1,7 +1,7 @@
-//! Sessions that outlive their connections, as their node keeps them: [`Session`] beside the machine of a connection,
-//! [`Absent`] while there is none.
+//! Sessions that outlive their connections: [`Session`] beside the machine of a connection, [`Absent`] while
+//! offline.
 //!
-//! Invariant: a session is in one place.
+//! Invariant: a session is in exactly one place.
 
 use super::absent::{Absent, queue_limits};
 use super::client::{Client, publish_will};
@@ -17,91 +17,89 @@ use hubsub_wire::mqtt::{Grant, PacketId};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A message under way.
+/// A message in flight.
 #[derive(Clone)]
 pub struct Sent {
-    /// What.
     pub message: Rc<Message>,
-    /// How.
     pub grant: Grant,
-    /// Which cursor counts it.
+    /// The cursor that counts it.
     pub row: Row,
-    /// Whether an entry has it.
+    /// True if an entry contains it.
     pub is_recorded: bool,
 }
 
-/// What a session keeps of messages beside what its machine knows of them.
+/// The node's data of a session, in addition to its machine.
 #[derive(Default)]
 pub struct Session {
-    /// Those that the client was sent and has not acknowledged, by the machine's keys.
+    /// Messages sent and not acknowledged, by the machine's keys.
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
     sent: Option<Box<BTreeMap<u64, Sent>>>,
-    /// Where it stands in rooms with a log; none where it subscribes to none.
+    /// Its cursors in rooms with a log; none if it subscribes to none.
     pub(super) cursors: Option<Box<Cursors>>,
-    /// The key given last.
+    /// The last key assigned.
     last: u64,
-    /// Numbers of its own messages of QoS 2 whose outcome is not known, by the requests that they are.
+    /// Sequence numbers of its own QoS 2 messages whose outcome is unknown, by request number.
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
     intents: Option<Box<Vec<(u32, u64)>>>,
-    /// The number of its next request, over all its connections.
+    /// The number of its next request, counted over all its connections.
     pub(super) requests: u32,
-    /// When its timer is due, in ms; 0: none is set.
+    /// When its timer fires, in ms; 0 if none is set.
     timer_ms: u64,
-    /// When it is looked whether its client has been silent for too long, in ms: of several timers that one counts.
+    /// The time of the next keep-alive check, in ms. Of several timers only this one counts.
     pub(super) looks_at_ms: u64,
-    /// Who takes it over.
+    /// The holder that takes it over.
     pub(super) yields_to: Option<Box<Heir>>,
-    /// It ends with its connection all the same.
+    /// True if it ends with its connection in spite of its expiry.
     pub(super) is_over: bool,
-    /// Its client id is free as soon as its row is ended, before its connection is.
+    /// True if its client id is released as soon as its snapshot is deleted, before its connection closes.
     pub(super) is_released: bool,
-    /// What of it is recorded, where sessions outlive their process.
+    /// Its persistence state, where sessions are persisted.
     pub(super) kept: Option<Box<Kept>>,
 }
 
 impl Session {
-    /// One of which that is recorded, if anything is, and the key given last.
+    /// Creates a session; `last` is the last key assigned.
     #[must_use]
     pub fn new(kept: Option<Box<Kept>>, last: u64) -> Session {
         Session { kept, last, ..Session::default() }
     }
 
-    /// The key for a message that is sent now.
+    /// The key for the next message.
     pub fn next_key(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// A message of QoS 2 of its client is a request now.
+    /// Links a QoS 2 message of its client to the request that publishes it.
     pub fn intend(&mut self, request: u32, intent: u64) {
         self.intents.get_or_insert_default().push((request, intent));
     }
 
-    /// The number of a message of QoS 2, of which the outcome is known now.
+    /// Takes the number of a QoS 2 message whose outcome is now known.
     pub fn take_intent(&mut self, request: u32) -> Option<u64> {
         let intents = self.intents.as_mut()?;
         let place = intents.iter().position(|(asked, _)| *asked == request)?;
         Some(intents.swap_remove(place).1)
     }
 
-    /// The key given last.
+    /// The last key assigned.
     #[must_use]
     pub fn last_key(&self) -> u64 {
         self.last
     }
 
-    /// The message of a key is under way to the client.
+    /// Adds a message in flight.
     pub fn send(&mut self, key: u64, sent: Sent) {
         self.sent.get_or_insert_default().insert(key, sent);
     }
 
-    /// The lowest key of those under way.
+    /// The lowest key in flight.
     #[must_use]
     pub fn first_sent(&self) -> Option<u64> {
         self.sent.as_ref()?.first_key_value().map(|(&key, _)| key)
     }
 
-    /// Its connection has ended: what is under way is to be recorded, where sessions are.
+    /// Its connection has ended: persists the messages in flight, where sessions are persisted.
     fn record_sent(&mut self) {
         let Some(kept) = &mut self.kept else { return };
         kept.leaves();
@@ -112,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Entries with all messages of it that are recorded: those under way, and those that wait.
+    /// Returns entries with all its persisted messages: in flight and queued.
     pub(super) fn take_all<'a>(
         &mut self,
         waiting: impl Iterator<Item = (u64, &'a Message, &'a Grant)>,
@@ -126,7 +124,7 @@ impl Session {
         entries
     }
 
-    /// It is not any more; whether a cursor counts it.
+    /// Removes a message from those in flight; returns whether a cursor counts it.
     pub fn ended(&mut self, key: u64) -> bool {
         let sent = self.sent.as_mut().and_then(|sent| sent.remove(&key));
         let Some(Sent { message, row, .. }) = sent else { return false };
@@ -134,20 +132,20 @@ impl Session {
         row != Row::None
     }
 
-    /// Nothing more will come of a record that was taken.
+    /// A record that was taken is finished.
     pub fn done(&mut self, row: Row, said: &Said<'_>) {
         if let Some(cursors) = self.cursors.as_mut().filter(|_| row != Row::None) {
             cursors.done(row, said);
         }
     }
 
-    /// A message that is under way.
+    /// The message in flight under a key.
     #[must_use]
     pub fn sent(&self, key: u64) -> Option<&Sent> {
         self.sent.as_ref()?.get(&key)
     }
 
-    /// Nobody is connected: what is empty takes no memory.
+    /// The session is offline: frees empty collections.
     fn rest(&mut self) {
         self.sent.take_if(|sent| sent.is_empty());
         self.intents.take_if(|intents| intents.is_empty());
@@ -155,7 +153,7 @@ impl Session {
 }
 
 impl Client {
-    /// Whether its session goes on when the connection ends.
+    /// True if its session continues after the connection ends.
     #[must_use]
     pub fn outlives(&self) -> bool {
         let Some(session) = &self.session else { return false };
@@ -165,7 +163,7 @@ impl Client {
     }
 }
 
-/// A connection has ended whose session goes on, in its place.
+/// A connection has ended and its session continues: puts the session into the connection's slot.
 pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     let rim = &mut core.rim;
     let limits = queue_limits(rim);
@@ -197,11 +195,11 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
         Some(Heir::Away { .. }) => _ = durable::hand_over(core, key),
         None => {}
     }
-    // It reads on for itself, as far as there is room.
+    // It continues to read, as far as there is room.
     core.broker.drained(key, core.rim.now, &mut core.rim);
 }
 
-/// Publishes the will of an absent session, and ends the session, when their times have come.
+/// Publishes the will of an offline session and ends the session when each is due.
 pub fn look_at(core: &mut Core, key: ConnKey) {
     let now_ms = core.rim.now.wall_us / 1000;
     if durable::parts(&mut core.rim, key) {
@@ -221,10 +219,10 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
         return end(core, key);
     }
     if let Some(at_ms) = absent.next_due_ms() {
-        // One that is being taken over is looked at again soon.
+        // A session that is being taken over is checked again soon.
         let wait_ms = at_ms.saturating_sub(now_ms).max(TIMER_MS_MIN);
         let at_ms = core.rim.now.mono_ms + wait_ms;
-        // A timer is never cancelled, so one that is set is used, however often the client comes and goes.
+        // Timers are never cancelled, so a pending one is reused, however often the client comes and goes.
         let timer_ms = &mut absent.session.timer_ms;
         if *timer_ms == 0 || at_ms < *timer_ms {
             *timer_ms = at_ms;
@@ -233,10 +231,10 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// Between two looks at a session that cannot end just now, in ms.
+/// The minimum interval between two checks of a session that cannot end just now, in ms.
 const TIMER_MS_MIN: u64 = 100;
 
-/// The timer of a session, whose client may be back.
+/// The timer of a session; its client may have reconnected.
 pub fn timer(core: &mut Core, key: ConnKey) {
     let rim = &mut core.rim;
     let now_ms = rim.now.mono_ms;
@@ -245,14 +243,14 @@ pub fn timer(core: &mut Core, key: ConnKey) {
         Some(session) => Some(session),
         None => rim.sessions.get_mut(key).map(|absent| &mut absent.session),
     };
-    // One that was set before another one that is due earlier finds that this has been.
+    // A timer that fires after an earlier one was set instead finds that one handled.
     if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
         session.timer_ms = 0;
         look_at(core, key);
     }
 }
 
-/// Ends an absent session; its will is published if it has not been.
+/// Ends an offline session and publishes its will if that is still to be done.
 pub(super) fn end(core: &mut Core, key: ConnKey) {
     let left = core.rim.take_shared(key, None);
     let Some(mut absent) = core.rim.sessions.remove(key) else { return };
@@ -267,14 +265,14 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
     super::shares::give(core, left);
 }
 
-/// Nothing more comes for an absent session, which goes to another node.
+/// Stops deliveries to an offline session that moves to another node.
 pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
     let Some(session) = core.rim.sessions.session_mut(key) else { return };
     session.cursors.iter_mut().for_each(|cursors| cursors.awaits_ends = false);
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
 }
 
-/// That one has what there is of it: its place here ends.
+/// The other node has all of the session: frees its slot here.
 pub(super) fn part(core: &mut Core, key: ConnKey) {
     let Some(absent) = core.rim.sessions.remove(key) else { return };
     core.rim.show_sessions();
@@ -283,7 +281,7 @@ pub(super) fn part(core: &mut Core, key: ConnKey) {
     super::claims::release(core, absent.id, holder);
 }
 
-/// The session of a place cannot go on, where a connection is now.
+/// Drops the session in a slot that now holds a connection and cannot continue it.
 pub(super) fn forget(core: &mut Core, key: ConnKey) {
     if let Some(absent) = core.rim.sessions.remove(key) {
         core.rim.show_sessions();
@@ -293,7 +291,7 @@ pub(super) fn forget(core: &mut Core, key: ConnKey) {
 }
 
 impl Rim {
-    /// An acknowledgement has ended a message to a client.
+    /// An acknowledgement has completed a message to a client.
     pub(super) fn ended_mqtt(&mut self, key: ConnKey, message: u64) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         let session = client.and_then(|client| client.session.as_mut());
@@ -302,8 +300,8 @@ impl Rim {
         }
     }
 
-    /// Sends a client again what it has not acknowledged on an older connection, as far as there is room; whether all of
-    /// it is sent.
+    /// Resends what a client has not acknowledged on an older connection, as far as there is room; returns
+    /// whether all of it was sent.
     pub(super) fn send_again_mqtt(&mut self, key: ConnKey) -> bool {
         loop {
             let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return true };

@@ -1,4 +1,4 @@
-//! Sessions as operators see them: in order of their client ids, with a connection or without; and how they end one.
+//! Lists sessions for operators, online and offline, sorted by client id, and ends one on request.
 
 use super::absent::Absent;
 use super::client::{Client, end};
@@ -8,7 +8,7 @@ use crate::mail::SessionInfo;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Fault, Reason};
 
-/// Those of this shard: of that client id, or so many behind one.
+/// The sessions of this shard: the one of client id `id`, or up to `limit` after `after`.
 pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: usize) -> Vec<SessionInfo> {
     let rim = &core.rim;
     let is_meant = |own: &str| id.is_none_or(|id| own == id) && after.is_none_or(|after| own > after);
@@ -26,7 +26,8 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
     found
 }
 
-/// Ends the session of a client id, if it is here; its connection is told, its will published. How many there were.
+/// Ends the session of a client id if it is here; its client is disconnected and its will published. Returns
+/// the number ended.
 pub fn end_session(core: &mut Core, id: &str) -> u64 {
     let absent: Vec<ConnKey> =
         core.rim.sessions.iter().filter(|(_, absent)| &*absent.id == id).map(|(key, _)| key).collect();
@@ -78,7 +79,7 @@ fn of_client(client: &Client, conn: u64, shard: u16) -> SessionInfo {
     }
 }
 
-/// The largest number means for ever.
+/// The largest number means no expiry.
 fn finite(expiry_s: u32) -> Option<u64> {
     (expiry_s < u32::MAX).then_some(u64::from(expiry_s))
 }

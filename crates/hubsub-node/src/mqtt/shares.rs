@@ -1,5 +1,5 @@
-//! What a client was sent as a member of groups and has not acknowledged: when it is gone for good, another member
-//! gets it. A message of QoS 2 that was sent is no other member's (section 4.8.2 of 5.0).
+//! Unacknowledged messages that a client got as a member of groups: when the client is gone for good, another
+//! member gets them. A QoS 2 message that was sent goes to no other member (section 4.8.2 of 5.0).
 
 use super::actions::Action;
 use super::client::Client;
@@ -17,36 +17,36 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A group and its filter, as the broker names it.
+/// A group and its filter, in the broker's notation.
 pub type Group = Box<[u8]>;
 
-/// By the id under which it was sent.
+/// Unacknowledged shared messages and device actions, by packet id.
 #[derive(Default)]
 pub struct Shares {
-    /// Whose it was, and whether it is another's when it is lost.
+    /// Group, message, and whether it goes to another member if this one is lost.
     of_groups: BTreeMap<PacketId, (Group, Rc<Message>, bool)>,
-    /// Likewise, of actions: a place here saves each client one of its own.
+    /// Unacknowledged actions. They are here to save each client a field of its own.
     pub actions: BTreeMap<PacketId, Action>,
 }
 
 impl Shares {
-    /// A message is sent under this id.
+    /// A message is sent under this packet id.
     pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>, qos: Qos) {
         self.of_groups.insert(id, (group.into(), message, qos < Qos::ExactlyOnce));
     }
 
-    /// It is acknowledged, or the id is another message's now: which one it was.
+    /// Removes the message of an acknowledged or reused packet id.
     pub fn ended(&mut self, id: PacketId) -> Option<(Group, Position)> {
         self.of_groups.remove(&id).map(|(group, message, _)| (group, message.said().position))
     }
 }
 
-/// Absent sessions in whose queues messages of groups wait, by group and how many members that had then.
+/// Offline sessions that queue messages for groups, with the number of members each group had then.
 #[derive(Default)]
 pub struct Sharing(HashMap<ConnKey, BTreeMap<Group, u64>, RandomState>);
 
 impl Sharing {
-    /// Something waits there for a group.
+    /// An offline session has queued a message for a group.
     pub fn insert(&mut self, key: ConnKey, group: &[u8], members: u64) {
         let groups = self.0.entry(key).or_default();
         if !groups.contains_key(group) {
@@ -55,7 +55,7 @@ impl Sharing {
     }
 }
 
-/// What waits in queues of absent sessions for groups that somebody has joined since goes to these. Once a second.
+/// Passes messages queued by offline sessions to groups that gained a member. Runs once a second.
 pub fn share_queued(core: &mut Core) {
     let mut sharing = std::mem::take(&mut core.rim.sessions.sharing.0);
     let mut left = Vec::new();
@@ -78,7 +78,7 @@ pub fn share_queued(core: &mut Core) {
     give(core, left);
 }
 
-/// Messages of groups go to members, in their order.
+/// Delivers messages to other members of their groups, in order.
 pub(super) fn give(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
     for (group, message) in messages {
         let record = Arc::new(record_of(&message));
@@ -87,7 +87,7 @@ pub(super) fn give(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
 }
 
 impl Rim {
-    /// Takes what waits in the queue of an absent session for a group, or for any; what is recorded follows.
+    /// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
     pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
         let Some(absent) = self.sessions.get_mut(key) else { return Vec::new() };
         let (len, bytes, _) = absent.queued();
@@ -103,8 +103,8 @@ impl Rim {
     }
 }
 
-/// A client is gone: what it was given, and has not acknowledged or was not sent yet is [`give`]n to other members, in the
-/// order in which it was given.
+/// A client is gone: takes its unacknowledged and unsent group messages, in order of delivery, to [`give`]
+/// them to other members.
 #[must_use]
 pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<Message>)> {
     let (mut left, mut done) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<
                     client.machine.window.unsend(id);
                     client.session.iter_mut().for_each(|session| _ = session.ended(key));
                 }
-                // Its session does, or nobody.
+                // QoS 2: only its session may send it again.
                 Some((group, message, false)) => done.push((group, message.said().position)),
                 None => {}
             }

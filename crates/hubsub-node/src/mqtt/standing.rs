@@ -1,14 +1,15 @@
-//! Sessions stand in rooms with a log ([`Cursors`](super::cursors::Cursors)): how they begin to, leave what they follow
-//! when their connections end, and go on from there.
+//! Keeps a session's [`Cursors`](super::cursors::Cursors) in step with the broker: how they start, detach
+//! when the connection ends, and resume.
 //!
 //! ```text
-//!  SUBSCRIBE topic ──► confirmed at p: behind p
-//!  SUBSCRIBE #     ──► where do logs end? ──► behind these offsets, with all wildcards
-//!  gone            ──► topics are unsubscribed from; where do logs end? ──► what matched before that has come
-//!  back            ──► subscribed behind the positions, hubs followed from the offsets; then CONNACK
+//!  SUBSCRIBE topic ──► confirmed at p: cursor after p
+//!  SUBSCRIBE #     ──► request log ends ──► cursors after these offsets, for all wildcards
+//!  disconnect      ──► topics are unsubscribed; request log ends ──► earlier matches have arrived
+//!  reconnect       ──► subscribed after the positions, hubs read from the offsets; then CONNACK
 //! ```
 //!
-//! A wildcard that may match rooms without a log stays subscribed meanwhile: what comes of those is queued.
+//! While offline, a wildcard that may match rooms without a log stays subscribed, and their records are
+//! queued.
 
 use super::client::{Client, NOBODY};
 use super::cursors::Cursors;
@@ -21,10 +22,10 @@ use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::{Fault, Reason, shared};
 
-/// What is known of the ends of logs: the number of the question, its answer.
+/// The reply to a log-end request: its number and the last offset per hub.
 pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
 
-/// Whether a filter has wildcards, and is no group's.
+/// True for a filter with wildcards that is not shared.
 fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
@@ -37,14 +38,14 @@ fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
     client(core, key)?.session.as_deref_mut()
 }
 
-/// What a session knows, with a connection or without.
+/// The cursors of an online or offline session.
 fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
     let is_absent = core.rim.conns.get(key).is_none();
     let session = if is_absent { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
     session.cursors.as_deref_mut()
 }
 
-/// A client subscribes to a topic: its session, if it is kept, is to stand in it where that is of a class with a log.
+/// A client subscribes to a topic: a persistent session gets a cursor in it if its class has a log.
 pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
     if session(core, key).is_none() || !core.broker.is_logged(Namespace::Global, topic.as_bytes()) {
         return;
@@ -57,13 +58,13 @@ pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str
     let is_there = cursors.has(topic);
     cursors.asked.push((number, topic.into()));
     if !is_there {
-        // It may be subscribed to with QoS 0: where it stands is known of a subscription that begins.
+        // It may be subscribed with QoS 0. Only a new subscription returns a position.
         let (namespace, now) = (Namespace::Global, core.rim.now);
         core.broker.unsubscribe(key, namespace, topic.as_bytes(), now, &mut core.rim);
     }
 }
 
-/// A client has subscribed to a wildcard from the past on, which its session cannot stand in.
+/// A client has subscribed to a wildcard from a past position, for which cursors cannot be kept.
 pub(super) fn rewinds(core: &mut Core, key: ConnKey) {
     let has_log = !core.broker.logged_hubs().is_empty();
     if has_log && let Some(session) = session(core, key) {
@@ -73,7 +74,7 @@ pub(super) fn rewinds(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// A client subscribes to a wildcard. True: that waits until it is known where logs end.
+/// A client subscribes to a wildcard. Returns true if that waits for the log ends.
 pub(super) fn asks_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
     let Some(session) = session(core, key) else { return false };
     let cursors = session.cursors.as_deref_mut();
@@ -101,7 +102,7 @@ fn ask_ends(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// Acts on what was learned in this turn of where logs end.
+/// Handles the log ends received in this turn.
 pub fn learn_ends(core: &mut Core) {
     while !core.rim.ends.is_empty() {
         for (key, (number, ends)) in std::mem::take(&mut core.rim.ends) {
@@ -118,7 +119,7 @@ pub fn learn_ends(core: &mut Core) {
     }
 }
 
-/// The first wildcards of a session stand behind the ends of all logs.
+/// The first wildcards of a session start after the ends of all logs.
 fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
     let Some(cursors) = cursors(core, key) else { return };
     let waiting = std::mem::take(&mut cursors.waiting);
@@ -143,7 +144,7 @@ fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCod
             let pattern = filter_pattern(filter.as_bytes());
             core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim)
         } else {
-            // It was unsubscribed from meanwhile, and is answered all the same.
+            // It was unsubscribed meanwhile, and still gets its reply.
             Outcome::Now(Ok(()))
         };
         if let Outcome::Now(granted) = outcome {
@@ -159,7 +160,7 @@ fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCod
     leave_wildcards(core, key);
 }
 
-/// The broker reads on in each hub from where the session stands.
+/// Reads each hub from the session's cursor on.
 fn follow(core: &mut Core, key: ConnKey) {
     let Some(cursors) = cursors(core, key) else { return };
     let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
@@ -176,7 +177,7 @@ pub(super) fn leaves(core: &mut Core, key: ConnKey, filter: &str) {
     }
 }
 
-/// A session whose wildcards are all gone stands in no hub.
+/// Removes the hub cursors of a session without wildcards.
 fn leave_wildcards(core: &mut Core, key: ConnKey) {
     let Some(client) = client(core, key) else { return };
     if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
@@ -190,7 +191,7 @@ fn leave_wildcards(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// The connection of a session has ended: it leaves what it can go on with by its cursors.
+/// The connection of a session has ended: unsubscribes from what its cursors can resume.
 pub(super) fn leave(core: &mut Core, key: ConnKey) {
     let Some(cursors) = cursors(core, key) else { return };
     let asked = cursors.asked.iter().map(|(_, topic)| &**topic);
@@ -208,7 +209,7 @@ pub(super) fn leave(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// What the broker has given of each hub has come, and of one that is live whatever `end` says of it.
+/// Advances hub cursors to what the broker has delivered, and of live hubs to `end`.
 fn stand(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
     let places: Vec<(HubId, u64, bool)> = core.broker.cursors.hubs.places(key.index).collect();
     let Some(cursors) = cursors(core, key) else { return };
@@ -218,7 +219,7 @@ fn stand(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
     }
 }
 
-/// It is known where logs end after the connection of a session: what matched until then has come.
+/// The log ends after a disconnect are known: earlier matches have arrived.
 fn came(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
     let ends = ends.unwrap_or_default();
     stand(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
@@ -235,7 +236,7 @@ fn came(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode
     }
 }
 
-/// Where a session of the process before stood, as far as there are logs for it now.
+/// The cursors of a restored session, without those whose logs no longer exist.
 pub(super) fn adopted(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
     let mut has_log = |topic: &str| core.broker.is_logged(Namespace::Global, topic.as_bytes());
     let without: Vec<Box<str>> =
@@ -247,7 +248,7 @@ pub(super) fn adopted(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors
     cursors
 }
 
-/// Whether a session need not subscribe to a filter while its client is away: it goes on there by its cursors.
+/// True if an offline session need not subscribe to a filter because its cursors resume it.
 pub(super) fn rests(core: &Core, cursors: &Cursors, filter: &str) -> bool {
     match is_wild(filter) {
         true => cursors.follows && core.broker.has_log_everywhere(),
@@ -255,8 +256,8 @@ pub(super) fn rests(core: &Core, cursors: &Cursors, filter: &str) -> bool {
     }
 }
 
-/// A session has a connection again, in its place, before its client is told: it goes on from where it stands. How many of its
-/// subscriptions will be confirmed, or refused, later.
+/// Resumes the cursors of a session that is online again, before CONNACK. Returns how many subscriptions will
+/// be confirmed or refused later.
 pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
     let (now_us, mut later) = (core.rim.now.wall_us, 0);
     let Some(cursors) = cursors(core, key) else { return 0 };
@@ -292,14 +293,14 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
 }
 
 impl Rim {
-    /// A subscription to a topic is confirmed, or refused: the session that asked for it stands there from now on.
+    /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
     pub(super) fn stands(&mut self, key: ConnKey, number: u32, outcome: &Result<Attached, ErrorCode>) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
         let session = client.and_then(|client| client.session.as_deref_mut());
         let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
         let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
         let (_, topic) = cursors.asked.swap_remove(place);
-        // One that stood before has no position here.
+        // An existing subscription returns no position.
         let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
         if position.epoch.0 != 0 {
             let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
@@ -307,8 +308,8 @@ impl Rim {
         }
     }
 
-    /// What a session subscribed to cannot be subscribed to just now: it stays where it stands until its client tries
-    /// again.
+    /// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
+    /// client retries.
     pub(super) fn cannot_go_on(&mut self, key: ConnKey, refused: ErrorCode) {
         let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
         self.with_mqtt(key, |client, out| {
@@ -320,7 +321,7 @@ impl Rim {
         self.close_soon(key);
     }
 
-    /// What came of a subscription of a session that goes on.
+    /// The outcome of a subscription of a resuming session.
     pub(super) fn gone_on(&mut self, key: ConnKey, answer: &Answer) {
         if self.has_followed(key, answer) {
             return;
@@ -331,7 +332,7 @@ impl Rim {
         }
     }
 
-    /// Whether a session without a connection reads on in logs.
+    /// True if an offline session receives records from logs.
     pub(crate) fn reads_absent(&self, conn: u32) -> bool {
         self.sessions.reads(conn)
     }

@@ -1,4 +1,5 @@
-//! What an MQTT client subscribes to: filters become subscriptions of the broker, or of a group, or of who is in a room.
+//! Subscriptions of MQTT clients: a filter becomes a broker subscription, a group membership or a presence
+//! watch.
 
 use super::durable;
 use super::kept::Wait;
@@ -40,8 +41,8 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str
     }
 }
 
-/// A place among connections subscribes: by its group, from when on, to what. `asks`: the number of a client's request,
-/// and the QoS that it asks for; none of a session of the process before.
+/// Subscribes a connection slot: group, start and filter. `asks`: the client's request number and QoS; none
+/// for a restored session.
 pub(super) fn attach(
     core: &mut Core,
     ticket: Ticket,
@@ -117,10 +118,10 @@ pub(super) fn attach(
     }
 }
 
-/// What a filter that begins in the past begins with.
+/// The prefix of filters that start in the past.
 const REWIND: &str = "$rewind/";
 
-/// From when on, in µs since 1970.
+/// The start time, in µs since 1970.
 fn since_us(from: Rewind, now_us: u64) -> u64 {
     match from {
         Rewind::Seconds(seconds) => now_us.saturating_sub(seconds.saturating_mul(1_000_000)),
@@ -145,10 +146,10 @@ pub(super) fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
 }
 
 impl Rim {
-    /// What came of a subscription that was not known at once; perhaps one that this connection did not ask for.
+    /// A pending subscription is confirmed or refused.
     pub(super) fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        // It may be one that an older connection of the session asked for.
+        // An earlier connection of the session may have requested it.
         if let Some(client) = client
             && client.machine.waits_for(number)
         {
@@ -157,7 +158,7 @@ impl Rim {
         self.mqtt_granted(key, number, granted);
     }
 
-    /// What came of a subscription; where the session is recorded, its client is told when that is with it.
+    /// A subscription is confirmed or refused. A persistent session gets its SUBACK after the snapshot.
     fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         if granted.is_ok()

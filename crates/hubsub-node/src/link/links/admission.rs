@@ -1,7 +1,7 @@
-//! Who connects, and whether it is let in.
+//! Accepts connections and decides whether to admit them.
 //!
-//! A peer that has proved itself before this node has heard of its registration
-//! waits for that a while: the news travel by the coordinator, to some sooner.
+//! An authenticated peer whose registration is not known here yet waits for a while: the coordinator notifies
+//! nodes at different times.
 
 use super::Links;
 use crate::control::Level;
@@ -16,18 +16,18 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Connections taken in one turn; more wait for the next.
+/// Connections accepted per turn; more wait for the next.
 const ACCEPTS: usize = 64;
 
-/// Connections of a shard that are not let in, those included that were turned away and have not closed yet:
-/// each may hold a frame of a kilobyte for `link_handshake_ms`, and there are never so many peers.
+/// Connections of a shard that are not admitted, including refused ones that are still closing. Each may hold
+/// a frame of a kilobyte for `link_handshake_ms`; there are never this many peers.
 const STRANGERS_MAX: usize = 256;
 
-/// Pause after accepting failed for want of descriptors, in µs.
+/// The pause after accepting failed for lack of file descriptors, in µs.
 const PAUSE_US: u64 = 100_000;
 
 impl Links {
-    /// Takes connections that wait.
+    /// Accepts waiting connections, up to `ACCEPTS`.
     pub fn accept(&mut self) {
         self.accepts_more = false;
         let Some(identity) = &self.identity else { return };
@@ -57,8 +57,8 @@ impl Links {
         self.insert_stranger(Conn::new(socket, link, Role::Accepted), Some(address));
     }
 
-    /// A connection that is not let in yet. Where there are too many of them the oldest makes room, one that was
-    /// turned away if there is one: who knows the secret has proved it before many others have come.
+    /// Adds a connection that is not admitted yet. Above the limit the oldest is dropped, preferably a
+    /// refused one: a peer with the secret authenticates before many others can connect.
     fn insert_stranger(&mut self, mut conn: Conn, address: Option<SocketAddr>) -> Option<ConnKey> {
         if self.strangers.len() >= STRANGERS_MAX {
             let conns = &self.conns;
@@ -84,7 +84,7 @@ impl Links {
         Some(key)
     }
 
-    /// A peer has proved itself: its link is of this shard, or of another one.
+    /// A peer has authenticated: its link belongs to this shard or another one.
     pub(in crate::link) fn proved(&mut self, key: ConnKey, peer: Peer, mailer: &mut Mailer) {
         if peer.link == self.shard {
             return self.wait_for_registration(key, peer);
@@ -95,7 +95,7 @@ impl Links {
         }
     }
 
-    /// Another shard has accepted a link of this one.
+    /// Takes over a link of this shard that another shard accepted.
     pub(in crate::link) fn take_over(&mut self, handover: Handover) {
         let Handover { socket, link, peer, input } = handover;
         let mut conn = Conn::new(socket, link, Role::Accepted);
@@ -107,7 +107,7 @@ impl Links {
     }
 
     fn wait_for_registration(&mut self, key: ConnKey, peer: Peer) {
-        // Before the peer's own time is over, so that it learns the reason.
+        // Earlier than the peer's own timeout, so that it gets the reason.
         let until_us = self.now.mono_us + self.limits.handshake_ms * 1_000 / 2;
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.role = Role::Proved(peer, until_us);
@@ -115,7 +115,7 @@ impl Links {
         self.decide(key);
     }
 
-    /// Lets a peer in that has proved itself, turns it away, or lets it wait.
+    /// Admits or refuses an authenticated peer, or lets it wait.
     pub(super) fn decide(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Role::Proved(peer, until_us) = &conn.role else { return };
@@ -165,7 +165,7 @@ impl Links {
         self.again(key);
     }
 
-    /// A link stands.
+    /// A link is up.
     pub(super) fn up(&mut self, key: ConnKey, peer: &Peer) {
         self.end_look(&peer.node);
         let known = self.peers.get_mut(&peer.node).expect("links are held with registered peers");

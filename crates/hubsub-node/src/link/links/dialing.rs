@@ -1,9 +1,9 @@
-//! Dialing, and looking whether anybody is at a peer's port: an attempt tries
-//! the peer's addresses in turn, and the next one waits as the breaker says.
+//! Dials peers, and probes whether a process listens at a peer's port. An attempt tries the peer's addresses
+//! in turn; the breaker sets the delay until the next one.
 //!
-//! A process that dies may lose its connections before its port, which takes
-//! who comes until then. So a look that was taken says nothing and stays, until
-//! the next attempt is due: closed without a word it is made anew at once.
+//! A dying process may lose its connections before its port, which accepts connections until then. So an
+//! accepted probe proves nothing and stays open until the next attempt is due; if it is closed without a
+//! frame, it is repeated at once.
 
 use super::round::Round;
 use super::{Links, PeerLink};
@@ -19,18 +19,18 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 impl PeerLink {
-    /// Whether somebody is to be dialed, or looked for, once the wait is over.
+    /// True if the peer is to be dialed or probed once the back-off ends.
     fn is_wanting(&self) -> bool {
         (self.dials || self.is_missed) && self.link.is_none()
     }
 
-    /// A look at its port is over, whatever came of it: the next one waits.
+    /// A probe has ended, whatever its result: schedules the next one.
     pub(super) fn looked(&mut self, now_us: u64) {
         (self.probe, self.round) = (None, None);
         self.wait(now_us);
     }
 
-    /// The next look waits, from when this one began.
+    /// Schedules the next probe, measured from the start of this one.
     fn wait(&mut self, now_us: u64) {
         if self.breaker.state() == BreakerState::HalfOpen {
             self.breaker.down(None, now_us);
@@ -39,7 +39,7 @@ impl PeerLink {
 }
 
 impl Links {
-    /// The peer that was dialed answers as it should.
+    /// A dialed peer has authenticated.
     pub(in crate::link) fn answered(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Some(peer) = conn.link.peer().cloned() else { return };
@@ -63,7 +63,7 @@ impl Links {
         self.up(key, &peer);
     }
 
-    /// Dials who is to be dialed, and looks for who may be dead.
+    /// Dials peers and probes missed ones that are due.
     pub(super) fn dial_due(&mut self) {
         let now_us = self.now.mono_us;
         if self.identity.is_none() || self.is_stopping {
@@ -89,7 +89,7 @@ impl Links {
         }
     }
 
-    /// Tries the addresses of a peer.
+    /// Starts an attempt over a peer's addresses.
     pub(super) fn begin_round(&mut self, node: &str, probes: bool) {
         let Some(peer) = self.peers.get_mut(node) else { return };
         peer.round = Some(Round::new(&peer.registered.addresses, peer.first));
@@ -130,7 +130,7 @@ impl Links {
         }
     }
 
-    /// Whether a socket that connects has done so; if not yet, it is asked again.
+    /// True once a connecting socket is connected; if not yet, it is asked again.
     pub(in crate::link) fn connected(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get_mut(key) else { return false };
         if conn.is_connected {
@@ -153,11 +153,11 @@ impl Links {
         false
     }
 
-    /// Whether a connection that just came about is to be read: a look is, for its end.
+    /// True if a new connection is to be read; a probe is, to detect its end.
     fn is_wanted(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get_mut(key) else { return false };
         let Role::Probe(node) = &conn.role else { return true };
-        // Nothing is said over it.
+        // A probe sends nothing.
         conn.is_shut = true;
         if let Some(peer) = self.peers.get_mut(node) {
             peer.wait(self.now.mono_us);
@@ -166,7 +166,7 @@ impl Links {
         true
     }
 
-    /// A look was taken and closed without a word. Whether it is made anew.
+    /// A probe was accepted and closed without a frame. Returns whether it is repeated.
     pub(super) fn looks_again(&mut self, key: ConnKey, node: &str) -> bool {
         let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.probe == Some(key)) else {
             return false;
@@ -180,7 +180,7 @@ impl Links {
         true
     }
 
-    /// What a look at a peer's port is for is over, so that nothing is to come of it.
+    /// Ends a probe whose reason is gone.
     pub(super) fn end_look(&mut self, node: &str) {
         let now_us = self.now.mono_us;
         let Some(peer) = self.peers.get_mut(node) else { return };
@@ -190,7 +190,7 @@ impl Links {
         }
     }
 
-    /// A connection has not come about: the next address is tried.
+    /// A connection attempt failed: tries the next address.
     pub(super) fn failed(&mut self, key: ConnKey, error: &io::Error) {
         let Some(conn) = self.remove(key) else { return };
         let (node, probes) = match conn.role {
@@ -200,7 +200,7 @@ impl Links {
         };
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let place = if probes { &mut peer.probe } else { &mut peer.link };
-        // What became of another's attempt is nothing to this one.
+        // The result of another attempt does not count for this one.
         let Some(round) = peer.round.as_mut().filter(|_| *place == Some(key)) else { return };
         *place = None;
         let why = round.address().map_or_else(|| error.to_string(), |address| format!("{error}: {address}"));
@@ -208,7 +208,7 @@ impl Links {
         self.connect(&node, probes, why);
     }
 
-    /// No address of a peer gave a connection.
+    /// No address of a peer could be connected.
     fn unreachable(&mut self, node: &str, probes: bool, why: &str) {
         let peer = self.peers.get_mut(node).expect("it was tried a moment ago");
         let all_refuse = peer.round.take().is_some_and(|round| round.all_refuse(&peer.registered.addresses));

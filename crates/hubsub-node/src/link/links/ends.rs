@@ -1,4 +1,4 @@
-//! How connections end: what the peer is told, and what is known of it from then on.
+//! Ends connections: notifies the peer and updates its state.
 
 use super::Links;
 use crate::control::Level;
@@ -11,27 +11,28 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Time that a connection has to take the last words, in µs.
+/// The time to send the last frames and close, in µs.
 const LAST_WORDS_US: u64 = 1_000_000;
 
-/// What is read of a connection that is closed at once, to let the peer hear its last words: so much, so often.
+/// The input read from a connection that is closed at once, so that the peer receives the last frames: bytes
+/// per read, and reads.
 const UNREAD_BYTES: usize = 16 * 1024;
 const UNREADS: usize = 256;
 
-/// Time between two log lines about refused strangers, in µs.
+/// The minimum interval between log lines about refused unauthenticated peers, in µs.
 const QUIET_US: u64 = 1_000_000;
 
 impl Links {
-    /// Nobody is dialed or let in any more; links go on. The listener stays, to say so to who comes: while its
-    /// port takes connections nobody holds this process for dead.
+    /// Stops dialing and admitting; links continue. The listener stays open to refuse connections with a
+    /// reason: while the port accepts, no peer considers this process dead.
     pub fn begin_to_stop(&mut self) {
         self.is_stopping = true;
     }
 
-    /// Says goodbye to all peers; past its time all connections are closed, with what their sockets take at once.
+    /// Sends goodbye to all peers. If `is_late`, closes all connections with what their sockets take at once.
     pub fn leave(&mut self, is_late: bool) {
         if let (Some(mut listener), Some(registry)) = (self.listener.take(), &self.registry) {
-            // The socket is closed next, which deregisters it too.
+            // The socket is closed next, which also deregisters it.
             let _ = registry.deregister(&mut listener);
         }
         for key in self.keys(|role| is_late || !matches!(role, Role::Closing(_))) {
@@ -44,7 +45,7 @@ impl Links {
         }
     }
 
-    /// Ends a connection that has had its time.
+    /// Closes a connection whose time is over.
     fn part(&mut self, key: ConnKey) {
         if self.conns.get(key).is_none() {
             return;
@@ -52,7 +53,7 @@ impl Links {
         let metrics = Arc::clone(&self.metrics);
         self.write(key, &metrics);
         let Some(mut conn) = self.remove(key) else { return };
-        // To close with bytes unread would take the goodbye back.
+        // Closing with unread bytes would discard the goodbye.
         let mut unread = [0; UNREAD_BYTES];
         for _ in 0..UNREADS {
             if !matches!(conn.socket.read(&mut unread), Ok(1..)) {
@@ -61,7 +62,7 @@ impl Links {
         }
     }
 
-    /// There is more of a peer, or for it, than there is room for: its link ends, and the peer is told why.
+    /// A peer exceeds a queue limit: its link ends, with a goodbye that states the reason.
     pub(in crate::link) fn end_crowding(&mut self, key: ConnKey, what: &'static str) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let end = End::Crowding(what);
@@ -69,7 +70,7 @@ impl Links {
         self.ended(key, &end);
     }
 
-    /// A connection's machine says that it is over.
+    /// A connection's machine has ended it.
     pub(in crate::link) fn ended(&mut self, key: ConnKey, end: &End) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let address = conn.address();
@@ -111,7 +112,7 @@ impl Links {
         }
     }
 
-    /// A peer's link is no more.
+    /// Updates a peer that has lost its link.
     fn lost(&mut self, key: ConnKey, node: &str, end: &End) {
         let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.link == Some(key)) else { return };
         let was_up = matches!(peer.breaker.state(), BreakerState::Up { .. });
@@ -120,15 +121,15 @@ impl Links {
         let conn = self.conns.get(key).expect("it is the link's");
         self.board.ended(&peer.registered, self.shard, &conn.link, end);
         peer.is_missed |= was_up && *end == End::Eof;
-        // At once, since who died must be replaced; later looks wait as dialing does.
+        // At once, because a dead node must be replaced; later probes back off like dialing.
         if peer.is_missed && peer.probe.is_none() && !self.is_stopping {
             self.begin_round(&Box::from(node), true);
         }
         self.wake_us = 0;
     }
 
-    /// Lets what is to be said be written, and waits for the peer to close its side: who
-    /// closes first, with bytes unread, takes the last words back.
+    /// Starts a lingering close: writes the remaining output and waits for the peer to close, because closing
+    /// with unread bytes would discard the last frames.
     pub(super) fn close(&mut self, key: ConnKey) {
         let until_us = self.now.mono_us + LAST_WORDS_US;
         let Some(conn) = self.conns.get_mut(key) else { return };
@@ -145,7 +146,7 @@ impl Links {
         self.wake_by(until_us);
     }
 
-    /// Somebody was refused, on this side. Strangers write no more than a line a second.
+    /// Logs a refusal by this side. Unauthenticated peers cause at most one line a second.
     pub(super) fn log_refused(&mut self, code: &str, text: &str, address: Option<SocketAddr>) {
         self.metrics.links_refused_total.add(1);
         if self.now.mono_us < self.quiet_until_us {

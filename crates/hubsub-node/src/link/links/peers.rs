@@ -1,4 +1,4 @@
-//! Whom this shard has links with: the registered peers that have a shard of its number.
+//! The peers of this shard: registered processes that have a shard of its number.
 
 use super::Links;
 use super::round::Round;
@@ -10,30 +10,30 @@ use hubsub_wire::link::Breaker;
 use hubsub_wire::link::handshake::dials;
 use std::sync::Arc;
 
-/// This shard's side of a peer.
+/// This shard's state of a peer.
 pub(in crate::link) struct PeerLink {
     pub(in crate::link) registered: Registered,
-    /// Whether this side dials.
+    /// True if this side dials.
     pub(super) dials: bool,
-    /// When to dial, or to look whether anybody is at the port.
+    /// Decides when to dial or to probe the port.
     pub(super) breaker: Breaker,
-    /// The link that stands, or is dialed.
+    /// The link that is up or dialed.
     pub(in crate::link) link: Option<ConnKey>,
-    /// A look at the port.
+    /// The connection that probes the port.
     pub(super) probe: Option<ConnKey>,
     /// The last link ended without a goodbye: the process may be dead.
     pub(super) is_missed: bool,
-    /// Place of the address to begin with: the last one that answered.
+    /// Index of the address to try first: the last one that answered.
     pub(super) first: usize,
-    /// What of its questions the control plane has not taken, and of its answers.
+    /// The peer's requests and responses that the control plane has not taken.
     pub(in crate::link) questions: Arc<Share>,
     pub(in crate::link) answers: Arc<Share>,
-    /// The attempt under way, or the look.
+    /// The current attempt or probe.
     pub(super) round: Option<Round>,
 }
 
 impl Links {
-    /// Who may have links.
+    /// Sets the registered peers.
     pub(super) fn set_roster(&mut self, registered: &[Registered]) {
         self.has_roster = true;
         let mut old = std::mem::take(&mut self.peers);
@@ -80,13 +80,14 @@ impl Links {
         }
     }
 
-    /// A peer has other addresses: what the former ones say proves nothing, and nobody waits to try the new ones.
+    /// A peer has other addresses: a probe of the old ones proves nothing, and the new ones are tried at
+    /// once.
     fn moved(&mut self, node: &str) {
         self.end_look(node);
         self.peers.get_mut(node).expect("it was just added").breaker.seen();
     }
 
-    /// Ends what there is with a process that is registered no more.
+    /// Ends the links with a process that is no longer registered.
     fn drop_peer(&mut self, peer: &PeerLink, why: &str) {
         for key in [peer.link, peer.probe].into_iter().flatten() {
             let Some(conn) = self.conns.get_mut(key) else { continue };

@@ -1,56 +1,56 @@
-//! One look at a peer: its addresses in turn, those that it had when the round
-//! began. A round owns its list, so that a change of the peer's registration in
-//! the middle neither skips an address nor counts one twice.
+//! One attempt to reach a peer: its addresses in turn, as registered when the round began. A round owns its
+//! list, so a change of the registration neither skips an address nor counts one twice.
 
 use std::net::SocketAddr;
 
-/// How often one look is made anew where it was closed without a word: a process that dies closes the port of each of
-/// its shards, and whoever listens there and closes at once is left in peace then.
+/// How often a probe is repeated after a close without a frame. A dying process closes the port of each of
+/// its shards; the bound spares a listener that closes every connection at once.
 pub(super) const RETRIES_MAX: usize = 16;
 
-/// See the module.
+/// One attempt over the addresses of a peer.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// As they were registered.
+    /// The addresses as registered.
     registered: Box<[SocketAddr]>,
-    /// Place of the address to begin with.
+    /// Index of the first address to try.
     first: usize,
-    /// Addresses tried, and those of them that refused a connection.
+    /// Addresses tried, and how many of them refused a connection.
     tried: usize,
     refusing: usize,
-    /// How often an address took the connection and closed it.
+    /// How often an address accepted the connection and closed it.
     retries: usize,
 }
 
 impl Round {
-    /// Over these addresses, beginning with the one at `first`, modulo their number.
+    /// A round over these addresses, starting at index `first` modulo their number.
     pub fn new(registered: &[SocketAddr], first: usize) -> Round {
         Round { registered: registered.into(), first, tried: 0, refusing: 0, retries: 0 }
     }
 
-    /// The address that is tried; none when all were.
+    /// The current address; none after the last one.
     pub fn address(&self) -> Option<SocketAddr> {
         (self.tried < self.registered.len()).then(|| self.registered[self.place()])
     }
 
-    /// Place of that address in the list.
+    /// The index of that address.
     pub fn place(&self) -> usize {
         (self.first + self.tried) % self.registered.len().max(1)
     }
 
-    /// The address gave no connection: the next one is tried.
+    /// The current address failed: the next one is tried.
     pub fn failed(&mut self, is_refusing: bool) {
         self.tried += 1;
         self.refusing += usize::from(is_refusing);
     }
 
-    /// The address took the connection and closed it without a word. Whether it is tried again.
+    /// The current address accepted the connection and closed it without a frame. Returns whether it is tried
+    /// again.
     pub fn again(&mut self) -> bool {
         self.retries += 1;
         self.retries <= RETRIES_MAX
     }
 
-    /// Whether it shows that nobody is at any of these addresses: each was tried and refused.
+    /// True if all these addresses refused a connection, which proves that no process listens there.
     pub fn all_refuse(&self, registered: &[SocketAddr]) -> bool {
         self.refusing > 0 && self.refusing == self.registered.len() && *self.registered == *registered
     }

@@ -1,5 +1,4 @@
-//! A shard's links on real sockets, turn by turn and at a time of the test's own.
-//! The test is the loop, and plays the peers.
+//! A shard's links on real sockets, with turns and time controlled by the test, which also acts as the peers.
 
 mod control_tests;
 mod death_tests;
@@ -20,7 +19,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Far above what any step needs.
+/// Far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn identity(node: &str, incarnation: u64) -> Arc<Identity> {
@@ -28,7 +27,7 @@ fn identity(node: &str, incarnation: u64) -> Arc<Identity> {
     Arc::new(Identity { cluster, node: node.into(), incarnation, shards: 1, secret, versions })
 }
 
-/// An address that refuses connections, for as long as this lives.
+/// An address that refuses connections while this value exists.
 struct Closed(socket2::Socket);
 
 impl Closed {
@@ -50,15 +49,15 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// The shard.
+/// The shard under test.
 struct Shard {
     lone: Lone,
     poll: Poll,
     scratch: Vec<u8>,
     now: Now,
-    /// Where its links' listener is.
+    /// The address of its link listener.
     address: SocketAddr,
-    /// What this connection's socket tells is kept from it.
+    /// The connection whose socket events are held back.
     unheard: Option<ConnKey>,
     kept: Vec<Readiness>,
     changes: Vec<Change>,
@@ -87,7 +86,6 @@ impl Shard {
         self.lone.core.link_mail(mail);
     }
 
-    /// One peer is registered.
     fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
         let (id, node, addresses) = (NodeId(0), node.into(), addresses.to_vec());
         let peer = Registered { id, node, incarnation, addresses, shards: 1 };
@@ -95,7 +93,6 @@ impl Shard {
         self.mail(LinkMail::Roster(board.set_roster(vec![peer])));
     }
 
-    /// Time passes.
     fn pass(&mut self, ms: u64) {
         self.now.mono_us += ms * 1_000;
         self.now.wall_us += ms * 1_000;
@@ -110,7 +107,7 @@ impl Shard {
         }
     }
 
-    /// A turn of its loop.
+    /// One turn of its event loop.
     fn turn(&mut self) {
         let mut events = Events::with_capacity(64);
         self.poll.poll(&mut events, Some(Duration::from_millis(1))).unwrap();
@@ -135,7 +132,7 @@ impl Shard {
         }
     }
 
-    /// Turns until something is so.
+    /// Runs turns until a condition holds.
     #[track_caller]
     fn until(&mut self, mut is_so: impl FnMut(&mut Shard) -> bool) {
         let end = Instant::now() + PATIENCE;
@@ -145,7 +142,7 @@ impl Shard {
         }
     }
 
-    /// Turns until nothing but the clock could bring more.
+    /// Runs turns until only the clock could cause a change.
     fn settle(&mut self) {
         for _ in 0..20 {
             self.turn();
@@ -168,7 +165,7 @@ impl Shard {
         self.links().peers[node].probe
     }
 
-    /// Whether a look at a peer's port was taken by somebody.
+    /// True if a probe of a peer's port was accepted.
     fn is_taken(&self, node: &str) -> bool {
         let conn = self.probe(node).and_then(|key| self.links().conns.get(key));
         conn.is_some_and(|conn| conn.is_connected)
@@ -178,7 +175,7 @@ impl Shard {
         self.changes.contains(&Change::Dead)
     }
 
-    /// A peer that it has dialed answers, and is up.
+    /// A peer that it has dialed answers and is up.
     #[track_caller]
     fn is_answered(&mut self, listener: &TcpListener, node: &str, incarnation: u64) -> Played {
         let mut peer = None;
@@ -191,7 +188,7 @@ impl Shard {
         peer
     }
 
-    /// A peer dials it, and is up.
+    /// A peer dials it and is up.
     #[track_caller]
     fn is_dialed(&mut self, node: &str, incarnation: u64) -> Played {
         let mut peer = Played::dial(self.address, node, incarnation, self.now);
@@ -208,7 +205,7 @@ impl Shard {
         self.until(|shard| shard.changes.last() == Some(&Change::Up));
     }
 
-    /// A peer's connection ends without a goodbye, and this side has seen it.
+    /// A peer's connection ends without a goodbye, and this side has detected it.
     #[track_caller]
     fn loses(&mut self, peer: Played) {
         drop(peer);
@@ -216,13 +213,13 @@ impl Shard {
     }
 }
 
-/// A peer's end.
+/// The peer's side of a link.
 struct Played {
     socket: TcpStream,
     link: Link,
     input: Vec<u8>,
     end: Option<End>,
-    /// Answers to questions that came.
+    /// Numbers of the responses received.
     answered: Vec<u64>,
 }
 

@@ -1,15 +1,15 @@
-//! Where a session stands, in bytes, for who goes on with it in another process: positions and offsets. Numbers have 7
-//! bits a byte, the lowest first; texts have their length before them.
+//! The byte format of a session's cursors: positions and offsets. Numbers are varints, 7 bits a byte, lowest
+//! first; texts follow their length.
 //!
 //! ```text
 //! | version | flags | topics | hubs |
-//! flags:  1: wildcards stand in hubs, 2: they are queued for
-//! topics: how many, then each: text | life | cursor
-//! hubs:   how many, in order, each: id | cursor
+//! flags:  1: wildcards have hub cursors, 2: wildcard records are queued
+//! topics: count, then each: text | epoch | cursor
+//! hubs:   count, sorted, each: id | cursor
 //! cursor: see `Progress`
 //! ```
 //!
-//! Whoever keeps them has a checksum of their own. What is read is bounded by what is there.
+//! The container has the checksum. The length of the input bounds what is allocated.
 
 use super::{Cursors, InHub, InTopic};
 use hubsub_types::{Epoch, HubId};
@@ -19,13 +19,14 @@ const VERSION: u8 = 1;
 const FOLLOWS: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// Messages of a client that may be open at once: there are no more packet identifiers.
+/// The most unacknowledged messages of a client: the number of packet identifiers.
 const OPEN_MAX: usize = u16::MAX as usize;
 
 const SHORT: Damaged = Damaged("a field ends behind its record, or is no number");
 
 impl Cursors {
-    /// Appends it. What waits for its client without an id was to be [taken back](Cursors::take_back) before.
+    /// Appends the cursors. Records queued without a packet id must be [taken back](Cursors::take_back)
+    /// first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flags = if self.follows { FOLLOWS } else { 0 } | if self.is_queued { QUEUED } else { 0 };
         out.extend([VERSION, flags]);
@@ -43,10 +44,10 @@ impl Cursors {
         }
     }
 
-    /// What [`Cursors::encode`] appended.
+    /// Reads the output of [`Cursors::encode`].
     ///
     /// # Errors
-    /// These bytes are something else.
+    /// If the bytes are not valid cursors.
     pub fn decode(bytes: &[u8]) -> Result<Cursors, Damaged> {
         let [VERSION, flags, rest @ ..] = bytes else {
             return Err(Damaged("cursors of a version that is not known"));

@@ -22,15 +22,14 @@ fn said(place: u64) -> Said<'static> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A record; whether it is to be acknowledged.
+    /// A record; true if it needs an acknowledgement.
     Publish(bool),
     Acknowledge(usize),
     Close,
     Leave,
     Return,
-    /// Where it stands is recorded.
     Record,
-    /// Its process ends, and another one goes on with what was recorded.
+    /// The process ends; another one continues from the persisted cursors.
     Restart,
 }
 
@@ -46,10 +45,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What waits, beyond which records are refused.
+/// Queue length at which records are refused.
 const PENDING_MAX: usize = 4;
 
-/// Messages that may be under way.
+/// The most messages in flight.
 const WINDOW_MAX: usize = 3;
 
 #[derive(PartialEq)]
@@ -59,20 +58,20 @@ enum State {
     Absent,
 }
 
-/// A session in one row, the log of that, and its client.
+/// A session with one cursor, its log, and its client.
 struct World {
     row: Row,
     cursors: Cursors,
-    /// Whether each record is to be acknowledged, from place 1 on.
+    /// Per record, from place 1 on, whether it needs an acknowledgement.
     log: Vec<bool>,
     state: State,
-    /// The first place that the broker has not handed out; what it hands out it reads again only if it was refused.
+    /// The first place not yet delivered; a delivered one is read again only if refused.
     next: u64,
     window: Vec<u64>,
     pending: VecDeque<u64>,
-    /// What the client got, in order.
+    /// The places that the client received, in order.
     got: Vec<u64>,
-    /// Where it stood as that was recorded, and what was sent since, each with whether it was acknowledged.
+    /// The persisted cursors, and the messages sent since, each with whether it was acknowledged.
     recorded: Vec<u8>,
     since: Vec<(u64, bool)>,
 }
@@ -123,7 +122,7 @@ impl World {
         of_hub.or(self.cursors.topics.get("a").map(|at| at.progress.reached())).expect("it stands there")
     }
 
-    /// The broker hands out what it has.
+    /// The broker delivers what it has.
     fn hand_out(&mut self) {
         while let Some(&is_open) = self.log.get(self.next as usize - 1) {
             let place = self.next;
@@ -138,7 +137,7 @@ impl World {
                     }
                 }
                 State::Closing => self.cursors.refuse(self.row, HUB, place),
-                // Nobody reads for a topic; what a wildcard brings is passed by.
+                // A topic is not read while offline; a wildcard's records are refused.
                 State::Absent if self.row == Row::Topic => return,
                 State::Absent => self.cursors.refuse(self.row, HUB, place),
             }
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// It is learned that the log ended there when the session was away.
+    /// The log's end at the time of the disconnect becomes known.
     fn learn_end(&mut self) {
         if self.state == State::Absent && self.row == Row::Hub && self.next as usize > self.log.len() {
             self.cursors.came(HUB, self.log.len() as u64);

@@ -1,8 +1,8 @@
-//! Where sessions are kept beyond this process: in the node's own rooms, or in a store of `hubsub-sessions`. That is on a
-//! thread of its own ([`thread`]), of which each shard has an end.
+//! Session stores outside the process: the node's own rooms, or a store of `hubsub-sessions`. The latter runs
+//! on its own thread ([`thread`]), to which each shard has a handle.
 //!
-//! Invariant: each request has one answer, which comes as mail to the shard that asked; those of requests that were taken
-//! in their order.
+//! Invariant: each request has one reply, mailed to the requesting shard; replies to accepted requests keep
+//! their order.
 
 #[cfg(test)]
 mod seeds;
@@ -26,24 +26,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use thread::{Asks, Work};
 
-/// What keeps sessions beyond their process.
+/// Where sessions are persisted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreConfig {
-    /// The node's own rooms, if they are in a log.
+    /// The node's own rooms, if they have a log.
     Log,
-    /// Nothing: they end with it.
+    /// Nowhere: sessions end with the process.
     Memory,
-    /// A file.
+    /// A file with this path.
     Disk(PathBuf),
-    /// A Redis server: its URL, and the name under which it has the sessions.
+    /// A Redis server: its URL, and the name of the session set there.
     Redis(String, String),
 }
 
 impl StoreConfig {
-    /// Opens a store of its own, and tries it: whoever served without what it keeps would lose that.
+    /// Opens a separate store and tests it, because serving without its sessions would lose them.
     ///
     /// # Errors
-    /// A damaged file, a server that is away, a URL of none.
+    /// A damaged file, an unreachable server, an invalid URL.
     pub fn open(&self, limits: &Limits) -> io::Result<Option<Box<dyn SessionStore>>> {
         let (kept, patience) = (kept(limits), Duration::from_millis(limits.inflight_store_timeout_ms));
         let opened: Result<Box<dyn SessionStore>, StoreError> = match self {
@@ -63,14 +63,14 @@ impl StoreConfig {
     }
 }
 
-/// A request that changes nothing, and asks for little: no client has that id.
+/// A request that changes nothing and costs little: no client has that id.
 fn nobody() -> Request {
     Request::Load { id: "\0".into() }
 }
 
 fn told(error: &StoreError) -> io::Error {
     let text = error.to_string();
-    // The system's number of it is of no use to whoever reads.
+    // The operating system's error number does not help the reader.
     let what = text.split(" (os error").next().unwrap_or_default();
     io::Error::other(format!("cannot open inflight_store: {what}; hint: {}", hint(error)))
 }
@@ -89,8 +89,8 @@ fn hint(error: &StoreError) -> &'static str {
     }
 }
 
-/// What a session may keep: twice what may be queued for it and what may be under way, since a snapshot follows what it
-/// holds.
+/// The limits of a session: twice the queue and in-flight limits, because a snapshot replaces entries only
+/// afterwards.
 fn kept(limits: &Limits) -> hubsub_sessions::Limits {
     hubsub_sessions::Limits {
         entries_max: 2 * limits.mqtt_session_queue_messages_max + 4 * limits.mqtt_inflight_max + 1_024,
@@ -99,34 +99,30 @@ fn kept(limits: &Limits) -> hubsub_sessions::Limits {
     }
 }
 
-/// A shard's end of the store. Who waits for an answer stands with the node's own client ([`crate::own`]), which numbers
-/// what it asks for.
+/// A shard's handle to the store. The internal client ([`crate::own`]) numbers requests and maps replies.
 pub struct StoreEnd {
     work: Arc<Work>,
     shard: ShardId,
-    /// The number of a look that is not answered.
+    /// The number of an outstanding health check.
     looks: Option<u32>,
 }
 
 impl StoreEnd {
-    /// Of a shard.
     #[must_use]
     pub fn new(thread: &StoreThread, shard: ShardId) -> StoreEnd {
         StoreEnd { work: thread.work(), shard, looks: None }
     }
 }
 
-/// An answer.
+/// A reply of the store.
 #[derive(Debug)]
 pub struct Stored {
-    /// To which request of the shard.
+    /// The shard's request number.
     number: u32,
-    /// What.
     answer: Result<Answer, StoreError>,
 }
 
 impl Stored {
-    /// As mail.
     fn mail(number: u32, answer: Result<Answer, StoreError>) -> Mail {
         Mail::Mqtt(MqttMail::Stored(Box::new(Stored { number, answer })))
     }
@@ -147,10 +143,10 @@ impl Stored {
     }
 }
 
-/// The sessions that a store has, of which none is in use yet.
+/// All sessions of a store, before any is in use.
 ///
 /// # Errors
-/// The store's.
+/// If the store fails.
 pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -179,10 +175,10 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
     }
 }
 
-/// Snapshots that are read at once.
+/// The number of snapshots per page.
 const PAGE: usize = 1_000;
 
-/// Keeps a session as it is now with all its entries, in a store: all of it, or nothing.
+/// Saves a snapshot with all its entries in a store, atomically.
 pub(super) fn save_all(
     core: &mut Core,
     id: Box<str>,
@@ -194,8 +190,7 @@ pub(super) fn save_all(
     core.ask_store(Request::Save { id, snapshot: row, through, entries }, Asked::Session(then));
 }
 
-/// Keeps a session as it is now, as its holder, after all its entries: the number of the last, and up to which they are of no
-/// use.
+/// Saves a snapshot as the session's holder. `last` is its last entry; entries up to `through` are obsolete.
 pub(super) fn save(
     core: &mut Core,
     id: Box<str>,
@@ -215,7 +210,6 @@ pub(super) fn save(
     }
 }
 
-/// Keeps what happened to it since.
 pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Written) {
     match core.rim.store {
         Some(_) => _ = core.ask_store(Request::Append { id, entry }, Asked::Session(then)),
@@ -223,8 +217,8 @@ pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Writte
     }
 }
 
-/// Keeps nothing of it any more, as the holder of that epoch of the session that is so born; one that has taken its place
-/// stays.
+/// Deletes a session's snapshot and entries, as the holder of that epoch of session `born`; a newer session
+/// under the id stays.
 pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then: Written) {
     match core.rim.store {
         Some(_) => {
@@ -239,7 +233,7 @@ pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then
 }
 
 impl Core {
-    /// Asks the store for something, which there is; where it has no room, that is the answer.
+    /// Sends a request to the store, which must exist; a full queue is reported as the reply.
     fn ask_store(&mut self, request: Request, asked: Asked) -> u32 {
         let number = self.rim.own.number(asked);
         let end = self.rim.store.as_ref().expect("who asks has looked");
@@ -248,18 +242,17 @@ impl Core {
     }
 }
 
-/// Acts on an answer.
 pub fn stored(core: &mut Core, stored: Stored) {
     let Stored { number, answer } = stored;
     let asked = core.rim.own.answered(number);
     if let Some(end) = core.rim.store.as_mut().filter(|end| end.looks == Some(number)) {
-        // What it says, the thread has told.
+        // The thread logged its result.
         end.looks = None;
     }
     if let Some(Asked::Session(what)) = asked {
-        // Which error it was, the thread has told.
+        // The thread logged the error.
         let outcome = match (answer, &what) {
-            // The store lacks one before it: this one is of no use, and what waits for it must not go on.
+            // The store lacks an earlier entry: this one is useless, and its waits must fail.
             (Ok(Answer::Appended(number)), Written::Entry(_, _, wanted, _)) if number != *wanted => {
                 Err(ErrorCode::TimedOut)
             }
@@ -269,7 +262,7 @@ pub fn stored(core: &mut Core, stored: Stored) {
     }
 }
 
-/// Looks, once in a while, whether a store is there that nobody has asked for anything.
+/// Checks periodically that an idle store is reachable.
 pub fn look(core: &mut Core) {
     let is_due = core.rim.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
     if is_due {

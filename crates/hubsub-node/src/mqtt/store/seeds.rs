@@ -1,5 +1,6 @@
-//! A session over a store, as a machine under seeds: a client, the log that it reads, the requests that wait for the store,
-//! and a process that ends between any two steps. The oracle is the client: each record once, none lost.
+//! A seeded simulation of a session over a store: a client, the log that it reads, outstanding store
+//! requests, and a process that may end between any two steps. The client is the oracle: it gets each record
+//! exactly once.
 
 use super::super::cursors::Row;
 use super::super::entries::put_event;
@@ -18,10 +19,10 @@ use std::rc::Rc;
 const HUB: HubId = HubId(5);
 const WINDOW: usize = 4;
 const RECORDS: u64 = 400;
-/// So few that a session which does not let go of what is of no use is refused before long.
+/// So low that a session which does not remove obsolete entries is soon refused.
 const LIMITS: Limits = Limits { entries_max: 60, bytes_max: 1 << 20 };
 
-/// Numbers of a seed (SplitMix64).
+/// A random number generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -33,14 +34,13 @@ impl Dice {
     }
 }
 
-/// What the process waits for.
 enum Asked {
     Entry(u64, Vec<PacketId>),
     Row { is_connect: bool },
     All(u64, Vec<PacketId>, bool),
 }
 
-/// What the client is sent.
+/// Packets to the client.
 enum Packet {
     Publish(PacketId, u64),
     Pubrel(PacketId),
@@ -95,7 +95,7 @@ impl Process {
         self.session.kept.as_mut().expect("it is recorded")
     }
 
-    /// The next record gets its id, and waits for its entry.
+    /// Assigns the next record a packet id; it waits for its entry.
     fn prepare(&mut self, log_end: u64) {
         let cursors = self.session.cursors.as_mut().expect("it stands in the hub");
         let (_, offset) = cursors.offsets().next().expect("it stands in the hub");
@@ -116,7 +116,7 @@ impl Process {
         self.prepared.push_back((after, id, offset));
     }
 
-    /// What [`durable::record`](super::super::durable::record) does at the end of a turn.
+    /// Like [`durable::record`](super::super::durable::record) at the end of a turn.
     fn record(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         let Some(is_connect) = self.row_is_due.take() else {
@@ -164,7 +164,7 @@ impl Process {
         self.row_is_due = Some(false);
     }
 
-    /// The answer of the store, and what goes on with it.
+    /// Handles a reply of the store.
     fn answered(&mut self, asked: Asked, is_ok: bool, client: &mut Client) {
         let (number, waits, is_connect) = match asked {
             Asked::Entry(number, waits) => (Some(number), waits, false),
@@ -174,7 +174,7 @@ impl Process {
         if !is_ok {
             self.kept().has_gap = true;
             self.has_moved = true;
-            // Only who waits for it hears of a row that was refused.
+            // A refused snapshot affects only the operations that wait for it.
             if number.is_some() || is_connect {
                 self.leave();
             }
@@ -207,7 +207,7 @@ impl Process {
         }
     }
 
-    /// The client reads a packet, and the process its answer.
+    /// The client reads a packet and replies.
     fn read(&mut self, client: &mut Client) {
         match client.mail.pop_front() {
             Some(Packet::Publish(id, offset)) => {
@@ -232,7 +232,7 @@ impl Process {
     }
 }
 
-/// The next process, from what the store has.
+/// Starts the next process from the store.
 fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
     let loaded = store.carry_out(&[Request::Load { id: "c".into() }]).remove(0);
     let (session, state) = match loaded {
@@ -268,7 +268,8 @@ fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
     }
 }
 
-/// Any steps in any order; then all goes well until the client has all. How often the store refused an entry.
+/// Random steps in random order, then steps without failures until the client has all records. Returns the
+/// number of refused entries.
 fn run(seed: u64, refuses: bool) -> u64 {
     let (mut dice, mut client, mut refused) = (Dice(seed), Client::default(), 0);
     let mut store = Memory::new(LIMITS);
@@ -276,11 +277,11 @@ fn run(seed: u64, refuses: bool) -> u64 {
     let mut log_end = 0;
     for step in 0..200_000 {
         let ends = step > 20_000;
-        // Behind half of it connections stay, and of what they do nothing is refused but rows that nobody waits for.
+        // After the first half connections stay open, and only snapshots without waits are refused.
         let stays = step > 10_000;
         match dice.below(100) {
             0 if !stays && dice.below(4) == 0 => {
-                // kill -9: of what waits for the store as much is carried out as was.
+                // kill -9: outstanding requests are lost.
                 client.mail.clear();
                 process = begin(&mut store, process.events, process.last_id);
             }

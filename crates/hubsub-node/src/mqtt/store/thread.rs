@@ -1,5 +1,5 @@
-//! The thread that carries out what shards ask of a store: as much at once as waits, up to a bound, so that it shares a
-//! sync or a round trip.
+//! The thread that executes store requests of the shards in batches, so that they share a sync or a round
+//! trip.
 
 use super::Stored;
 use crate::control::{Control, Level};
@@ -15,13 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Requests of one batch.
+/// The most requests in a batch.
 const TOGETHER: usize = 1_024;
 
-/// Their bytes, and a request more.
+/// The most bytes in a batch; the last request may exceed it.
 const TOGETHER_BYTES: usize = 8 << 20;
 
-/// See the module.
+/// The thread of a session store.
 pub struct StoreThread {
     work: Arc<Work>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -29,16 +29,14 @@ pub struct StoreThread {
 
 /// A request of a shard.
 pub struct Asks {
-    /// Which shard.
     pub shard: ShardId,
-    /// Its number there.
+    /// The shard's request number.
     pub number: u32,
-    /// What.
     pub request: Request,
 }
 
 impl Asks {
-    /// Its memory, for the limit.
+    /// Its memory, for the queue limit.
     fn weight(&self) -> usize {
         let bytes = match &self.request {
             Request::Save { id, snapshot, entries, .. } => {
@@ -57,30 +55,29 @@ impl Asks {
 /// Whether a store answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreState {
-    /// It does.
+    /// The last batch succeeded.
     Open,
-    /// It did not the last time.
+    /// The last batch failed.
     Away,
 }
 
-/// What a store tells its operator.
+/// The store's status for operators.
 pub struct StoreStatus {
-    /// Whether it answers.
     pub state: StoreState,
-    /// Why it does not.
+    /// Why it does not answer; none if it does.
     pub reason: Option<String>,
-    /// Figures, by name.
+    /// Metrics by name.
     pub figures: Vec<(&'static str, u64)>,
 }
 
-/// What the thread and the shards share.
+/// State shared by the thread and the shards.
 pub struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
     bytes_max: usize,
     inboxes: Arc<[Inbox]>,
     control: Arc<Control>,
-    /// Why it does not answer; none while it does.
+    /// Why it does not answer; none if it does.
     away: Mutex<Option<String>>,
     requests: AtomicU64,
     errors: AtomicU64,
@@ -92,16 +89,16 @@ pub struct Work {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Asks>,
-    /// Of these.
+    /// Bytes of the queued requests.
     bytes: usize,
     is_stopping: bool,
 }
 
 impl StoreThread {
-    /// Starts the thread on a store. `bytes_max` may wait for it.
+    /// Starts the thread. Queued requests may take up to `bytes_max`.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     pub fn start(
         store: Box<dyn SessionStore>,
         bytes_max: usize,
@@ -131,7 +128,7 @@ impl StoreThread {
         Arc::clone(&self.work)
     }
 
-    /// What it tells its operator.
+    /// The store's status for operators.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         let work = &self.work;
@@ -154,7 +151,7 @@ impl StoreThread {
         StoreStatus { state, reason, figures }
     }
 
-    /// Carries out what waits, and ends the thread.
+    /// Executes queued requests, then ends the thread.
     pub fn stop(&self) {
         self.work.queue().is_stopping = true;
         self.work.came.notify_one();
@@ -168,7 +165,7 @@ impl Work {
         self.queue.lock().expect("nothing panics under this lock")
     }
 
-    /// Takes a request, or answers that there is no room for it.
+    /// Queues a request, or replies that the queue is full.
     pub fn ask(&self, asks: Asks) {
         let weight = asks.weight();
         let mut queue = self.queue();
@@ -208,7 +205,7 @@ impl Work {
         }
     }
 
-    /// What is to be done next, and for whom; none at the end.
+    /// The next batch and its requesters; none at the end.
     #[allow(clippy::type_complexity, reason = "the two halves of what was asked")]
     fn batch(&self) -> Option<(Vec<(ShardId, u32)>, Vec<Request>)> {
         let is_idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.is_stopping;
@@ -224,7 +221,7 @@ impl Work {
         (!requests.is_empty()).then_some((asked, requests))
     }
 
-    /// Counts, and tells when the store goes and when it is back.
+    /// Counts the batch, and logs when the store fails and when it recovers.
     fn note(&self, answers: &[Result<Answer, StoreError>], took: Duration) {
         let failed = answers.iter().filter_map(|answer| answer.as_ref().err());
         self.requests.fetch_add(answers.len() as u64, Ordering::Relaxed);
@@ -255,7 +252,7 @@ mod tests {
     use mio::{Poll, Token, Waker};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A store that waits before each batch until it may go on, and may be away.
+    /// A store that waits for permission before each batch and may be unreachable.
     struct Gated {
         store: Memory,
         began: Sender<usize>,
@@ -298,7 +295,7 @@ mod tests {
             self.thread.work.ask(Asks { shard: ShardId(shard), number, request });
         }
 
-        /// So many answers for a shard, as they come.
+        /// The next `count` replies for a shard, in order.
         fn answers(&mut self, shard: u16, count: usize) -> Vec<(u32, Result<Answer, StoreError>)> {
             let place = usize::from(shard);
             let mut answers = Vec::new();
@@ -392,7 +389,7 @@ mod tests {
         let mut bench = bench(1 << 20);
         bench.ask(0, 1, save("a"));
         bench.ask(0, 2, append("a"));
-        // One for each batch that there may be, and no more.
+        // One per possible batch, and no more.
         bench.gate.send(None).unwrap();
         bench.gate.send(None).unwrap();
         bench.thread.stop();

@@ -1,4 +1,4 @@
-//! What control planes ask each other is bounded for each peer.
+//! Requests between control planes are bounded per peer.
 
 use super::*;
 

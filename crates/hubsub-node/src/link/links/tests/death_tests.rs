@@ -1,9 +1,9 @@
-//! Who is told as dead, and when nobody looks any more.
+//! When a peer is reported dead, and when probing ends.
 
 use super::*;
 use crate::link::links::round::RETRIES_MAX;
 
-// -- death is proved by all addresses of one registration --
+// -- all addresses of one registration must refuse --
 
 #[test]
 fn addresses_that_change_in_the_middle_of_a_look_prove_no_death() {
@@ -12,7 +12,7 @@ fn addresses_that_change_in_the_middle_of_a_look_prove_no_death() {
     let b = a.is_answered(&listener, "b", 1);
     a.register("b", 1, &[closed.address(), here]);
     drop(b);
-    // The first address refuses; before that is heard, the peer has but the other one.
+    // The first address refuses; before that result arrives, the peer is registered with the other one only.
     a.until(|a| {
         a.unheard = a.probe("b");
         a.unheard.is_some()
@@ -34,7 +34,7 @@ fn a_peer_that_lets_nobody_in_behind_an_address_that_refuses_is_not_dead() {
     a.loses(b);
     for _ in 0..6 {
         a.pass(6_000);
-        // Whoever comes is sent away without a word.
+        // Each connection is closed without a frame.
         a.until(|_| listener.accept().is_ok());
         a.settle();
         while listener.accept().is_ok() {}
@@ -56,7 +56,7 @@ fn a_peer_all_of_whose_addresses_refuse_is_dead_once() {
     }
     assert_eq!(a.changes.iter().filter(|change| **change == Change::Dead).count(), 1);
 }
-// -- a look at the port is over when its reason is --
+// -- a probe ends with its reason --
 
 #[test]
 fn a_look_at_the_port_ends_when_the_link_is_up_again_and_the_next_death_is_told() {
@@ -92,7 +92,7 @@ fn who_registers_anew_while_it_looks_at_a_port_dials_the_peer_again() {
     a.unheard = None;
     a.pass(6_000);
     a.changes.clear();
-    // The look may have been accepted first: it says nothing.
+    // The probe may be accepted first; it sends nothing.
     let end = Instant::now() + PATIENCE;
     let mut came: Vec<Played> = Vec::new();
     while a.changes.last() != Some(&Change::Up) {

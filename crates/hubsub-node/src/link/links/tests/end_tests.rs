@@ -1,4 +1,4 @@
-//! How a node leaves, and who is not let in.
+//! How a node leaves, and which connections are not admitted.
 
 use super::*;
 use hubsub_route::{Namespace, NodeMessage, Record};
@@ -42,7 +42,7 @@ fn while_a_node_stops_its_port_says_so_and_refuses_only_when_it_has_left() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
 
-// -- what waits --
+// -- crowded links --
 
 #[test]
 fn a_link_for_which_more_of_other_shards_waits_than_there_is_room_for_ends_as_crowded() {
@@ -68,9 +68,9 @@ fn a_link_for_which_more_of_other_shards_waits_than_there_is_room_for_ends_as_cr
     assert!(matches!(b.changes.last(), Some(Change::Down("broken_rule", _))), "{:?}", b.changes);
 }
 
-// -- strangers --
+// -- unauthenticated peers --
 
-/// 300 that say this and stay.
+/// Opens 300 connections that send these bytes and stay open.
 fn crowd(shard: &mut Shard, said: &[u8]) -> Vec<TcpStream> {
     let come = |_| {
         let mut stranger = TcpStream::connect(shard.address).unwrap();
