@@ -1,6 +1,6 @@
-"""A member whose disk takes nothing any more: `python full.py SETUP`.
+"""A coordinator member whose disk becomes full: `python full.py SETUP`.
 
-It says what became of commits, and of itself.
+It prints the outcomes of its commits, and its own failure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How soon the embedded coordinator goes on when its leader is killed: `python tests/coordination/kills.py [KILLS]`.
+"""Measures how soon the embedded coordinator accepts commits after its leader is killed: `python
+tests/coordination/kills.py [KILLS]`.
 
-Three members in processes of their own, on disks that are synced. Each time the leader gets SIGKILL, and one
-that connects commits from then on until it is told that a commit was made. Prints milliseconds.
+Three members in processes of their own, on synced disks. Each time the leader gets SIGKILL, and a client
+retries a commit from then on until one succeeds. Prints milliseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A connection that tests can break: all of it, or at one request."""
+"""A connection that tests can break, as a whole or at one request."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ class Line(ABC):
 
 
 class Wire(Line):
-    """A line over sockets, which can be cut at a request too."""
+    """A line over sockets, which can also be cut at a request."""
 
     met: asyncio.Event
-    """The request of `cut_at` came."""
+    """Set when the request of `cut_at` arrives."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Ends all connections; new ones are let through."""
+        """Ends all connections; still accepts new ones."""
 
     @abstractmethod
     def cut_at(self, value: bytes, *, passes_on: bool) -> None:
-        """Cuts the connection once, at the request that holds `value`.
+        """Cuts the connection once, at the request that contains `value`.
 
         Args:
-            passes_on: Whether the server gets the request; its answer is kept back then, and `drop` cuts.
+            value: Bytes that the request contains, plainly or in base64.
+            passes_on: Whether the server gets the request. Its reply is then withheld, and `drop` cuts the
+                connection.
         """
 
 
 class Wires(Wire):
-    """Several as one."""
+    """Several wires as one."""
 
     def __init__(self, wires: list[Proxy]) -> None:
         self._wires = wires
@@ -64,7 +66,7 @@ class Wires(Wire):
 
 
 class Proxy(Wire):
-    """Between clients and one port of this machine."""
+    """A proxy between clients and one port of this machine."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -86,7 +88,7 @@ class Proxy(Wire):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     def cut_at(self, value: bytes, *, passes_on: bool) -> None:
-        # Any part of a base64 text that begins at a third byte is the same; the value is alone in its own.
+        # Where requests use base64, the value is encoded by itself, so its text is always the same.
         self._fatal = [value, b64encode(value)]
         self._passes_on = passes_on
         self.met.clear()

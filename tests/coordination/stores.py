@@ -1,8 +1,8 @@
-"""Real stores to hold the coordinators against: the embedded one, etcd and ZooKeeper with three members each, and
-one in memory.
+"""Real stores to test the coordinators against: the embedded one, etcd and ZooKeeper with three members each,
+and one in memory.
 
-Members are processes in directories of their own, on ports that were free; each is ended by its
-pid. Faults: `pause` stops them as if the machine hung, `kill` ends them, `cut` is a proxy in between.
+Members are processes in directories of their own, on ports that were free; each is ended by its pid. Faults:
+`pause` stops them as if the machine hung, `kill` ends them, `cut` is a proxy in between.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["MEMBERS", "STORES", "Embedded", "Etcd", "Members", "Memory", "Store"
 
 
 class Store(ABC):
-    """What a coordinator connects to, with its faults."""
+    """A store that coordinators connect to, with injected faults."""
 
     kind: str
     ttl_s = 1.0
     """The shortest lease that it grants, or a little more."""
     has_breaks = True
-    """Whether a watch breaks with its connection; one of a copy of the store stands still instead."""
+    """Whether a watch breaks with its connection; a watch of a local replica stalls instead."""
 
     @abstractmethod
     async def open(self, prefix: str, *, member: int | None = None, timeout: str = "2s") -> Coordinator:
-        """A new connection: to all members, or to one alone."""
+        """A new connection: to all members, or only to `member`."""
 
     @abstractmethod
     async def open_behind(self, prefix: str, proxies: contextlib.AsyncExitStack) -> tuple[Coordinator, Line]:
@@ -43,17 +43,17 @@ class Store(ABC):
 
     @abstractmethod
     async def pause(self) -> None:
-        """Nobody answers, connections stay."""
+        """All members stop responding; connections stay open."""
 
     @abstractmethod
     async def resume(self) -> None: ...
 
     @abstractmethod
     async def crash(self) -> None:
-        """Everybody dies and comes back with what was on disk."""
+        """All members are killed and restarted with the state on disk."""
 
     def stop(self) -> None:  # noqa: B027, for those that have something to stop
-        """Ends it for good."""
+        """Ends the store for good."""
 
 
 class MemoryLine(Line):
@@ -94,7 +94,7 @@ class Memory(Store):
 
 
 class Members(stores.Members, Store):
-    """Processes, with faults."""
+    """Member processes with faults."""
 
     async def open_behind(self, prefix: str, proxies: contextlib.AsyncExitStack) -> tuple[Coordinator, Line]:
         proxy = await proxies.enter_async_context(Proxy(self.ports[0]))

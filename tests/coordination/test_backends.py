@@ -1,4 +1,4 @@
-"""What is special in one store: logging in, certificates, names with several addresses, nodes made anew."""
+"""Cases of single stores: login, certificates, names with several addresses, deleted and recreated nodes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_zookeeper_keeps_from_others_what_was_written_with_a_password(
     store: Store, prefix: str
 ) -> None:
     assert isinstance(store, ZooKeeper)
-    prefix = prefix.replace("/", "-locked-")  # Alone at the top: who makes a node may lock it.
+    prefix = prefix.replace("/", "-locked-")  # At the top level: the creator of a node may lock it.
     async with await open_url(store.url(store.ports, prefix, login="me:hush@")) as coordinator:
         await coordinator.commit({}, [Put("hubs/1", b"mine")])
         entry = await coordinator.get("hubs/1")
@@ -106,7 +106,7 @@ async def test_a_name_stands_for_all_its_addresses(
     def two(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
         if host != "store.example":
             return look_up(host, port, *args, **kwargs)
-        # Nobody listens at the first.
+        # Nobody listens at the first address.
         return [row for at in ("127.0.0.2", "127.0.0.1") for row in look_up(at, port, 0, socket.SOCK_STREAM)]
 
     monkeypatch.setattr(socket, "getaddrinfo", two)
@@ -120,7 +120,7 @@ async def test_a_name_stands_for_all_its_addresses(
 async def test_a_zookeeper_node_made_anew_between_reading_and_writing_is_noticed(
     store: Store, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have version 0, so a check of the node alone would pass."""
+    """Both have version 0, so a check of the node's version alone would pass."""
     assert isinstance(store, ZooKeeper)
     coordinator, other = await opened(), await opened()
     old = await coordinator.commit({}, [Put("hubs/1", b"same")])
@@ -144,7 +144,8 @@ async def test_a_zookeeper_node_made_anew_between_reading_and_writing_is_noticed
 async def test_a_zookeeper_node_that_goes_and_comes_between_two_notices_is_seen(
     store: Store, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it went is told twice, of itself and of its directory; it is there again when the second is heard."""
+    """The deletion causes two notices, of the node and of its directory; the node exists again when the
+    second arrives."""
     coordinator, other = await opened(), await opened()
     await coordinator.commit({}, [Put("hubs/1", b"first")])
     soon = Session.soon

@@ -1,4 +1,4 @@
-"""Keys, commits and pages: what each store promises, in memory, etcd and ZooKeeper."""
+"""Keys, commits and pages: the guarantees of every store, in memory, embedded, etcd and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ async def test_a_member_that_lags_answers_with_what_was_committed_meanwhile(
         value = str(turn).encode()
         store.pause_one(lagging)
         try:
-            for _ in range(5):  # Enough to take it longer to come up than to read a request.
+            for _ in range(5):  # Enough that catching up takes longer than reading a request.
                 await quick.commit({}, heap)
             await quick.commit({}, [Put("hubs/17", value)])
             reading = asyncio.create_task(slow.get("hubs/17"))
             await asyncio.sleep(
                 0
-            )  # The request is on its way, and waits with the commit for the member to wake.
+            )  # The request is in flight, and waits with the commit until the member resumes.
         finally:
             await store.resume()
         entry = await reading

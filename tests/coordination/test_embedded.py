@@ -1,4 +1,4 @@
-"""What is special in the embedded coordinator: who gets in, who votes, and how soon a dead leader is replaced."""
+"""The embedded coordinator: admission of members, voters, and the time until a dead leader is replaced."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def address(coordinator: EmbeddedCoordinator) -> str:
 
 
 async def voters(coordinator: EmbeddedCoordinator, *names: str) -> None:
-    """Waits until these vote, and no other."""
+    """Waits until exactly these members vote."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             members = (await coordinator.status())["members"].values()
@@ -75,7 +75,7 @@ async def voters(coordinator: EmbeddedCoordinator, *names: str) -> None:
             await asyncio.sleep(0.01)
 
 
-# -- who gets in --
+# -- admission --
 
 
 async def test_one_node_is_a_cluster_and_finds_it_again(member: Member) -> None:
@@ -96,7 +96,7 @@ async def test_a_member_whose_address_changed_is_found_again(member: Member) -> 
     await voters(first, "a", "b", "c")
     before = await address(others[0])
     await others[0].close()
-    again = await member("b")  # Another port, and no word of where to join.
+    again = await member("b")  # Another port, and no address to join.
     async with asyncio.timeout(PATIENCE_S):
         while before in str((await first.status())["members"]):
             await asyncio.sleep(0.01)
@@ -130,7 +130,7 @@ async def test_who_joins_tries_each_address_of_each_name_and_tells_why_none_did(
 ) -> None:
     first = await member("a")
     port = (await address(first)).rpartition(":")[2]
-    with socket.socket() as silent:  # Bound and not listening: nobody else gets the port.
+    with socket.socket() as silent:  # Bound and not listening: no other process gets the port.
         silent.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(JoinError) as caught:
@@ -192,7 +192,7 @@ async def test_an_address_that_cannot_be_listened_on_is_told(member: Member) -> 
         await member("b", listen=taken)
 
 
-# -- who votes --
+# -- voters --
 
 
 async def test_a_voter_that_is_away_for_long_is_replaced_by_one_that_learns(member: Member) -> None:
@@ -207,7 +207,7 @@ async def test_a_voter_that_is_away_for_long_is_replaced_by_one_that_learns(memb
     await patiently(first, Put("hubs/1", b""))
 
 
-# -- what cannot be mended while it runs --
+# -- permanent failures --
 
 
 def test_a_disk_that_takes_nothing_is_told_and_nothing_waits_for_it_any_more(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_disk_that_takes_nothing_is_told_and_nothing_waits_for_it_any_more(tmp
     assert later == "coordinator_unreachable" and "File too large" in reason, out
 
 
-# -- from the configuration --
+# -- configuration --
 
 
 def config(**keys: Any) -> Config:

@@ -1,4 +1,4 @@
-"""Servers that die, connections that break: what each store promises then."""
+"""The guarantees of every store when servers die and connections break."""
 
 from __future__ import annotations
 

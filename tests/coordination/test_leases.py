@@ -1,4 +1,4 @@
-"""Leases: what each store promises, in memory, etcd and ZooKeeper."""
+"""Leases: the guarantees of every store, in memory, embedded, etcd and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_store_that_was_away_longer_than_a_lease_goes_on_with_it_or_says
             await impatient.get("nodes/a")
         await eventually(
             lambda: time.monotonic() > lease.deadline + 0.5
-        )  # It stands still, and time does not.
+        )  # The store is paused while time passes.
     finally:
         await store.resume()
     await patiently(other, Put("hubs/1", b""))
@@ -98,7 +98,7 @@ async def test_a_store_that_was_away_longer_than_a_lease_goes_on_with_it_or_says
         await eventually(lease.lost.is_set)
         return
     try:
-        # Its own connection may still be on the way back, and the outcome of a try unknown.
+        # The coordinator may still be reconnecting, and the outcome of a try may be unknown.
         await patiently(coordinator, Put("nodes/a", b"more", lease))
     except LeaseLostError:
         await becomes(other, "nodes/a", None)
@@ -129,7 +129,7 @@ async def test_a_lease_outlives_the_leader_of_the_store(store: Store, opened: Op
 
 @only_zookeeper
 async def test_a_leader_whose_followers_are_gone_proves_no_lease(store: Store, opened: Opener) -> None:
-    """It answers pings and syncs for a while, and the others may have elected another one by then."""
+    """It answers pings and syncs for a while, although the others may have elected another leader by then."""
     assert isinstance(store, Members)
     leader = next(member for member in range(3) if store.leads(member))
     coordinator = await opened(member=leader)
@@ -140,7 +140,7 @@ async def test_a_leader_whose_followers_are_gone_proves_no_lease(store: Store, o
         for member in {0, 1, 2} - {leader}:
             store.pause_one(member)
         paused = time.monotonic()
-        # Renewals that were asked for before count; those after do not.
+        # Renewals requested before the pause count; later ones do not.
         await eventually(lambda: time.monotonic() > paused + 2 * lease.ttl_s / 3)
         assert lease.deadline <= paused + lease.ttl_s
     finally:

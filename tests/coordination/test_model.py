@@ -1,4 +1,4 @@
-"""Each store does what the one in memory does, whatever the order of commits, deletions and leases."""
+"""Each store behaves as the one in memory, for any order of commits, deletions and leases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = ["controller", "hubs/1", "hubs/2", "rooms/chat/1", "rooms/chat/2"]
 DIRECTORIES = ["", "hubs", "rooms", "rooms/chat"]
 PATIENCE_S = 30
 TIMEOUT = "20s"
-"""Of a request: this is about what stores answer, on a machine that has much else to do."""
+"""Time-out of a request. It is long because the test is about results, on a machine that may be busy."""
 
 _numbers = count(1)
 
@@ -39,9 +39,9 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self._run(self._open(store))
         self.revisions: dict[tuple[str, int], int] = {}
-        """Key and revision in the model to the revision in the store."""
+        """(key, revision) in the model → revision in the store."""
         self.before: dict[str, int] = {}
-        """A revision in the model that the key had once."""
+        """An earlier revision of each key in the model."""
         self.leases: tuple[Lease, Lease] | None = None
 
     def _run(self, step: Coroutine[Any, Any, None]) -> None:
@@ -147,7 +147,8 @@ def test_each_store_does_what_the_model_does(store: Store) -> None:
     errors: list[Exception] = []
 
     class Watched(Machine):
-        """Keeps the first error: a store that fails is not the same again when Hypothesis tries to repeat it."""
+        """Stores the first error: after a failure the store's state differs when Hypothesis tries to repeat
+        it."""
 
         def _run(self, step: Coroutine[Any, Any, None]) -> None:
             try:
@@ -163,7 +164,7 @@ def test_each_store_does_what_the_model_does(store: Store) -> None:
                 max_examples=settings().max_examples // 6,
                 stateful_step_count=20,
                 deadline=None,
-                phases=[Phase.reuse, Phase.generate],  # Shrinking takes a store of processes too long.
+                phases=[Phase.reuse, Phase.generate],  # Shrinking takes too long with a store of processes.
             ),
         )
     except Flaky as flaky:

@@ -64,7 +64,7 @@ async def test_a_store_that_nobody_serves_is_unreachable(scheme: str) -> None:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package of somebody else, installed: its backend has the scheme `shelf`."""
+    """Another vendor's installed package, whose backend has the scheme `shelf`."""
     info = tmp_path / "shelf-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""Watches: what each store promises, in memory, etcd and ZooKeeper."""
+"""Watches: the guarantees of every store, in memory, embedded, etcd and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_slow_reader_of_a_watch_gets_the_latest_of_each_key(opened: Open
         changes = await gives(watch)
         times += 1
         state |= {entry.key: entry.value for entry in changes.entries}
-    assert state["hubs/1"] == b"49" and times <= 3  # An order among keys is not promised.
+    assert state["hubs/1"] == b"49" and times <= 3  # The order of keys is unspecified.
 
 
 async def test_a_closed_watch_ends_and_a_closed_coordinator_ends_its_watches(opened: Opener) -> None:
@@ -99,7 +99,7 @@ async def test_after_a_break_a_watch_gives_the_whole_again_and_nothing_older(
             try:
                 await writer.commit({}, [Put("hubs/count", str(number).encode())])
             except CoordinatorError:
-                continue  # Made or not: the next number is higher in any case.
+                continue  # Committed or not: the next number is higher in any case.
             if number == 20:
                 crashed.set()
 

@@ -1,4 +1,4 @@
-"""What tests wait for."""
+"""Helpers that wait, with a time-out, for coordinator states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def gives(watch: Watch) -> Changes:
 
 
 async def becomes(coordinator: Coordinator, key: str, value: bytes | None) -> None:
-    """Waits on a watch until a key has a value; None: until it is gone."""
+    """Waits on a watch until a key has a value; None: until the key is gone."""
     watch = coordinator.watch(key.rpartition("/")[0])
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -41,7 +41,7 @@ async def patiently(coordinator: Coordinator, put: Put) -> None:
 
 
 async def read_patiently(coordinator: Coordinator, key: str) -> Entry | None:
-    """Reads as soon as there is somebody who answers."""
+    """Reads as soon as a member responds."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -54,7 +54,7 @@ async def read_patiently(coordinator: Coordinator, key: str) -> Entry | None:
 
 
 async def eventually(check: Callable[[], bool]) -> None:
-    """Asks again and again; for what nobody announces."""
+    """Polls until `check` is true; for changes without a notification."""
     async with asyncio.timeout(PATIENCE_S):
         while not check():
             await asyncio.sleep(0.005)
