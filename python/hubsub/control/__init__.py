@@ -1,1 +1,1 @@
-"""Decisions of a running node, apart from their effects."""
+"""Decisions of a running node, separate from their effects."""

@@ -1,4 +1,4 @@
-"""Tells in the log, from time to time, which clients are the busiest."""
+"""Logs the busiest clients from time to time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 def busiest(clients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the log line says of each client that moved something in the last minute."""
+    """Log fields of each client that had traffic in the last minute."""
     return [
         {
             "conn": c["id"],
@@ -34,7 +34,7 @@ def busiest(clients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 async def report(
     clients: Callable[[str, int], Awaitable[list[dict[str, Any]]]], interval_ms: Callable[[], int]
 ) -> None:
-    """Logs one line an interval, until cancelled; none while nobody is busy, or the interval is 0."""
+    """Logs one line per interval until cancelled; none while no client is busy, or the interval is 0."""
     while True:
         interval = interval_ms()
         await asyncio.sleep((interval or 60_000) / 1_000)

@@ -1,9 +1,11 @@
-"""Up to where each hub is archived: what archives told, kept in the data directory across restarts.
+"""Offsets up to which each hub is archived, as archives report them; persisted in the data directory.
 
-Retention waits for it where a class says so (`history.archive_wait`). Of several archives the furthest counts.
+Retention waits for the archive if the class requires it (`history.archive_wait`). Of several archives the
+furthest counts.
 
-Invariants: an offset is told to the data plane only if the archive has all records of the hub before it; what is
-not known, or cannot be read after a restart, is waited for. So what is lost here costs disk, and no records.
+Invariants: an offset is passed to the data plane only if the archive has all records of the hub before it.
+Retention waits if an offset is unknown, or cannot be read after a restart. Losing the table therefore costs
+disk space, but no records.
 """
 
 import asyncio
@@ -24,28 +26,28 @@ log = structlog.get_logger()
 
 
 class Log(Protocol):
-    """What of a node is needed."""
+    """The part of a node that is used here."""
 
     def log(self) -> dict[str, Any] | None:
         """State and hubs of the log."""
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
-        """Tells the data plane."""
+        """Passes offsets to the data plane."""
 
     def kept(self, name: str) -> str | None:
-        """A file of the data directory."""
+        """Reads a file of the data directory."""
 
     async def keep(self, name: str, text: str) -> None:
-        """Replaces one, safely."""
+        """Replaces a file of the data directory atomically."""
 
 
 class Archived:
-    """The table.
+    """The table of archived offsets.
 
     Args:
         node: The running node.
-        classes: Its classes; read at each use.
-        identity: Of the log that archives tell of, the cluster's where there is one; read at each use.
+        classes: Returns its classes; called at each use.
+        identity: Returns the identity of the archived log, the cluster's if there is one; called at each use.
     """
 
     def __init__(
@@ -59,11 +61,11 @@ class Archived:
         self._classes = classes
         self._offsets: dict[int, int] = {}
         self._is_saved = True
-        """Whether the file has all of it."""
+        """Whether the file is up to date."""
         self._lock = asyncio.Lock()
 
     async def resume(self) -> None:
-        """Takes up what was known before the start, as far as the log has it still."""
+        """Restores the offsets from before the start, as far as the log still has them."""
         known = self._node.log()
         text = self._node.kept(FILE)
         if known is None or text is None:
@@ -75,7 +77,7 @@ class Archived:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("archived offsets cannot be read, retention waits for archives", reason=str(error))
             return
-        # A log that has lost its end gives these offsets to other records, perhaps already.
+        # A log that lost its end assigns these offsets to other records, perhaps already.
         ends = {hub["id"]: hub["opened"] for hub in known["hubs"]}
         found = {hub: min(offset, ends[hub]) for hub, offset in before.items() if hub in ends and is_ours}
         async with self._lock:
@@ -87,15 +89,15 @@ class Archived:
     async def report(
         self, offsets: Mapping[int, int], pattern: str | None = None, identity: str | None = None
     ) -> None:
-        """Takes what an archive tells; returns when it is on the disk, if that takes it.
+        """Takes an archive's report; returns after it is on disk, unless the disk refuses it.
 
         Args:
-            offsets: Hub to the first offset that it does not have.
-            pattern: It has rooms that match this alone; hubs that may have others are left out.
-            identity: Of the log that it is of.
+            offsets: Hub to the first offset that the archive does not have.
+            pattern: The archive has only rooms that match it; hubs that may have others are left out.
+            identity: Identity of the archived log.
 
         Raises:
-            OtherLogError: it is of another log.
+            OtherLogError: it is another log.
         """
         known = self._node.log()
         if known is None:
@@ -126,6 +128,6 @@ class Archived:
             await self._node.keep(FILE, json.dumps(body) + "\n")
             self._is_saved = True
         except OSError as error:
-            # A full disk gets its room back by what retention lets go of now; the next report tries again.
+            # Retention now frees space on a full disk; the next report tries again.
             self._is_saved = False
             log.warning("archived offsets could not be kept", reason=str(error))

@@ -1,13 +1,12 @@
-"""Batches on a node: commits them, moves their rows into their rooms, goes on after a start, gives up.
+"""Batches on a node: commits them, moves their rows into rooms, resumes them after a start, gives them up.
 
-Owned here: which batch of a query is being moved, and which are held. Rows come from
-`hubsub.control.staging`, what is known of a query is in `hubsub.control.query_rooms`, and what is
-decided stands in `hubsub.control.stages` and `held`; here it is carried out.
+Owns which batch of a query is being moved, and which are blocked. Rows come from `hubsub.control.staging`;
+the records of a query are in `hubsub.control.query_rooms`; `hubsub.control.stages` and `held` decide, and
+this module acts.
 
-Invariants: one batch of a query is moved at a time, under the query's lock. Nothing of a batch is
-published before the record that commits it is on disk, and Spark is answered after the one that says
-done. What came of the last rows is known here alone until it is written down; before that no others
-are sent.
+Invariants: one batch of a query is moved at a time, under the query's lock. Nothing of a batch is published
+before the record that commits it is on disk, and Spark gets its reply after the record that marks it done.
+The result of the last rows is only in memory until it is written; before that no others are sent.
 """
 
 import asyncio
@@ -50,10 +49,12 @@ from hubsub.errors import (
 from hubsub.node import HistoryRow, Node
 
 LATE = ("sequence_passed", "sequence_too_old", "sequence_ahead")
-"""What a row meets because of another row of its room: it goes again, and holds no batch by itself."""
+"""Refusals of a row that are caused by another row of its room: it is sent again and does not block a batch
+by itself.
+"""
 
 LED_S, LED_S_MAX = 0.1, 5.0
-"""Before it is asked again whether a node of a cluster leads its queries' hubs: doubled each time."""
+"""Wait before checking again whether a node of a cluster leads its queries' hubs: doubled each time."""
 
 log = structlog.get_logger()
 
@@ -66,25 +67,27 @@ class Committed(NamedTuple):
 
     published: int
     duplicate: bool
-    """It was before this commit."""
+    """It was published before this commit."""
 
 
 class GivenUp(NamedTuple):
     """A batch whose other rows will not be published."""
 
     rows: int
-    """Of the whole batch."""
+    """Rows of the whole batch."""
     published: int
-    """That are known to be. A node that was killed, or whose log failed, may have published rows of one chunk more."""
+    """Rows known to be published. A node that was killed, or whose log failed, may have published rows of one
+    more chunk.
+    """
 
 
 class Batches:
     """The batches of one node's queries.
 
     Args:
-        node: The node; started before anything is asked.
-        stages: Where their rows are.
-        limits: `request_timeout_ms`; read at each use.
+        node: The node; must be started.
+        stages: Holds their rows.
+        limits: Returns `request_timeout_ms`; called at each use.
     """
 
     def __init__(self, node: Node, stages: Staging, limits: Callable[[], Mapping[str, int]]) -> None:
@@ -92,31 +95,39 @@ class Batches:
         self._stages = stages
         self._limits = limits
         self._news = asyncio.Event()
-        """A batch is held that was not, or not so long; or what is written of one is old."""
+        """Set when a batch becomes blocked or its wait changes, or when the record of a blocked batch is old.
+        """
         self._rooms = QueryRooms(node, self._news.set)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
         self._commits: dict[Key, asyncio.Task[Committed]] = {}
-        """Those that run; one that is repeated waits for the same."""
+        """Running commits; a repeated commit waits for the same task."""
         self._ahead: dict[str, Move] = {}
-        """How far a move is whose record could not be written: a full disk refuses that, too."""
+        """Progress of moves whose record could not be written, for example because the disk is full."""
         self.held = HeldBatches(time.monotonic)
         self.counts = Counter[str]()
-        """Since the start: `batches_published`, `rows_published`; commits of such, `batches_repeated`;
-        `batches_given_up`, `rows_given_up`."""
+        """Since the start: `batches_published`, `rows_published`; repeated commits, `batches_repeated`;
+        `batches_given_up`, `rows_given_up`.
+        """
 
-    # -- asked by writers and operators --
+    # -- requests of writers and operators --
 
     async def commit(self, query: str, batch: int, attempts: Sequence[str]) -> Committed:
-        """Publishes the rows of these attempts, once, in this order; returns when all are.
+        """Publishes the rows of these attempts once, in this order; returns when all are published.
+
+        Args:
+            query: Name of the query.
+            batch: Number of the batch.
+            attempts: Names of the attempts as the writer used them.
 
         Raises:
             StagesMissingError: nothing of the batch is published, nor will be.
             BatchPassedError: a later batch is committed.
-            BatchGivenUpError: what was not published of it will not be.
+            BatchGivenUpError: its unpublished rows will not be published.
             BatchMovingError: it takes longer than a request may.
-            HubClosedError: the query is another node's since it was asked for.
-            HubSubError: a room does not take its rows now. The same commit goes on where this one was.
+            HubClosedError: the query has moved to another node since the request began.
+            HubSubError: a room does not accept its rows now. A repeated commit resumes where this one
+                stopped.
         """
         self._stages.space()
         attempts = self._stages.placed(query, attempts)
@@ -125,7 +136,7 @@ class Batches:
         if task is None:
             task = self._commits[key] = asyncio.ensure_future(self._commit(query, batch, attempts))
             task.add_done_callback(lambda done: self._committed(key, done))
-        # Who waits may go; what was begun is done.
+        # The caller may give up waiting; the commit still finishes.
         try:
             async with asyncio.timeout(self._limits()["request_timeout_ms"] / 1_000):
                 return await asyncio.shield(task)
@@ -150,13 +161,14 @@ class Batches:
                     raise BatchGivenUpError(value=_told(query, latest))
                 self.counts["batches_repeated"] += what == "repeated"
                 return Committed(latest.rows, what == "repeated")
-            # From before they are found and named: what is found is not let go of.
+            # Hold them before they are looked up, so that none found is released.
             self._stages.hold(query, attempts)
             try:
                 record = commit_record(batch, await self._stages.find(query, attempts))
                 self._check_home(query)
                 position = await self._rooms.note(query, record)
-                # Only a hub without a record goes to another node. If that had it by then, it moves the batch, too.
+                # Only a hub without a record goes to another node. If this hub had the record by then, the
+                # other node moves the batch, too.
                 self._check_home(query)
             except Exception:
                 self._stages.space().free(query)
@@ -167,16 +179,16 @@ class Batches:
             return Committed(move.rows, False)
 
     def _check_home(self, query: str) -> None:
-        """Raises HubClosedError where the query has become another node's: who asks again is sent there."""
+        """Raises HubClosedError if the query has moved to another node: a repeated request is redirected."""
         if not self._stages.is_home(query):
             raise HubClosedError()
 
     async def abort(self, query: str, attempt: str) -> None:
-        """Drops a stage, if it is there.
+        """Drops a stage, if it exists.
 
         Raises:
             StageCommittedError: its batch is being moved.
-            BatchMovingError: another batch of the query is, and takes longer than a request may.
+            BatchMovingError: another batch of the query is being moved, and takes longer than a request may.
         """
         self._stages.space()
         (name,) = self._stages.placed(query, [attempt])
@@ -187,16 +199,16 @@ class Batches:
             await self._stages.drop(query, [name])
 
     async def give_up(self, query: str, batch: int) -> GivenUp:
-        """Drops what is left of a held batch: the query goes on with the next one. May be repeated.
+        """Drops the rest of a blocked batch: the query continues with the next one. May be repeated.
 
         Raises:
-            BatchNotHeldError: it is not there, it is published, or another one is the query's last.
+            BatchNotHeldError: it does not exist, is published, or is not the query's last.
             BatchMovingError: it is being moved now, and takes longer than a request may; nothing was done.
-            DiskFullError: it cannot be written down.
+            DiskFullError: the record cannot be written.
         """
         self._stages.space()
         async with self._locked_in_time(query, batch):
-            # Nobody moves it now, so if it has not ended it is held.
+            # Under the lock no one moves it, so if it has not ended it is blocked.
             latest = await self._rooms.latest(query)
             if latest is None or latest.batch != batch or latest.end == "published":
                 found = "no batch" if latest is None else f"{latest.end or 'held'} {latest.batch}"
@@ -220,14 +232,14 @@ class Batches:
     # -- moving --
 
     async def _move(self, query: str, latest: Latest) -> None:
-        """Publishes what is left of a batch; it is held if its rooms do not take it."""
+        """Publishes the rest of a batch; the batch is blocked if its rooms do not accept it."""
         try:
             if latest.move is None:
                 raise StageLostError("the commit of a batch is lost", f"{query}, batch {latest.batch}")
             await self._go_on(query, latest.move)
         except HubSubError as error:
             if isinstance(error, StageLostError):
-                self._stages.space().free(query)  # There is nothing left to be kept for it.
+                self._stages.space().free(query)  # There is nothing left to hold for it.
             if not error.retryable:
                 error.hint = _way_out(query, latest.batch, error)
             self.held.hold(query, latest.batch, latest.rows, error)
@@ -239,11 +251,12 @@ class Batches:
         self.counts["rows_published"] += latest.rows
 
     async def _go_on(self, query: str, move: Move) -> None:
-        """Publishes chunk after chunk, and says how far that is."""
+        """Publishes chunk after chunk, and records the progress."""
         self._stages.space().hold_all(query)
         ahead = self._ahead.get(query)
         if ahead is not None and ahead.commit == move.commit:
-            # Written down before more is sent: a disk that is still full refuses that, and no row goes in vain.
+            # Write it before more is sent: a disk that is still full refuses that, and no row is sent in
+            # vain.
             move = ahead
             await self._note_ahead(query)
         elif move.is_done:
@@ -259,11 +272,13 @@ class Batches:
             if move != before:
                 self._ahead[query] = move
             if held:
-                if move != before:  # Each try of a day would be a record, and push out what the query knows.
+                # Otherwise each retry would write a record, and the records would push out older state of the
+                # query.
+                if move != before:
                     with suppress(HubSubError):
                         await self._note_ahead(query)
                 raise refusal(*held[0])
-            # The next chunk is read while the disk takes the note; both are over before somebody else goes on.
+            # The next chunk is read while the disk writes the note; both finish before the lock is released.
             note = asyncio.ensure_future(self._note_ahead(query))
             try:
                 row = await self._next(query, move)
@@ -272,7 +287,7 @@ class Batches:
         await self._stages.drop(query, [attempt.name for attempt in move.attempts])
 
     async def _next(self, query: str, move: Move) -> HistoryRow | None:
-        """The chunk that is to be published now; None at the end."""
+        """The next chunk to publish; None at the end."""
         if move.is_done:
             return None
         attempt = move.attempts[move.attempt]
@@ -285,31 +300,31 @@ class Batches:
         return row
 
     async def _note_ahead(self, query: str) -> None:
-        """Writes down what the process knows of a move beyond the query's latest record."""
+        """Records a move's progress that is only in memory."""
         await self._rooms.note(query, progress_record(self._ahead[query]))
         del self._ahead[query]
 
     def _freed(self, query: str) -> None:
-        """No batch of a query is on its way any more."""
+        """The query has no batch in flight any more."""
         self._stages.space().free(query)
         self._rooms.unwatch(query)
         self.held.free(query)
 
-    # -- going on --
+    # -- resuming --
 
     async def resume(self) -> None:
-        """Goes on with the batches that were being moved when the node ended; some may be held."""
+        """Resumes the batches that were being moved when the node ended; some may be blocked."""
         if self._node.config.data is None:
             return
         try:
             async for query in self._rooms.names():
                 await self._resume(query)
         except HubSubError as error:
-            # A damaged hub hides the names of all rooms; a commit reads its own query's and goes on.
+            # A damaged hub hides the names of all rooms; a commit reads its own query's room and continues.
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
 
     async def resume_led(self) -> None:
-        """Likewise in a cluster, where a node leads its hubs again some time after its start."""
+        """As `resume`, for a cluster: a node leads its hubs again only some time after its start."""
         if self._node.config.data is None:
             return
         try:
@@ -322,7 +337,8 @@ class Batches:
             for query in sorted(left):
                 try:
                     if self._stages.is_home(query):
-                        # Nobody says that it is led; what is asked of it is refused until then.
+                        # There is no event for that; until the node leads the hub, requests to it are
+                        # refused.
                         await self._rooms.latest(query)
                         await self._resume(query)
                 except HubSubError as error:
@@ -335,9 +351,9 @@ class Batches:
                 wait_s = min(2 * wait_s, LED_S_MAX)
 
     async def retry(self) -> None:
-        """Tries batches that are held again, each when it is due, until cancelled.
+        """Retries blocked batches, each when it is due, until cancelled.
 
-        Cancelled amid a move it leaves what a kill would: the next start goes on.
+        Cancelling it during a move has the effect of a kill: the next start resumes.
         """
         while True:
             self._news.clear()
@@ -347,7 +363,7 @@ class Batches:
             for query in self.held.due():
                 try:
                     await self._resume(query)
-                except Exception:  # Of one query, and the others go on.
+                except Exception:  # Affects one query; the others continue.
                     log.exception("a held batch could not be tried again", query=query)
                     self.held.postpone(query, BatchMovingError())
             for query in self._rooms.old():
@@ -376,7 +392,7 @@ class Batches:
                 if (ahead := self._ahead.get(query)) is not None:
                     self._ahead[query] = replace(ahead, is_whole=True)
         except HubSubError:
-            pass  # The next record of another query asks again.
+            pass  # The next record of another query triggers it again.
         except Exception:
             log.exception("what is known of a held batch could not be written again", query=query)
 
@@ -384,7 +400,7 @@ class Batches:
 
     @asynccontextmanager
     async def _locked(self, query: str) -> AsyncIterator[None]:
-        """A query's lock, which is there as long as somebody wants it."""
+        """A query's lock, which exists while it is used."""
         lock = self._locks.setdefault(query, asyncio.Lock())
         self._users[query] += 1
         try:
@@ -397,7 +413,7 @@ class Batches:
 
     @asynccontextmanager
     async def _locked_in_time(self, query: str, value: object) -> AsyncIterator[None]:
-        """Likewise, if it can be had as long as a request may take; what is begun under it is done."""
+        """As `_locked`, with `request_timeout_ms` for getting the lock; the work under it has no time limit."""
         try:
             async with (
                 asyncio.timeout(self._limits()["request_timeout_ms"] / 1_000) as deadline,
@@ -414,7 +430,7 @@ def _told(query: str, latest: Latest) -> str:
 
 
 def _way_out(query: str, batch: int, error: HubSubError) -> str:
-    """What to do about a batch whose error does not go away by itself."""
+    """A hint for a batch whose error does not go away by itself."""
     if isinstance(error, StageLostError):
         first = "the log of $stage was damaged or removed, `hubsub log verify` says more"
     elif isinstance(error, PayloadLengthError | TopicLengthError):

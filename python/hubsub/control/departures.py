@@ -1,13 +1,14 @@
-"""Says that members of a process that is gone have left their rooms, where it is recorded who comes and goes.
+"""Records leave events for members of dead processes, in classes that record presence.
 
-Each process records its own members in `$stats/presence/ROOM` (docs/presence.md), so nobody does for those of one that
-was killed. The node that has these records reads them: who came under a reference of a process that is not there any
-more, and is not said to have left, gets its `leave`, with `"why": "node_gone"`.
+Each process records its own members in `$stats/presence/ROOM` (docs/presence.md), so the leave events of a
+killed process are missing. The node that has these records reads them. A member that joined under a reference
+of a process that no longer exists, and has no `leave`, gets one with `"why": "node_gone"`.
 
-Owned here: nothing. All that is known is in the log, so it does not matter who was killed, also if it was this node.
+Owns no state: everything is in the log, so any process may have been killed, also this one.
 
-Invariants: records are read before it is asked who is there; a process is registered before it has members. So nobody
-is said to have left whose process is there. A `leave` that was said already is said twice at worst, and means nothing.
+Invariants: records are read before the list of processes; a process is registered before it has members. No
+`leave` is therefore written for a member of a living process. A `leave` is at worst recorded twice, which has
+no effect.
 """
 
 import asyncio
@@ -23,20 +24,22 @@ from hubsub.names import text_of
 from hubsub.node import Failed, HistoryRow, Item, Node
 
 ROOMS = b"$stats/presence/"
-"""Names of the rooms of records begin so."""
+"""Prefix of the rooms that hold these records."""
 
 ROOMS_PAGE = 1_000
 ROWS_PAGE = 1_000
-"""What is read at a time."""
+"""Entries per read."""
 
 LOOK_S = 1.0
-"""Between two looks who is there, and between two tries."""
+"""Seconds between two checks of the processes, and between two retries."""
 
 log = structlog.get_logger()
 
 
 def run_of(node: str, incarnation: int) -> str:
-    """A process as references name it, before the point: FNV-1a of its name and incarnation, as `run_of` in Rust."""
+    """A process's prefix in references, before the point: FNV-1a of its name and incarnation, as `run_of` in
+    Rust.
+    """
     run = 0xCBF2_9CE4_8422_2325
     for byte in node.encode() + incarnation.to_bytes(8, "little"):
         run = (run ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF
@@ -44,11 +47,11 @@ def run_of(node: str, incarnation: int) -> str:
 
 
 async def report(node: Node, processes: Callable[[], Mapping[str, int]] | None) -> None:
-    """Looks after the start, and when a process is gone, until cancelled.
+    """Checks after the start, and when a process is gone, until cancelled.
 
     Args:
-        node: This one, as it serves.
-        processes: Names and incarnations of all that are registered; None: the node is alone.
+        node: This node, which serves.
+        processes: Returns names and incarnations of all registered processes; None: a single node.
     """
     if node.config.data is None:
         return
@@ -57,7 +60,7 @@ async def report(node: Node, processes: Callable[[], Mapping[str, int]] | None) 
         names = {node.name: node.incarnation} if processes is None else processes()
         return frozenset(run_of(name, incarnation) for name, incarnation in names.items())
 
-    # Of one that was alone it is known when it was last there; of others, when it is seen that they are not.
+    # For a single node the time of its last sample is known; for others the time when their end is noticed.
     last_us = await _last_sample_us(node) if processes is None else None
     due: set[bytes] = set()
     before: frozenset[str] | None = None
@@ -78,7 +81,7 @@ async def report(node: Node, processes: Callable[[], Mapping[str, int]] | None) 
 
 
 async def _tried(node: Node, room: bytes, there: Callable[[], frozenset[str]], last_us: int | None) -> bool:
-    """Whether there is nothing left to be said in a room."""
+    """Whether nothing is left to record for a room."""
     try:
         said = await say_leaves(node, room, there, last_us or time.time_ns() // 1_000)
     except HubSubError as error:
@@ -91,16 +94,19 @@ async def _tried(node: Node, room: bytes, there: Callable[[], frozenset[str]], l
 
 
 async def say_leaves(node: Node, room: bytes, there: Callable[[], frozenset[str]], at_us: int) -> int:
-    """Says who left a room with a process that is gone; how many.
+    """Records the members that left a room with a dead process.
 
     Args:
         node: It has the room's records.
         room: `$stats/presence/ROOM`.
-        there: The runs of all processes that are there; asked when the records are read.
-        at_us: When they left, since 1970; not before the latest record of the room.
+        there: Returns the prefixes of all existing processes; called after the records are read.
+        at_us: When they left, µs since 1970; raised to the time of the room's latest record.
+
+    Returns:
+        How many left.
 
     Raises:
-        HubSubError: the room cannot be read, or takes no records.
+        HubSubError: the room cannot be read, or accepts no records.
     """
     left: set[str] = set()
     came: list[dict[str, object]] = []
@@ -130,7 +136,7 @@ async def say_leaves(node: Node, room: bytes, there: Callable[[], frozenset[str]
 
 
 async def _rooms(node: Node) -> AsyncIterator[bytes]:
-    """All rooms of records that this node has."""
+    """All presence rooms that this node has."""
     after: bytes | None = None
     while rooms := await node.rooms(ROOMS + b"*", after, ROOMS_PAGE):
         after = rooms[-1]["name"]
@@ -139,7 +145,7 @@ async def _rooms(node: Node) -> AsyncIterator[bytes]:
 
 
 async def _newest_first(node: Node, room: bytes) -> AsyncIterator[HistoryRow]:
-    """All records of a room's epoch that are kept."""
+    """All retained records of a room's epoch."""
     _, rows = await node.history(room, ROWS_PAGE, as_node=True)
     while rows:
         for row in reversed(rows):
@@ -148,7 +154,7 @@ async def _newest_first(node: Node, room: bytes) -> AsyncIterator[HistoryRow]:
 
 
 async def _before(node: Node, room: bytes, first: HistoryRow) -> list[HistoryRow]:
-    """Records right before that one; of those that retention has removed some, fewer and fewer are asked for."""
+    """Records right before that one; where retention has removed some, the count is halved repeatedly."""
     count = min(ROWS_PAGE, first.seq - 1)
     while count:
         recovered, rows = await node.history(room, count, (first.epoch, first.seq - 1 - count), as_node=True)
@@ -159,7 +165,7 @@ async def _before(node: Node, room: bytes, first: HistoryRow) -> list[HistoryRow
 
 
 async def _last_sample_us(node: Node) -> int | None:
-    """When the node told its load last, which is when it was there; None: it is not known."""
+    """Time of the node's last load sample, when it was still alive; None: it is not known."""
     try:
         _, rows = await node.history(LOAD_ROOM, 1, as_node=True)
     except HubSubError:

@@ -1,16 +1,16 @@
-"""Devices: the topics that a class gives each of them, and what became of the actions that they were given.
+"""Devices: the topics that a class gives each of them, and the progress of their actions.
 
-A device is what the template `device` of a class finds in a topic. It says how it is on its state topic. What it is to
-do comes on a topic for each action; it has answered when something is published on that one's topic for answers:
+A device is what the template `device` of a class finds in a topic. It publishes its state on its state topic.
+Each action arrives on its own topic; a device replies by publishing on that action's reply topic:
 
     devices/7/state                   its state
     devices/7/actions/reboot          it is to reboot
     devices/7/actions/reboot/done     it did
 
-That its MQTT client has acknowledged an action its node says on `devices/7/actions/reboot/delivered`.
+When its MQTT client acknowledges an action, its node publishes on `devices/7/actions/reboot/delivered`.
 
-Invariant: what became of an action is a function of its room's records and of the time. So any node says the same, and
-after a restart too.
+Invariant: the progress of an action is a function of its room's records and of the time. Any node therefore
+returns the same, also after a restart.
 """
 
 import re
@@ -23,10 +23,10 @@ from hubsub.names import ACTION, DEVICE, device_pattern, device_topics
 from hubsub.node import HistoryRow
 
 DEVICE_BYTES_MAX: Final = 255
-"""Of a device's name."""
+"""Limit of a device's name."""
 
 ACTION_ID: Final = "hubsub-action"
-"""Header of an action: its id. One without is known by its position."""
+"""Header of an action: its id. Without it the position is the id."""
 
 EXPIRY: Final = "mqtt.expiry-s"
 CORRELATION: Final = "mqtt.correlation-data"
@@ -41,16 +41,16 @@ State = Literal["queued", "delivered", "acknowledged", "expired"]
 
 
 def is_action_name(text: str) -> bool:
-    """Whether an action may be called so: letters, digits, `_`, `.` and `-`, at most 100."""
+    """Whether the name of an action is valid: letters, digits, `_`, `.` and `-`, at most 100."""
     return _NAME.fullmatch(text) is not None
 
 
 class Place(NamedTuple):
-    """What a topic of a device is for."""
+    """The role of a device's topic."""
 
     action: str
     end: Literal["", "done", "delivered"]
-    """What stands behind the action: nothing for itself, `done` for its answer."""
+    """The part after the action: empty for the action itself, `done` for its reply."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Devices:
         room_class: Its name.
         template: Finds a device in a topic.
         state: Template of state topics.
-        actions: Of topics of actions.
+        actions: Template of action topics.
     """
 
     room_class: str
@@ -71,14 +71,14 @@ class Devices:
 
     @classmethod
     def of(cls, room_class: RoomClass) -> Self | None:
-        """None for a class that has none, or says of no topic what it is for."""
+        """The devices of a class; None if it has none, or their topics have no defined roles."""
         topics = device_topics(room_class.device, room_class.device_state, room_class.device_actions)
         if room_class.device is None or topics is None:
             return None
         return cls(room_class.name, room_class.device, *topics)
 
     def has(self, device: str) -> bool:
-        """Whether this may be a device's name: its own state topic is about it, and about no other."""
+        """Whether this is a valid device name: its own state topic names it, and no other device."""
         if (
             _STRANGE.search(device)
             or not 0 < len(device.encode("utf-8", "surrogatepass")) <= DEVICE_BYTES_MAX
@@ -95,11 +95,13 @@ class Devices:
         return f"{before}{device}{behind.replace(ACTION, action)}"
 
     def answer_topic(self, device: str, action: str) -> str:
-        """Where a device says that it is done: `done` behind the action, parted from it as that is before."""
+        """Topic of the reply to an action: `done` after the action, with the separator that precedes the
+        action.
+        """
         return f"{self.action_topic(device, action)}{self.actions.removesuffix(ACTION)[-1]}done"
 
     def place(self, device: str, topic: str) -> Place | None:
-        """What one of a device's topics is for; None: for no action."""
+        """The role of one of a device's topics; None: it belongs to no action."""
         before = self.action_topic(device, "")
         if not topic.startswith(before):
             return None
@@ -113,19 +115,21 @@ class Devices:
 
 @dataclass(frozen=True)
 class Action:
-    """An action, and what became of it."""
+    """An action and its progress."""
 
     id: str
     name: str
     row: HistoryRow
     expires_us: int | None
-    """When it is too late to begin it; None: never."""
+    """Time from which it may not begin any more; None: never."""
     answer: HistoryRow | None = None
     delivered_us: int | None = None
-    """When its device's client had acknowledged its message; None: it has not, or is none of MQTT."""
+    """When its device's client had acknowledged its message; None: it has not, or does not use MQTT."""
 
     def state(self, now_us: int) -> State:
-        """An answer counts whenever it came: the device began in time. What it has it has, too."""
+        """State at a time. A reply or an acknowledgement counts even after the expiry: the device began in
+        time.
+        """
         if self.answer is not None:
             return "acknowledged"
         if self.delivered_us is not None:
@@ -133,21 +137,22 @@ class Action:
         return "queued" if self.is_open(now_us) else "expired"
 
     def is_open(self, now_us: int) -> bool:
-        """Whether it may begin then."""
+        """Whether it may still begin at that time."""
         return self.expires_us is None or now_us < self.expires_us
 
 
 def actions_of(devices: Devices, device: str, rows: Iterable[HistoryRow]) -> list[Action]:
-    """The actions among a room's records, in their order, with their answers.
+    """The actions among a room's records, in their order, with their replies.
 
-    An answer that names an action, by its correlation data or the header `hubsub-action`, is that one's. One that names
-    none, as before MQTT 5, is for the oldest of its name that has no answer and had not expired by then; if all of them
-    had, for the latest: the device began in time and took longer. The first answer counts.
+    A reply that names an action, by its correlation data or the header `hubsub-action`, belongs to it. A
+    reply that names none, as before MQTT 5, belongs to the oldest action of its name without a reply that had
+    not expired by then; if all had, to the latest: the device began in time and took longer. The first reply
+    counts.
 
     Args:
-        devices: Of its class.
-        device: Its name.
-        rows: In the room's order.
+        devices: Devices of the class.
+        device: Name of the device.
+        rows: Records in the room's order.
     """
     found: dict[str, Action] = {}
     for row in rows:
@@ -160,7 +165,7 @@ def actions_of(devices: Devices, device: str, rows: Iterable[HistoryRow]) -> lis
                 found[action.id] = replace(action, delivered_us=row.timestamp_us)
         elif not place.end:
             name = row.headers.get(ACTION_ID) or f"{row.epoch}-{row.seq}"
-            # Who says an id again says the same action again.
+            # A repeated id means the same action again.
             expires_us = expiry_of(row.headers, row.timestamp_us)
             found.setdefault(name, Action(name, place.action, row, expires_us))
         elif (answered := _answered(found, place.action, row)) is not None:
@@ -179,7 +184,7 @@ def _answered(found: Mapping[str, Action], name: str, row: HistoryRow) -> Action
 
 
 def expiry_of(headers: Mapping[str, str], timestamp_us: int) -> int | None:
-    """When a record of that time is over, in µs since 1970; None: never."""
+    """When a record with that timestamp expires, in µs since 1970; None: never."""
     text = headers.get(EXPIRY, "")
     is_number = text.isascii() and text.isdigit() and len(text) <= 10
     return timestamp_us + int(text) * 1_000_000 if is_number else None

@@ -1,7 +1,8 @@
-"""Committed batches that their rooms do not take now: why, since when, and when each is tried again.
+"""Committed batches that their rooms do not accept now: the reason, the start, and the time of the next
+retry.
 
-Decisions only. A batch waits twice as long after each try, up to `WAIT_S_MAX`; one whose error does not
-go away by itself waits for its commit, for the next start of the node, or until it is given up.
+Decisions only. The wait doubles after each try, up to `WAIT_S_MAX`. A batch whose error does not go away by
+itself waits for its commit, for the next start of the node, or until it is given up.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,31 +11,31 @@ from dataclasses import dataclass
 from hubsub.errors import HubSubError
 
 WAIT_S, WAIT_S_MAX = 1.0, 60.0
-"""Before the first try of the node's own, and before any."""
+"""Wait before the first automatic retry, and the longest wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A batch that is held."""
+    """A blocked batch."""
 
     batch: int
     rows: int
-    """Of the whole batch; some may be published."""
+    """Rows of the whole batch; some may be published."""
     code: str
     reason: str
     hint: str | None
     since: float
     tries: int
-    """That failed."""
+    """Failed tries so far."""
     due: float | None
-    """When the node tries again; None: not by itself."""
+    """Time of the next automatic retry; None: there is none."""
 
 
 class HeldBatches:
-    """The batches that are held, at most one a query.
+    """The blocked batches, at most one per query.
 
     Args:
-        clock: Monotonic seconds.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -45,7 +46,17 @@ class HeldBatches:
         return len(self._held)
 
     def hold(self, query: str, batch: int, rows: int, error: HubSubError) -> Held:
-        """A try failed."""
+        """Records a failed try.
+
+        Args:
+            query: Name of the query.
+            batch: Number of the batch.
+            rows: Rows of the whole batch.
+            error: The reason; decides whether there is an automatic retry.
+
+        Returns:
+            The blocked batch.
+        """
         now, before = self._clock(), self._held.get(query)
         if before is not None and before.batch != batch:
             before = None
@@ -64,35 +75,35 @@ class HeldBatches:
         return held
 
     def postpone(self, query: str, error: HubSubError) -> None:
-        """A try could not even begin."""
+        """Records a try that could not even begin."""
         held = self._held.get(query)
         if held is not None:
             self.hold(query, held.batch, held.rows, error)
 
     def free(self, query: str) -> None:
-        """Its batch is published, or given up."""
+        """Removes a query's batch, which is published or given up."""
         self._held.pop(query, None)
 
     def all(self) -> Mapping[str, Held]:
-        """Held batches by query, by name."""
+        """Blocked batches by query, sorted by name."""
         return dict(sorted(self._held.items()))
 
     def wait_s(self) -> float | None:
-        """Until the next try; None: there is none."""
+        """Seconds until the next retry; None: there is none."""
         dues = [held.due for held in self._held.values() if held.due is not None]
         return max(min(dues) - self._clock(), 0.0) if dues else None
 
     def due(self) -> list[str]:
-        """Queries whose batch is to be tried now."""
+        """Queries whose retry is due now."""
         now = self._clock()
         return [query for query, held in self._held.items() if held.due is not None and held.due <= now]
 
     def for_s(self, held: Held) -> float:
-        """How long a batch has been held."""
+        """Seconds since a batch became blocked."""
         return self._clock() - held.since
 
     def until_s(self, held: Held) -> float | None:
-        """How long until it is tried again."""
+        """Seconds until its next retry."""
         return None if held.due is None else max(held.due - self._clock(), 0.0)
 
 

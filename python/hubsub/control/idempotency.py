@@ -1,8 +1,8 @@
-"""One outcome for one Idempotency-Key, within a bounded window.
+"""One result per Idempotency-Key, within a bounded window.
 
-A key stands for a running or finished piece of work within its scope: what was asked, and of which rooms. Whoever
-comes with it again waits for the same work and gets the same answer. Bounds: number of keys, bytes of answers, age; the
-oldest finished entries go first. A failed piece of work is forgotten, so that it may be tried again.
+A key identifies running or finished work within its scope: method, path and topics. A later request with the
+same key waits for the same work and gets the same result. Bounds: number of keys, bytes of results, age; the
+oldest finished entries are evicted first. Failed work is removed, so that it can be tried again.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from hubsub.errors import IdempotencyMismatchError, TooBusyError
 @dataclass
 class _Entry:
     request: bytes
-    """Digest of the request that came first."""
+    """Digest of the first request."""
     work: asyncio.Task[bytes]
     made_at: float = 0.0
     size: int = field(default=0)
-    """Bytes of the key and of its finished answer."""
+    """Bytes of the key and of its finished result."""
 
 
 class Window:
-    """The remembered keys of a node.
+    """The keys of a node.
 
     Args:
-        limits: `idempotency_keys_max`, `idempotency_bytes_max`, `idempotency_ms`; read at each use.
-        clock: Monotonic seconds.
+        limits: Returns `idempotency_keys_max`, `idempotency_bytes_max`, `idempotency_ms`; called at each use.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, limits: Callable[[], Mapping[str, int]], clock: Callable[[], float]) -> None:
@@ -37,9 +37,9 @@ class Window:
         self._entries: OrderedDict[tuple[bytes, str], _Entry] = OrderedDict()
         self.bytes = 0
         self.repeated = 0
-        """Requests that were answered from the window."""
+        """Requests answered from the window."""
         self.refused = 0
-        """Requests refused because every key in the window was still at work."""
+        """Requests refused because the work of every key in the window was still running."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -47,19 +47,19 @@ class Window:
     async def once(
         self, scope: bytes, key: str, request: bytes, work: Callable[[], Awaitable[bytes]]
     ) -> bytes:
-        """The answer for this key: of `work`, or of the work that came with it before.
+        """The result for a key: of `work`, or of the earlier work with the same key.
 
-        A caller that gives up leaves the work running for the next one.
+        If a caller gives up, the work continues for the next one.
 
         Args:
-            scope: Keys of two scopes have nothing to do with each other.
-            key: As the client said it.
-            request: Digest of what was asked.
-            work: Makes the answer.
+            scope: Equal keys in different scopes are independent.
+            key: As the client sent it.
+            request: Digest of the request.
+            work: Produces the result.
 
         Raises:
-            IdempotencyMismatchError: the key came with another request before.
-            TooBusyError: no key can be forgotten to make room.
+            IdempotencyMismatchError: the key was used with another request before.
+            TooBusyError: no key can be evicted to make room.
         """
         self._forget()
         place = scope, key
@@ -101,7 +101,7 @@ class Window:
             self._remove(place)
 
     def _oldest_done(self) -> list[tuple[tuple[bytes, str], _Entry]]:
-        """Some of the oldest entries whose work is done; a bounded look, as each call makes one entry."""
+        """Finished ones among the oldest entries; a bounded look suffices, as each call adds one entry."""
         head = [item for item, _ in zip(self._entries.items(), range(FORGET_MAX), strict=False)]
         return [(place, entry) for place, entry in head if entry.work.done()]
 
@@ -110,7 +110,7 @@ class Window:
 
 
 FORGET_MAX = 64
-"""Entries that one request looks at to forget."""
+"""Entries that one request checks for eviction."""
 
 
 async def _run(work: Callable[[], Awaitable[bytes]]) -> bytes:

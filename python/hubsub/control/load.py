@@ -1,10 +1,10 @@
-"""Load samples: what a node did between two looks at itself, for the room `$stats/load`.
+"""Load samples: a node's activity between two measurements, for the room `$stats/load`.
 
-Pure are `Look` and `sample`; `look` asks the node, `report` publishes. docs/protocol/load-samples.md
-says what the fields mean.
+`Look` and `sample` are pure; `look` reads the node, `report` publishes. docs/protocol/load-samples.md defines
+the fields.
 
-Invariants: a sample tells only what the node counts or estimates, and what it does not know is not
-there. Samples are of a bounded number: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
+Invariants: a sample has only counted or estimated values; unknown values are absent. The number of samples is
+bounded: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
 """
 
 import asyncio
@@ -25,40 +25,50 @@ from hubsub.node import BusyRoom, Failed, Item, Node
 ROOM = b"$stats/load"
 
 VERSION = 1
-"""Of the fields: it rises when one goes or means something else."""
+"""Version of the fields; raised when one is removed or changes its meaning."""
 
 ROOMS_MAX = 32
-"""Of the busiest ones, each of which is asked for its subscribers."""
+"""Limit of busiest rooms; each costs a query for its subscribers."""
 
 ROOM_BYTES_MAX = 1_024
-"""A room with a longer name is left out, so that no sample is above some kilobytes."""
+"""A room with a longer name is left out, so that no sample exceeds some kilobytes."""
 
 OFF_MS = 1_000
-"""How often a node that takes no samples looks whether it should."""
+"""Interval at which a node without samples checks whether they were turned on."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a node knows of itself at one moment; counters count from its start."""
+    """A node's counters at one moment; they count from its start."""
 
     at_us: int
-    """Since 1970."""
+    """µs since 1970."""
     clock_s: float
-    """Monotonic."""
+    """Monotonic seconds."""
     cpu_s: float
-    """Of the whole process."""
+    """CPU seconds of the whole process."""
     shards: Sequence[Mapping[str, int]]
     """As `Core.metrics`."""
     hubs: Sequence[Mapping[str, Any]]
     """As `Core.log`."""
     rooms: Mapping[bytes, Mapping[str, Any]]
-    """The busiest rooms, the busiest first, as `Core.room`, and `busy`: the sketch's `BusyRoom`."""
+    """The busiest rooms, the busiest first, as `Core.room`, and `busy`: the estimated `BusyRoom`."""
 
 
 def sample(node: str, before: Look, after: Look) -> list[dict[str, Any]]:
-    """The load between two looks: a flat row for the node, each shard, each hub with a log, each busy room."""
+    """The load between two measurements: a flat row for the node, each shard, each hub with a log, each busy
+    room.
+
+    Args:
+        node: Name of the node.
+        before: The earlier measurement.
+        after: The later measurement.
+
+    Returns:
+        The rows in that order; none if no time has passed.
+    """
     seconds = after.clock_s - before.clock_s
     if seconds <= 0:
         return []
@@ -77,7 +87,7 @@ def sample(node: str, before: Look, after: Look) -> list[dict[str, Any]]:
             "bytes_out_per_second": per_second(now["bytes_out_total"], then["bytes_out_total"]),
             "connections": now["connections"],
             "rooms": now["rooms"],
-            # Both are scaled up from some of the turns, so a little more than all may come out.
+            # Both are extrapolated from some of the loop's turns, so the sum may slightly exceed 1.
             "cpu_share": min(1.0, per_second(_busy_s(now), _busy_s(then))),
         }
         for number, (now, then) in enumerate(zip(after.shards, before.shards, strict=True))
@@ -116,7 +126,7 @@ def _hubs(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, An
             "log_bytes": hub["bytes"],
         }
         for hub in after.hubs
-        # A quarantined one does nothing, and what it holds is not known.
+        # A quarantined hub does nothing, and its contents are unknown.
         if hub["id"] in then and hub["state"] != "quarantined"
     ]
 
@@ -130,7 +140,7 @@ def _rooms(before: Look, after: Look, per_second: PerSecond) -> list[dict[str, A
         is_counted = then is not None and then["epoch"] == room["epoch"] and then["seq"] <= room["seq"]
         busy: BusyRoom = room["busy"]
         rate = per_second(room["seq"], then["seq"]) if then is not None and is_counted else busy.messages
-        # The sketch knows what its records weigh: by how many they are now.
+        # Scale the sketch's bytes by the counted rate.
         share = rate / busy.messages
         rows.append(
             {
@@ -156,7 +166,7 @@ def _busy_s(shard: Mapping[str, int]) -> float:
 
 
 async def look(node: Node) -> Look:
-    """What the node knows now."""
+    """Takes a measurement of the node."""
     rooms = {}
     for busy in await node.busiest_rooms(ROOMS_MAX):
         room = await node.room(busy.name)
@@ -177,7 +187,7 @@ async def publish(node: Node, rows: Sequence[Mapping[str, Any]]) -> None:
     """Publishes samples, in order.
 
     Raises:
-        HubSubError: the log does not take them.
+        HubSubError: the log does not accept them.
     """
     items = [
         Item(ROOM, json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode(), {}, "")
@@ -189,9 +199,9 @@ async def publish(node: Node, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def report(node: Node, interval_ms: Callable[[], int]) -> None:
-    """Publishes a sample an interval, until cancelled; none while the interval is 0.
+    """Publishes a sample per interval until cancelled; none while the interval is 0.
 
-    Samples that the log does not take are not taken again: the next ones tell of a longer time.
+    Samples that the log refuses are not repeated: the next ones cover a longer time.
     """
     if node.config.data is None:
         return

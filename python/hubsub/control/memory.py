@@ -1,7 +1,7 @@
-"""What a node's memory is used for, pool by pool, and whether it is more than `memory` allows.
+"""Memory use of a node by pool, and a warning when it exceeds `memory`.
 
-The pools add up to the resident size, as the system tells it: each is counted where it is filled, `other` is what the
-core has allocated beside those, and `rest` what is neither the core's nor was there at the start.
+The pools add up to the resident size that the system reports. Each is counted where it is filled; `other` is
+the rest of the core's allocations, and `rest` is neither the core's nor existed at the start.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ POOLS: Mapping[str, tuple[Sequence[str], str]] = {
     "mail": (("mailbox_bytes",), "What waits for another shard."),
     "buffers": (("pool_bytes",), "Buffers for reuse."),
 }
-"""By pool the gauges of each shard that it adds up."""
+"""For each pool, the gauges of a shard that it adds up, and its description."""
 
 DOCS: Mapping[str, str] = {
     **{pool: doc for pool, (_, doc) in POOLS.items()},
@@ -51,10 +51,10 @@ def pools(
     """Bytes by pool.
 
     Args:
-        metrics: As `Node.metrics`.
-        log: As `Node.log`.
-        program: Bytes that the process had as it began to serve, without what the core had allocated.
-        resident: Bytes that it has now.
+        metrics: As returned by `Node.metrics`.
+        log: As returned by `Node.log`.
+        program: Bytes of the process when it began to serve, without the core's allocations.
+        resident: Current bytes of the process.
     """
     shards, used = metrics["shards"], metrics["node"]["memory_used_bytes"]
     of = {pool: sum(shard[name] for shard in shards for name in names) for pool, (names, _) in POOLS.items()}
@@ -68,11 +68,11 @@ def pools(
 
 
 class Memory:
-    """That of one node.
+    """Memory use of one node.
 
     Args:
         node: The running node.
-        allowed: The setting `memory`, in bytes, as it is in force when asked.
+        allowed: Returns the current value of the setting `memory`, in bytes.
     """
 
     def __init__(self, node: Node, allowed: Callable[[], int]) -> None:
@@ -81,19 +81,19 @@ class Memory:
         self._program = 0
 
     def begin(self) -> None:
-        """The node serves from now on: what there is belongs to the program."""
+        """Called when the node begins to serve: the memory in use then counts as the program's."""
         used = self._node.metrics()["node"]["memory_used_bytes"]
         self._program = max(0, (resident_bytes() or 0) - used)
 
     def pools(self) -> dict[str, int]:
-        """Bytes by pool now; none where the system does not tell the resident size."""
+        """Current bytes by pool; empty where the system does not report the resident size."""
         resident = resident_bytes()
         if resident is None:
             return {}
         return pools(self._node.metrics(), self._node.log(), self._program, resident)
 
     async def report(self) -> None:
-        """Warns, until cancelled, each time that the node begins to have more than it is allowed."""
+        """Warns, until cancelled, each time that the node starts to exceed its limit."""
         is_over = False
         while True:
             await asyncio.sleep(LOOK_S)
@@ -102,7 +102,7 @@ class Memory:
                 self.warn()
 
     def warn(self) -> None:
-        """Says what takes most."""
+        """Logs the largest pools."""
         of = self.pools()
         largest = sorted(of, key=lambda pool: -of[pool])[:NAMED_MAX]
         log = structlog.get_logger()

@@ -1,8 +1,10 @@
-"""Names of the rooms that a node keeps of queries: `$queries/{query}`, and `$stage/{query}/{attempt}` of each stage.
+"""Names of a node's internal rooms of queries: `$queries/{query}`, and `$stage/{query}/{attempt}` of each
+stage.
 
-In a cluster a query has one home, the node that leads the hub of its room, and its stages are to be in the hub of
-`$stage` with the same index: so all that is written into that hub is written by one node, which can count it. The ring
-puts a stage there under the first of the names `attempt`, `attempt~1`, `attempt~2`, … that it has there.
+In a cluster a query has one home, the node that leads the hub of its room. Its stages must be in the hub of
+`$stage` with the same index, so that only one node writes to that hub and can count the bytes. The ring maps
+names to hubs, so a stage gets the first of the names `attempt`, `attempt~1`, `attempt~2`, … that the ring
+maps to that hub.
 """
 
 from typing import Final, Protocol
@@ -12,20 +14,20 @@ from hubsub.control.cluster.homes import Home, Homes
 from hubsub.errors import HubClosedError, NoStagesError
 
 QUERIES, STAGES = "$queries", "$stage"
-"""Their classes."""
+"""Classes of these rooms."""
 
 NAMES_MAX: Final = 2_000
-"""Names that are tried: of 16 hubs one is missed by all of them once in 10^56."""
+"""Most names to try: with 16 hubs all of them miss a given hub once in 10^56."""
 
 
 class Rings(Protocol):
-    """What is known of the cluster."""
+    """The cluster's placement that is used here."""
 
     @property
     def homes(self) -> Homes: ...
 
     def index_of(self, room: bytes) -> int:
-        """The index that the ring of a room's class has for it."""
+        """The index of a room's hub in the ring of its class."""
 
 
 def query_room(query: str) -> bytes:
@@ -37,15 +39,16 @@ def stage_room(query: str, attempt: str) -> bytes:
 
 
 def placed(query: str, attempt: str, cluster: Rings | None) -> str:
-    """The name that a stage is kept under.
+    """The name under which a stage is stored.
 
     Args:
-        query: Of the stage.
+        query: Query of the stage.
         attempt: As the writer named it.
-        cluster: None: the node is alone, and any name will do.
+        cluster: None for a single node: any name will do.
 
     Raises:
-        NoStagesError: the two classes have different numbers of hubs, and none of `$stage` has the query's index.
+        NoStagesError: the two classes have different numbers of hubs, and none of `$stage` has the query's
+            index.
     """
     if cluster is None:
         return attempt
@@ -66,16 +69,16 @@ def are_apart(cluster: Rings, node: str) -> bool:
 
 
 def elsewhere(query: str, cluster: Rings | None, node: str) -> Home | None:
-    """The other node that does what is done with a query's batches; None: this one does.
+    """The other node that handles a query's batches; None: this one does.
 
     Args:
-        query: Which.
-        cluster: None: the node is alone.
-        node: This one's name.
+        query: Name of the query.
+        cluster: None for a single node.
+        node: This node's name.
 
     Raises:
-        NoStagesError: no node keeps any.
-        HubClosedError: it is not known yet.
+        NoStagesError: no node has stages.
+        HubClosedError: the node is not known yet.
     """
     if cluster is None:
         return None
@@ -89,5 +92,5 @@ def elsewhere(query: str, cluster: Rings | None, node: str) -> Home | None:
 
 
 def named(name: str) -> str:
-    """As the writer named it."""
+    """The writer's name of a stage."""
     return name.partition("~")[0]

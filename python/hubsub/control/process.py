@@ -1,4 +1,4 @@
-"""What the system says of this process."""
+"""Resource use of this process."""
 
 import resource
 
@@ -10,7 +10,7 @@ def cpu_s() -> float:
 
 
 def resident_bytes() -> int | None:
-    """Memory that it has; None where the system does not tell (it is not Linux)."""
+    """Resident memory; None if the system does not report it (not Linux)."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,7 +1,7 @@
-"""How far the queries of data pipelines have read: what each told last.
+"""Progress of the queries of data pipelines, from the last report of each.
 
-Pure: a table by name. Bounds: `http_queries_max` names, of each the hubs that there are. A query that says nothing
-for an hour is forgotten; while the table is full of those that speak, new ones are refused.
+Pure: a table by name. Bounds: `http_queries_max` names, and per name the existing hubs. A query without a
+report for an hour is dropped; while the table is full, new queries are refused.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,26 +10,27 @@ from dataclasses import dataclass
 from hubsub.errors import BadRequestError, TooBusyError
 
 SILENCE_S = 3_600.0
-"""After which a query is taken to be over. A stream reports with each batch, so this is one that stands still."""
+"""A query without a report for this long is dropped. A stream reports with each batch, so this one is idle.
+"""
 
 NAME_CHARACTERS_MAX = 255
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a query told."""
+    """The last report of a query."""
 
     offsets: Mapping[int, int]
     """Hub to the first offset that is not read yet."""
     rows_per_second: float | None
     batch: int | None
     at: float
-    """When, by the table's clock."""
+    """Time of the report, by the table's clock."""
     ended: bool
-    """It has said that it reads no further."""
+    """The query reported that it reads no further."""
 
     def lag(self, hub: int, end: int) -> int | None:
-        """Records of a hub that it has not read, of those before `end`; None: it does not read this hub."""
+        """Records of a hub before `end` that the query has not read; None: it does not read this hub."""
         offset = self.offsets.get(hub)
         return None if offset is None else max(end - offset, 0)
 
@@ -38,8 +39,8 @@ class Queries:
     """The queries that a node knows.
 
     Args:
-        limits: `http_queries_max`; read at each use.
-        clock: Monotonic seconds.
+        limits: Returns `http_queries_max`; called at each use.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, limits: Callable[[], Mapping[str, int]], clock: Callable[[], float]) -> None:
@@ -59,11 +60,19 @@ class Queries:
         batch: int | None = None,
         ended: bool = False,
     ) -> None:
-        """Keeps what a query tells, in place of what it told before. Hubs that are not in `hubs` are left out.
+        """Stores a query's report, replacing the previous one.
+
+        Args:
+            query: Name of the query.
+            offsets: Hub to the first offset that is not read yet.
+            hubs: Existing hubs; offsets of others are left out.
+            rows_per_second: Reading rate.
+            batch: Number of its last batch.
+            ended: Whether the query reads no further.
 
         Raises:
             BadRequestError: the name is too long.
-            TooBusyError: there are too many that speak.
+            TooBusyError: there are too many queries.
         """
         if len(query) > NAME_CHARACTERS_MAX:
             what = f"a query's name has at most {NAME_CHARACTERS_MAX} characters"
@@ -77,16 +86,16 @@ class Queries:
         self._queries[query] = Progress(known, rows_per_second, batch, self._clock(), ended)
 
     def all(self) -> dict[str, Progress]:
-        """Those that speak, by name."""
+        """Current queries by name."""
         self._forget()
         return dict(sorted(self._queries.items()))
 
     def silence_s(self, progress: Progress) -> float:
-        """Since a report."""
+        """Seconds since a report."""
         return self._clock() - progress.at
 
     def drop(self, query: str) -> bool:
-        """Forgets a query; whether it was known."""
+        """Drops a query; returns whether it was known."""
         self._forget()
         return self._queries.pop(query, None) is not None
 

@@ -1,9 +1,9 @@
-"""What is written of each query's batches: one record a step, of which the latest is all that is known.
+"""Persisted state of each query's batches: one record per step; the latest one is the whole state.
 
-Owned here: the rooms `$queries/{query}`. What the records say stands in `hubsub.control.stages`.
+Owns the rooms `$queries/{query}`. `hubsub.control.stages` defines the records.
 
-Invariant: the record that a held batch stands on is not pushed out of the log: `old` names it before,
-and it is written again.
+Invariant: the record of a blocked batch is not removed by retention: `old` lists it in time, and it is
+written again.
 """
 
 import json
@@ -18,18 +18,19 @@ from hubsub.control.staging import RECORD_BYTES, write
 from hubsub.node import Item, Node
 
 REMIND_BYTES = 16 << 20
-"""Of queries' records behind that of a held batch, before it is written again: a quarter of their log."""
+"""Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log.
+"""
 
 PAGE = 1_000
-"""Queries that a start looks at together."""
+"""Queries per page at a start."""
 
 
 class QueryRooms:
     """The rooms of one node's queries.
 
     Args:
-        node: The node; started before anything is asked.
-        on_old: Called when there is something in `old`.
+        node: The node; must be started.
+        on_old: Called when `old` is not empty.
     """
 
     def __init__(self, node: Node, on_old: Callable[[], None]) -> None:
@@ -38,10 +39,10 @@ class QueryRooms:
         self._noted = 0
         """Bytes of queries' records since the start."""
         self._noted_at: dict[str, int] = {}
-        """Where of these the last one of a query is that is watched."""
+        """For each watched query, the value of `_noted` at its last record."""
 
     async def names(self) -> AsyncIterator[str]:
-        """All queries of which there is a record."""
+        """All queries that have a record."""
         after: bytes | None = None
         while rooms := await self._node.rooms(f"{QUERIES}/*".encode(), after, PAGE):
             after = rooms[-1]["name"]
@@ -49,7 +50,7 @@ class QueryRooms:
                 yield unquote(room["name"].decode().partition("/")[2])
 
     async def latest(self, query: str) -> Latest | None:
-        """What is known of a query's last batch."""
+        """State of a query's last batch."""
         room = query_room(query)
         _, rows = await self._node.history(room, 1, as_node=True)
         if not rows:
@@ -69,7 +70,7 @@ class QueryRooms:
         return on_its_way(moved(record, committed(json.loads(rows[0].payload), (epoch, seq))))
 
     async def note(self, query: str, record: Mapping[str, Any]) -> Position:
-        """Writes what is known of a query from now on."""
+        """Writes the new state of a query."""
         text, room = json.dumps(record, separators=(",", ":")).encode(), query_room(query)
         (position,) = await write(self._node, [Item(room, text, {}, "")])
         self._noted += len(text) + 2 * len(room) + RECORD_BYTES
@@ -80,24 +81,24 @@ class QueryRooms:
         return position
 
     def watch(self, query: str) -> None:
-        """The query's last record is not to be pushed out."""
-        # How old it is is not known after a start: the next one of anybody asks for a new one.
+        """Protects the query's last record from retention."""
+        # Its age is unknown after a start: the next record of any query triggers a rewrite.
         self._noted_at.setdefault(query, self._noted - REMIND_BYTES)
 
     def unwatch(self, query: str) -> None:
         self._noted_at.pop(query, None)
 
     def old(self) -> list[str]:
-        """Watched queries behind whose last record so much was written that the log might let go of it."""
+        """Watched queries whose last record may soon be removed from the log, by the bytes written after it."""
         return [query for query, at in self._noted_at.items() if self._noted - at > REMIND_BYTES]
 
     async def remind(self, query: str) -> None:
-        """Writes again what is known of a query's batch."""
+        """Rewrites the state of a query's batch."""
         latest = await self.latest(query)
         if latest is None or latest.end is not None:
             self.unwatch(query)
         elif latest.move is not None:
             await self.note(query, progress_record(replace(latest.move, is_whole=True)))
-        else:  # Its commit is lost, and what is left is how far it came.
+        else:  # Its commit record is lost; only the progress is left.
             _, rows = await self._node.history(query_room(query), 1, as_node=True)
             await self.note(query, json.loads(rows[-1].payload))

@@ -1,12 +1,12 @@
-"""What a query's batches are, and how far one is: decisions only, no input and no output.
+"""State of a query's batches and their progress: decisions only, without input or output.
 
-A batch is committed by one record that names its stages. Its rows are then moved, chunk by
-chunk; after each a record says how far that is. The latest record of a query is all that is
-known of it, and `Latest` is what it says. docs/protocol/stages.md has the whole.
+A batch is committed by one record that names its stages. Its rows are then moved chunk by chunk; after each
+chunk a record holds the progress. The latest record of a query is its whole state, and `Latest` represents
+it. docs/protocol/stages.md has the details.
 
-Invariants: batches rise. A chunk is numbered room by room, without gaps, so a hub stores a row only
-after those of its room before it: the rows of a room keep their order. Rows get other numbers only
-when it is known that they were never stored under those they had.
+Invariants: batch numbers rise. A chunk is numbered room by room, without gaps, so a hub stores a row only
+after the earlier rows of its room: the rows of a room keep their order. Rows get new numbers only when it is
+certain that they were never stored under the old ones.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,10 +17,10 @@ from hubsub.errors import BatchPassedError
 from hubsub.names import producer_id
 
 NEVER_STORED = ("sequence_passed", "sequence_too_old", "sequence_ahead", "disk_full")
-"""Refusals that come only when the row is not in its hub's log under this number.
+"""Refusals that occur only if the row is not in its hub's log under this number.
 
-A hub that knows a later number of the same chunk and not this one would know it, had it been stored:
-between the rows of one chunk there is less than a hub's window holds.
+A hub that knows a later number of the same chunk would also know this one, had it been stored: a chunk is
+smaller than a hub's window.
 """
 
 Position = tuple[int, int]
@@ -34,31 +34,31 @@ class Attempt(NamedTuple):
     rows: int
     chunks: int
     first: Position
-    """Where its first chunk stands; the others follow."""
+    """Position of its first chunk; the others follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A committed batch on its way into its rooms."""
+    """A committed batch whose rows are being moved into their rooms."""
 
     batch: int
     commit: Position
-    """The record that committed it; with the query's name it makes the producers of its rows."""
+    """Position of the commit record; with the query's name it determines the producers of its rows."""
     attempts: tuple[Attempt, ...]
     attempt: int = 0
-    """Which attempt the next chunk is of."""
+    """Index of the attempt of the next chunk."""
     chunk: int = 0
-    """Which of its chunks; those before are published."""
+    """Index of the next chunk in it; earlier ones are published."""
     left: tuple[int, ...] | None = None
-    """What of it is not published yet, by place; None: all."""
+    """Places of its rows that are not published yet; None: all."""
     turn: int = 0
-    """How often the chunk's rows were numbered anew."""
+    """How often the chunk's rows got new numbers."""
     of: tuple[int, ...] | None = None
-    """What was numbered then, by place; None: all."""
+    """Places of the rows that were numbered last; None: all."""
     published: int = 0
-    """Rows that are known to be; those of one chunk may be beyond what a record says."""
+    """Rows known to be published; a crash may leave rows of one more chunk published."""
     is_whole: bool = False
-    """Its records say all: that of its commit may be gone."""
+    """Its records are self-contained: the commit record may be gone."""
 
     @property
     def rows(self) -> int:
@@ -69,23 +69,23 @@ class Move:
         return self.attempt == len(self.attempts)
 
     def producer(self, query: str) -> int:
-        """Who numbers the chunk's rows: another one for each chunk of each commit, and each time they are numbered."""
+        """Producer id of the chunk's rows: different for each chunk of each commit, and for each renumbering."""
         epoch, seq = self.commit
         return producer_id(f"{query}/{epoch}-{seq}/{self.attempt}/{self.chunk}/{self.turn}")
 
     def begun(self) -> "Move":
-        """At the first chunk that there is."""
+        """The move at its first existing chunk."""
         move = self
         while not move.is_done and move.chunk >= move.attempts[move.attempt].chunks:
             move = replace(move, attempt=move.attempt + 1, chunk=0)
         return move
 
     def after(self, rows: int, refused: Iterable[tuple[int, str]]) -> "Move":
-        """Behind a chunk that was published, as far as it was.
+        """The move after a chunk was published, completely or in part.
 
         Args:
-            rows: Of the chunk.
-            refused: Place and code of each that was not taken.
+            rows: Rows of the chunk.
+            refused: Place and error code of each row that was refused.
         """
         open_rows = list(refused)
         sent = rows if self.left is None else len(self.left)
@@ -95,7 +95,7 @@ class Move:
         left = tuple(row for row, _ in open_rows)
         if all(code in NEVER_STORED for _, code in open_rows):
             return replace(move, left=left, turn=self.turn + 1, of=left)
-        # Of some it is not known: they come again under the number that they have.
+        # For some rows the outcome is unknown: they are sent again under the same number.
         return replace(move, left=left)
 
 
@@ -104,20 +104,20 @@ End = Literal["published", "given up"]
 
 @dataclass(frozen=True, kw_only=True)
 class Latest:
-    """What the latest record of a query says."""
+    """Content of the latest record of a query."""
 
     batch: int
     rows: int
     published: int
-    """Of these, as far as it is known."""
+    """Rows known to be published."""
     end: End | None
-    """None: the batch is on its way."""
+    """None: the batch is in flight."""
     move: Move | None
-    """What is left of it; None: it has ended, or its commit is lost."""
+    """The rest of the batch; None: it has ended, or its commit record is lost."""
 
 
 def on_its_way(move: Move) -> Latest:
-    """What is known of a batch that goes on from there."""
+    """State of a batch that continues from this move."""
     return Latest(batch=move.batch, rows=move.rows, published=move.published, end=None, move=move)
 
 
@@ -125,11 +125,11 @@ Plan = Literal["begin", "finish", "finish, then begin", "repeated", "given up"]
 
 
 def plan(latest: Latest | None, batch: int) -> Plan:
-    """What a commit of a batch asks for.
+    """The action for a commit of a batch.
 
     Raises:
-        BatchPassedError: a later one is committed. Spark repeats its last batch and none before, so
-            this is another query under the same name, or one whose checkpoint was removed.
+        BatchPassedError: a later one is committed. Spark repeats only its last batch, so this is another
+            query under the same name, or one whose checkpoint was removed.
     """
     if latest is None or (latest.end is not None and batch > latest.batch):
         return "begin"
@@ -151,7 +151,7 @@ def commit_record(batch: int, attempts: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def progress_record(move: Move) -> dict[str, Any]:
-    """How far a batch is; which attempts it has, the record of its commit says, unless that may be gone."""
+    """Record of a batch's progress. The commit record has its attempts, unless that may be gone."""
     if move.is_done:
         return {"batch": move.batch, "done": move.rows}
     record = {
@@ -170,12 +170,12 @@ def progress_record(move: Move) -> dict[str, Any]:
 
 
 def given_up_record(latest: Latest) -> dict[str, Any]:
-    """That a batch has ended with what is published of it: if that is all, like any other."""
+    """Record that ends a batch with the rows published so far; if these are all, like any other."""
     return {"batch": latest.batch, "done": latest.published, "given_up": latest.rows - latest.published}
 
 
 def ended(record: Mapping[str, Any]) -> Latest | None:
-    """What a record says of a batch that has ended; None: it has not."""
+    """State of a batch whose record marks its end; None: it has not ended."""
     if "done" not in record:
         return None
     done, left = record["done"], record.get("given_up", 0)
@@ -184,13 +184,13 @@ def ended(record: Mapping[str, Any]) -> Latest | None:
 
 
 def committed(record: Mapping[str, Any], position: Position) -> Move:
-    """A batch as its commit record says, at its begin."""
+    """The beginning of a batch, from its commit record."""
     attempts = tuple(Attempt(name, rows, chunks, (e, s)) for name, rows, chunks, e, s in record["attempts"])
     return Move(batch=record["batch"], commit=position, attempts=attempts).begun()
 
 
 def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
-    """The same, as far as a progress record says."""
+    """The batch at the progress of a record."""
     attempt, chunk = record["at"]
     left, of = record["left"], record.get("of")
     return replace(
@@ -206,28 +206,29 @@ def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
 
 
 class Space:
-    """Bytes of the stages' log that must be kept: from the begin of the oldest stage of a batch that is moved.
+    """Bytes of the stages' log that must be retained: from the beginning of the oldest stage of a batch that
+    is being moved.
 
-    A log lets go of its oldest bytes when it is full, whatever they are. So what is written behind
-    such a stage is bounded; a stage that is not committed may be lost, and its commit says so.
+    A full log removes its oldest bytes, whatever they are. The bytes written after such a stage are therefore
+    bounded. An uncommitted stage may be lost, and its commit then fails.
     """
 
     def __init__(self, written: int) -> None:
         self.written = written
-        """Bytes of the log, those that are gone included."""
+        """Bytes ever written to the log, including removed ones."""
         self._begins: dict[str, int] = {}
 
     def hold(self, query: str, begins: Collection[int]) -> None:
-        """A batch of stages that begin there is being moved; with none known all is kept."""
+        """Retains the stages of a batch that begin at these places; with an empty list everything."""
         self._begins[query] = min(begins, default=0)
 
     def hold_all(self, query: str) -> None:
-        """Likewise, of stages that began nobody knows where, unless it is held already."""
+        """Retains everything for a batch with unknown stages, unless it is held already."""
         self._begins.setdefault(query, 0)
 
     def free(self, query: str) -> None:
         self._begins.pop(query, None)
 
     def has_room(self, size: int, size_max: int) -> bool:
-        """Whether so many bytes may be written."""
+        """Whether this number of bytes may be written."""
         return not self._begins or self.written + size - min(self._begins.values()) <= size_max

@@ -1,12 +1,11 @@
-"""Stages on a node: takes rows in, keeps them until their batch has ended, bounds what they take.
+"""Stages on a node: takes rows in, holds them until their batch has ended, and bounds their space.
 
-Owned here: the rooms `$stage/{query}/{attempt}`, and how much of their log must be kept. Which stages
-a batch has, and how far it is, `hubsub.control.batches` says. Writers' names of stages become those that they are kept
-under where they come in (`placed`).
+Owns the rooms `$stage/{query}/{attempt}`, and how much of their log must be retained.
+`hubsub.control.batches` decides which stages a batch has and how far it is. Names given by writers are
+translated to the stored names on entry (`placed`).
 
-Invariants: nobody hears of rows that are staged. A stage is whole if its last record and its first
-chunk are there. Of a batch that is on its way no chunk is let go of: what would push it out is
-refused.
+Invariants: staged rows are not delivered. A stage is complete if its last record and its first chunk exist.
+No chunk of a batch in flight is removed: writes that would push it out are refused.
 """
 
 import json
@@ -33,7 +32,7 @@ from hubsub.errors import (
 from hubsub.node import Failed, HistoryRow, Item, Node
 
 RECORD_BYTES = 256
-"""What a record takes in a log beside its payload and its room's name, at most."""
+"""Upper bound for a record's bytes in a log besides its payload and its room's name."""
 
 
 @dataclass
@@ -41,16 +40,17 @@ class _Open:
     begins: int
     made_at: float
     bytes: int = 0
-    """That it takes in the log."""
+    """Its bytes in the log."""
 
 
 class Staging:
     """The stages of one node.
 
     Args:
-        node: The node; started before anything is asked.
-        limits: `stage_bytes_max`, `stage_ms`, `http_stage_bytes_max`, `http_stages_max`; read at each use.
-        cluster: What is known of the cluster, if the node is in one; read at each use.
+        node: The node; must be started.
+        limits: Returns `stage_bytes_max`, `stage_ms`, `http_stage_bytes_max`, `http_stages_max`; called at
+            each use.
+        cluster: Returns the cluster's placement, if the node is in one; called at each use.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Staging:
         self._limits = limits
         self._cluster = cluster
         self._open: dict[tuple[str, str], _Open] = {}
-        """Stages that are not committed, oldest first; those of before this start are not among them."""
+        """Uncommitted stages of this run, oldest first."""
         self._space: Space | None = None
 
     def __len__(self) -> int:
-        """Stages that wait for their commit."""
+        """Number of stages that wait for their commit."""
         return len(self._open)
 
     @property
     def waiting_bytes(self) -> int:
-        """What these take in the log."""
+        """Bytes of uncommitted stages in the log."""
         return sum(stage.bytes for stage in self._open.values())
 
     def space(self) -> Space:
-        """What of the stages' log must be kept.
+        """The part of the stages' log that must be retained.
 
         Raises:
-            NoStagesError: the node keeps none.
+            NoStagesError: the node has no data directory.
         """
         if self._node.config.data is None:
             hint = 'data = "DIR", or --data DIR, gives it a directory'
@@ -89,13 +89,14 @@ class Staging:
             written = sum(hub["bytes"] for hub in hubs if hub["class"] == STAGES)
             cluster = self._cluster()
             if cluster is not None and are_apart(cluster, self._node.name):
-                # What this node wrote into hubs of others, in its lives before, is not known: all that it may.
+                # Bytes that this node wrote into hubs of others in earlier runs are unknown: assume the
+                # maximum.
                 written += self._limits()["stage_bytes_max"]
             self._space = Space(written)
         return self._space
 
     def placed(self, query: str, attempts: Sequence[str]) -> list[str]:
-        """The names that these stages are kept under; see `own_rooms`.
+        """The names under which these stages are stored; see `own_rooms`.
 
         Raises:
             NoStagesError: there is no place for them.
@@ -103,30 +104,30 @@ class Staging:
         return [placed_name(query, attempt, self._cluster()) for attempt in attempts]
 
     def is_home(self, query: str) -> bool:
-        """Whether this node does what is done with a query's batches.
+        """Whether this node handles a query's batches.
 
         Raises:
-            NoStagesError: no node keeps any.
-            HubClosedError: it is not known yet.
+            NoStagesError: no node has stages.
+            HubClosedError: the node is not known yet.
         """
         return elsewhere(query, self._cluster(), self._node.name) is None
 
     # -- taking in --
 
     async def stage(self, query: str, attempt: str, topic: bytes | None, pieces: AsyncIterator[bytes]) -> int:
-        """Keeps the rows of an Arrow stream. Nobody hears of them.
+        """Stores the rows of an Arrow stream without delivering them.
 
         Args:
             query: Name of the query.
             attempt: A name that was never used before.
-            topic: That of all rows, which then have no column for it.
+            topic: Topic of all rows, which then have no column for it.
             pieces: The stream's bytes.
 
         Returns:
-            How many rows there are.
+            The number of rows.
 
         Raises:
-            BadRowsError, or what a row would be refused with: nothing is kept.
+            BadRowsError, or the error for an invalid row: nothing is stored.
             StageExistsError, TooManyStagesError, StagesFullError, StageTooLargeError, NoStagesError.
         """
         space, (name,) = self.space(), self.placed(query, [attempt])
@@ -138,11 +139,11 @@ class Staging:
             raise TooManyStagesError(hint="limits.http_stages_max bounds them")
         stage = self._open[key] = _Open(space.written, time.monotonic())
         try:
-            # Its hub may be another node's, which is not asked for a room but for its records.
+            # The hub may be another node's, which can be asked for records but not for a room.
             _, rows = await self._node.history(room, 1, as_node=True)
             if rows:
                 raise StageExistsError(value=attempt, hint="take a new name for each attempt")
-            # The records of its end and of its deletion.
+            # Space for the records of its end and of its deletion.
             self._take_space(stage, 2 * (2 * len(room) + RECORD_BYTES))
         except BaseException:
             self._open.pop(key, None)
@@ -176,7 +177,7 @@ class Staging:
         return rows
 
     async def _keep(self, room: bytes, stage: _Open, chunks: Sequence[tuple[int, bytes]]) -> list[Position]:
-        """Writes chunks behind each other, with one sync."""
+        """Writes chunks one after the other, with one sync."""
         self._take_space(stage, sum(len(chunk) + 2 * len(room) + RECORD_BYTES for _, chunk in chunks))
         return await write(self._node, [Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks])
 
@@ -190,25 +191,25 @@ class Staging:
         stage.bytes += size
 
     def _forget(self) -> None:
-        """Lets go of stages that nobody has committed in their time; they are oldest first."""
+        """Drops stages that were not committed in time; they are oldest first."""
         until = time.monotonic() - self._limits()["stage_ms"] / 1_000
         for key, stage in list(self._open.items()):
             if stage.made_at >= until:
                 return
             del self._open[key]
 
-    # -- what a batch does with them --
+    # -- used by batches --
 
     def hold(self, query: str, names: Sequence[str]) -> None:
-        """What these stages have is kept from now on."""
+        """Retains these stages from now on."""
         begins = [self._open[query, name].begins for name in names if (query, name) in self._open]
         self.space().hold(query, begins if len(begins) == len(names) else ())
 
     async def find(self, query: str, names: Sequence[str]) -> list[Attempt]:
-        """The stages of these names, whole.
+        """The stages of these names.
 
         Raises:
-            StagesMissingError: not all are.
+            StagesMissingError: not all are complete.
         """
         found = [(name, await self._whole(query, name)) for name in names]
         missing = [name for name, attempt in found if attempt is None]
@@ -226,22 +227,28 @@ class Staging:
             return None
         end = rows[-1]
         told = json.loads(end.payload)
-        # By the clock of who took it in, which is this node if the query was not another's then: that of the
-        # hub's leader may be a third one's.
+        # By the clock of the node that took it in, usually this one; the clock of the hub's leader may be
+        # another.
         at_ms = told.get("at_ms", end.timestamp_us // 1_000)
         if time.time() * 1_000 - at_ms > self._limits()["stage_ms"]:
             return None
         attempt = Attempt(name, told["rows"], told["chunks"], tuple(told["first"]))
-        # A log lets go of its oldest: if the first is there, all are.
+        # A log removes its oldest records first: if the first chunk exists, all do.
         return attempt if not attempt.chunks or await self.chunk(query, attempt, 0) else None
 
     def taken(self, query: str, names: Sequence[str]) -> None:
-        """A batch has these: they do not wait for their commit any more."""
+        """A batch has these stages: they do not wait for their commit any more."""
         for name in names:
             self._open.pop((query, name), None)
 
     async def chunk(self, query: str, attempt: Attempt, number: int) -> HistoryRow | None:
-        """A chunk of rows, and in its header `rows` how many; None: it is lost."""
+        """A chunk of rows, with the number of rows in its header `rows`; None: it is lost.
+
+        Args:
+            query: Name of the query.
+            attempt: The attempt.
+            number: Index of the chunk, from 0.
+        """
         epoch, seq = attempt.first[0], attempt.first[1] + number
         room = stage_room(query, attempt.name)
         recovered, rows = await self._node.history(room, 1, (epoch, seq - 1), as_node=True)
@@ -249,7 +256,7 @@ class Staging:
         return rows[0] if is_it else None
 
     async def drop(self, query: str, names: Sequence[str]) -> None:
-        """Deletes stages. One that cannot be deleted goes with the rest of its log."""
+        """Deletes stages. One that cannot be deleted is removed later by retention."""
         self.taken(query, names)
         for name in names:
             with suppress(HubSubError):
@@ -257,7 +264,7 @@ class Staging:
 
 
 async def write(node: Node, items: Sequence[Item]) -> list[Position]:
-    """Writes records of the node's own, with one sync: all of them, or raises."""
+    """Writes internal records with one sync: all of them, or raises."""
     results = await node.publish(items, as_node=True)
     for result in results:
         if isinstance(result, Failed):
@@ -266,7 +273,7 @@ async def write(node: Node, items: Sequence[Item]) -> list[Position]:
 
 
 def _read(call: Callable[..., Any], *args: Any) -> Any:
-    """A call of the reader, with its errors."""
+    """Calls the reader and converts its errors."""
     try:
         return call(*args)
     except ValueError as error:

@@ -1,11 +1,13 @@
-"""What a node says of itself to MQTT clients, under the names that brokers have for it: `$SYS/broker/…`.
+"""Values of a node for MQTT clients, under the usual topics of brokers: `$SYS/broker/…`.
 
-A lone node is the broker. In a cluster each node tells its own values below its name (`$SYS/broker/NODE/…`): its rooms
-are those of the whole cluster, so two nodes would else say their values by turns in one topic.
+A single node is the broker. In a cluster each node publishes its own values under its name
+(`$SYS/broker/NODE/…`): rooms belong to the whole cluster, so two nodes would otherwise overwrite each other's
+values.
 
-Pure are `Look`, `Loads` and `values`; `report` asks the node and publishes. docs/protocol/mqtt-sys.md lists the topics.
+`Look`, `Loads` and `values` are pure; `report` reads the node and publishes. docs/protocol/mqtt-sys.md lists
+the topics.
 
-Invariant: a value that the node does not count is not told.
+Invariant: a value that the node does not count is not published.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from hubsub.version import VERSION
 ROOT = "$SYS/broker"
 
 OFF_S = 1.0
-"""How often a node that tells nothing looks whether it should."""
+"""Interval at which a node with this turned off checks whether it was turned on."""
 
 MINUTES = (1, 5, 15)
 
@@ -33,7 +35,7 @@ GAUGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("subscriptions/count", ("mqtt_subscriptions",)),
     ("retained messages/count", ("retained_messages",)),
 )
-"""What there is now: the topic, and the metrics whose sum it is."""
+"""Current values: the topic, and the metrics whose sum it is."""
 
 COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("messages/received", "messages/received", ("mqtt_packets_total",)),
@@ -44,7 +46,7 @@ COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("bytes/received", "bytes/received", ("mqtt_bytes_in_total",)),
     ("bytes/sent", "bytes/sent", ("mqtt_bytes_out_total",)),
 )
-"""What was since the start: the topic, that of its load, and the metrics."""
+"""Totals since the start: the topic, the topic of its load, and the metrics."""
 
 log = structlog.get_logger()
 
@@ -54,11 +56,11 @@ class Look:
     """A node's metrics, summed over its shards, at one moment."""
 
     clock_s: float
-    """Monotonic."""
+    """Monotonic seconds."""
     metrics: Mapping[str, int]
 
     def sum(self, names: Sequence[str]) -> int | None:
-        """Of these metrics; None if the node does not have one of them."""
+        """The sum of these metrics; None if the node does not have one of them."""
         if not all(name in self.metrics for name in names):
             return None
         return sum(self.metrics[name] for name in names)
@@ -66,13 +68,13 @@ class Look:
 
 @dataclass
 class Loads:
-    """How much came a minute, as averages over 1, 5 and 15 minutes in which what is long ago counts less and less."""
+    """Rates per minute, as exponential moving averages over 1, 5 and 15 minutes."""
 
     averages: dict[str, float] = field(default_factory=dict)
-    """By topic; nothing before the first look."""
+    """By topic; empty before the first measurement."""
 
     def take(self, before: Look, after: Look) -> None:
-        """What was between two looks."""
+        """Adds the interval between two measurements."""
         seconds = after.clock_s - before.clock_s
         if seconds <= 0:
             return
@@ -88,12 +90,13 @@ class Loads:
 
 
 def values(look: Look, uptime_s: float, clients_max: int, loads: Loads) -> dict[str, str]:
-    """What is told, by topic below the root, in a fixed order.
+    """The values to publish, by topic below the root, in a fixed order.
 
     Args:
-        uptime_s: Since the node's start.
-        clients_max: The most clients that any look found connected.
-        loads: As of this look.
+        look: The current measurement.
+        uptime_s: Seconds since the node's start.
+        clients_max: Largest number of connected clients in any measurement.
+        loads: Averages up to this measurement.
     """
     told = {"version": f"hubsub version {VERSION}", "uptime": f"{int(uptime_s)} seconds"}
     gauges = {topic: look.sum(names) for topic, names in GAUGES}
@@ -114,7 +117,7 @@ def items(root: str, told: Mapping[str, str]) -> list[Item]:
 
 
 def look(node: Node) -> Look:
-    """What the node counts now."""
+    """Takes a measurement of the node."""
     summed: dict[str, int] = {}
     for shard in node.metrics()["shards"]:
         for name, value in shard.items():
@@ -123,7 +126,7 @@ def look(node: Node) -> Look:
 
 
 async def report(node: Node, interval_ms: Callable[[], int]) -> None:
-    """Tells the values an interval, until cancelled; none while the interval is 0."""
+    """Publishes the values once per interval until cancelled; nothing while the interval is 0."""
     root = f"{ROOT}/{node.name}" if node.config.is_clustered else ROOT
     start_s = time.monotonic()
     before, loads, clients_max, is_told = look(node), Loads(), 0, False

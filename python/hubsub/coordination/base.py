@@ -1,13 +1,12 @@
-"""What every coordinator does: the small consistent store of nodes, classes, hubs and rooms.
+"""The interface of every coordinator: the small consistent store of nodes, classes, hubs and rooms.
 
-Keys are paths of directories and a name (`hubs/17`, `rooms/chat/3`, `controller`). A change gives
-its key a new *revision*, which grows and is never used again for that key; 0 is the revision of a
-key that is not there. Backends fill in the methods with an underscore; what they are given has been
-checked. They know nothing of what the keys mean.
+Keys are paths of directories and a name (`hubs/17`, `rooms/chat/3`, `controller`). A change gives its key a
+new *revision*, which grows and is never reused for that key; a missing key has revision 0. Backends implement
+the methods with an underscore; their arguments have been checked. They do not know what the keys mean.
 
-Errors are those of `hubsub.errors.CoordinatorError`: whatever is not `CoordinatorUnknownError`
-means that nothing was written. Reads are repeated at other servers before they fail, commits never
-once they may have arrived.
+Errors are those of `hubsub.errors.CoordinatorError`. Any error except `CoordinatorUnknownError` means that
+nothing was written. Reads are repeated at other servers before they fail; commits never once they may have
+arrived.
 """
 
 import asyncio
@@ -29,9 +28,9 @@ OPERATIONS_MAX = 100
 COMMIT_BYTES_MAX = 1_000_000
 """Size of one commit as ZooKeeper would send it, whose servers drop a connection at 1,048,575 bytes."""
 OPERATION_BYTES = 128
-"""What one operation of a commit adds to its key and value, at most: lengths, versions, rights."""
+"""Upper bound of what an operation of a commit adds to its key and value: lengths, versions, permissions."""
 PAGE_MAX = 1_000
-"""Entries of one page."""
+"""Most entries of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Page:
 
     entries: tuple[Entry, ...]
     more: bool
-    """Whether there are entries behind the last one."""
+    """Whether there are entries after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +47,28 @@ class Put:
     key: str
     value: bytes
     lease: Lease | None = None
-    """The key goes with it; None unbinds a key that was bound."""
+    """The key is deleted with the lease; None unbinds a key that was bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
     key: str
-    """Nothing happens if it is not there."""
+    """Deleting a missing key has no effect."""
 
 
 Write = Put | Delete
 
 
 class Coordinator(ABC):
-    """A connection to the store, for one event loop. Its watches and leases end with it."""
+    """A connection to the store, for one event loop. Closing it ends its watches and leases."""
 
     failed: str | None = None
-    """Why this connection can do nothing any more, for good: only the embedded one, whose files or thread are this
-    process's, can fail so. `has_failed` is set then."""
+    """Why this connection has failed for good; `has_failed` is set then. Only the embedded one, whose files
+    and thread belong to this process, can fail so.
+    """
 
     store_bytes_max: int | None = None
-    """Bytes of keys and values that the store takes; None: it does not say."""
+    """Most bytes of keys and values in the store; None: unknown."""
 
     def __init__(self) -> None:
         self.has_failed = asyncio.Event()
@@ -76,22 +76,25 @@ class Coordinator(ABC):
         self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
     async def get(self, key: str) -> Entry | None:
-        """The entry as of now: every write that was answered before the call is seen."""
+        """The current entry: every write that was answered before the call is visible."""
         check_key(key)
         return await self._get(key)
 
     async def holds(self, key: str, revision: int) -> bool:
-        """Whether a key has that revision at some time after this is called: a majority of the store says so."""
+        """Whether a key has that revision at some time after the call; confirmed by a majority of the store."""
         entry = await self.get(key)
         return entry is not None and entry.revision == revision
 
     async def page(self, directory: str, after: str = "", limit: int = PAGE_MAX) -> Page:
-        """Entries directly in a directory; pages are not of one moment.
+        """Entries directly in a directory. Pages are not snapshots of the same moment.
 
         Args:
             directory: `""` for the keys without one.
-            after: Name (without the directory) to begin behind; `""` for the beginning.
-            limit: Entries, 1 to `PAGE_MAX`; less may come.
+            after: Name (without the directory) to start after; `""` for the beginning.
+            limit: Most entries, 1 to `PAGE_MAX`; fewer may be returned.
+
+        Raises:
+            ValueError: an argument is invalid.
         """
         check_directory(directory)
         if not 1 <= limit <= PAGE_MAX:
@@ -102,8 +105,8 @@ class Coordinator(ABC):
         """Makes all writes or none, and only if each key of `expect` has that revision.
 
         Args:
-            expect: Key to revision; 0: it must not be there.
-            writes: At most one for each key, and at most one lease among them.
+            expect: Key to revision; 0: the key must not exist.
+            writes: At most one per key, and at most one lease among them.
 
         Returns:
             Key to revision of each write; 0 for those deleted.
@@ -112,7 +115,7 @@ class Coordinator(ABC):
             ExpectationError: names the key; nothing was written.
             LeaseLostError: the lease is over; nothing was written.
             CoordinatorTooLargeError: too many operations or bytes; nothing was written.
-            CoordinatorUnknownError: it may have been made, or may still be.
+            CoordinatorUnknownError: the writes may have been made, or may still be.
         """
         check_commit(expect, writes)
         if not expect and not writes:
@@ -120,7 +123,7 @@ class Coordinator(ABC):
         return await self._commit(dict(expect), tuple(writes))
 
     def watch(self, directory: str) -> Watch:
-        """What is directly in a directory, from now on: see `Watch`."""
+        """Watches the entries directly in a directory from now on: see `Watch`."""
         check_directory(directory)
         watch = Watch(directory, self._follow)
         self._watches.add(watch)
@@ -130,7 +133,7 @@ class Coordinator(ABC):
         """A lease that is renewed until it is given back or lost.
 
         Args:
-            ttl_s: Time to live; servers round it up: `Lease.ttl_s` says what it became.
+            ttl_s: Time to live; servers round it up: `Lease.ttl_s` has the actual value.
         """
         if not ttl_s > 0:
             raise ValueError(f"a time to live must be positive: {ttl_s}")
@@ -144,7 +147,7 @@ class Coordinator(ABC):
         await asyncio.gather(*(lease.give_back() for lease in list(self._leases)))
 
     async def listens_at(self) -> str | None:
-        """Where others join it, `HOST:PORT`; None: it is no part of this process."""
+        """The address `HOST:PORT` where other nodes join it; None: it is not part of this process."""
         return None
 
     async def __aenter__(self) -> Self:
@@ -166,7 +169,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     async def _follow(self, watch: Watch) -> None:
-        """Feeds a watch from the whole to a break."""
+        """Feeds a watch, from the complete directory until a break."""
 
     @abstractmethod
     async def _grant(self, ttl_s: float) -> Lease: ...
@@ -195,7 +198,7 @@ def check_directory(directory: str) -> None:
 
 
 def check_commit(expect: Mapping[str, int], writes: Sequence[Write]) -> None:
-    """Refuses what no backend could do; the limits are those of the narrowest."""
+    """Refuses commits that some backend could not make; the limits are those of the narrowest."""
     written = {write.key for write in writes}
     for key in expect.keys() | written:
         check_key(key)
@@ -205,7 +208,7 @@ def check_commit(expect: Mapping[str, int], writes: Sequence[Write]) -> None:
         raise CoordinatorTooLargeError(
             f"a commit has at most {OPERATIONS_MAX} operations", len(expect) + len(writes)
         )
-    # A key may be written as three characters a byte.
+    # A byte of a key may be encoded as three characters.
     total = sum(3 * len(key.encode()) + OPERATION_BYTES for key in [*expect, *written])
     leases = set()
     for write in writes:

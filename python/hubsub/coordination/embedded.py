@@ -1,8 +1,9 @@
-"""The embedded coordinator: this node is a member of the Raft group that keeps the store (crates/hubsub-raft).
+"""The embedded coordinator: this node is a member of the Raft group that holds the store
+(crates/hubsub-raft).
 
-The node's thread is the core's. A request takes a ticket and becomes a future; answers are drained when
-the core's descriptor is readable. Every node holds the whole store, so watches are fed from its own
-copy: they do not break, they stand still while this node is cut off.
+The member runs in a thread of the core. A request takes a ticket and becomes a future; replies are drained
+when the core's descriptor is readable. Every node has the whole store, so watches are fed from its own copy:
+they do not break, they pause while this node is cut off.
 """
 
 import asyncio
@@ -44,43 +45,45 @@ from hubsub.node import CoordinatorCore
 
 PORT_DEFAULT = 3224
 VOTERS_MAX = 3
-"""The rest learn: two of three are asked for a commit, however many nodes there are."""
+"""Other nodes are learners: a commit needs two of three, however many nodes there are."""
 JOIN_MS = 30_000
 """For all addresses of `join` together."""
 REQUEST_MS = 5_000
 AWAY_MS = 15_000
-"""A member that was silent for so long loses its vote to one that learns, and its name to who asks for it."""
+"""A voter that is silent for this long loses its vote to a learner, and its name to a node that requests it.
+"""
 ANSWERS_MAX = 256
-"""Answers handled before other work of the loop has its turn."""
+"""Replies handled before other work of the loop has its turn."""
 WATCH_MS = 30_000
-"""A request of a watch comes back after so long without a change."""
+"""A watch request returns after this time without a change."""
 GIVE_BACK_S = 2.0
-"""A lease that could not be given back in this time ends by its own."""
+"""A lease that could not be given back in this time expires by itself."""
 MET_S = JOIN_MS / 1_000
-"""How long a member that starts again waits for the others: as long as one that joins."""
+"""How long a restarting member waits for the others: as long as a joining one."""
 MET_TOLD_S = 1.0
-"""When a start that waits for members says so."""
+"""When a start that waits for members logs it."""
 REACHED_S = 3.0
-"""A start that takes longer says whether this node is reached where others are told that it is."""
+"""A start that takes longer logs whether this node can be reached at its advertised address."""
 STORE_BYTES_MAX = 1 << 30
-"""Of crates/hubsub-raft/src/limits.rs."""
+"""As in crates/hubsub-raft/src/limits.rs."""
 TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
 
 log = structlog.get_logger("hubsub.coordination")
 
 
 async def open_embedded(config: Config) -> Coordinator:
-    """Starts this node's part of the store: a cluster of its own, the one of its data directory, or that of `join`.
+    """Starts this node's member of the store: a new cluster, the one of its data directory, or that of
+    `join`.
 
-    Without a data directory, and without others, the store is in memory. A member of several waits until they have a
-    leader: where a whole cluster starts again, none has while most are still to come.
+    Without a data directory, and without other nodes, the store is in memory. A member of several waits until
+    they have a leader; when a whole cluster restarts, there is none while most are still missing.
 
     Args:
-        config: Of it `node`, `data`, `raft`, `link`, `advertise`, `join` and `cluster_secret`.
+        config: Uses `node`, `data`, `raft`, `link`, `advertise`, `join` and `cluster_secret`.
 
     Raises:
         ConfigError: a key is missing.
-        StartError: and those below it, as they say.
+        StartError: or a subclass.
     """
     listen = config.raft or _beside(config.link)
     alone = listen is None and not config.join
@@ -106,7 +109,7 @@ async def open_embedded(config: Config) -> Coordinator:
         "secret": config.cluster_secret.reveal().encode() if config.cluster_secret else b"",
     }
     if config.join:
-        # Nothing is founded meanwhile, nor when nobody answers.
+        # No cluster is bootstrapped meanwhile, nor if no member answers.
         log.info("asks members to let this node in", join=list(config.join), wait_s=JOIN_MS / 1_000)
     look = asyncio.create_task(_look(host, split_address(listen)[1]))
     try:
@@ -126,8 +129,8 @@ class EmbeddedCoordinator(Coordinator):
     """A member of the cluster.
 
     Args:
-        core: Started.
-        prefix: Directory in front of all keys: several that share a cluster differ in it, as tests do.
+        core: The core's member, started.
+        prefix: Directory in front of all keys, for several coordinators in one cluster, as in tests.
     """
 
     store_bytes_max = STORE_BYTES_MAX
@@ -147,7 +150,7 @@ class EmbeddedCoordinator(Coordinator):
         """Starts a member.
 
         Args:
-            setup: As `hubsub._core.Coordinator` takes it; what is not named has the value of this module.
+            setup: As `hubsub._core.Coordinator` takes it; missing keys have the values of this module.
         """
         defaults = {
             "join": [],
@@ -168,7 +171,7 @@ class EmbeddedCoordinator(Coordinator):
         return cls(core, prefix)
 
     async def status(self) -> dict[str, Any]:
-        """What this node knows of the cluster, as `hubsub._core.Coordinator.status` has it; asks no other node."""
+        """This node's knowledge of the cluster, as `hubsub._core.Coordinator.status`; asks no other node."""
         status: dict[str, Any] = await self.ask(self._core.status)
         return status
 
@@ -178,13 +181,14 @@ class EmbeddedCoordinator(Coordinator):
         return None if mine is None else str(mine[1])
 
     async def met(self, within_s: float) -> None:
-        """Waits until a leader of the members that this node knows has answered; who knows of no others waits for none.
+        """Waits until a leader of the known members has answered; returns at once if there are no other
+        members.
 
         Args:
-            within_s: Seconds; the request under way when they are over is waited for.
+            within_s: Seconds; a request in flight at the end is still waited for.
 
         Raises:
-            JoinError: none has, with the reason of the last request.
+            JoinError: no leader answered; has the reason of the last request.
         """
         status = await self.status()
         members = status["members"].items()
@@ -203,7 +207,7 @@ class EmbeddedCoordinator(Coordinator):
         try:
             while True:
                 try:
-                    # Of nothing: a leader answers it, also where this node's copy of the store lags.
+                    # An empty commit: a leader answers it even while this node's copy of the store lags.
                     await self.ask(self._core.commit, [], [])
                     return
                 except (CoordinatorUnreachableError, CoordinatorUnknownError) as error:
@@ -217,7 +221,7 @@ class EmbeddedCoordinator(Coordinator):
             tell.cancel()
 
     async def leave(self, node: int) -> None:
-        """Takes a member out of the cluster for good, this one or another; a leader hands its part over first."""
+        """Removes a member from the cluster for good, this one or another; a leader hands over first."""
         await self.ask(self._core.leave, node)
 
     async def close(self) -> None:
@@ -232,7 +236,7 @@ class EmbeddedCoordinator(Coordinator):
                 future.set_exception(CoordinatorUnknownError(value="the coordinator was closed"))
 
     async def ask(self, call: Callable[..., None], *args: Any) -> Any:
-        """The answer to a request of the core."""
+        """Sends a request to the core and returns its reply."""
         if self._closed:
             raise CoordinatorUnreachableError(value="it was closed")
         if self.failed is not None:
@@ -290,7 +294,7 @@ class EmbeddedCoordinator(Coordinator):
     async def _grant(self, ttl_s: float) -> Lease:
         ttl_ms = min(max(round(ttl_s * 1_000), TTL_MS_MIN), TTL_MS_MAX)
         asked = time.monotonic()
-        # A lease that began and was not told of ends by its time, with no key bound to it.
+        # A lease that was granted without a reply expires by itself, with no key bound to it.
         return EmbeddedLease(
             self, self._core, await self._read(self._core.grant, ttl_ms), ttl_ms / 1_000, asked
         )
@@ -308,7 +312,7 @@ class EmbeddedCoordinator(Coordinator):
         for kind, ticket, *rest in self._core.drain(ANSWERS_MAX):
             future = self._waiting.get(ticket)
             if future is None or future.done():
-                continue  # Nobody waits any more.
+                continue  # The caller has given up.
             if kind == "answer":
                 future.set_result(*rest)
             else:
@@ -317,7 +321,7 @@ class EmbeddedCoordinator(Coordinator):
             self._fail(reason)
 
     def _fail(self, reason: str) -> None:
-        """What waits is answered now: the core may never do it."""
+        """Fails all pending requests now: the core may never answer them."""
         self.failed = reason
         log.error(
             "the coordinator of this node has failed, restart it when the cause is mended", reason=reason
@@ -351,7 +355,7 @@ class EmbeddedLease(Lease):
 
 
 def _what(write: Write) -> tuple[bytes | None, int | None]:
-    """Value and lease, as the core takes them."""
+    """Value and lease, in the core's form."""
     if not isinstance(write, Put):
         return None, None
     return bytes(write.value), write.lease.id if isinstance(write.lease, EmbeddedLease) else None
@@ -385,8 +389,10 @@ STARTS: dict[str, type[StartError]] = {
 
 
 async def _started(setup: Mapping[str, Any]) -> CoordinatorCore:
-    """Makes the core, which may wait for members for `JOIN_MS`. Who is cancelled meanwhile, as a process that is told
-    to stop, need not wait with it: the thread holds up no exit, and stops what comes too late."""
+    """Creates the core, which may wait for members for `JOIN_MS`. If the caller is cancelled, for example by
+    a stop request, it need not wait: the thread does not delay an exit, and stops a core that starts too
+    late.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[CoordinatorCore] = loop.create_future()
 
@@ -415,12 +421,12 @@ def _not_started(code: str, message: str) -> StartError:
 
 
 async def _look(host: str | None, port: int) -> None:
-    """Says so if this node is not reached at the address that it tells others. Members let it in then and never reach
-    it: it learns nothing, and its start ends when its time is over.
+    """Logs a warning if this node cannot be reached at its advertised address. Members would admit it and
+    never reach it: it would learn nothing, and its start would time out.
 
     Args:
-        host: That it tells; None: where it listens.
-        port: 0: one that the system chooses, which is not known yet.
+        host: Advertised host; None: the listening address.
+        port: 0: chosen by the system, not known yet.
     """
     if host is None or port == 0:
         return
@@ -431,7 +437,7 @@ async def _look(host: str | None, port: int) -> None:
                 try:
                     _, writer = await asyncio.open_connection(host, port)
                 except OSError as error:
-                    # Perhaps it does not listen yet. What the resolver says has numbers below 0.
+                    # Perhaps it does not listen yet. The resolver's error numbers are below 0.
                     number = error.errno or 0
                     reason = os.strerror(number) if number > 0 else error.strerror or str(error)
                     await asyncio.sleep(REACHED_S / 30)
@@ -447,7 +453,7 @@ async def _look(host: str | None, port: int) -> None:
 
 
 def _beside(link: str | None) -> str | None:
-    """Where the coordinator listens if only the links' listener was named: the same host, a port of its own."""
+    """The coordinator's address if only the links' listener is configured: the same host, a separate port."""
     if link is None:
         return None
     host, port = split_address(link)
@@ -460,7 +466,7 @@ def _with_port(address: str) -> str:
 
 
 def own_host() -> str:
-    """This machine's address on the way to others; nothing is sent."""
+    """This machine's address on the route to other machines; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])

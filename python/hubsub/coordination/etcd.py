@@ -1,11 +1,10 @@
 """The coordinator in etcd 3.4 or newer, over its JSON gateway.
 
-A key's revision is its `mod_revision`. The key `hubs/17` is stored as `PREFIX/hubs//17`: names
-are not empty, so the two slashes end the directory, and a range is one directory without those
-below it. A commit is one transaction whose other branch reads what was expected. A watch reads the
-whole at one revision and is told from the next one on, by one stream for all watches (`events`). An
-etcd lease is renewed at whatever server answers; its leader counts anew when it has changed, so keys
-never go before the deadline.
+A key's revision is its `mod_revision`. The key `hubs/17` is stored as `PREFIX/hubs//17`: names are not empty,
+so the two slashes end the directory, and a range is one directory without its subdirectories. A commit is one
+transaction whose other branch reads the expected keys. A watch reads the directory at one revision and gets
+changes from the next one on, by one stream for all watches (`events`). An etcd lease is renewed at any server
+that answers; a new etcd leader restarts its time, so keys are never deleted before the deadline.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from hubsub.errors import (
 
 PORT = 2379
 RANGE_ENTRIES = 500
-"""Entries asked for at once; fewer where they are large (the gateway takes 4 MiB in one answer)."""
+"""Entries per request; fewer if they are large (the gateway takes 4 MiB in one reply)."""
 
 
 async def open_url(url: str) -> Coordinator:
@@ -105,12 +104,12 @@ class EtcdCoordinator(Coordinator):
         watch.whole(entries)
         while True:
             for change in await feed.next():
-                # What is older was read.
+                # Older changes are part of what was read.
                 if int(change["kv"]["mod_revision"]) > at:
                     self._feed(watch, change)
 
     async def _changes(self, stands: asyncio.Event) -> AsyncGenerator[Change, None]:
-        """Those of all keys below the prefix."""
+        """Changes of all keys below the prefix."""
         range_ = {"key": _encode(f"{self._prefix}/"), "range_end": _encode(f"{self._prefix}0")}
         create = {**range_, "fragment": True}
         async with (
@@ -128,7 +127,7 @@ class EtcdCoordinator(Coordinator):
                     yield change
 
     def _key_of(self, change: Change) -> tuple[str, str]:
-        # What is no name of ours is in no directory of ours.
+        # Keys of other programs map to none of our directories.
         stored = b64decode(change["kv"]["key"]).decode(errors="backslashreplace")
         return stored, stored[: stored.rfind("/") + 1]
 
@@ -140,24 +139,30 @@ class EtcdCoordinator(Coordinator):
         answer = await self._gateway.ask("lease/grant", {"TTL": ceil(ttl_s)})
         return EtcdLease(self._gateway, answer["ID"], int(answer["TTL"]), asked)
 
-    # -- as etcd has it --
+    # -- stored form --
 
     def _stored(self, key: str) -> str:
         directory, name = split_key(key)
         return _encode(f"{self._prefix}/{directory}//{name}" if directory else f"{self._prefix}//{name}")
 
     def _bounds(self, directory: str, after: str = "") -> tuple[str, str]:
-        """First key and the one behind the last, of a directory or what is in it behind a name."""
+        """First key, and the key after the last one, of a directory or of its part after a name."""
         base = self._start(directory)
         return _encode(f"{base}{after}\0" if after else base), _encode(f"{base[:-1]}0")
 
     async def _range(
         self, directory: str, after: str, limit: int, at: int = 0
     ) -> tuple[list[Entry], bool, int]:
-        """Entries, whether there are more, and the revision of the store that they are of.
+        """Reads a range.
 
         Args:
-            at: That revision; 0: the present one.
+            directory: The directory.
+            after: Name to start after; empty for the beginning.
+            limit: Most entries.
+            at: Revision of the store to read at; 0: the current one.
+
+        Returns:
+            Entries, whether there are more, and the revision of the store that was read.
         """
         start, end = self._bounds(directory, after)
         limit = min(limit, RANGE_ENTRIES)
@@ -170,12 +175,12 @@ class EtcdCoordinator(Coordinator):
                     raise
                 limit = ceil(limit / 8)
                 continue
-            # The header tells the present revision, also where an older one was asked for.
+            # The header has the current revision, even if an older one was read.
             now = at or int(answer["header"]["revision"])
             return self._entries(answer, directory), bool(answer.get("more")), now
 
     async def _probe(self, server: Server) -> None:
-        """Fails unless the server that a watch hangs on answers, and has a quorum."""
+        """Fails unless the server of a watch answers and has a quorum."""
         request = {"key": self._stored("meta/cluster"), "keys_only": True}
         await self._gateway.ask("kv/range", request, server)
 
@@ -215,7 +220,7 @@ class EtcdLease(Lease):
         return int(answer.get("TTL", 0)) > 0
 
     async def _end(self) -> None:
-        with suppress(CoordinatorError):  # It goes by its time.
+        with suppress(CoordinatorError):  # It expires by itself.
             await self._gateway.ask("lease/revoke", {"ID": self.id})
 
 

@@ -1,11 +1,11 @@
-"""One stream of etcd for all watches of a coordinator: a cluster has a directory of rooms for each class, and each
-stream takes a connection, of which there are few.
+"""One etcd stream for all watches of a coordinator. A cluster has a directory of rooms per class, and a
+stream per watch would use up the few connections.
 
-A watch joins first, then reads its directory at one revision, then takes what the stream gives behind that. While it
-reads, the stream's changes are held, a key at its latest: so memory is bounded by the directory.
+A watch joins first, then reads its directory at one revision, then takes later changes from the stream. While
+it reads, changes are buffered, only the latest per key: memory is bounded by the directory.
 
-Invariants: who joined is given every change that the stream gives from then on. When the stream ends, all who
-joined are told why, and whoever joins next begins another one.
+Invariants: a watch that joined gets every later change of the stream. When the stream ends, all watches get
+the reason; the next one that joins starts a new stream.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Change = dict[str, Any]
 """An event of etcd."""
 
 Read = Callable[[asyncio.Event], AsyncGenerator[Change, None]]
-"""Opens the stream: sets the event once it stands, and gives the changes of all keys."""
+"""Opens the stream: sets the event once it is open, and yields the changes of all keys."""
 
 
 class Feed:
@@ -27,7 +27,7 @@ class Feed:
 
     def __init__(self, start: str) -> None:
         self.start = start
-        """What stored keys of the directory begin with, up to their names."""
+        """Prefix of the directory's stored keys, up to their names."""
         self._held: dict[str, Change] = {}
         self._news = asyncio.Event()
         self._why: Exception | None = None
@@ -42,7 +42,7 @@ class Feed:
         self._news.set()
 
     async def next(self) -> list[Change]:
-        """What came since, in order of the latest of each key.
+        """The changes since the last call, only the latest per key, in their order.
 
         Raises:
             CoordinatorError: the stream ended.
@@ -57,11 +57,11 @@ class Feed:
 
 
 class Events:
-    """The stream, as long as anybody takes of it.
+    """The stream, open while it has readers.
 
     Args:
-        read: Opens it.
-        key_of: The stored key of a change, and the start of its directory.
+        read: Opens the stream.
+        key_of: Returns the stored key of a change, and the prefix of its directory.
     """
 
     def __init__(self, read: Read, key_of: Callable[[Change], tuple[str, str]]) -> None:
@@ -75,7 +75,7 @@ class Events:
         """Takes the changes of a directory from now on.
 
         Raises:
-            CoordinatorError: the stream cannot be had.
+            CoordinatorError: the stream cannot be opened.
         """
         feed = Feed(start)
         self._feeds.setdefault(start, []).append(feed)
@@ -86,7 +86,7 @@ class Events:
         try:
             await asyncio.wait({task, stands}, return_when=asyncio.FIRST_COMPLETED)
             if not stands.done():
-                await feed.next()  # It says why there is none.
+                await feed.next()  # It raises the reason.
         except BaseException:
             self.leave(feed)
             raise
@@ -95,7 +95,7 @@ class Events:
         return feed
 
     def leave(self, feed: Feed) -> None:
-        """Takes no more; the last one ends the stream."""
+        """Removes a feed; the last one ends the stream."""
         feeds = self._feeds.get(feed.start, [])
         if feed in feeds:
             feeds.remove(feed)

@@ -1,8 +1,8 @@
-"""etcd's JSON gateway: requests to the first server that answers, streams, logging in.
+"""etcd's JSON gateway: requests to the first server that answers, streams, authentication.
 
-What may be asked twice (`ask`) goes on to the next server when one fails. What may not (`tell`)
-does so only where no connection came about; from then on a failure is `CoordinatorUnknownError`.
-A host name stands for all its addresses; names are looked up again when no server answered.
+Idempotent requests (`ask`) go on to the next server when one fails. Others (`tell`) do so only if no
+connection was made; after that a failure is `CoordinatorUnknownError`. A host name means all its addresses;
+names are resolved again after no server has answered.
 """
 
 import asyncio
@@ -27,13 +27,15 @@ from hubsub.errors import (
 
 CONNECT_S = 2.0
 CONNECTIONS_MAX = 100
-"""Requests and watches at once; more requests wait."""
+"""Simultaneous requests and watches; further requests wait."""
 LINE_BYTES_MAX = 16 << 20
-"""One line of a stream. etcd splits events at the size of one request (1.5 MiB); base64 adds a third."""
+"""Limit of one line of a stream. etcd splits events at the size of one request (1.5 MiB); base64 adds a
+third.
+"""
 
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
-# Codes of gRPC that say that nothing was made; all others leave it open.
+# gRPC codes that mean that nothing was written; all others leave it open.
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, EXHAUSTED = 3, 5, 7, 8
 PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED = 9, 11, 16
 
@@ -42,11 +44,11 @@ class Server(NamedTuple):
     address: str
     port: int
     host: str
-    """As the configuration names it; what its certificate is checked against."""
+    """As the configuration names it; its certificate is checked against this."""
 
 
 class Failed(Exception):
-    """A server gave no answer, or one that leaves open what happened."""
+    """A server gave no reply, or one that leaves the outcome open."""
 
 
 class Gateway:
@@ -65,14 +67,19 @@ class Gateway:
         self._timeout = httpx2.Timeout(location.timeout_s, connect=connect_s)
         self._endless = httpx2.Timeout(location.timeout_s, connect=connect_s, read=None)
         self._servers: list[Server] = []
-        """The one that answered last is first; empty: names are to be looked up."""
+        """The one that answered last is first; empty: names are to be resolved."""
         self._token: str | None = None
 
     async def ask(self, path: str, body: dict[str, Any], server: Server | None = None) -> dict[str, Any]:
-        """What may be asked twice.
+        """Sends an idempotent request.
 
         Args:
-            server: Asks this one alone.
+            path: Path of the gateway.
+            body: Sent as JSON.
+            server: Asks only this one; default: all in turn.
+
+        Raises:
+            CoordinatorUnreachableError: no server answers.
         """
         reason: object = None
         for one in [server] if server else await self._round():
@@ -84,7 +91,7 @@ class Gateway:
         raise self._unreachable(reason)
 
     async def tell(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What must not be done twice.
+        """Sends a request that must not be repeated.
 
         Raises:
             CoordinatorUnknownError: it may have arrived.
@@ -105,10 +112,10 @@ class Gateway:
 
     @asynccontextmanager
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator["Stream"]:
-        """An answer without end, from the first server that begins one in time.
+        """An endless reply, from the first server that begins one in time.
 
         Raises:
-            CoordinatorUnreachableError: none does, or it breaks.
+            CoordinatorUnreachableError: none does, or the stream breaks.
         """
         reason: object = None
         for one in await self._round():
@@ -141,7 +148,7 @@ class Gateway:
             request = await self._request(server, path, body, self._timeout)
             response = await self._client.send(request)
             try:
-                # A call that could stream answers with lines; all that are made here have one.
+                # Streaming calls reply with lines; the ones made here reply with one line.
                 return _answer(response.content.partition(b"\n")[0])
             except LoginOver as over:
                 if again or self._location.user is None:
@@ -176,7 +183,7 @@ class Gateway:
                 try:
                     rows = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 except OSError:
-                    continue  # The others may do.
+                    continue  # Other names may resolve.
                 for *_, address in rows:
                     found.setdefault((str(address[0]), port), Server(str(address[0]), port, host))
             self._servers = list(found.values())
@@ -186,27 +193,27 @@ class Gateway:
         return list(self._servers)
 
     def _unreachable(self, reason: object) -> CoordinatorUnreachableError:
-        """No server answered: names may lead elsewhere by now."""
+        """No server answered: names may resolve differently by now."""
         self._servers = []
         return CoordinatorUnreachableError(value=reason)
 
     def _failed(self, server: Server) -> None:
-        """Puts it last."""
+        """Moves a server to the end."""
         if server in self._servers:
             self._servers.remove(server)
             self._servers.append(server)
 
 
 class LoginOver(Exception):
-    """The token of the login is too old; nothing was done."""
+    """The authentication token has expired; nothing was done."""
 
 
 class Stream:
-    """One answer that goes on.
+    """A streaming reply.
 
     Args:
-        server: Who answers.
-        response: Its head has come.
+        server: The server that replies.
+        response: Its head has been received.
     """
 
     def __init__(self, server: Server, response: httpx2.Response) -> None:
@@ -216,11 +223,11 @@ class Stream:
     async def lines(
         self, idle_s: float, probe: Callable[[Server], Awaitable[None]]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Each line's answer, until the stream ends.
+        """Yields the message of each line, until the stream ends.
 
         Args:
-            idle_s: After so much silence `probe` is asked.
-            probe: Raises `CoordinatorError` where the server is not to be relied on any more.
+            idle_s: `probe` is called after this time without data, in seconds.
+            probe: Raises `CoordinatorError` if the server is not reliable any more.
         """
         chunks, rest = self._response.aiter_bytes(), b""
         coming: asyncio.Future[bytes] | None = None
@@ -245,7 +252,7 @@ class Stream:
 
 
 def _answer(line: bytes) -> dict[str, Any]:
-    """The message, out of the envelope of a stream if it has one."""
+    """The message, without the envelope of a stream."""
     try:
         answer: dict[str, Any] = json.loads(line)
         error = answer.get("error")

@@ -1,9 +1,9 @@
-"""A lease: keys that are bound to it go when its holder does.
+"""A lease: keys bound to it are deleted when its holder disappears.
 
-The holder counts on the *deadline* alone: the time, taken before the last renewal was asked for,
-plus the time to live. The store lets the lease go some time after the deadline, never before. A
-deadline that has passed is not yet a loss: a store that was away itself goes on with its leases
-when it is back, and the deadline moves on. The lease is lost when the store says so.
+The holder relies only on the *deadline*: the time before the last renewal was requested, plus the time to
+live. The store ends the lease some time after the deadline, never before. A passed deadline is not yet a
+loss: a store that was unavailable continues its leases when it is back, and the deadline moves on. The lease
+is lost when the store reports it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from hubsub.errors import CoordinatorError
 RENEWALS = 3
 """Renewals in one time to live: two may fail before the deadline passes."""
 RETRY_S = 0.25
-"""Between a renewal that failed and the next one."""
+"""Wait between a failed renewal and the next one."""
 
 
 class Lease(ABC):
@@ -23,20 +23,20 @@ class Lease(ABC):
 
     Args:
         ttl_s: Time to live, as the store granted it.
-        asked: `time.monotonic()` before it was asked for.
+        asked: `time.monotonic()` before it was requested.
     """
 
     def __init__(self, ttl_s: float, asked: float) -> None:
         self.ttl_s = ttl_s
         self.lost = asyncio.Event()
-        """Set when the store let it go on its own; its keys are gone, or go now."""
+        """Set when the store ended it on its own; its keys are or will be deleted."""
         self._deadline = asked + ttl_s
         self._given_back = False
         self._keeper = asyncio.create_task(self._keep())
 
     @property
     def deadline(self) -> float:
-        """On `time.monotonic()`: until then its keys are there, whatever happens."""
+        """On `time.monotonic()`: its keys exist at least until then."""
         return self._deadline
 
     @property
@@ -45,7 +45,7 @@ class Lease(ABC):
         return not self._given_back and not self.lost.is_set()
 
     async def give_back(self) -> None:
-        """Ends it and its keys at once if the store can be reached, else by its time."""
+        """Ends it and deletes its keys, at once if the store can be reached, else when it expires."""
         if self._given_back:
             return
         held, self._given_back = self.held, True
@@ -54,7 +54,7 @@ class Lease(ABC):
             await self._end()
 
     def _lose(self) -> None:
-        """Called once the store has said so."""
+        """Called after the store has reported the loss."""
         if self.held:
             self.lost.set()
             self._keeper.cancel()
@@ -65,10 +65,10 @@ class Lease(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Tells the store, whether it hears it or not."""
+        """Ends the lease at the store, if it can be reached."""
 
     async def _keep(self) -> None:
-        """Asks once every `ttl_s / RENEWALS`, however long the answers take; after an error sooner."""
+        """Renews every `ttl_s / RENEWALS`, however long the replies take; sooner after an error."""
         every_s = self.ttl_s / RENEWALS
         due = time.monotonic() + every_s
         asking: set[asyncio.Task[bool]] = set()
@@ -76,7 +76,7 @@ class Lease(ABC):
             while self.held:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 due = time.monotonic() + every_s
-                # Each waits for `ttl_s` at most, so there are no more than `RENEWALS` of them.
+                # Each waits for at most `ttl_s`, so there are no more than `RENEWALS` of them.
                 one = asyncio.create_task(self._renew_once())
                 asking.add(one)
                 one.add_done_callback(asking.discard)
@@ -88,10 +88,10 @@ class Lease(ABC):
                 one.cancel()
 
     async def _renew_once(self) -> bool:
-        """Whether the store answered."""
+        """Returns whether the store answered."""
         asked = time.monotonic()
         try:
-            # An answer that comes later would move the deadline by less than waiting costs.
+            # A later reply would move the deadline by less than waiting costs.
             async with asyncio.timeout(self.ttl_s):
                 alive = await self._renew()
         except (CoordinatorError, TimeoutError):

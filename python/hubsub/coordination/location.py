@@ -1,8 +1,8 @@
-"""Where a coordinator is: the URL of the configuration, taken apart.
+"""Location of a coordinator: parses the URL of the configuration.
 
 `SCHEME://[USER:PASSWORD@]HOST[:PORT],…[/PREFIX][?timeout=5s&tls=true&ca=FILE&cert=FILE&key=FILE]`
 
-A host that is a name stands for all its addresses. Two clusters in one store differ in the prefix.
+A host name means all its addresses. Two clusters in one store need different prefixes.
 """
 
 import ssl
@@ -27,16 +27,16 @@ class Location:
     user: str | None = None
     password: str = ""
     timeout_s: float = TIMEOUT_S
-    """How long one request waits for its answer."""
+    """Time limit of one request, in seconds."""
     tls: bool = False
     ca: str | None = None
-    """File of the certificates that are trusted; None: those of the system."""
+    """File of trusted certificates; None: those of the system."""
     cert: str | None = None
-    """File of the certificate that this side shows, with `key`."""
+    """File of the client certificate, with `key`."""
     key: str | None = None
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Raises `ConfigError` where a file cannot be used."""
+        """Raises `ConfigError` if a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert:
@@ -52,7 +52,7 @@ OPTIONS = ["timeout", "tls", "ca", "cert", "key"]
 
 
 def parse_location(url: str, port_default: int) -> Location:
-    """Raises `ConfigError` with what is wrong; passwords are not shown."""
+    """Raises `ConfigError` with the reason; passwords are not shown."""
     try:
         return _parse(url, port_default)
     except Bad as bad:

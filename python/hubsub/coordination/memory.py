@@ -1,7 +1,7 @@
-"""A coordinator in memory, for tests of what stands above, and the model that the others are held against.
+"""A coordinator in memory, for tests of its users, and the reference model for the other backends.
 
-A `MemoryStore` is what a server keeps; each `MemoryCoordinator` is a connection to it. All in one
-event loop, so a commit is atomic by nature.
+A `MemoryStore` is the state of a server; each `MemoryCoordinator` is a connection to it. Everything runs in
+one event loop, so a commit is atomic by nature.
 """
 
 import asyncio
@@ -17,29 +17,31 @@ from hubsub.errors import CoordinatorUnreachableError, ExpectationError, LeaseLo
 
 
 class MemoryStore:
-    """Keys, leases and who watches.
+    """Keys, leases and watches.
 
     Args:
-        clock: What leases are counted by. With one of your own call `expire()` after moving it.
+        clock: Clock of the leases. If you pass your own, call `expire()` after moving it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.entries: dict[str, Entry] = {}
         self.revision = 0
-        """Of the last commit."""
+        """Revision of the last commit."""
         self._away = False
         self._leases: dict[int, tuple[float, float]] = {}
-        """Id to its time to live and the time at which it is over."""
+        """Id to its time to live and the time at which it expires."""
         self._last_lease = 0
         self._bound: dict[str, int] = {}
-        """Key to the lease that it goes with."""
+        """Key to the lease that it is bound to."""
         self._watches: dict[Watch, asyncio.Event] = {}
-        """To what breaks it."""
+        """Watch to the event that breaks it."""
 
     @property
     def away(self) -> bool:
-        """Whether it cannot be reached; set it to play the fault. Leases begin anew afterwards, as a server's do."""
+        """Whether the store is unreachable; set it to simulate the fault. Leases restart their time
+        afterwards, as on a real server.
+        """
         return self._away
 
     @away.setter
@@ -53,7 +55,7 @@ class MemoryStore:
         self._away = away
 
     def break_watches(self) -> None:
-        """As if all connections were cut once."""
+        """Breaks all watches, as if all connections were cut once."""
         for broken in self._watches.values():
             broken.set()
 
@@ -63,6 +65,20 @@ class MemoryStore:
         self.expire()
 
     def commit(self, expect: dict[str, int], writes: tuple[Write, ...], lease: int | None) -> dict[str, int]:
+        """Makes all writes or none.
+
+        Args:
+            expect: Key to revision; 0: the key must not exist.
+            writes: The writes.
+            lease: Id of the lease for writes that name one.
+
+        Returns:
+            Key to revision of each write; 0 for those deleted.
+
+        Raises:
+            ExpectationError: a key has another revision.
+            LeaseLostError: the lease is over.
+        """
         for key, expected in expect.items():
             found = self.entries[key].revision if key in self.entries else 0
             if found != expected:
@@ -83,7 +99,7 @@ class MemoryStore:
         return made
 
     def directory(self, directory: str) -> list[Entry]:
-        """In order of names."""
+        """Entries in order of names."""
         return [self.entries[key] for key in sorted(self.entries) if split_key(key)[0] == directory]
 
     def grant(self, ttl_s: float) -> int:
@@ -101,14 +117,14 @@ class MemoryStore:
         return lease in self._leases
 
     def end(self, lease: int) -> None:
-        """Lets a lease go, with its keys; a test may do it to one that is held."""
+        """Ends a lease and deletes its keys; a test may do this to a lease that is held."""
         if self._leases.pop(lease, None) is not None:
             self.revision += 1
             for key in [key for key, bound in self._bound.items() if bound == lease]:
                 self._delete(key)
 
     def expire(self) -> None:
-        """Lets go what is over by the clock; a store that is away lets nothing go."""
+        """Ends expired leases; nothing while the store is unreachable."""
         if not self._away:
             for lease in [lease for lease, (_, over) in self._leases.items() if over <= self.clock()]:
                 self.end(lease)
@@ -152,10 +168,10 @@ class MemoryCoordinator(Coordinator):
         super().__init__()
         self.store = store or MemoryStore()
         self.cut = False
-        """Whether this connection alone cannot reach the store; set it to play the fault."""
+        """Whether this connection alone cannot reach the store; set it to simulate the fault."""
 
     async def reach(self) -> None:
-        await asyncio.sleep(0)  # Others come first, as they may over a network.
+        await asyncio.sleep(0)  # Lets other tasks run first, as a network might.
         if self.cut:
             raise CoordinatorUnreachableError()
         self.store.reach()
@@ -205,7 +221,7 @@ class MemoryLease(Lease):
             self._coordinator.store.end(self.id)
 
     async def _look(self) -> None:
-        """What nobody asks about still goes in time."""
+        """Expires the lease in time, even if there are no requests."""
         store = self._coordinator.store
         while store.has(self.id):
             await asyncio.sleep(self.ttl_s / 10)

@@ -1,7 +1,7 @@
-"""From the configuration's `coordinator` to an open one.
+"""Opens the coordinator of the configuration.
 
-Backends of others come by entry points of the group `hubsub.discovery`: named as the scheme of
-their URLs, each an asynchronous function of the URL that gives a `Coordinator`.
+Third-party backends are entry points of the group `hubsub.discovery`, named as the scheme of their URLs. Each
+is an async function that takes the URL and returns a `Coordinator`.
 """
 
 import importlib
@@ -18,24 +18,25 @@ ENTRY_POINTS = "hubsub.discovery"
 Open = Callable[[str], Awaitable[Coordinator]]
 
 BACKENDS = {"etcd": "etcd", "zookeeper": "zookeeper"}
-"""Scheme to module of this package; each has `open_url` and is imported when it is asked for."""
+"""Scheme to module of this package; each has `open_url` and is imported on demand."""
 
 EMBEDDED = "embedded"
 
 EXTRAS = {"httpx2": "etcd", "kazoo": "zookeeper"}
-"""What a backend needs beside the package itself, to the extra that brings it."""
+"""Package that a backend needs, to the extra that installs it."""
 
 
 async def open_coordinator(config: Config) -> Coordinator:
-    """Opens what the configuration's `coordinator` names: this node's part of the embedded one, or a connection.
+    """Opens the configured coordinator: this node's member of the embedded one, or a connection.
 
     Args:
-        config: Of it `coordinator`; for `embedded` also `node`, `data`, `raft`, `link`, `advertise`, `join`,
+        config: Uses `coordinator`; for `embedded` also `node`, `data`, `raft`, `link`, `advertise`, `join`,
             `cluster_secret`.
 
     Raises:
         ConfigError: the URL cannot be used, or a key is missing.
-        StartError: the embedded one: its files, its listener, or nobody lets it in, which are classes of their own.
+        StartError: the embedded one cannot start: its files, its listener, or joining; each has its own
+            subclass.
         CoordinatorUnreachableError: no server answers.
         CoordinatorRefusedError: wrong password and the like.
     """

@@ -1,8 +1,8 @@
-"""A session with ZooKeeper: kazoo, which lives in threads of its own, for one event loop.
+"""A ZooKeeper session: adapts kazoo, which has its own threads, to one event loop.
 
-Requests of one session are served in their order, and so are answers: several go out at once and
-are waited for together. What kazoo's threads tell comes over `call_soon_threadsafe`; only `over` is
-written there directly, so that nothing is sent for a session that is known to have ended.
+A session serves requests in order, and replies in order: several are sent at once and awaited together.
+Events of kazoo's threads arrive via `call_soon_threadsafe`. Only `over` is written there directly, so that
+nothing is sent for a session that is known to have ended.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ from hubsub.errors import CoordinatorRefusedError, CoordinatorUnknownError, Coor
 Call = Callable[[KazooClient], AsyncResult]
 
 LOST = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError)
-"""What happened to a request is not known."""
+"""After these errors the outcome of a request is unknown."""
 
 RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 0.5}
 
 KAZOO_LOG = logging.getLogger("hubsub.coordination.kazoo")
-"""Says nothing: what matters of it are errors of requests and breaks of watches, which are told here."""
+"""Silent: errors of requests and breaks of watches are reported here instead."""
 KAZOO_LOG.addHandler(logging.NullHandler())
 KAZOO_LOG.propagate = False
 
 
 class Session:
-    """Connects at `start()`; kazoo connects again by itself until `close()`.
+    """Connects at `start()`; kazoo reconnects by itself until `close()`.
 
     Args:
         location: Servers; kazoo tries all addresses of all names.
-        timeout_s: After so much silence the server lets the session go; it may grant another time.
+        timeout_s: The server ends the session after this silence; it may grant another time.
     """
 
     def __init__(self, location: Location, timeout_s: float) -> None:
@@ -68,11 +68,11 @@ class Session:
             check_hostname=location.tls,
         )
         self.granted_s = timeout_s
-        """What the server made of `timeout_s`."""
+        """Session timeout that the server granted."""
         self.id = 0
-        """Of the first session, which is the owner of what a lease's commits bind to it."""
+        """Id of the first session, which owns the keys bound by a lease's commits."""
         self.over = False
-        """A session of this client has ended; where keys hang on it, they are gone."""
+        """A session of this client has ended; keys bound to it are deleted."""
         self.ended = asyncio.Event()
         """`over`, in the event loop."""
         self._connected = asyncio.Event()
@@ -93,19 +93,19 @@ class Session:
             raise
 
     async def close(self) -> None:
-        """Ends the session, and keys that hang on it, at once if the server can be reached."""
+        """Ends the session, and deletes keys bound to it, at once if the server can be reached."""
         with suppress(Exception):  # It is over for this side whatever kazoo meets.
             await asyncio.to_thread(self._client.stop)
             await asyncio.to_thread(self._client.close)
 
     async def ask(self, *calls: Call) -> list[Any]:
-        """Asks all at once, and again where the connection broke.
+        """Sends all requests at once, and again if the connection broke.
 
         Returns:
-            Their results in order; None for what concerns a node that is not there.
+            Their results in order; None for a node that does not exist.
         """
         try:
-            # The session moves to another server within its own time; then there is time to answer.
+            # The session moves to another server within its own time; then there is time for the reply.
             async with asyncio.timeout(2 * self._answer_s):
                 while True:
                     await self._connected.wait()
@@ -143,7 +143,7 @@ class Session:
             raise CoordinatorRefusedError(value=type(error).__name__) from None
 
     def until_break(self) -> asyncio.Event:
-        """Set at the next loss of the connection; who has it gives it to `forget`."""
+        """An event set at the next loss of the connection; pass it to `forget` afterwards."""
         broken = asyncio.Event()
         if not self._connected.is_set():
             broken.set()
@@ -161,7 +161,7 @@ class Session:
         self._soon(self._state_is, state)
 
     def _hear_granted(self) -> None:
-        """kazoo keeps to itself what the server granted: it is read from the answer as it passes."""
+        """kazoo does not expose the granted timeout: it is read from the reply."""
         invoke = self._client._connection._invoke
 
         def heard(*args: Any, **kwargs: Any) -> Any:
@@ -178,7 +178,7 @@ class Session:
 
         def settle() -> None:
             if future.done():
-                return  # Nobody waits any more.
+                return  # The caller has given up.
             if result.exception is None:
                 future.set_result(result.value)
             else:
@@ -188,13 +188,13 @@ class Session:
         return future
 
     def _soon(self, call: Callable[..., None], *args: Any) -> None:
-        with suppress(RuntimeError):  # The loop has ended; so has whoever waited.
+        with suppress(RuntimeError):  # The loop has ended, and with it the waiting tasks.
             self._loop.call_soon_threadsafe(call, *args)
 
     # -- in the event loop --
 
     def soon(self, call: Callable[..., None]) -> Callable[..., None]:
-        """`call` as kazoo's threads may call it."""
+        """Wraps `call` for kazoo's threads."""
         return lambda *args: self._soon(call, *args)
 
     def _state_is(self, state: str) -> None:

@@ -1,8 +1,8 @@
-"""A watch: one directory as it is, then as it changes.
+"""A watch: the content of one directory, then its changes.
 
-Backends feed it (`whole`, `put`, `delete`) as fast as they learn; who reads takes what has gathered
-since, a key at its latest value. So memory is bounded by the directory, however slow the reader.
-What is given is never older than what was given before.
+Backends feed it (`whole`, `put`, `delete`) as they learn of changes. The reader takes the changes since its
+last read, only the latest value per key: memory is bounded by the directory, however slow the reader. Values
+never go back to an older revision.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from hubsub.errors import CoordinatorError, CoordinatorRefusedError
 
 RETRY_MS_MIN = 50
 RETRY_MS_MAX = 1_000
-"""Between a watch that broke and its next beginning; doubled each time."""
+"""Wait between the break of a watch and its restart; doubled each time."""
 
 log = structlog.get_logger("hubsub.coordination")
 
@@ -30,29 +30,29 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a watch gives at once."""
+    """One result of a watch."""
 
     whole: bool
-    """These entries are all there are: the beginning, or again after a break."""
+    """The entries are complete: at the beginning, or again after a break."""
     entries: tuple[Entry, ...]
-    """In order of keys."""
+    """Sorted by key."""
     gone: tuple[str, ...] = ()
-    """Keys that are not there any more; empty where `whole`."""
+    """Deleted keys; empty if `whole`."""
 
 
 class Watch:
-    """An asynchronous iterator of `Changes`; `close()` ends it, as does the end of its coordinator.
+    """An asynchronous iterator of `Changes`; `close()` ends it, as does closing its coordinator.
 
     Args:
         directory: For the log.
-        follow: Feeds the watch from one beginning (`whole` first) to one break, which it
-            tells by returning or by a `CoordinatorError`. Called again after each break.
+        follow: Feeds the watch from a beginning (`whole` first) to a break, which it signals by returning or
+            by a `CoordinatorError`. Called again after each break.
     """
 
     def __init__(self, directory: str, follow: Callable[["Watch"], Awaitable[None]]) -> None:
         self.directory = directory
         self._known: dict[str, int] = {}
-        """Revision of each key as fed, and not as given."""
+        """Revision of each key as fed; the reader may not have it yet."""
         self._whole = False
         self._puts: dict[str, Entry] = {}
         self._gone: set[str] = set()
@@ -60,16 +60,16 @@ class Watch:
         self._error: Exception | None = None
         self._closed = False
         self._began = False
-        """Whether this beginning came as far as the whole."""
+        """Whether the current run of `follow` has fed the complete directory."""
         self._task = asyncio.create_task(self._run(follow))
 
-    # -- who reads --
+    # -- reader --
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Changes:
-        """What has gathered; waits until there is something.
+        """The changes since the last call; waits until there are some.
 
         Raises:
             CoordinatorRefusedError: the store will not serve this watch.
@@ -91,7 +91,7 @@ class Watch:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    # -- who feeds --
+    # -- backend --
 
     def whole(self, entries: Iterable[Entry]) -> None:
         self._puts = {entry.key: entry for entry in entries}

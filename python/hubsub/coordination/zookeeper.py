@@ -1,15 +1,16 @@
 """The coordinator in ZooKeeper 3.5 or newer, through kazoo.
 
-A directory is one node (`hubs`, `rooms%2Fchat`, `=` for the keys without one), a key a node below
-it, so a directory is watched and listed in one place. A key's revision is its `mzxid`.
+A directory is one node (`hubs`, `rooms%2Fchat`, `=` for the keys without one), and a key is a node below it,
+so that a directory is watched and listed in one place. A key's revision is its `mzxid`.
 
-ZooKeeper's transactions compare *versions*, which begin again when a node is made anew. So every
-commit that makes a node writes its directory's node too, and every commit states the version that
-its directories had before it read its keys: what was made since is noticed, by reading again. That
-write also tells the revision of the nodes made, which their own results do not.
+ZooKeeper's transactions compare *versions*, which restart when a node is created again. Therefore every
+commit that creates a node also writes its directory's node, and every commit states the version that its
+directories had before it read its keys: keys created since are noticed, and the read is repeated. That write
+also returns the revision of the created nodes, which their own results lack.
 
-A lease is a session of its own, proved by a write: nothing else needs a quorum. ZooKeeper's leader may hear of a
-renewal half a tick late, and a session is at least two ticks long, so a lease counts on three quarters of its session.
+A lease is a separate session, proved by a write: nothing else needs a quorum. ZooKeeper's leader may learn of
+a renewal half a tick late, and a session is at least two ticks long, so a lease uses three quarters of its
+session.
 """
 
 import asyncio
@@ -44,14 +45,14 @@ PORT = 2181
 TOP = "="
 """Node of the keys without a directory: no name is quoted to it."""
 READ_ENTRIES = 500
-"""Reads that are under way at once."""
+"""Reads in flight at once."""
 SESSION_SHARE = 0.75
-"""Of a session, what a lease counts on."""
+"""Share of a session that a lease relies on."""
 
 CHANGED = (BadVersionError, NodeExistsError, NoNodeError)
-"""A transaction met other nodes than were read."""
+"""A transaction found other nodes than were read."""
 OTHERS = (RolledBackError, RuntimeInconsistency)
-"""What a failed transaction says of the operations that did not fail."""
+"""Results of the other operations in a failed transaction."""
 
 
 async def open_url(url: str) -> Coordinator:
@@ -84,8 +85,9 @@ class ZooKeeperCoordinator(Coordinator):
         return _entry(key, found)
 
     async def holds(self, key: str, revision: int) -> bool:
-        """As of any coordinator. `sync` asks no majority (ZOOKEEPER-1675), so a server that leads no more and has not
-        heard it may answer a read; a transaction is put to the vote, also one that only checks."""
+        """As in any coordinator. `sync` needs no majority (ZOOKEEPER-1675), so a former leader may answer a
+        read with old data; a transaction is always voted on, even if it only checks.
+        """
         if revision == 0:
             return False
         try:
@@ -99,7 +101,7 @@ class ZooKeeperCoordinator(Coordinator):
         _, listed = await self._session.ask(_sync(path), lambda zk: zk.get_children_async(path))
         names = sorted(name for name in map(unquote, listed or ()) if name > after)
         entries: list[Entry] = []
-        while names and not entries:  # All that were listed may have gone meanwhile.
+        while names and not entries:  # All listed entries may have been deleted meanwhile.
             part, names = names[:limit], names[limit:]
             entries = await self._read(directory, part)
         return Page(tuple(entries), bool(names))
@@ -121,10 +123,10 @@ class ZooKeeperCoordinator(Coordinator):
     async def _attempt(
         self, session: Session, expect: dict[str, int], writes: tuple[Write, ...]
     ) -> dict[str, int] | None:
-        """One transaction; None where a node changed between reading and writing."""
+        """One transaction; None if a node changed between reading and writing."""
         keys = list(dict.fromkeys([*expect, *(write.key for write in writes)]))
         directories = list(dict.fromkeys(split_key(key)[0] for key in keys))
-        # Directories are read first: what is made in them later changes their version.
+        # Directories are read first: later creations in them change their version.
         nodes = [*map(self._node, directories), *map(self._path, keys)]
         _, *found = await session.ask(_sync(self._root), *map(_exists, nodes))
         versions = dict(zip(directories, found, strict=False))
@@ -185,10 +187,10 @@ class ZooKeeperCoordinator(Coordinator):
         return ZooKeeperLease(session, asked, self._root)
 
     async def _follow_until(self, watch: Watch, broken: asyncio.Event) -> None:
-        """ZooKeeper tells once that a node changed: reading it again asks to be told again."""
+        """A ZooKeeper watch fires once: reading the node again renews it."""
         directory, node = watch.directory, self._node(watch.directory)
         changed: set[str] = set()
-        """Paths, as told: the directory's own where names came or went."""
+        """Paths of changed nodes: the directory's own if names were added or removed."""
         news = asyncio.Event()
 
         def told(event: WatchedEvent) -> None:
@@ -206,7 +208,7 @@ class ZooKeeperCoordinator(Coordinator):
 
         entries = await self._read(directory, sorted(await names()), seen)
         watch.whole(entries)
-        # Only what was found: of a name that was listed and had gone, its coming again is news.
+        # Only keys that were found: if a listed key had been deleted, its creation is a change.
         known = _names(entries)
         while await _first(news, broken) is news:
             news.clear()
@@ -223,7 +225,7 @@ class ZooKeeperCoordinator(Coordinator):
             for key in {join_key(directory, name) for name in again} - {entry.key for entry in entries}:
                 watch.delete(key)
 
-    # -- as ZooKeeper has it --
+    # -- stored form --
 
     def _node(self, directory: str) -> str:
         return f"{self._root}/{_quote(directory) if directory else TOP}"
@@ -233,12 +235,12 @@ class ZooKeeperCoordinator(Coordinator):
         return f"{self._node(directory)}/{_quote(name)}"
 
     async def _make_directory(self, directory: str) -> None:
-        """Directories stay for good."""
+        """Creates a directory; directories are never deleted."""
         node = self._node(directory)
         await self._session.ask(lambda zk: zk.ensure_path_async(node))
 
     async def _read(self, directory: str, names: list[str], watch: Any = None) -> list[Entry]:
-        """Those that are there."""
+        """The existing ones of these keys."""
         entries = []
         for start in range(0, len(names), READ_ENTRIES):
             keys = [join_key(directory, name) for name in names[start : start + READ_ENTRIES]]
@@ -255,8 +257,9 @@ class ZooKeeperLease(Lease):
         self._end_heard = asyncio.create_task(self._hear_end())
 
     async def _renew(self) -> bool:
-        # A write, though it changes nothing: a quorum must take it, in this session. Pings and `sync` a server answers,
-        # or a leader, that the others have left already: they would count the session anew, and end it earlier.
+        # A write that changes nothing: a quorum must accept it, in this session. Pings and `sync` may be
+        # answered by a server or leader that the others have already left; they would extend the deadline too
+        # far.
         transaction = self.session.transaction()
         transaction.check(self._root, -1)
         results = await self.session.tell(transaction)
@@ -273,7 +276,7 @@ class ZooKeeperLease(Lease):
 
 
 def _stays(write: Put, stat: ZnodeStat | None) -> bool:
-    """Whether the node that is there can be written, instead of made: one cannot change its session."""
+    """Whether the existing node can be overwritten instead of recreated: a node cannot change its session."""
     if stat is None:
         return False
     owner = write.lease.session.id if isinstance(write.lease, ZooKeeperLease) else 0
@@ -281,7 +284,7 @@ def _stays(write: Put, stat: ZnodeStat | None) -> bool:
 
 
 def _done(results: list[Any]) -> bool:
-    """Whether a transaction was made; False where it met other nodes than were read."""
+    """Whether a transaction was made; False if it found other nodes than were read."""
     errors = [result for result in results if isinstance(result, KazooException)]
     if any(isinstance(error, CHANGED) for error in errors):
         return False
@@ -292,7 +295,7 @@ def _done(results: list[Any]) -> bool:
 
 
 async def _first(news: asyncio.Event, broken: asyncio.Event) -> asyncio.Event:
-    """The one that is set first; `broken` if both are."""
+    """The event that is set first; `broken` if both are."""
     waits = [asyncio.ensure_future(event.wait()) for event in (news, broken)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -320,7 +323,7 @@ def _quote(name: str) -> str:
 
 
 def _sync(path: str) -> Call:
-    """Lets the reads behind it see all that was answered before."""
+    """Makes later reads see every write that was answered before."""
     return lambda zk: zk.sync_async(path)
 
 

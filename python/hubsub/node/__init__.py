@@ -1,11 +1,11 @@
-"""A node: the Rust core run inside an asyncio loop.
+"""A node: the Rust core, run inside an asyncio loop.
 
-The node owns the core. Nothing here happens per message of a client, only per request of the control plane.
+The node owns the core. No code here runs per client message, only per request of the control plane.
 
 - `life`: start, stop, tickets and events
-- `rooms`, `logs`, `peers`, `routes`: what it is asked, by what it is about
-- `setup`: what the core is made from
-- `answers`: what goes in and comes back
+- `rooms`, `logs`, `peers`, `routes`: requests by subject
+- `setup`: the core's configuration
+- `answers`: types of requests and replies
 """
 
 from hubsub import _native
@@ -70,11 +70,12 @@ log_repair = _native.log_repair
 
 
 class Node(Rooms, Logs, Peers, Routes):
-    """One node's data plane, seen from Python.
+    """A node's data plane.
 
     Args:
         config: The resolved configuration.
-        cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
+        cluster: The cluster that numbers this node's hubs, which `open_hub` adds; None: the node numbers them
+            itself.
 
     Raises:
         ConfigError: the core refuses a value.

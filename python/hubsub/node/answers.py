@@ -1,62 +1,62 @@
-"""What a node is given and what it answers, as the control plane has it."""
+"""Types that the control plane exchanges with a node."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
 class Member(NamedTuple):
-    """Somebody who is in a room."""
+    """A member of a room."""
 
     key: str
     ref: str
-    """No other one ever has it."""
+    """Unique: no other member ever has it."""
     meta: bytes
-    """What it says of itself: an object of JSON."""
+    """The member's metadata, a JSON object."""
 
 
 class Occupancy(NamedTuple):
-    """How many of a node are in a room."""
+    """Counts of a room on one node."""
 
     by_protocol: dict[str, int]
-    """Subscriptions to its topics."""
+    """Number of subscriptions to its topics, by protocol."""
     publishers: int
     members: int
 
 
 class Consumer(NamedTuple):
-    """A group that keeps its place in a topic."""
+    """A consumer group with a persisted position in a topic."""
 
     group: bytes
     topic: bytes
     position: tuple[int, int]
-    """Epoch and seq of the record up to which all is acknowledged."""
+    """Epoch and seq of the record up to which all are acknowledged."""
     lag: int
-    """Records of its room behind that which are not."""
+    """Records of its room after the position that are not acknowledged."""
     given: int
-    """Of these, what members have."""
+    """Of these, the records delivered to members."""
     members: int
     """In the whole cluster."""
 
 
 class BusyRoom(NamedTuple):
-    """A room and what it does in a second, by a sketch that looks at some of its records."""
+    """A room and its rates per second, estimated from a sample of its records."""
 
     name: bytes
     messages: float
     bytes_in: float
-    """Of topic and payload."""
+    """Bytes of topic and payload."""
     bytes_out: float
-    """The same for each subscriber that a record goes to."""
+    """As `bytes_in`, counted once per receiving subscriber."""
 
 
 class Published(NamedTuple):
-    """A record that was taken; epoch and seq are 0 where no room took it."""
+    """An accepted record; epoch and seq are 0 if no room stored it."""
 
     receivers: int
     epoch: int
     seq: int
     is_duplicate: bool = False
-    """Its producer had sent it before: this is where it stands since."""
+    """True if its producer had sent it before; then this is the position of the earlier record."""
 
 
 class Item(NamedTuple):
@@ -67,7 +67,7 @@ class Item(NamedTuple):
     headers: Mapping[str, str]
     publisher: str
     producer: tuple[int, int] | None = None
-    """Who numbered it and that number, both from 1; see `hubsub.names.producer_id`."""
+    """Producer id and sequence number, both from 1; see `hubsub.names.producer_id`."""
 
 
 class Failed(NamedTuple):
@@ -78,75 +78,78 @@ class Failed(NamedTuple):
 
 
 class PublishedRows(NamedTuple):
-    """What came of the rows of a chunk."""
+    """Result of publishing the rows of a chunk."""
 
     again: int
-    """How many were there already."""
+    """Number of rows that were published before."""
     refused: list[tuple[int, Failed]]
     """By place in the chunk."""
 
 
 class PeerEvent(NamedTuple):
-    """What became of a peer: another node with which this one may have links."""
+    """A state change of a peer, another node with which this one may have links."""
 
     kind: str
-    """`up` (all its links stand), `suspected`, `heard` (again), `down` (a link ended), `refused`, `dead`."""
+    """`up` (all its links are up), `suspected`, `heard` (again), `down` (a link ended), `refused`, `dead`."""
     node: str
     incarnation: int
     code: str | None
-    """Of `down`: `stopping`, `goodbye`, `left`, `eof`, `silent`, `broken_rule`, `unregistered`; of that and `refused`
-    also the code of a refusal (docs/protocol/link.md)."""
+    """With `down`: `stopping`, `goodbye`, `left`, `eof`, `silent`, `broken_rule`, `unregistered`. With `down`
+    and `refused` also the code of a refusal (docs/protocol/link.md).
+    """
     text: str | None
-    """Why, for a person."""
+    """The reason, for people."""
 
 
 class LeadEvent(NamedTuple):
-    """What became of this node's leads, or of what a controller knows of others."""
+    """A change of this node's leader leases, or of a controller's knowledge of other nodes."""
 
     kind: str
-    """`opened`, `closed`: its lead runs (again), or has ended. `began`, `gave_up`: its shard was told to lead the hub
-    in that term, or leads it no more. `heeds`: it heeds the controller of that mandate from now on, 0 for none.
-    `changed`: something else of `lead_snapshot`, but for times."""
+    """`opened`, `closed`: its leader lease runs (again), or has ended. `began`, `gave_up`: its shard was
+    ordered to lead the hub in that term, or has stopped leading it. `heeds`: it acknowledges the controller
+    of that controller term from now on, 0 for none. `changed`: another part of `lead_snapshot`, except times,
+    has changed.
+    """
     hub: int | None
     term: int | None
     mandate: int | None
 
 
 class LeadPeer(NamedTuple):
-    """What this node knows of a process; times are seconds of `time.monotonic()`."""
+    """What this node knows of a process. Times are seconds of `time.monotonic()`."""
 
     heard_s: float
     heeds_s: float | None
-    """Since when it is known to heed the mandate of the snapshot; None: it does not."""
+    """Since when it is known to acknowledge the controller term of the snapshot; None: it does not."""
     heeds_until_s: float | None
-    """Until when it is known to have heeded it since then, by round trips."""
+    """Until when it is known to have acknowledged it since then, by round trips."""
     lead_until_s: float | None
-    """End of the last lead that was granted to it under this mandate."""
+    """End of the last leader lease that was granted to it in this controller term."""
     gave_up: frozenset[tuple[int, int]]
     """Hubs and terms that it will never lead again."""
     suspects: frozenset[str]
 
 
 class LeadSnapshot(NamedTuple):
-    """What a controller decides by, at one moment; times are seconds of `time.monotonic()`."""
+    """The input of a controller's decisions at one moment. Times are seconds of `time.monotonic()`."""
 
     now_s: float
     mandate: int
-    """0: this node has none."""
+    """The controller term; 0: this node has none."""
     confirmed_s: float
-    """When that was confirmed last, by a majority or by the coordinator."""
+    """When a majority or the coordinator last confirmed the controller term."""
     alone_s: float | None
-    """When a majority of the census had no controller last, by round trips; None: this node has one."""
+    """When a majority of the voters last had no controller, by round trips; None: this node has one."""
     census: int
-    """Revision that grants name."""
+    """Revision of the voters that grants name."""
     census_s: float
-    """Since when."""
+    """Since when that revision is in force."""
     until_s: float | None
-    """End of this node's own lead; None before the first."""
+    """End of this node's own leader lease; None before the first."""
     heeds: int
-    """Mandate that this node heeds; 0: it hears no controller."""
+    """Controller term that this node acknowledges; 0: it hears no controller."""
     peers: Mapping[tuple[str, int], LeadPeer]
-    """By node and incarnation: all that were heard, this one too."""
+    """By node and incarnation: all processes that were heard, this one too."""
 
 
 class HistoryRow(NamedTuple):
@@ -162,12 +165,12 @@ class HistoryRow(NamedTuple):
 
 
 class ClusterNode(NamedTuple):
-    """A node as Redis cluster clients are told of it."""
+    """A node, as announced to Redis cluster clients."""
 
     name: str
-    """By the names alone the slots are dealt."""
+    """The slots are distributed by the names alone."""
     id: str
-    """Of `hubsub.names.redis_cluster_id`."""
+    """From `hubsub.names.redis_cluster_id`."""
     host: str
-    """Empty: the one that the client came to."""
+    """Empty: the host that the client connected to."""
     port: int

@@ -12,7 +12,7 @@ INCARNATION_MAX = 2**32 - 1
 
 
 def stored_incarnation(directory: Path) -> int:
-    """The number in the file; 0 where there is no file.
+    """The number in the file; 0 if there is no file.
 
     Raises:
         ValueError: the file is damaged: no later start could have a higher number that fits.
@@ -25,11 +25,14 @@ def stored_incarnation(directory: Path) -> int:
 
 
 def set_damaged_aside(directory: Path, accepts: bool) -> Path | None:
-    """Renames a damaged file and writes the present time in its place; none if it is not damaged.
+    """Renames a damaged file and writes the current time in its place.
 
     Args:
         directory: A data directory that no node uses.
-        accepts: Whether it is done; else the name is only given.
+        accepts: Whether to do it; else only the new name is returned.
+
+    Returns:
+        The new name of the damaged file; None if it is not damaged.
 
     Raises:
         DataDirectoryError: a node uses the directory.
@@ -48,7 +51,7 @@ def set_damaged_aside(directory: Path, accepts: bool) -> Path | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.rename(aside)
-            # The next start is above it, even within this second.
+            # The next start gets a higher number, even within this second.
             write_synced(file, f"{int(time.time())}\n")
         except BlockingIOError:
             raise DataDirectoryError("a node uses it", directory, "stop the node first") from None

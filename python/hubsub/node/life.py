@@ -1,10 +1,10 @@
-"""A node's life, and how requests and answers pass.
+"""Start and stop of a node, and the transport of requests and replies.
 
-A request takes a ticket, goes into a shard's mailbox and becomes a future; answers come back as events, drained in
-batches when the core's descriptor is readable.
+A request takes a ticket, goes into a shard's mailbox and becomes a future. Replies come back as events,
+drained in batches when the core's descriptor is readable.
 
-Invariants: every ticket is answered, or forgotten at its time-out, so at most `control_requests_max` futures wait; only
-the loop's thread touches a node.
+Invariants: every ticket is answered, or dropped at its time-out, so at most `control_requests_max` futures
+wait. Only the loop's thread uses a node.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ DRAIN_EVENTS_MAX = 1_024
 """Events handled before other work of the loop has its turn."""
 
 STOP_MARGIN_MS = 5_000
-"""How much longer than its grace a shard may take to stop."""
+"""How much longer than its grace period a shard may take to stop."""
 
 SLOW_STOP_S = 5.0
-"""After this time, and each time that twice as much has passed, a stop says that it waits for the log's disk."""
+"""After this time, and each time it has doubled, a stop logs that it waits for the log's disk."""
 
 
 log = structlog.get_logger()
@@ -52,13 +52,14 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Life:
-    """One node's data plane, seen from Python; see `Node`.
+    """A node's data plane; see `Node`.
 
     Args:
         config: The resolved configuration.
-        cluster: The cluster that numbers its hubs, which come by `open_hub`; None: it does so itself.
-        incarnation: As it was issued by the cluster; None: one of its own, above those before.
-        accepts: Whether clients are accepted from the start on, or from `accept`.
+        cluster: The cluster that numbers this node's hubs, which `open_hub` adds; None: the node numbers them
+            itself.
+        incarnation: As issued by the cluster; None: the node picks a number above its earlier ones.
+        accepts: Whether clients are accepted from the start; else from `accept`.
 
     Raises:
         ConfigError: the core refuses a value.
@@ -92,29 +93,31 @@ class Life:
         self._shards_running = 0
         self._stopped = asyncio.Event()
         self._shards_served: set[int] = set()
-        """Those whose sessions are not recorded, while they are being."""
+        """Shards whose sessions are not recorded yet, during `part_from_sessions`."""
         self._parted = asyncio.Event()
         self._failed: asyncio.Future[None] | None = None
         self._started_at = time.monotonic()
         self.addresses: dict[str, str | None] = {}
         self.refused_requests = 0
-        """Requests refused at `control_requests_max`."""
+        """Requests refused because of `control_requests_max`."""
         self.on_peer: Callable[[PeerEvent], None] | None = None
-        """Hears what becomes of peers, in order."""
+        """Called on state changes of peers, in order."""
         self.on_lead: Callable[[LeadEvent], None] | None = None
-        """Hears what becomes of leads, in order."""
+        """Called on changes of leader leases, in order."""
         self.on_ready: Callable[[], None] | None = None
-        """Hears that `route_ready` has changed."""
+        """Called when `route_ready` has changed."""
         self.on_room_miss: Callable[[str, bytes, bool], None] | None = None
-        """Is asked where a room is, by class and name, and whether it gets a place if it has none: `route_rooms`,
-        `route_refuse` or, where none is wanted, `route_absent` answers within 5 s. Asked once until then, whatever
-        waits for it; again when something comes that wants a place."""
+        """Called with class and name of a room whose hub is unknown, and whether a room without a place is to
+        get one. The reply is `route_rooms`, `route_refuse` or, if none is to be created, `route_absent`,
+        within 5 s. It is called once until then, however many requests wait; again if a later request needs a
+        place.
+        """
         self.on_locate: Callable[[int, bytes], None] | None = None
-        """Is asked by a client where a room is: `route_located` answers the number."""
+        """Called when a client asks for the location of a room; `route_located` replies to the number."""
         self.on_asked: Callable[[str, int, bytes], None] | None = None
-        """Gets what a peer's control plane asks: its name, the number for `link_answer`, and the question."""
+        """Called with a request of a peer's control plane: peer name, number for `link_answer`, and body."""
 
-    # -- life --
+    # -- start and stop --
 
     async def start(self) -> dict[str, str | None]:
         """Binds the listeners and starts the shards.
@@ -147,12 +150,13 @@ class Life:
         return self.addresses
 
     def accept(self) -> None:
-        """Accepts clients from now on; those that came before have waited."""
+        """Accepts clients from now on; connections made before have waited."""
         self._core.accept()
 
     async def part_from_sessions(self) -> None:
-        """MQTT clients go, and their sessions are recorded as they are then, before the node leaves its cluster; within
-        `drain_ms`. Who comes is refused."""
+        """Closes the connections of MQTT clients and records their sessions before the node leaves its
+        cluster, within `drain_ms`. New clients are refused.
+        """
         self._shards_served = set(range(self._shards_running))
         self._core.part_from_sessions()
         with suppress(TimeoutError):
@@ -160,7 +164,9 @@ class Life:
                 await self._parted.wait()
 
     async def stop(self) -> None:
-        """Stops accepting, lets output drain for `drain_ms`, closes; ends the log, so that the next start trusts it."""
+        """Stops accepting, drains output for `drain_ms`, closes connections, and ends the log cleanly for the
+        next start.
+        """
         if self._loop is None:
             self._unlock()
             return
@@ -173,7 +179,7 @@ class Life:
         except TimeoutError:
             log.error("shards did not stop in time", shards=self._shards_running)
         else:
-            # What is safe in the journal goes into segments, and the log ends cleanly.
+            # Records that are safe in the journal go into segments, and the log ends cleanly.
             await self._end_log()
             self._on_wake()
         self._loop.remove_reader(self._core.wake_fd())
@@ -182,7 +188,7 @@ class Life:
         self._unlock()
 
     async def _end_log(self) -> None:
-        """Waits for the log, however long its disk takes: only what it has made safe is not lost."""
+        """Waits for the log, however long its disk takes: records that it has not synced would be lost."""
         ended = asyncio.create_task(asyncio.to_thread(self._core.join))
         wait_s, waited_s = SLOW_STOP_S, 0.0
         while not (await asyncio.wait({ended}, timeout=wait_s))[0]:
@@ -192,7 +198,7 @@ class Life:
         await ended
 
     async def wait_failed(self) -> None:
-        """Returns never; raises when a shard ended without being told to.
+        """Never returns; raises when a shard ends unexpectedly.
 
         Raises:
             NodeFailedError: the shard and its reason.
@@ -214,7 +220,7 @@ class Life:
         return self.config.shards
 
     def reload(self, limits: Mapping[str, int]) -> None:
-        """Takes new limits over while running.
+        """Applies new limits while running.
 
         Args:
             limits: All limits of the resolved configuration by name.
@@ -224,10 +230,10 @@ class Life:
         self._limits = dict(limits)
 
     def redis_cluster_node(self, cluster: str) -> ClusterNode | None:
-        """This node as Redis cluster clients are told of it; None without a listener for them.
+        """This node as Redis cluster clients reach it; None without a listener for them.
 
         Args:
-            cluster: Id of the cluster; empty for a node alone.
+            cluster: Id of the cluster; empty for a single node.
         """
         address = self.addresses.get("redis_cluster")
         if address is None:
@@ -237,24 +243,25 @@ class Life:
         return ClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
 
     def redis_cluster_nodes(self, nodes: Sequence[ClusterNode]) -> None:
-        """Deals the slots of Redis cluster clients to these nodes; each of them must get the same ones.
+        """Distributes the slots of Redis cluster clients over these nodes; each of the nodes must get the
+        same list.
 
-        Without this node among them it serves no slot and sends clients to the others.
+        If this node is not among them, it serves no slot and redirects clients to the others.
 
         Raises:
-            ValueError: two nodes have one name, an id is none, or there are more than 16,384 nodes.
+            ValueError: two nodes have the same name, an id is invalid, or there are more than 16,384 nodes.
         """
         self._core.redis_cluster_nodes(list(nodes))
 
     def metrics(self) -> dict[str, Any]:
-        """Counters and gauges now: `{"shards": [{name: int}, …], "node": {name: int}}`."""
+        """Current counters and gauges: `{"shards": [{name: int}, …], "node": {name: int}}`."""
         return self._core.metrics()
 
     # -- tickets and events --
 
     async def _ask_in_time(self, call: Callable[..., None], *args: Any) -> Any:
         try:
-            # Not `wait_for`: that of Python 3.11 forgets a cancellation that comes with the answer.
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that coincides with the result.
             async with asyncio.timeout(self._limits["request_timeout_ms"] / 1_000):
                 return await self._ask(call, *args)
         except TimeoutError:
@@ -342,13 +349,13 @@ class Life:
             self._failed.exception()
 
     def _unlock(self) -> None:
-        """Lets another node have the data directory."""
+        """Releases the data directory for another node."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
     def _new_incarnation(self, data: str | None, issued: int | None) -> int:
-        """A number above that of every earlier life of this node: half of each room epoch."""
+        """A number above that of every earlier start of this node: half of each room epoch."""
         now = int(time.time()) if issued is None else issued
         if data is None:
             return min(now, INCARNATION_MAX)

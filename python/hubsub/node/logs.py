@@ -1,4 +1,6 @@
-"""What is asked of a node about its log: hubs that come and go, streams of records, what is kept beside it."""
+"""Requests to a node about its log: opening and closing hubs, streams of records, and small files in the data
+directory.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,36 +17,38 @@ log = structlog.get_logger()
 
 
 class Logs(Life):
-    """A part of `Node`."""
+    """The log part of `Node`."""
 
     def log(self) -> dict[str, Any] | None:
-        """State, figures and hubs of the log, as `Core.log`; None where no class has one."""
+        """State, figures and hubs of the log, as `Core.log`; None if no class has one."""
         return self._core.log() if self.addresses else None
 
     def inflight_store(self) -> dict[str, Any] | None:
-        """State and figures of the store of sessions, as `Core.inflight_store`; None if it is no file or server."""
+        """State and figures of the session store, as `Core.inflight_store`; None if it is neither a file nor
+        a server.
+        """
         return self._core.inflight_store() if self.addresses else None
 
     async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
-        """Opens a hub of a class with a log while the node runs; one that was never here is made.
+        """Opens a hub of a class with a log while the node runs, and creates it if it does not exist here.
 
-        The answer may take long where a big log is opened; others do not wait for it.
+        Opening a large log may take long; other requests do not wait for it.
 
         Args:
-            hub: Its id, from 1, in the whole cluster.
+            hub: Its id in the whole cluster, from 1.
             room_class: Name of its class.
-            index: Which of the class's hubs it is, from 0.
+            index: Its index among the class's hubs, from 0.
 
         Returns:
-            What the hub tells of itself, a row of `log()["hubs"]`. One that is open already stays as it is.
+            The hub's state, an entry of `log()["hubs"]`. A hub that is already open does not change.
 
         Raises:
             HubDiffersError: the id, or the class's index, is another hub's here; both are named.
-            DiskFullError: nothing was made.
+            DiskFullError: nothing was created.
             QuarantinedError: it is damaged.
             HubClosedError: it is being closed.
-            LogFailedError: the log takes nothing.
-            BadRequestError: the node does not know the class, or keeps no log for it.
+            LogFailedError: the log accepts no records.
+            BadRequestError: the node does not know the class, or has no log for it.
         """
         try:
             opened: dict[str, Any] = await self._ask(self._core.open_hub, hub, room_class, index)
@@ -53,10 +57,10 @@ class Logs(Life):
         return opened
 
     async def close_hub(self, hub: int) -> int | None:
-        """Closes a hub, which stays on the disk: what it took is safe there first.
+        """Closes a hub after its records are safe on disk, where it stays.
 
         Returns:
-            The last offset that it gave out, 0 where it has no record. None: it was not open.
+            The last offset that it assigned, 0 if it has no record. None: it was not open.
 
         Raises:
             HubClosedError: it is being closed.
@@ -66,11 +70,11 @@ class Logs(Life):
         return last
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
-        """Hubs are archived up to these offsets: retention need not wait for what is before them."""
+        """Sets the offsets up to which hubs are archived: retention need not wait for records before them."""
         self._core.log_archived(dict(offsets))
 
     def kept(self, name: str) -> str | None:
-        """What `keep` was given last, in this life or an earlier one."""
+        """The last text given to `keep`, in this run or an earlier one."""
         file = Path(self.config.data or "", name)
         try:
             return file.read_text() if self.config.data else None
@@ -80,16 +84,18 @@ class Logs(Life):
             return None
 
     async def keep(self, name: str, text: str) -> None:
-        """Keeps a small text in the data directory; not more than one at a time of a name."""
+        """Persists a small text in the data directory; only one call per name at a time."""
         assert self.config.data is not None, "there is a log"
         await asyncio.to_thread(write_synced, Path(self.config.data, name), text)
 
     def log_hub_of(self, room: bytes) -> tuple[str, int | None]:
-        """Name of a room's class, and the id of the hub that logs its records, if one does."""
+        """Name of a room's class, and the id of the hub that logs its records, if there is one."""
         return self._core.log_hub_of(room)
 
     async def log_offset(self, hub: int, timestamp_us: int) -> int:
-        """The first offset of a hub whose timestamp is that or later; the one behind all that is committed."""
+        """The first offset of a hub with that timestamp or a later one; else the first offset that is not
+        committed.
+        """
         return int(await self._ask_in_time(self._core.log_offset, hub, timestamp_us))
 
     async def open_records(self, scan: Mapping[str, Any]) -> "Records":
@@ -99,7 +105,7 @@ class Logs(Life):
             scan: As `Core.log_open` takes it.
 
         Returns:
-            The stream; what stands in the way of its first chunk was raised instead.
+            The stream; errors up to its first chunk are raised here.
 
         Raises:
             OffsetsLostError, OffsetUnknownError, QuarantinedError, TooManyStreamsError, LogFailedError.
@@ -113,21 +119,21 @@ class Logs(Life):
         return records
 
     async def next_records(self, number: int) -> bytes | None:
-        """The next chunk of a stream; None behind the last."""
+        """The next chunk of a stream; None after the last."""
         chunk: bytes | None = await self._ask(self._core.log_next, number)
         return chunk
 
     def close_records(self, number: int) -> None:
-        """Ends a stream, if it is there."""
+        """Ends a stream, if it is open."""
         if self._loop is not None:
             self._core.log_close(number)
 
 
 class Records:
-    """An Arrow IPC stream in chunks: an async iterator of bytes, each encoded when it is wanted.
+    """An Arrow IPC stream in chunks: an async iterator of bytes, each encoded on demand.
 
-    It ends where the stream does. An error from it means that the rest is missing. Whoever
-    leaves it early closes it, and so do errors and cancellation of `anext`.
+    It ends where the stream does. An error from it means that the rest is missing. A caller that stops early
+    must close it; errors and cancellation of `anext` close it, too.
     """
 
     def __init__(self, node: Logs, number: int) -> None:
@@ -136,7 +142,7 @@ class Records:
         self._first: bytes | None = None
 
     async def begin(self) -> None:
-        """Waits for the first chunk, which `anext` then gives."""
+        """Waits for the first chunk, which `anext` then returns."""
         self._first = await self._next()
 
     def __aiter__(self) -> "Records":
@@ -152,7 +158,7 @@ class Records:
         return chunk
 
     def close(self) -> None:
-        """Lets go of what the node holds for it."""
+        """Releases the stream in the node."""
         number, self._number = self._number, None
         self._first = None
         if number is not None:

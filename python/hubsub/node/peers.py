@@ -1,6 +1,7 @@
-"""What a node is told of its cluster and asked about its peers: links, and leads of ephemeral hubs.
+"""Updates of a node about its cluster and requests about its peers: links, and leader leases of ephemeral
+hubs.
 
-Times of leads are seconds of `time.monotonic()` here, which is the core's clock counted from another beginning.
+Times of leader leases are seconds of `time.monotonic()`; the core's clock is the same with a different start.
 """
 
 import time
@@ -13,24 +14,24 @@ from hubsub.node.answers import LeadPeer, LeadSnapshot
 from hubsub.node.life import Life
 
 READS = 8
-"""Of both clocks, when they are compared the first time: one of them is not interrupted."""
+"""Reads of both clocks at the first comparison, so that one pair is not interrupted."""
 
 
 class Peers(Life):
-    """A part of `Node`."""
+    """The peer part of `Node`."""
 
     _began_s = inf
-    """When the core's clock began, or a little later."""
+    """When the core's clock began, or slightly later."""
 
     # -- links --
 
     def link_begin(self, cluster: str, incarnation: int) -> None:
-        """Says who this node is in its cluster: from now on it accepts and dials peers. The secret is that of the
-        configuration.
+        """Sets this node's identity in its cluster: from now on it accepts and dials peers. The secret is the
+        configuration's.
 
         Args:
             cluster: Id, at most 64 bytes.
-            incarnation: As it was issued when the node registered.
+            incarnation: As issued when the node registered.
 
         Raises:
             StartError: there is no listener for links.
@@ -42,56 +43,65 @@ class Peers(Life):
         self._core.link_begin(cluster, self.name, incarnation, secret.reveal().encode())
 
     def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None:
-        """Sets who may have links with this node; the same again changes nothing.
+        """Sets the nodes that may have links with this one; the same list again changes nothing.
 
         Args:
-            peers: All that are registered, as `(name, incarnation, addresses, shards)`; addresses are `IP:PORT`, tried
-                in turn. This node itself is passed over.
+            peers: All registered nodes, as `(name, incarnation, addresses, shards)`; addresses are `IP:PORT`,
+                tried in turn. This node itself is skipped.
         """
         self._core.link_roster([(name, number, list(to), shards) for name, number, to, shards in peers])
 
     def link_peers(self) -> list[dict[str, Any]]:
-        """Peers and their links now, as `Core.link_peers`."""
+        """Peers and the state of their links, as `Core.link_peers`."""
         return self._core.link_peers() if self.addresses else []
 
     def link_status(self, classes: int) -> None:
-        """What peers are told of this node: the version of its classes; its leads say the rest."""
+        """Sets this node's version of the classes, which peers receive together with the state of its leader
+        leases.
+        """
         self._core.link_status(classes)
 
     async def link_ask(self, node: str, body: bytes) -> bytes:
-        """Asks a peer's control plane.
+        """Sends a request to a peer's control plane.
 
         Raises:
             NotLinkedError: there is no link to it now.
-            LinkFullError: too much waits for it.
-            LinkLostError: the link ended; it may have been done.
-            TimedOutError: likewise, after `request_timeout_ms`.
+            LinkFullError: too many bytes wait for it.
+            LinkLostError: the link ended; the request may have been carried out.
+            TimedOutError: no reply within `request_timeout_ms`; it may have been carried out.
         """
         answer: bytes = await self._ask_in_time(self._core.link_ask, node, body)
         return answer
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
-        """Answers what `on_asked` was given; who asks knows by its time when the link has ended since."""
-        self._core.link_answer(node, number, body)
-
-    # -- leads: all of them behind `link_begin` --
-
-    def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
-        """Sets which hubs this process claims to lead.
+        """Replies to a request of `on_asked`. If the link has ended since, the reply is dropped and the peer
+        times out.
 
         Args:
-            routes: All whose records name this process as their leader, as `(hub, term, gives_up)`; leads of those that
-                it is to give up are claimed no more, and given up where they are held.
+            node: Name of the peer.
+            number: Number of the request.
+            body: The reply.
+        """
+        self._core.link_answer(node, number, body)
+
+    # -- leader leases: all require `link_begin` first --
+
+    def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
+        """Sets the hubs that this process claims to lead.
+
+        Args:
+            routes: All hubs whose records name this process as their leader, as `(hub, term, gives_up)`. A
+                hub that it is to give up is not claimed any more, and given up if it leads it.
         """
         self._core.lead_routes(list(routes))
 
     def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
-        """Sets whose majority lets a lead go on while there is no controller.
+        """Sets the voters, whose majority extends a leader lease while there is no controller.
 
         Args:
-            revision: Of the record.
-            nodes: Who counts, whether registered or not.
-            before: Who counts too, as long as the census changes.
+            revision: Revision of the record.
+            nodes: The voters, registered or not.
+            before: The previous voters, while the set changes; their majority is needed, too.
         """
         self._core.lead_census(revision, list(nodes), list(before))
 
@@ -103,29 +113,30 @@ class Peers(Life):
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:
-        """Sets what this node, the controller, may grant. Returns when nothing is granted by tables of before.
+        """Sets the leader leases that this node, the controller, may grant. Returns when nothing is granted
+        by earlier tables.
 
         Args:
-            mandate: Its number, from 1; those of an earlier one change nothing.
-            until_s: End of its lease at the coordinator; nothing is granted from then on. One that has passed ends the
-                mandate.
-            confirmed_s: A time at or after which the coordinator had this mandate; it runs for one lead from then, and
-                longer while a majority of the census heeds it.
-            tables: By node and incarnation, hubs and terms. A process that has no table is granted nothing.
-            census: Revision of the census that each grant names.
+            mandate: The controller term, from 1; tables of an earlier one change nothing.
+            until_s: End of its lease at the coordinator; nothing is granted after it. A time in the past ends
+                the controller term.
+            confirmed_s: A time at or after which the coordinator had this controller term. The term lasts for
+                one leader lease from then, and longer while a majority of the voters acknowledges it.
+            tables: By node and incarnation, hubs and terms. A process without a table is granted nothing.
+            census: Revision of the voters that each grant names.
 
         Raises:
-            TimedOutError: the shard gave no answer in `request_timeout_ms`; they may apply.
+            TimedOutError: the shard did not reply within `request_timeout_ms`; the tables may apply.
         """
         rows = [(node, number, list(pairs)) for (node, number), pairs in tables.items()]
-        # Rounded down, from a beginning that is too late rather than too early: never past the lease.
+        # Rounded down, with the latest possible clock start: never past the lease.
         until_us = max(0, int((until_s - self._clock_began_s()) * 1e6))
-        # Likewise: never later than it was.
+        # Also rounded down: never later than the given time.
         confirmed_us = max(0, int((confirmed_s - self._clock_began_s()) * 1e6))
         await self._ask_in_time(self._core.lead_tables, mandate, until_us, confirmed_us, rows, census)
 
     async def lead_resign(self, mandate: int) -> None:
-        """Ends a mandate. Returns when nothing is granted by it.
+        """Ends a controller term. Returns when nothing is granted by it.
 
         Raises:
             TimedOutError: as `lead_tables`.
@@ -133,8 +144,9 @@ class Peers(Life):
         await self._ask_in_time(self._core.lead_resign, mandate)
 
     def lead_snapshot(self) -> LeadSnapshot:
-        """What a controller decides by, as it was a few ms ago at most. Tables that were set are in it, and what
-        `on_lead` was told."""
+        """The input of a controller's decisions, at most a few ms old. It includes all tables set before and
+        all events passed to `on_lead`.
+        """
         shown = self._core.lead_snapshot()
         began_s = self._clock_began_s()
 
@@ -168,7 +180,9 @@ class Peers(Life):
         )
 
     def _clock_began_s(self) -> float:
-        """The core's clock is read first: what lies in between makes its beginning late, and the least is right."""
+        """The core's clock is read first: a delay between the reads makes the start later, so the smallest
+        value is the best.
+        """
         for _ in range(READS if self._began_s == inf else 1):
             passed_s = self._core.clock_us() / 1e6
             self._began_s = min(self._began_s, time.monotonic() - passed_s)

@@ -1,4 +1,4 @@
-"""What is asked of a node about rooms, records in memory and clients."""
+"""Requests to a node about rooms, records in memory and clients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,16 +19,16 @@ from hubsub.node.answers import (
 from hubsub.node.life import Life
 
 ROOMS_ALL = 2**32
-"""As many of the busiest rooms as the shards know, which is bounded."""
+"""More than the busiest rooms that the shards track, which is bounded."""
 
 
 class Rooms(Life):
-    """A part of `Node`."""
+    """The room part of `Node`."""
 
     async def publish(self, items: Sequence[Item], *, as_node: bool = False) -> list[Published | Failed]:
         """Publishes records in order; one result each. Only the node itself uses names that begin with `$`.
 
-        Waits without a time limit: a publish whose outcome is unknown must not be taken for a failed one.
+        Waits without a time limit: a publish whose outcome is unknown must not be reported as failed.
         """
         answers = await self._ask(self._core.publish, list(items), as_node)
         return [Published(*a) if len(a) == 4 else Failed(*a) for a in answers]
@@ -36,13 +36,17 @@ class Rooms(Life):
     async def publish_rows(
         self, chunk: bytes, left: Sequence[int] | None, of: Sequence[int] | None, producer: int
     ) -> PublishedRows:
-        """Publishes the rows of a chunk of `RowReader`, or those of `left`; in a class with a log each room's in order.
+        """Publishes rows of a chunk of `RowReader`. In a class with a log the rows of each room stay in
+        order.
 
         Args:
-            chunk: As `RowReader` gave it.
-            left: Places in the chunk, rising; None for all of `of`.
-            of: Places of the rows that this producer numbers, rising, room by room; None for all of the chunk.
-            producer: Who numbers them, of `hubsub.names.producer_id`. The same one has the same `of`.
+            chunk: As returned by `RowReader`.
+            left: Places in the chunk of the rows to publish, rising; None for all of `of`.
+            of: Places of the rows that this producer numbers, rising, room by room; None for the whole chunk.
+            producer: Id from `hubsub.names.producer_id`. The same producer must always have the same `of`.
+
+        Returns:
+            The number of rows that were published before, and the refused rows.
         """
         again, refused = await self._ask(self._core.publish_rows, chunk, left, of, producer)
         return PublishedRows(again, [(row, Failed(code, message)) for row, code, message in refused])
@@ -51,8 +55,8 @@ class Rooms(Life):
         """Reads one Arrow stream of rows.
 
         Args:
-            topic: That of all rows, which then have no column for it.
-            publisher: Of rows that name none.
+            topic: Topic of all rows, which then have no column for it.
+            publisher: Publisher of rows that name none.
         """
         return self._core.row_reader(topic, publisher)
 
@@ -61,7 +65,13 @@ class Rooms(Life):
         return answer
 
     async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
-        """Up to `limit` rooms in order of name, behind `after`: those in memory and those in the log."""
+        """Up to `limit` rooms in memory and in the log, in order of name.
+
+        Args:
+            match: Pattern of room names; None for all.
+            after: Name to start after; None starts at the first room.
+            limit: Most rooms to return.
+        """
         answer: list[dict[str, Any]] = await self._ask_in_time(self._core.rooms, match, after, limit)
         return answer
 
@@ -70,7 +80,7 @@ class Rooms(Life):
         return answer
 
     async def room_delete(self, room: bytes, *, as_node: bool = False) -> bool:
-        """Whether it was there.
+        """Deletes a room. Returns whether it existed.
 
         Raises:
             RoomInUseError: it has subscribers.
@@ -86,60 +96,86 @@ class Rooms(Life):
         *,
         as_node: bool = False,
     ) -> tuple[bool, list[HistoryRow]]:
-        """Whether `after` was known, and the rows, oldest first."""
+        """Records of a room.
+
+        Args:
+            room: Name of the room.
+            count: Most records to return.
+            after: Position (epoch, seq) to start after; None returns the last records.
+            topic: Only records of this topic.
+            as_node: Whether internal rooms may be read.
+
+        Returns:
+            Whether `after` was known, and the records, oldest first.
+        """
         recovered, rows = await self._ask_in_time(self._core.history, room, count, after, topic, as_node)
         return recovered, [HistoryRow(*row) for row in rows]
 
     async def clients(
         self, sort: str, limit: int, client: int | None = None, client_ids: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """The first by `sort`, or that one; with `client_ids` only MQTT clients with one of these."""
+        """Connected clients.
+
+        Args:
+            sort: Field to sort by, the largest first.
+            limit: Most clients to return.
+            client: Only the connection with this id.
+            client_ids: Only MQTT clients with one of these ids.
+        """
         ask = self._core.clients
         answer: list[dict[str, Any]] = await self._ask_in_time(ask, sort, limit, client, list(client_ids))
         return answer
 
     async def client_kill(self, client: int, reason: str) -> bool:
-        """Whether there was one."""
+        """Closes a connection. Returns whether it existed."""
         return bool(await self._ask_in_time(self._core.client_kill, client, reason))
 
     async def sessions(
         self, limit: int, after: str | None = None, client_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """MQTT sessions that outlive their connections: so many behind that client id, in their order, or that one."""
+        """MQTT sessions that outlive their connections, in order of client id.
+
+        Args:
+            limit: Most sessions to return.
+            after: Client id to start after.
+            client_id: Only the session of this client id.
+        """
         ask = self._core.sessions
         answer: list[dict[str, Any]] = await self._ask_in_time(ask, limit, after, client_id)
         return answer
 
     async def session_end(self, client_id: str) -> bool:
-        """Ends the session of a client id; whether there was one."""
+        """Ends the session of a client id; returns whether there was one."""
         return bool(await self._ask_in_time(self._core.session_end, client_id))
 
     async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
-        """The busiest first; with `own` also the node's own rooms."""
+        """The busiest rooms, the busiest first; with `own` including internal rooms."""
         asked = limit if own else ROOMS_ALL
         rooms = [BusyRoom(*row) for row in await self._ask_in_time(self._core.busiest_rooms, asked)]
         return [room for room in rooms if own or not room.name.startswith(RESERVED.encode())][:limit]
 
     async def members(self, room: bytes) -> tuple[int, list[Member]]:
-        """How many members a room has in the whole cluster, and those that are listed, by key.
+        """Number of members of a room in the whole cluster, and the listed members, by key.
 
         Raises:
-            TimedOutError: nobody says who is there.
+            TimedOutError: no node answered.
         """
         count, rows = await self._ask_in_time(self._core.members, room)
         return count, [Member(*row) for row in rows]
 
     async def occupancy(self, room: bytes) -> Occupancy:
-        """How many of this node are in a room."""
+        """Subscribers, publishers and members of a room on this node."""
         protocols, publishers, members = await self._ask_in_time(self._core.occupancy, room)
         return Occupancy(dict(protocols), publishers, members)
 
     async def consumers(self) -> list[Consumer]:
-        """Groups that keep their place in rooms that are led here, and have had a member since."""
+        """Consumer groups of rooms that this node leads, if they have had a member since it leads them."""
         return [Consumer(*row) for row in await self._ask_in_time(self._core.consumers)]
 
     async def forget_consumer(self, group: bytes, topic: bytes) -> bool:
-        """Whether it was known here: it goes on from its row, or anew."""
+        """Drops a consumer's state here; it continues from its entry, or from new records. Returns whether it
+        was known.
+        """
         return bool(await self._ask_in_time(self._core.forget_consumer, group, topic))
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:

@@ -1,4 +1,4 @@
-"""What a node is told of the cluster's rooms: classes, hubs and who leads them; and who is ready."""
+"""Updates of a node about the cluster's rooms: classes, hubs and their leaders; and the nodes that are ready."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -16,13 +16,13 @@ class ClassRow(Protocol):
     def definition(self) -> RoomClass: ...
     @property
     def hubs(self) -> int:
-        """How many it has, for good."""
+        """Number of its hubs, which never changes."""
 
     @property
     def placement(self) -> str: ...
     @property
     def version(self) -> int:
-        """One more with each change of it, from 1."""
+        """Incremented with each change, from 1."""
 
     @property
     def is_removed(self) -> bool:
@@ -38,26 +38,26 @@ class HubRow(Protocol):
     def room_class(self) -> str: ...
     @property
     def index(self) -> int:
-        """Which of the class's hubs it is, from 0."""
+        """Its index among the class's hubs, from 0."""
 
     @property
     def term(self) -> int: ...
     @property
     def leader(self) -> tuple[str, int] | None:
-        """Node and incarnation; None: nobody leads it."""
+        """Node and incarnation; None: it has no leader."""
 
 
 class Routes(Life):
-    """The part of a node that knows where rooms are."""
+    """The routing part of `Node`."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:
-        """Sets all classes in order of precedence, before hubs of them; the last one matches all. Once rooms have homes
-        changes count at once, and a class that is new from when all its hubs are told. Rooms that are another class's
-        by then begin another life in it.
+        """Sets all classes in order of precedence, before their hubs; the last one matches all. Once rooms
+        have hubs, changes take effect at once, but a new class only when all its hubs are set. Rooms whose
+        class changes begin a new epoch in it.
 
         Raises:
-            ValueError: one has no hub, another number of them or another placement than before, or the last one does
-                not match all.
+            ValueError: a class has no hub, or another number of hubs or another placement than before, or the
+                last one does not match all.
         """
         rows = [
             (core_class(row.definition, row.is_removed), row.version, row.hubs, row.placement)
@@ -66,8 +66,8 @@ class Routes(Life):
         self._core.route_classes(rows)
 
     def route_hubs(self, rows: Sequence[HubRow]) -> None:
-        """Sets all hubs and who leads them. Those of logged classes that this process leads are open. Rooms have
-        homes once all hubs of the classes are told; what is published before is refused (`hub_closed`).
+        """Sets all hubs and their leaders. Hubs of logged classes that this process leads must be open. Rooms
+        can be used once all hubs of the classes are set; earlier publishes are refused (`hub_closed`).
 
         Raises:
             ValueError: an id or a term is 0.
@@ -75,14 +75,16 @@ class Routes(Life):
         self._core.route_hubs([(row.hub, row.room_class, row.index, row.term, row.leader) for row in rows])
 
     def route_serves(self, hubs: Sequence[int]) -> None:
-        """Sets the hubs of ephemeral classes that this process serves without a lead, where `route_hubs` names it as
-        their leader: for its side of a network that is split. All of them; rooms of a hub that comes or goes begin
-        other lives."""
+        """Sets all hubs of ephemeral classes that this process serves without a leader lease, as acting
+        leader on its side of a netsplit. `route_hubs` must name it as their leader. Rooms of a hub that is
+        added or removed begin new epochs.
+        """
         self._core.route_serves(list(hubs))
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
-        """Says where some rooms of a class are, after their hubs: what waits for them goes on, and who subscribes to
-        one that was elsewhere follows it. None: where the ring has them, or it is to be asked again.
+        """Sets the hubs of some rooms of a class, which `route_hubs` has set before. Waiting requests
+        continue, and subscribers of a room that was elsewhere move with it. None: the ring decides, or the
+        hub is to be looked up again.
 
         Raises:
             ValueError: the node does not know the class.
@@ -90,27 +92,35 @@ class Routes(Life):
         self._core.route_rooms(room_class, list(hubs.items()))
 
     def route_refuse(self, rooms: Sequence[bytes], code: str = HubClosedError.code) -> None:
-        """Says that rooms which `on_room_miss` asked for get no place: what waits for them is refused at once with the
-        code of an error, else after 5 s (`hub_closed`)."""
+        """Replies to `on_room_miss` that rooms get no place: their waiting requests are refused at once with
+        this error code. Without a reply they are refused after 5 s (`hub_closed`).
+        """
         self._core.route_refuse(list(rooms), code)
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
-        """Says that rooms which `on_room_miss` asked for, without wanting a place, have none: questions about them are
-        answered as those about rooms in which nothing was said."""
+        """Replies to `on_room_miss` that rooms have no place, when none was to be created: their waiting
+        requests are answered as for rooms without records.
+        """
         self._core.route_absent(list(rooms))
 
     async def route_unused(
         self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool = False
     ) -> list[bytes]:
-        """Those of these rooms that nobody uses, of a hub of a class without a log that this process leads in that
-        term: they have no subscribers, and no records in memory.
+        """The unused ones of these rooms, which have no subscribers and no records in memory. The hub's class
+        has no log, and this process leads it in that term.
 
         Args:
-            hub: Theirs.
-            term: As its record has it.
+            hub: Id of their hub.
+            term: Term of the hub's record.
             rooms: Their names.
-            gives_up: Whether this node has no place for them from then on: it serves them no more, and asks where they
-                are when somebody uses one.
+            gives_up: Whether this node also forgets the hub of the unused rooms: it no longer serves them,
+                and looks the hub up when they are used.
+
+        Returns:
+            Names of the unused rooms.
+
+        Raises:
+            TimedOutError: no reply within `request_timeout_ms`.
         """
         unused: list[bytes] = await self._ask_in_time(
             self._core.route_unused, hub, term, list(rooms), gives_up
@@ -120,20 +130,21 @@ class Routes(Life):
     def route_located(
         self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
     ) -> None:
-        """Answers `on_locate`.
+        """Replies to `on_locate`.
 
         Args:
-            number: Of the question.
-            members: Names and Redis addresses of the room's members, its leader first; None: that is not known.
-            code: Of the error that is told then.
+            number: Number of the request.
+            members: Names and Redis addresses of the room's nodes, leader first; None: they are not known.
+            code: Error code for the client in that case.
         """
         self._core.route_located(number, None if members is None else list(members), code)
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
-        """Room and class of a topic, and the index of the hub that the ring of its class has for it."""
+        """Room and class of a topic, and the index of its hub in the ring of the class."""
         return self._core.route_of(topic)
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
-        """Nodes and incarnations of the processes that hold all patterns, as they said; this one too.
-        `on_ready` is called when it has changed."""
+        """Nodes and incarnations of the processes that have received all patterns, this one included.
+        `on_ready` is called on changes.
+        """
         return self._core.route_ready()

@@ -1,4 +1,4 @@
-"""What the core is made from: the configuration as it takes it, and what of it is asked before there is a node."""
+"""The core's configuration, and helpers that need no running node."""
 
 import os
 import secrets
@@ -10,18 +10,27 @@ from hubsub.config import Config, RoomClass
 
 
 class Cluster(NamedTuple):
-    """What a node's data directory has to know of the cluster."""
+    """Cluster data for a node's data directory."""
 
     id: str
-    """Of the cluster; a directory is of one for ever."""
+    """Id of the cluster; a directory belongs to one cluster for ever."""
     adopts: bool = False
-    """Whether hubs that the node numbered itself, when it was alone, are the cluster's: of the node that founds it."""
+    """Whether hubs that the node numbered itself, as a single node, become the cluster's; true for the node
+    that bootstraps it.
+    """
 
 
 def core_config(
     config: Config, incarnation: int, cluster: Cluster | None = None, accepts: bool = True
 ) -> dict[str, Any]:
-    """The configuration as the core takes it."""
+    """The configuration in the core's form.
+
+    Args:
+        config: The resolved configuration.
+        incarnation: Number of this start.
+        cluster: The cluster that numbers its hubs; None: the node itself.
+        accepts: Whether clients are accepted from the start.
+    """
     return {
         "node": config.node,
         "incarnation": incarnation,
@@ -48,16 +57,16 @@ def core_config(
 
 
 def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, bool] | None] | None:
-    """Directory of the log, the identity of one that is made now, and who numbers its hubs; None without a
-    data directory."""
+    """Directory of the log, the identity for a new log, and the cluster that numbers its hubs; None without a
+    data directory.
+    """
     if config.data is None:
         return None
     return str(Path(config.data) / "log"), secrets.randbits(64), cluster
 
 
 def _inflight_store(config: Config, cluster: Cluster | None) -> tuple[str, ...]:
-    """The store of sessions, and where it is; several nodes have the same sessions in one server where they are of one
-    cluster."""
+    """The session store and its location. Nodes of one cluster share the sessions in one server."""
     match config.inflight_store:
         case "log" | "memory" as word:
             return (word,)
@@ -69,7 +78,7 @@ def _inflight_store(config: Config, cluster: Cluster | None) -> tuple[str, ...]:
 
 
 def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
-    """A class as the core takes it; one that is removed gets no new rooms."""
+    """A class in the core's form; a removed one gets no new rooms."""
     history = cls.history
     return {
         "name": cls.name,
@@ -106,7 +115,7 @@ def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:
 
 
 def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str | Path | None, str | None]:
-    """What the core says of a log: what happened, in which directory, and what to do about it.
+    """Splits the core's error about a log into message, directory, and hint.
 
     Args:
         error: As the core raised it.
@@ -120,7 +129,7 @@ def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str 
 
 
 def write_synced(file: Path, text: str) -> None:
-    """Replaces a file so that after a power loss it holds the old or the new text."""
+    """Replaces a file so that after a power loss it has either the old or the new text."""
     new = file.with_suffix(".new")
     with open(new, "w") as out:
         out.write(text)
