@@ -1,4 +1,4 @@
-"""A view of a cluster that is well, of which a test changes what it tests."""
+"""A view of a healthy cluster; a test changes only the part that it tests."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ def node(name: str, incarnation: int = 1, **fields: Any) -> tuple[str, Kept[Node
 
 
 def peer(**fields: Any) -> Peer:
-    """Of a process that is well."""
+    """A peer that was heard recently, acknowledges the controller, has a leader lease and is ready."""
     return replace(
         Peer(heard_s=NOW, heeds_s=10.0, heeds_until_s=NOW, lead_until_s=NOW + 0.9, is_ready=True), **fields
     )
@@ -33,7 +33,8 @@ def view(
     peers: dict[ProcessId, Peer] | None = None,
     **fields: Any,
 ) -> View:
-    """Nodes of one letter each, `a` the controller, all well; tables as the hubs' records say."""
+    """A view with healthy nodes whose names are single letters, `a` as controller, and tables that fit the
+    hubs' records."""
     hubs = hubs or {}
     tables: dict[ProcessId, set[HubTerm]] = {(name, 1): set() for name in nodes}
     for number, kept in hubs.items():

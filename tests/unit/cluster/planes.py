@@ -1,4 +1,4 @@
-"""`CorePlane` of the process `me` over a data plane that holds it to the protocol: for tests."""
+"""`CorePlane` of the process `me` over a fake data plane that enforces the protocol, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller does before it has seen all that its predecessor wrote."""
+"""A new controller before it has seen all writes of its predecessor."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from unit.cluster.played import Cluster, play, until
 
 
 def hold(cluster: Cluster, name: str, directory: str) -> Callable[[], None]:
-    """Keeps back what a node's watch of a directory is to be given, until the answer is called."""
+    """Withholds the changes of a node's watch of a directory until the returned function is called."""
     mine = {id(watch) for watch in cluster.coordinators[name]._watches}
     watch: Any = next(w for w in cluster.store._watches if id(w) in mine and w.directory == directory)
     given = {name: getattr(watch, name) for name in ("whole", "put", "delete")}
@@ -67,7 +67,7 @@ def test_who_is_elected_grants_and_writes_nothing_before_it_has_what_was_written
 
 
 def test_a_node_that_leaves_before_it_was_seen_holds_up_no_new_controller() -> None:
-    """A watch gives what came and went since at its latest: not at all."""
+    """A watch reports only the latest state, so it does not report a node that came and left in between."""
 
     async def test() -> None:
         async with Cluster() as cluster:
@@ -115,7 +115,7 @@ def test_a_room_whose_bucket_is_half_known_is_asked_for_again_and_others_are_pla
                 value = rooms._encoder.encode(rooms._Value(rooms.FORMAT, 1, {}))
                 await writer.commit({}, [Put(f"rooms/chat/{start:08x}", value)])
 
-            # The upper half of a split, which a watch may give first.
+            # The upper half of a split, which a watch may report first.
             await bucket(1 << 31)
             waits = asyncio.create_task(cluster.nodes["a"].locate(low))
             await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Where new rooms go."""
+"""Placement of new rooms by load."""
 
 from collections import Counter
 from dataclasses import replace
@@ -97,7 +97,8 @@ def test_a_short_peak_is_smoothed() -> None:
 
 
 def test_hubs_of_the_same_members_are_chosen_as_if_each_was_looked_at() -> None:
-    """Where a room was refused all hubs are looked at: a hub that is not there refuses it, and changes nothing else."""
+    """For a room that was refused, all hubs are examined. Here a hub that does not exist refuses it, which
+    changes nothing else."""
     pairs = [(a, b) for a in "abc" for b in "abc"]
     hubs = {i: hub(pairs[i % 9][0], i, members=tuple(set(pairs[i % 9]))) for i in range(1, 40)}
     seen, loads = view(hubs=hubs), loaded(a=0.2, b=0.25, c=0.2)

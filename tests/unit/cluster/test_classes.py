@@ -1,4 +1,4 @@
-"""What may become of a cluster's classes, and what is refused."""
+"""Allowed and refused changes of a cluster's classes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_new_class_stands_behind_the_others_and_before_the_one_that_matches_al
 def test_what_would_lose_records_or_rooms_is_refused_whole(changed: dict[str, Any], says: str) -> None:
     kept = seeds(config(CHAT, LOGGED, ALL))
     with pytest.raises(ClassChangeError, match=says):
-        # What could be done is not, where something else cannot.
+        # No change is applied if one of them is refused.
         applied(kept, given({**ALL, "on_slow": "drop-oldest"}, changed))
 
 

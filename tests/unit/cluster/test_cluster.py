@@ -1,4 +1,4 @@
-"""Whole nodes that run as a cluster, in played time: see `played`."""
+"""Whole nodes that run as a cluster in virtual time: see `played`."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ HUBS = 3 * 64
 
 
 def homes(names: str) -> dict[tuple[str, int], str]:
-    """Where the ring has each hub of the three classes."""
+    """The ring's leader of each hub of the three classes."""
     found: dict[tuple[str, int], str] = {}
     for room_class in ("chat", "game", "default"):
         hubs = [f"{room_class}/{index}" for index in range(64)]
@@ -115,12 +115,12 @@ def test_hubs_of_who_dies_are_led_by_others_long_before_leases_end_and_nobody_el
             died_s = cluster.now
             await cluster.kill(*dead)
             await until(lambda: len(cluster.led()) == HUBS, within_s=2)
-            # The lease is 3 s: links say it before.
+            # The leader lease is 3 s; the links report the death earlier.
             assert cluster.now - died_s < 1.0
             orphans = {hub for hub, leader in before.items() if leader in dead}
             changed = {hub for hub, leader in cluster.led().items() if leader != before[hub]}
             assert orphans <= changed and not set(cluster.led().values()) & set(dead)
-            # What moves beside is the spill of nodes that have more to hold now, a few hubs at a time.
+            # Other moved hubs come from nodes that are now above their share, a few hubs at a time.
             assert len(changed - orphans) <= 2 * MOVES_MAX
             assert all(terms(cluster)[hub] == old_terms[hub] + 1 for hub in changed)
             await cluster.settle()
@@ -238,7 +238,7 @@ def test_a_node_that_joins_takes_its_bounded_share_and_no_hub_moves_between_the_
             taken = Counter(room_class for room_class, index in moved if after[room_class, index] == "e")
             assert taken.keys() == {"chat", "game", "default"}
             assert all(count <= ceil(LOAD_MAX * 64 / 5) for count in taken.values())
-            # What moves beside is the spill of nodes that were full: less than what the new one takes.
+            # Other moved hubs are the overflow of nodes that were full: less than the new node takes.
             assert len(moved) < 2 * taken.total()
             assert sum(terms(cluster).values()) - sum(old_terms.values()) == len(moved)
 
@@ -278,7 +278,7 @@ def test_a_node_that_stops_gives_its_hubs_and_the_mandate_away_first(is_controll
                 for hub in mine - cluster.led().keys():
                     unled[hub] = unled.get(hub, 0.0) + 0.01
             assert await stopping
-            # Nobody waited for a lead to end.
+            # No hub waited for a leader lease to end.
             assert max(unled.values(), default=0.0) < TIMING.lead_s / 2
             assert cluster.controller() != name
             await cluster.stop(name)
@@ -401,7 +401,7 @@ def test_a_commit_refused_for_what_went_before_any_watch_gave_it_holds_up_nothin
                 if refused or "nodes/b" not in expect or not any(isinstance(w, Put) for w in writes):
                     return await commit(expect, writes)
                 refused = True
-                # A process of this name came and left: watches give the end of it alone.
+                # A process of this name came and left: watches report only its end.
                 put = Put("nodes/b", cluster.store.entries["nodes/b"].value)
                 made = cluster.store.commit({}, (put,), None)
                 try:
@@ -459,7 +459,7 @@ def test_a_split_with_the_coordinator_on_the_side_of_the_few_heals_by_itself() -
             cluster.split("ab", "cde")
             cluster.part("cde")
             await asyncio.sleep(30)
-            # The many go on among themselves, and the few take nothing from them.
+            # The majority continues, and the minority takes no hub from it.
             assert {hub for hub, name in cluster.led().items() if name in "cde"} >= {
                 hub for hub, name in led.items() if name in "cde"
             }

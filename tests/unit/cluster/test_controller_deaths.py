@@ -1,4 +1,4 @@
-"""The controller dies at a step of its writes, and again and again: played time, see `played`."""
+"""The controller dies at one of its writes, repeatedly, in virtual time: see `played`."""
 
 import asyncio
 
@@ -12,10 +12,11 @@ from unit.cluster.played import Cluster, play, until
 from unit.cluster.test_cluster import HUBS, homes, leaders
 
 IN_TIME_S = 2.0
-"""Leads end after 1.06 s; the others, of a process that is proved dead, at once."""
+"""Leader leases end after 1.06 s, those of a process that is proved dead at once."""
 
 STEPS = range(0, 24, 7) if hypothesis.settings().max_examples <= 100 else range(28)
-"""The census, hubs that are proposed, hubs that are given up, in turn; all of them with the profile `soak`."""
+"""In turn: a change of the voters, proposals of hubs, hand-overs of hubs. The profile `soak` runs all steps.
+"""
 
 
 def test_who_was_beaten_in_elections_that_failed_does_not_wait_longer_for_the_next() -> None:

@@ -1,4 +1,4 @@
-"""Where rooms are: records that the controller makes, pins, what waits, and what is refused."""
+"""The directory of rooms: records that the controller makes, pins, waiting lookups, and refusals."""
 
 import asyncio
 from collections import Counter
@@ -109,10 +109,10 @@ def test_a_question_finds_a_room_that_its_node_has_not_heard_of_and_makes_none()
                 assert await node.look_up(b"chat:none") is None, name
             assert cluster.status()["rooms_with_record"] == 0
             there = await located(cluster, "a", b"chat:x")
-            # Not a moment has passed: the others have not been told.
+            # No time has passed, so the other nodes are not notified yet.
             assert {await node.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
             assert [await node.look_up(b"chat:x") for node in asked.values()] == [there] * 3
-            # Who wants it to be there gets it, also where a question is under way.
+            # A lookup that creates the room succeeds while a lookup that does not is in flight.
             found, made = await asyncio.gather(
                 asked["b"].find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
             )
@@ -155,7 +155,7 @@ def test_rooms_go_to_the_nodes_that_report_the_least_load() -> None:
             await cluster.kill(controller)
             await cluster.settle(120)
             await asyncio.sleep(5)
-            # The next controller has heard loads too.
+            # The next controller knows the loads, too.
             name = next(iter(cluster.nodes))
             later = await located(cluster, name, b"chat:later")
             assert later.members[0].node == ("b" if controller != "b" else later.members[0].node)
@@ -188,7 +188,7 @@ def test_rooms_go_past_a_member_whose_control_plane_hangs() -> None:
             cluster.planes[deaf].is_deaf = True
             found = await asyncio.gather(*(located(cluster, other, topic) for topic in topics(30)))
             assert deaf not in {f.members[0].node for f in found}
-            # It leads what it leads.
+            # It keeps its hubs.
             assert deaf in cluster.led().values()
 
     play(test)
@@ -246,7 +246,7 @@ def test_records_of_rooms_leave_the_store_its_space_and_the_controller_goes_on()
             assert records.size <= records.space.bytes_max == 4_096
             assert records.refused == {"room_records_bytes_max": 400 - made}
             assert any("room_records_bytes_max" in wrong for wrong in cluster.nodes["b"].status()["wrong"])
-            # Rooms that have a place are found, and another controller replaces who leads them.
+            # Placed rooms are still found, and another controller replaces dead leaders.
             await cluster.kill(controller)
             await cluster.settle()
             name = next(name for name in "abc" if name != controller)

@@ -1,5 +1,5 @@
-"""Logged hubs without a record are dealt; those with one stay: the rule, the node that closes them, and both together
-under seeds. See docs/adr/0016-empty-hubs-are-dealt.md."""
+"""Logged hubs without a record are assigned to new nodes; those with one stay: the rule, the node that closes
+them, and both together with random seeds. See docs/adr/0016-empty-hubs-are-dealt.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A, B = ("a", 1), ("b", 1)
 
 
 def founded(**proposed: str) -> dict[int, Kept[HubRecord]]:
-    """Nine logged hubs that `a` led before others came; some of them are to go."""
+    """Nine logged hubs that `a` led before other nodes joined; `proposed` has the new leaders of some."""
     hubs = {index: hub("a", index) for index in range(9)}
     for number, to in proposed.items():
         kept = hubs[int(number[1:])]
@@ -100,11 +100,11 @@ def test_a_hub_is_not_taken_from_who_is_dead_nor_given_to_who_is() -> None:
 
 
 def test_a_hub_whose_leader_is_not_heard_keeps_no_other_from_moving() -> None:
-    """Only so many move at a time, and the node of this one may be away for long."""
+    """The number of concurrent moves is limited, and this hub's node may be away for long."""
     for away in (replace(peer(), dead_s=NOW), peer(heard_s=NOW - 1)):
         step = decided(founded(h1="b"), Claims(), peers={A: away}).steps[0]
         assert (step.why, step.after.leader, step.after.term) == ("withdraw", "a", 3)
-        # What it has sealed before is given on.
+        # A hub that it has sealed before is still handed over.
         assert whys(decided(founded(h1="b"), Claims(sealed={1: 90}), peers={A: away})) == {1: "gave up"}
 
 
@@ -124,7 +124,7 @@ def test_an_empty_hub_is_closed_and_sealed_and_led_again_when_it_is_withdrawn() 
         assert not core.claims().sealed, "it is not closed yet"
         await until(lambda: 4 not in data.open and not data.closing)
         assert core.claims() == Claims(empty=frozenset({5}), sealed={4: 8}) and face.changes > before
-        # Once more: the watch left out the record in between.
+        # The record changes again: the watch left out the version in between.
         core.routes([row(4, "log", gives_up=True, revision=9), row(5, "log")])
         assert core.claims().sealed == {4: 9}
         core.routes([row(4, "log", revision=10), row(5, "log")])
@@ -234,7 +234,7 @@ def test_hubs_of_a_founder_are_dealt_when_others_join(tmp_path: Path) -> None:
 
 
 async def publishes(cluster: Cluster, chance: random.Random) -> None:
-    """Clients everywhere publish now and then, mostly in a hub that is on its way."""
+    """Clients publish on random nodes at random times, mostly to a hub that is being moved."""
     while True:
         await asyncio.sleep(chance.uniform(0, 0.1))
         if not cluster.nodes:

@@ -1,6 +1,7 @@
-"""Whole nodes under faults of every kind, one after the other: what holds whatever happens.
+"""Whole nodes under faults of every kind, one after the other, and the invariants that must hold.
 
-`Cluster` checks at each step that no hub and no term of it is led by two. A failing seed plays the same again.
+`Cluster` checks at each step that no hub has two leaders and no term of a hub has two. A failing seed
+reproduces the run.
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from unit.cluster.played import Cluster, play
 from unit.cluster.test_cluster import homes, leaders
 
 FOUND = (95, 150, 184)
-"""A mandate handed over while the coordinator was away; a census that was taken for granted with too early, twice."""
+"""Seeds of past failures: a controller term handed over while the coordinator was away; voters taken for
+granted too early, twice."""
 
 SEEDS = (0, 1, 2, *FOUND) if hypothesis.settings().max_examples <= 100 else tuple(range(200))
-"""More of them with the profile `soak`."""
+"""The profile `soak` runs more seeds."""
 
 ROOMS = 20
 
@@ -52,7 +54,7 @@ def test_whatever_happens_all_is_led_once_when_it_is_over_and_no_room_has_change
 
 
 async def ask(cluster: Cluster, chance: random.Random, hubs: dict[bytes, int]) -> None:
-    """Asks for rooms all the time; a room that was answered once is answered alike ever after."""
+    """Looks up rooms continuously; a room's hub must never change after the first answer."""
     while True:
         await asyncio.sleep(0.1)
         topic = b"chat:%d" % chance.randrange(ROOMS)
@@ -70,7 +72,7 @@ async def ask(cluster: Cluster, chance: random.Random, hubs: dict[bytes, int]) -
 
 
 async def happen(cluster: Cluster, chance: random.Random) -> None:
-    """Something."""
+    """Injects a random fault."""
     there = sorted(cluster.nodes)
     match chance.choice(["kill", "kill", "start", "split", "part", "away", "heal", "lose", "breaks"]):
         case "kill" if len(there) > 2:
@@ -99,7 +101,7 @@ def heal(cluster: Cluster) -> None:
 
 
 async def mend(cluster: Cluster, heals: bool = True) -> None:
-    """Who is dead starts again."""
+    """Starts dead nodes again; heals the network first if `heals`."""
     if heals:
         heal(cluster)
     for name in sorted(set("abcde") - cluster.nodes.keys()):

@@ -1,4 +1,4 @@
-"""`Finds`: each question of the data plane is answered once."""
+"""`Finds`: each lookup of the data plane is answered once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .played import play, until
 
 
 class Known:
-    """Rooms with a hub; what is not among them has no place, and `late` ones wait for `gate`."""
+    """Rooms with a hub. The lookup of any other room fails, and that of `late` waits for `gate`."""
 
     def __init__(self, **hubs: int) -> None:
         self.hubs = hubs

@@ -1,4 +1,4 @@
-"""What the data plane is told of what the watches gave: directories come in any order."""
+"""Updates that the data plane gets from the watches, whose directories come in any order."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class World:
             self.errors.append(error)
 
     async def put(self, key: str, value: Record | bytes) -> None:
-        """Written, and seen."""
+        """Writes an entry and waits until it is seen."""
         await self.writer.commit({}, [Put(key, value if isinstance(value, bytes) else format_of(value))])
         await asyncio.sleep(0.5)
 
     async def let_go(self, name: str) -> None:
-        """A registration goes, as with a lease that is over; and that is seen."""
+        """Deletes a registration, as at the end of a lease, and waits until that is seen."""
         await self.writer.commit({}, [Delete(node_key(name))])
         await asyncio.sleep(0.5)
 
     def hears(self, *processes: tuple[str, int]) -> None:
-        """These, from now on for a long time."""
+        """The node hears exactly these processes for the next 100 s."""
         heard = Heard(asyncio.get_running_loop().time() + 100)
         self.data.snapshot = Snapshot(peers=dict.fromkeys(processes, heard))
 

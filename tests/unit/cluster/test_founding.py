@@ -1,4 +1,4 @@
-"""What a node's log has when the node founds a cluster: its hubs keep their numbers, or it is told why not."""
+"""A node with a log founds a cluster: its hubs keep their numbers, or the error gives the reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from unit.cluster.played import YEAR_2030, play
 LOGGED = {"name": "log", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
 CHAT = {"name": "chat", "match": ["chat:*"]}
 HUBS = {"$stage": 5, "$queries": 6, "$stats": 7}
-"""Of the node's own classes, one each."""
+"""Hubs of the node's internal classes, one per class."""
 
 
 def made(steps: Any) -> dict[int, HubRecord]:
@@ -69,7 +69,7 @@ def test_hubs_of_the_founders_log_wait_for_it_and_others_do_not() -> None:
 
 
 class World:
-    """A store without a cluster, and what the manifest of a node's log says."""
+    """A store without a cluster, and the manifest of a node's log."""
 
     def __init__(self, patch: pytest.MonkeyPatch, path: Any, **more: Any) -> None:
         self.manifest: dict[str, Any] = {"identity": "1f", "cluster": None, "hubs": []}
@@ -88,7 +88,7 @@ class World:
         self.manifest["hubs"].append({"hub": hub, "class": room_class, "index": index})
 
     async def prepare(self) -> bool:
-        """Whether it has founded the cluster."""
+        """Prepares the node. Returns whether it has founded the cluster."""
         prepared = await prepare(self.config, MemoryCoordinator(self.store), wall=lambda: YEAR_2030)
         prepared.identity.close()
         return prepared.founded

@@ -1,4 +1,4 @@
-"""Who leads which hub: each rule by itself. See `test_simulation` for all of them together."""
+"""Each rule of hub leadership by itself. See `test_simulation` for all of them together."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ HOME = {HUBS.index(name): members[0] for name, members in assign([Place(n) for n
 
 
 def at_home() -> dict[int, Kept[HubRecord]]:
-    """Nine hubs, each where it belongs."""
+    """Nine hubs, each at the ring's node."""
     return {index: hub(HOME[index], index) for index in range(9)}
 
 
@@ -95,10 +95,11 @@ def test_a_silent_leader_keeps_its_hubs_until_its_lead_and_the_guard_are_over() 
     assert not early.steps and early.tables["b", 1]
     end = until + TIMING.guard_s + 0.001
     first = decided(seen, end)
-    # Its table goes first: from then on it cannot be granted what others are given.
+    # Its table is emptied first: from then on it cannot be granted hubs that others get.
     assert not first.steps and not first.tables["b", 1]
     seen = replace(seen, tables=first.tables)
-    # Others were heard of late, but may have helped it to prolong since they were known to heed.
+    # Others were heard recently, but may have extended its leader lease since their last known
+    # acknowledgement of this controller.
     assert not decided(seen, end).steps
     known = {("a", 1): peer(heeds_until_s=end), ("c", 1): peer(heeds_until_s=end)}
     then = decided(replace(seen, peers={**seen.peers, **known}), end)
@@ -223,7 +224,7 @@ def test_a_logged_hub_is_taken_back_by_its_node_when_that_started_again() -> Non
     assert {(s.after.leader, s.after.incarnation, s.after.term) for s in steps} == {("b", 2, 4)}
 
 
-# -- the census --
+# -- voters --
 
 
 def census_of(decision: Decision) -> CensusRecord | None:
@@ -245,7 +246,8 @@ def test_who_joins_is_counted_beside_the_census_before_until_leads_on_that_one_a
     assert census_of(decided(view(census=joint, census_s=NOW - TIMING.wait_s + 0.1))) is None
     over = decided(view(census=joint, census_s=NOW - TIMING.wait_s - 0.1))
     assert census_of(over) == CensusRecord(nodes=("a", "b", "c"))
-    # Who is only known to have heeded before may have helped somebody to prolong by the one before.
+    # A voter whose last known acknowledgement is old may have extended a leader lease with the previous
+    # voters.
     peers = {(name, 1): peer(heeds_until_s=NOW - 0.2) for name in "bc"}
     assert census_of(decided(view(census=joint, census_s=NOW - TIMING.wait_s - 0.1, peers=peers))) is None
 
@@ -357,7 +359,7 @@ def test_only_changes_of_the_term_end_one() -> None:
 
 
 def test_the_first_hubs_are_made_while_nobody_is_ready_and_nothing_else_is_done() -> None:
-    """Nobody knows all hubs before they are there, and who does not is not ready."""
+    """No node knows all hubs before they exist, and a node that does not is not ready."""
     known = view("abc", classes={"chat": ClassRecord(version=1, hubs=2)})
     unready = {(name, 1): peer(is_ready=False) for name in "bc"}
     away = {("a", 1): peer(is_ready=False, lead_until_s=None)}

@@ -1,4 +1,4 @@
-"""Hubs with a log, as `CorePlane` has a data plane open and close them."""
+"""Hubs with a log, which `CorePlane` opens and closes in a data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may be a node of a cluster, under which incarnation, and what becomes of one that loses its lease."""
+"""Admission of nodes to a cluster, their incarnations, and the loss of a node's lease."""
 
 import asyncio
 import re
@@ -46,7 +46,8 @@ def test_an_incarnation_is_above_the_clock_the_last_one_issued_and_the_nodes_own
             first, second = cluster.nodes["a"].incarnation, cluster.nodes["b"].incarnation
             assert YEAR_2030 < first < second
             await cluster.stop("a")
-            # The clock goes back, and so does what was issued: the data directory still knows.
+            # The clock and the last issued incarnation are set back: the data directory still has the node's
+            # own.
             entry = cluster.store.entries[INCARNATION]
             await MemoryCoordinator(cluster.store).commit(
                 {INCARNATION: entry.revision}, [Put(INCARNATION, format_of(IncarnationRecord(last=1)))]
@@ -72,7 +73,7 @@ def test_a_name_that_is_held_is_refused_and_the_error_says_by_whom_since_when_an
             assert re.search(r"b is process .+:\d+ since 2030-01-01T00:16:\d\d\+00:00", text)
             assert f"incarnation {held.incarnation}" in text and "redis b:3221" in text
             assert "hint: give this one another --node" in text
-            # As long as one that has just died may hold it.
+            # As long as a process that has just died may hold it.
             assert HELD_S <= cluster.now - asked_s < HELD_S + 1
             assert record(cluster, "b").incarnation == held.incarnation
             assert cluster.status()["wrong"] == []
@@ -105,7 +106,7 @@ def test_a_process_with_the_data_directory_of_the_dead_one_takes_its_name_at_onc
             await cluster.start("b", data=str(tmp_path / "b"))
             assert cluster.now - died_s < 0.5
             assert record(cluster, "b").incarnation == cluster.nodes["b"].incarnation > before
-            # The lease of the dead one ends, and takes nothing of its successor.
+            # The lease of the dead process ends, which does not affect its successor.
             await asyncio.sleep(2 * LEASE_S)
             assert record(cluster, "b").incarnation == cluster.nodes["b"].incarnation
             await cluster.settle()
@@ -160,7 +161,7 @@ def test_a_data_directory_keeps_the_name_of_its_node(tmp_path: Path) -> None:
     play(test)
 
 
-# -- what must be alike --
+# -- settings that must match --
 
 
 def test_a_node_whose_configuration_differs_is_told_all_that_differs() -> None:
@@ -283,11 +284,11 @@ def test_of_two_who_apply_at_once_one_is_refused() -> None:
     play(test)
 
 
-# -- a lease that is lost --
+# -- lost leases --
 
 
 def hubs(cluster: Cluster) -> dict[str, bytes]:
-    """Their records."""
+    """Values of the hubs' records, by key."""
     return {key: entry.value for key, entry in cluster.store.entries.items() if key.startswith(f"{HUBS}/")}
 
 
@@ -299,7 +300,7 @@ def lease_of(cluster: Cluster, name: str) -> int:
 def test_nodes_whose_leases_are_lost_register_again_as_the_same_processes_and_keep_their_hubs(
     names: str,
 ) -> None:
-    """As with a coordinator that was away for longer than its leases, and lets all of them go when it is back."""
+    """As after an outage of the coordinator longer than its leases, all of which end when it is back."""
 
     async def test() -> None:
         async with Cluster() as cluster:

@@ -1,4 +1,4 @@
-"""In which order a process becomes a node of a cluster and stops being one, and what is left where it cannot."""
+"""The steps in which a process joins a cluster and leaves it, and the state after each failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .played import YEAR_2030, play, until
 
 
 class FakeNode(FakeData):
-    """With the life of a node; every step of it is noted."""
+    """A node whose life-cycle steps are recorded."""
 
     def __init__(self, world: World, me: tuple[str, int], classes: Sequence[str]) -> None:
         super().__init__(me)
@@ -128,7 +128,7 @@ class World:
         )
 
     async def joined(self, name: str = "a") -> ClusterProcess:
-        """A process that has become a node; its data plane is the last of `nodes`."""
+        """A process that has joined; its data plane is the last of `nodes`."""
         process = self.process(name)
         await process.open()
         node = self.nodes[-1]
@@ -138,7 +138,7 @@ class World:
         return process
 
     async def hubs(self) -> None:
-        """Gives all classes of the store their hubs, from 1; a node that is not there leads them."""
+        """Gives every class in the store its hubs, numbered from 1, led by the absent node `z`."""
         classes = [entry for key, entry in sorted(self.store.entries.items()) if key.startswith(CLASSES)]
         records = [parse(ClassRecord, entry.key, entry.value) for entry in classes]
         names = [entry.key.rpartition("/")[2] for entry in classes]

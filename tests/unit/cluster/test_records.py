@@ -1,4 +1,4 @@
-"""What the coordinator keeps: read, written, refused; and commits of it."""
+"""Records in the coordinator: read, written, refused; and commits of them."""
 
 import json
 

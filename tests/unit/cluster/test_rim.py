@@ -1,4 +1,4 @@
-"""`CorePlane` over a data plane that holds it to the protocol."""
+"""`CorePlane` over a data plane that enforces the protocol."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_is_no_name_has_no_address_and_keeps_no_other_from_one(bad: str) ->
     asyncio.run(test())
 
 
-# -- leads --
+# -- leader leases --
 
 
 def test_tables_end_when_the_lease_does_and_a_past_one_resigns() -> None:
@@ -216,7 +216,7 @@ def test_what_is_known_of_peers_is_of_one_mandate() -> None:
     play(test)
 
 
-# -- questions --
+# -- requests --
 
 
 def pair() -> tuple[CorePlane, CorePlane, FakeData, FakeData]:

@@ -1,4 +1,4 @@
-"""Hubs onto nodes: bounds, zones, and what moves."""
+"""Assignment of hubs to nodes: bounds, zones, and moves."""
 
 import random
 from itertools import pairwise
@@ -70,7 +70,7 @@ def test_a_node_that_goes_gives_its_own_and_the_spill_moves(
     places = [Place(f"{random.random()}") for _ in range(nodes + 1)]
     with_it, without = leaders(places, hubs), leaders(places[1:], hubs)
     others = [hub for hub in hubs if with_it[hub] != without[hub] and with_it[hub] != places[0].name]
-    # A hub that is not at its first node in either: nobody else has a reason to move.
+    # The hub is not at its first choice in both assignments; there is no other reason to move.
     first = {hub: leaders(places[1:], [hub])[hub] for hub in others}
     for hub in others:
         assert first[hub] != with_it[hub] or first[hub] != without[hub]
@@ -92,7 +92,8 @@ def test_what_a_node_that_comes_moves_elsewhere_is_little_beside_what_it_takes()
 
 
 def test_nodes_that_come_and_go_move_a_bounded_share_and_who_comes_back_has_its_own_again() -> None:
-    """Three nodes, four, three, two, three: no more than a node may hold goes to it or from it, and little beside."""
+    """With three nodes, four, three, two, three, at most a node's limit of hubs moves to or from the changed
+    node, and few others move."""
     hubs = [f"chat/{i}" for i in range(64)]
     own = spilled = 0
     for seed in range(50):
@@ -116,7 +117,7 @@ def test_a_node_of_four_times_the_capacity_leads_about_four_times_as_many() -> N
 
 
 def test_where_hubs_are_is_the_same_in_every_version() -> None:
-    """A controller of another version beside it must not move everything."""
+    """A controller of another version in the same cluster must not move everything."""
     places = [Place(name) for name in "abc"]
     assert "".join(leaders(places, [f"chat/{i}" for i in range(16)]).values()) == "bbbacbbcaacaccaa"
 

@@ -1,4 +1,4 @@
-"""Who acts on a side of a split network, as one process sees it."""
+"""Acting leaders on a side of a network partition, as one process sees them."""
 
 from __future__ import annotations
 

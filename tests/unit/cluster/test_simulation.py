@@ -1,4 +1,4 @@
-"""The controller's decisions in a simulated cluster: what holds whatever happens to it. See `world`."""
+"""The controller's decisions in a simulated cluster: invariants under random faults. See `world`."""
 
 import hypothesis
 import pytest
@@ -15,18 +15,19 @@ CLASSES = {
 HUBS = 12
 
 BOUND_S = 8.0
-"""Leases of who is gone, an election, a lead, the census, and the moves home: after that all is as it should be."""
+"""The leases of dead processes end, then an election, a leader lease, the voters, and moves to the ring's
+nodes: after this time the cluster is healthy."""
 
 
 SEEDS = range(8 if hypothesis.settings().max_examples <= 100 else 400)
-"""More of them with the profile `soak`."""
+"""The profile `soak` runs more seeds."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_over(seed: int) -> None:
     world = World(seed, 5, CLASSES)
     settle(world)
-    # Whatever else happens, somebody who leads dies.
+    # At least one leader dies in any case.
     world.kill(world.random.choice(sorted(set(world.led().values()))))
     for _ in range(6):
         for _ in range(world.random.randint(1, 3)):
@@ -78,7 +79,7 @@ def test_the_side_of_a_split_without_a_majority_loses_its_hubs_and_the_other_lea
 
 
 def test_a_coordinator_on_the_side_of_the_few_takes_nothing_from_the_many() -> None:
-    """Long after the leases of the many have lapsed there: the census does not shrink with them."""
+    """The majority's leases have lapsed long ago at the coordinator; the voters do not shrink with them."""
     world = World(4, 5, CLASSES)
     settle(world)
     led = world.led()
@@ -105,14 +106,14 @@ def test_hubs_move_to_a_node_that_joins_a_few_at_a_time_and_from_one_that_drains
 
 
 def settle(world: World) -> None:
-    """Heals all, waits for the bound, and looks for a leader of every hub."""
+    """Heals the network, waits for the bound, and checks that every hub has a leader."""
     world.heal()
     world.run(BOUND_S)
     assert set(world.led()) == set(range(1, HUBS + 1)), f"{world.now:.2f}: {world.led()}"
 
 
 def happen(world: World) -> None:
-    """Something."""
+    """Injects a random fault."""
     random = world.random
     names = sorted(world.processes)
     match random.choice(["kill", "kill", "split", "split", "away", "cut", "heal", "join", "drain"]):
@@ -134,7 +135,7 @@ def happen(world: World) -> None:
 
 
 def mend(world: World) -> None:
-    """Who is dead starts again, and nobody drains."""
+    """Starts dead processes again and ends all drains."""
     for name in sorted(world.processes):
         if not world.processes[name].is_alive:
             world.start(name)
@@ -142,7 +143,7 @@ def mend(world: World) -> None:
 
 
 def homes(world: World) -> dict[int, tuple[str, ...]]:
-    """Where the ring has the hubs."""
+    """The ring's members of each hub."""
     places = [Place(name) for name in world.processes]
     targets = {}
     for name, room_class in CLASSES.items():

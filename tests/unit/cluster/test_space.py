@@ -1,4 +1,4 @@
-"""How many rooms may have a record."""
+"""The limit on rooms with a record."""
 
 import pytest
 

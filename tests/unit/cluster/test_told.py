@@ -1,4 +1,4 @@
-"""What the log is told of hubs that the controller changes."""
+"""Log lines about hubs that the controller changes."""
 
 from structlog.testing import capture_logs
 

@@ -1,11 +1,13 @@
-"""A simulated cluster: a coordinator, processes with clocks of their own, links that break; all from one seed.
+"""A simulated cluster: a coordinator, processes with clocks of their own, and links that break; all from one
+seed.
 
-Processes do what docs/adr/0013-a-cluster.md and `view` ask of nodes: they register, elect, ask for leads, prolong them
-among themselves while there is no controller, give up what they are to give up. The controller among them runs
-`decide`. `World.tick` lets 50 ms pass and checks, with the one true time, what must always hold:
+Processes do what docs/adr/0013-a-cluster.md and `view` require of nodes: they register, elect, request leader
+leases, extend them among themselves while there is no controller, and give up hubs when asked to. The
+controller among them runs `decide`. `World.tick` advances the time by 50 ms and checks these invariants with
+the one true time:
 
-- no hub is led by two processes, and no term of it by two, ever;
-- who is replaced does not lead at that moment;
+- no hub is ever led by two processes, nor a term of it;
+- a replaced process does not lead at that moment;
 - every write of a controller expects the revision of `controller`.
 """
 
@@ -44,7 +46,7 @@ Decide = Callable[[View, float, Timing], Decision]
 
 
 class Store:
-    """The coordinator."""
+    """The coordinator's entries: key to (value, revision, owner of the lease)."""
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[bytes, int, Process | None]] = {}
@@ -96,11 +98,11 @@ class Process:
     is_alive: bool = True
     is_draining: bool = False
     lease_s: float = 0.0
-    """When its lease at the coordinator may be over."""
+    """The earliest time at which its lease at the coordinator may end."""
     hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
     nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
     census: Kept[CensusRecord] | None = None
-    # As a node that leads.
+    # State of a leader.
     lead_s: float = -1.0
     covers: frozenset[HubTerm] = frozenset()
     covered_by_s: float = -1.0
@@ -110,18 +112,19 @@ class Process:
     heeds_heard_s: float = -1.0
     phase: int = 0
     votes: dict[float, set[str]] = field(default_factory=dict)
-    # As a controller.
+    # State of a controller.
     mandate: Kept[ControllerRecord] | None = None
     elected_s: float = 0.0
     census_s: float = 0.0
     peers: dict[ProcessId, Peer] = field(default_factory=dict)
     phases: dict[ProcessId, int] = field(default_factory=dict)
     stamps: dict[ProcessId, float] = field(default_factory=dict)
-    """The time that the last beat of each process named, on its clock: what the next one to it answers."""
+    """For each process, the time in its last heartbeat, by its clock; the next heartbeat to it echoes that.
+    """
     tables: list[Mapping[ProcessId, frozenset[HubTerm]]] = field(default_factory=list)
-    """The first one applies, the others are under way."""
+    """The first one applies, the others are in flight."""
     replacing: list[set[HubTerm]] = field(default_factory=list)
-    """What each commit that is under way ends."""
+    """The hub terms that each commit in flight ends."""
 
     def claim(self) -> frozenset[HubTerm]:
         return (
@@ -135,7 +138,7 @@ class Process:
 
 
 class World:
-    """Nodes and what lies between them."""
+    """The nodes and the network between them."""
 
     def __init__(
         self, seed: int, nodes: int, classes: Mapping[str, ClassRecord], decide: Decide = decide
@@ -148,7 +151,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.cut: set[frozenset[str]] = set()
         self.away: set[str] = set()
-        """Nodes that do not reach the coordinator."""
+        """Nodes that cannot reach the coordinator."""
         self.queue: list[tuple[float, Callable[[], None]]] = []
         self.incarnations = self.mandates = 0
         self.terms: dict[HubTerm, ProcessId] = {}
@@ -156,7 +159,7 @@ class World:
         for i in range(nodes):
             self.start(f"n{i}")
 
-    # -- what happens to it --
+    # -- faults --
 
     def start(self, name: str) -> None:
         self.incarnations += 1
@@ -173,7 +176,7 @@ class World:
     def heal(self) -> None:
         self.cut, self.away = set(), set()
 
-    # -- what can be seen of it --
+    # -- queries --
 
     def clock(self, process: Process) -> float:
         return process.offset + self.now * process.rate
@@ -410,7 +413,7 @@ class World:
 
         def arrive() -> None:
             if not self._reaches(c):
-                # Its outcome is not known: it is asked for again.
+                # The outcome is unknown, so the commit is tried again.
                 if c.is_alive and c.mandate is not None:
                     self.queue.append((self.now + 0.1, arrive))
                 return
