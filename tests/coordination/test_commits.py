@@ -64,9 +64,8 @@ async def test_a_member_that_lags_answers_with_what_was_committed_meanwhile(
                 await quick.commit({}, heap)
             await quick.commit({}, [Put("hubs/17", value)])
             reading = asyncio.create_task(slow.get("hubs/17"))
-            await asyncio.sleep(
-                0
-            )  # The request is in flight, and waits with the commit until the member resumes.
+            # The request is in flight, and waits with the commit until the member resumes.
+            await asyncio.sleep(0)
         finally:
             await store.resume()
         entry = await reading

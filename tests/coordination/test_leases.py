@@ -87,9 +87,8 @@ async def test_a_store_that_was_away_longer_than_a_lease_goes_on_with_it_or_says
     try:
         with pytest.raises(CoordinatorUnreachableError):
             await impatient.get("nodes/a")
-        await eventually(
-            lambda: time.monotonic() > lease.deadline + 0.5
-        )  # The store is paused while time passes.
+        # The store is paused while time passes.
+        await eventually(lambda: time.monotonic() > lease.deadline + 0.5)
     finally:
         await store.resume()
     await patiently(other, Put("hubs/1", b""))

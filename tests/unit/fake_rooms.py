@@ -1,7 +1,7 @@
-"""A node's rooms for tests of staging: what a log keeps over a kill, and what a hub knows of producers.
+"""A node's rooms for tests of staging: a log that survives a kill, and hubs that know their producers.
 
-A kill comes at a call of the test's choice, before or after the call had its effect, or amid the
-rows of a chunk. What was only in memory by then, stages behind the last durable record, may be lost.
+A kill comes at a call of the test's choice, before or after the call took effect, or amid the rows of a
+chunk. It may lose uncommitted stages after the last durable record.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hubsub.node import Failed, HistoryRow, Item, Published, PublishedRows
 
 
 class Killed(BaseException):
-    """The node ended."""
+    """The simulated end of the node, at a chosen call."""
 
 
 class Reader:
-    """Each piece is JSON: rows, which become a chunk."""
+    """Decodes pieces of JSON rows; each piece becomes a chunk."""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         rows = json.loads(data)
@@ -33,7 +33,7 @@ class Reader:
 
 
 class FakeRooms:
-    """Rooms of a node; rows go to `hubs` by their first letter."""
+    """Rooms of a node; a row's first letter is its hub in `hubs`."""
 
     name = "me"
 
@@ -41,32 +41,32 @@ class FakeRooms:
         self.dice = dice
         self.config = SimpleNamespace(data="data")
         self.journal: list[tuple[bytes, HistoryRow | None]] = []
-        """Of the node's own rooms, in order; None deletes the room."""
+        """Records of the node's internal rooms, in order; None deletes the room."""
         self.hubs: dict[str, list[tuple[int, int, str]]] = {}
-        """By hub its records: producer, number, row."""
+        """Records per hub: producer, number, row."""
         self.window = window
         self.calls_left = -1
-        """Calls until the node is killed; below 0: it is not."""
+        """Calls until the node is killed; negative: never."""
         self.refuses: dict[str, float] = {}
-        """By hub, how often it refuses a row."""
+        """Per hub, the probability that it refuses a row."""
         self.refuses_own = 0.0
-        """How often the node's own rooms refuse a record."""
+        """The probability that an internal room refuses a record."""
         self.clock_ahead_s = 0
-        """How far the clock of the hubs' leader is before this node's."""
+        """How far the clock of the hubs' leader is ahead of this node's."""
         self.is_led = True
-        """Whether their hubs are led; else nothing of them can be read."""
+        """Whether the hubs of the internal rooms have a leader; else reads of them fail."""
 
-    # -- life --
+    # -- kills --
 
     def restart(self) -> None:
-        """What is left after a kill: stages behind the last durable record may be gone."""
+        """The state after a kill: stages after the last durable record may be gone."""
         self.calls_left = -1
         durable = [n for n, (room, _) in enumerate(self.journal) if room.startswith(b"$queries")]
         least = durable[-1] + 1 if durable else 0
         del self.journal[self.dice.randint(least, len(self.journal)) :]
 
     def _call(self) -> bool:
-        """Counts a call; whether it is the one that the node is killed in, after its effect."""
+        """Counts a call. Returns whether the node is killed in this one, after its effect."""
         if self.calls_left < 0:
             return False
         self.calls_left -= 1
@@ -84,7 +84,7 @@ class FakeRooms:
                 rows = [] if row is None else [*rows, row]
         return rows
 
-    # -- as a node --
+    # -- the node's interface --
 
     def log(self) -> dict[str, Any]:
         return {"hubs": []}
@@ -144,7 +144,7 @@ class FakeRooms:
             for place, row in numbered
         }
         taken = [(place, row) for place, row in numbered if left is None or place in left]
-        # Hubs of other shards are a little ahead or behind when the node is killed.
+        # Hubs of other shards may have stored more or fewer rows when the node is killed.
         reach = {row[0]: self.dice.randint(0, len(taken)) for _, row in taken}
         for n, (place, row) in enumerate(taken):
             hub = row[0]
@@ -160,7 +160,8 @@ class FakeRooms:
         return PublishedRows(again, refused)
 
     def _keep(self, hub: str, producer: int, number: int, row: str) -> str | None:
-        """As `crates/hubsub-route/src/producers.rs` says."""
+        """Stores a row by the rules of `crates/hubsub-route/src/producers.rs`. Returns None or the error
+        code; `again` for a duplicate."""
         records = self.hubs.setdefault(hub, [])
         known = {n: text for p, n, text in records[-self.window :] if p == producer}
         if known and number <= max(known):

@@ -1,7 +1,8 @@
-"""A HubSub of a few lines for the client's tests: one room log per topic in memory, connections that can be cut.
+"""A small HubSub server for the client's tests: one room log per topic in memory, and connections that can be
+cut.
 
-It answers HELLO, PING, PUBLISH, HUBSUB POSITIONS|SUBSCRIBE|HISTORY|LOCATE and PSUBSCRIBE. What it
-is told with `silent` it takes and never answers.
+It answers HELLO, PING, PUBLISH, HUBSUB POSITIONS|SUBSCRIBE|HISTORY|LOCATE and PSUBSCRIBE. It accepts the
+commands in `silent` and never replies to them.
 """
 
 import asyncio
@@ -29,14 +30,14 @@ class FakeServer:
     def __init__(self) -> None:
         self.epoch = 7
         self.forgotten = 0
-        """Seq up to which no record can be read any more."""
+        """Seq of the newest record that is no longer readable."""
         self.unrecovered: set[bytes] = set()
-        """Positions that nothing goes on behind."""
+        """Positions from which a subscription does not recover."""
         self.log: dict[bytes, list[bytes]] = defaultdict(list)
         self.silent: set[bytes] = set()
         self.refuse: set[bytes] = set()
         self.deaf = asyncio.Event()
-        """Set: nothing is read any more."""
+        """If set, the server stops reading."""
         self.refuse_greeting: bytes | None = None
         self.commands: list[list[bytes]] = []
         self.gone = asyncio.Event()
@@ -61,12 +62,12 @@ class FakeServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """Breaks all connections."""
+        """Aborts all connections, without a regular close."""
         for writer in list(self.writers):
             writer.transport.abort()
 
     async def seen(self, *command: bytes, count: int = 1) -> None:
-        """Waits until the command came so often."""
+        """Waits until the command has arrived `count` times."""
         async with self.came:
             await self.came.wait_for(lambda: self.commands.count(list(command)) >= count)
 

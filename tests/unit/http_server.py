@@ -1,4 +1,4 @@
-"""An HTTP server that is not HubSub's."""
+"""An HTTP server other than HubSub's."""
 
 import contextlib
 import threading
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextlib.contextmanager
 def http_server(status: int, body: bytes) -> Iterator[str]:
-    """The URL of a server that answers every GET so."""
+    """The URL of a server that answers every GET with this status and body."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

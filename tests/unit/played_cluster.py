@@ -1,4 +1,4 @@
-"""Three nodes that the test plays, and the API of one over those of all."""
+"""Three fake nodes, and the API of one of them, which combines those of all."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from .played_node import Answer, Api, hub_row, played_log
 
 
 class PlayedHomes:
-    """Who has which hub, as the test says."""
+    """The nodes of the hubs, as set by the test."""
 
     log = "c1"
 
@@ -32,7 +32,7 @@ class PlayedHomes:
 
 
 class Joined:
-    """The others, as one of the nodes asks them."""
+    """The other nodes, as one node calls them."""
 
     def __init__(self, cluster: "Cluster", own: str) -> None:
         self._cluster = cluster
@@ -63,7 +63,7 @@ class Joined:
 
 
 class Cluster:
-    """Nodes `one`, `two` and `three`, asked at the first."""
+    """Nodes `one`, `two` and `three`; requests go to `one`."""
 
     def __init__(self) -> None:
         self.apis = {name: Api() for name in ("one", "two", "three")}
@@ -84,7 +84,8 @@ class Cluster:
         return await self.apis["one"].ask(method, target, body)
 
     def have(self, hubs: Mapping[int, str]) -> None:
-        """Says which node has each hub of the class `chat`; one that is not played is not registered."""
+        """Sets the node of each hub of the class `chat`. A node that is not one of the three counts as not
+        registered."""
         self.homes.rows = [
             Home(hub, "chat", hub - 1, node, f"{node}:3220" if node in self.apis else None)
             for hub, node in sorted(hubs.items())

@@ -1,4 +1,4 @@
-"""A node that the test plays, and the REST API over it, asked without sockets."""
+"""A fake node, and the REST API over it, called without sockets."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ def played_log(*hubs: dict[str, Any], state: str = "open", reason: str | None = 
 
 
 class PlayedNode:
-    """Answers what the test put there, and keeps what was asked."""
+    """Returns the values that the test has set, and records the calls."""
 
     name = "one"
     addresses = {"redis": "127.0.0.1:3221"}
@@ -176,7 +176,7 @@ class Answer:
 
 
 class Api:
-    """The application with a played node, asked without sockets."""
+    """The application with a fake node, called without sockets."""
 
     def __init__(self, **file: Any) -> None:
         self.node = PlayedNode()
@@ -222,7 +222,7 @@ class Api:
 
 
 def fits(answer: Answer, path: str, method: str = "get") -> None:
-    """The body is what the document says of this path."""
+    """Checks that the body fits the OpenAPI document's schema of this path."""
     document = openapi_document()
     response = document["paths"][path][method]["responses"][str(answer.status)]
     schema = response["content"]["application/json"]["schema"] | {"components": document["components"]}

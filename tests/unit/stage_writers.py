@@ -1,4 +1,4 @@
-"""Who writes batches through stages on a played node, and what it finds there: for tests."""
+"""Writers of batches through stages on a fake node, and the published rows, for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ async def pieces(rows: Sequence[str], size: int) -> AsyncIterator[bytes]:
 
 
 class Ring:
-    """Rooms by a hash of their names over so many hubs, all on one node but the stages' that are named."""
+    """Assigns rooms to `hubs` hubs by a hash of their names. All hubs are on this node, except the stages'
+    hubs in `away` and the queries' hubs if `of_queries` is another node."""
 
     def __init__(self, hubs: int = 16, away: frozenset[int] = frozenset(), of_queries: str = "me") -> None:
         self.hubs, self.away, self.of_queries = hubs, away, of_queries
@@ -59,7 +60,7 @@ class Ring:
 
 
 class OnNode:
-    """What a node has of stages and batches."""
+    """A node's stages and batches."""
 
     def __init__(self, rooms: Any, cluster: Any = None, **limits: int) -> None:
         self.limits = limits
@@ -71,7 +72,7 @@ class OnNode:
 
 
 class Driver:
-    """Spark as far as a sink sees it: tasks, their repeats, and a driver that forgets what it was not told."""
+    """Spark as a sink sees it: tasks, repeated tasks, and a driver that forgets every unconfirmed batch."""
 
     def __init__(self, rooms: FakeRooms, dice: random.Random) -> None:
         self.rooms = rooms
@@ -80,19 +81,21 @@ class Driver:
         self.on_node = OnNode(rooms)
 
     async def run(self, batch: int, rows: Sequence[str]) -> None:
-        """A micro-batch, until it is committed and the driver knows it; it may die in between."""
+        """Writes a micro-batch until it is committed and the driver knows that; the driver may die in
+        between."""
         for _ in range(100):
             attempts = await self.write(rows)
             if attempts is None or self.dice.random() < 0.2:
                 continue  # The driver died before the commit.
             if await self.commit(batch, attempts):
                 if self.dice.random() < 0.2:
-                    continue  # It died before it wrote down that the batch is done.
+                    continue  # It died before it recorded that the batch is done.
                 return
         raise AssertionError("never done")
 
     async def write(self, rows: Sequence[str]) -> list[str] | None:
-        """Rows in an order of this attempt's own, in tasks of which some fail and are repeated."""
+        """Stages the rows in random order, in tasks of which some fail and are repeated. Returns the
+        attempts; None if the node was killed."""
         rows = self.dice.sample(list(rows), len(rows))
         tasks = [rows[n::3] for n in range(3)]
         attempts = []
@@ -118,7 +121,8 @@ class Driver:
         for _ in range(100):
             try:
                 if self.dice.random() < 0.3 and len(self.on_node.held):
-                    await self.on_node.batches._resume("q")  # As the node itself does, beside the driver.
+                    # As the node does by itself, concurrently with the driver.
+                    await self.on_node.batches._resume("q")
                 await self.on_node.batches._commit("q", batch, attempts)
                 return True
             except Killed:
@@ -158,19 +162,19 @@ def found(rooms: FakeRooms) -> list[str]:
 
 
 async def settled(task: asyncio.Task[None]) -> None:
-    """Lets a task go as far as it can."""
+    """Lets a task run until it blocks."""
     for _ in range(100):
         await asyncio.sleep(0)
     assert not task.done()
 
 
 def lose(rooms: FakeRooms, room: bytes) -> None:
-    """A log that was damaged."""
+    """Damages a log: it loses the records of the rooms that begin with `room`."""
     rooms.journal = [entry for entry in rooms.journal if not entry[0].startswith(room)]
 
 
 async def hold(node: OnNode, rooms: FakeRooms, batch: int = 0) -> None:
-    """A batch of three rows that is held when the first one is published."""
+    """Stages and commits a batch of three rows, which is blocked after the first one is published."""
     await node.stage("q", "a", None, pieces(["x1", "y1", "x2"], 2))
     rooms.refuses = {"y": 1.0}
     with pytest.raises(HubSubError):

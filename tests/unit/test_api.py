@@ -1,4 +1,4 @@
-"""The REST API over a node that the test plays: routing, bodies, errors, the document."""
+"""The REST API over a fake node: routing, bodies, errors, the OpenAPI document."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The API of devices over nodes that the test plays: pages, connections of all nodes, actions and their refusals."""
+"""The devices API over fake nodes: pages, connections of all nodes, actions and their refusals."""
 
 import asyncio
 import fnmatch
@@ -24,7 +24,7 @@ FIELD = {
 
 
 def field(api: Api, *names: str, **more: Any) -> None:
-    """A node whose rooms are those of devices with these names."""
+    """Gives the node rooms of devices with these names."""
     limits = {"history_reply_records_max": 4}
     api.state.config = resolve({"class": [FIELD | more], "limits": limits}, {}, {})
     node: Any = api.node
@@ -52,7 +52,7 @@ def field(api: Api, *names: str, **more: Any) -> None:
 
 
 def orders(api: Api) -> list[list[Item]]:
-    """What was published, request by request."""
+    """The published items, by request."""
     return [asked for asked in api.node.asked if isinstance(asked, list)]
 
 
@@ -65,7 +65,7 @@ def connected(name: str, **more: Any) -> dict[str, Any]:
 
 
 async def listed(api: Any, query: str = "") -> list[str]:
-    """Names on all pages."""
+    """Device names on all pages."""
     found: list[str] = []
     after = ""
     for _ in range(100):
@@ -331,7 +331,7 @@ async def test_actions_are_read_where_their_room_is_known() -> None:
     ]
     for name in ("one", "two"):
         cluster.apis[name].node.kept = {}  # type: ignore[attr-defined]
-    # Only `three` knows of the room: the others' directories are behind.
+    # Only `three` knows the room: the directories of the others lag.
     others: Any = cluster.apis["three"].state.others
     others.hub_of = lambda room: known()
 

@@ -1,4 +1,4 @@
-"""What the REST API says of the node itself: health, readiness, hubs, metrics, which addresses it reaches."""
+"""The REST API about the node itself: health, readiness, hubs, metrics, and the addresses that it reaches."""
 
 import socket
 
@@ -179,7 +179,7 @@ async def test_metrics_of_peers_are_those_of_all_their_links_together() -> None:
 async def test_a_node_tells_which_addresses_of_the_others_it_reaches() -> None:
     api = Api()
     with socket.create_server(("127.0.0.1", 0)) as listens, socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # And does not listen.
+        bound.bind(("127.0.0.1", 0))  # Bound, but not listening.
         here, gone = (f"127.0.0.1:{one.getsockname()[1]}" for one in (listens, bound))
         api.state.cluster = Seen({"b": {"redis": here, "link": gone}, "c": {"http": gone}})  # type: ignore[assignment]
         answer = await api.get("/v1/cluster/reached")
@@ -192,7 +192,7 @@ async def test_a_node_tells_which_addresses_of_the_others_it_reaches() -> None:
 
 
 class Seen:
-    """A cluster of this node and others, of which only the addresses are told."""
+    """A cluster of this node and others, of which only the addresses are given."""
 
     def __init__(self, others: dict[str, dict[str, str]]) -> None:
         self.others = others

@@ -1,4 +1,4 @@
-"""The API of retained messages over nodes that the test plays: pages of several nodes as one list."""
+"""The API of retained messages over fake nodes: pages of several nodes as one list."""
 
 import fnmatch
 from typing import Any
@@ -15,7 +15,8 @@ ROWS = b"$system/retained/"
 
 
 def keeping(api: Api, *topics: str, ended: tuple[str, ...] = ()) -> None:
-    """A node that leads the rows of these topics; of some there is only their end."""
+    """Makes the node the leader of the entries of these topics; entries of the `ended` topics are deleted,
+    i.e. empty."""
     rows = {ROWS + topic.encode(): b"" if topic in ended else topic.encode() for topic in (*topics, *ended)}
     node: Any = api.node
     node.known = {room: room_row(room) for room in rows}

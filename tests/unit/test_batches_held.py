@@ -1,4 +1,4 @@
-"""Batches that are held: tried again, after a start too, and given up."""
+"""Blocked batches: retried, also after a restart, and given up."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ def test_what_a_held_batch_stands_on_is_written_again_before_others_push_it_out(
             await node.commit("other", n, [f"b{n}"])
             await settled(task)
         task.cancel()
-        # The log lets go of its oldest; what is written here is not so much that this would be lost.
+        # The log removes its oldest records, except that the ones written here are too few to be lost.
         rooms.journal = [
             entry for n, entry in enumerate(rooms.journal) if n >= first or entry[0] != b"$queries/q"
         ]
         assert 1 <= sum(room == b"$queries/q" for room, _ in rooms.journal) <= 10
-        # Held once more, further on.
+        # Blocked again, at a later row.
         rooms.refuses = {"w": 1.0}
         with pytest.raises(HubSubError):
             await node.commit("q", 0, ["a"])
@@ -193,13 +193,13 @@ def test_a_held_batch_that_is_given_up_says_what_is_published_and_the_next_one_g
         assert (known.rows, known.published, len(node.held)) == (3, 1, 0)
         assert not rooms._rows(b"$stage/q/a"), "its stages are dropped"
         rooms.refuses = {}
-        for now in (node, OnNode(rooms)):  # Also behind a restart.
+        for now in (node, OnNode(rooms)):  # Also after a restart.
             assert await now.give_up("q", 0) == known, "may be repeated"
             await now.stage("q", "again", None, pieces(["x2", "y1", "x1"], 2))
             with pytest.raises(BatchGivenUpError, match=r"q, batch 0: 1 of 3 rows are published") as raised:
                 await now.commit("q", 0, ["again"])
             assert not raised.value.retryable and not rooms._rows(b"$stage/q/again")
-        for n in range(10):  # And no space is kept for it.
+        for n in range(10):  # And no space is reserved for it.
             await node.stage("other", f"b{n}", None, pieces([f"z{n}" * 100], 1))
         await node.stage("q", "c", None, pieces(["y3"], 1))
         assert await node.commit("q", 1, ["c"]) == (1, False)
@@ -225,7 +225,7 @@ def test_only_a_batch_that_is_held_is_given_up(rooms: FakeRooms) -> None:
             with pytest.raises(BatchNotHeldError, match="its last is: held 1"):
                 await node.give_up("q", batch)
         node.limits["request_timeout_ms"] = 1
-        async with node.batches._locked("q"):  # As while it is being moved.
+        async with node.batches._locked("q"):  # As during a move.
             with pytest.raises(BatchMovingError):
                 await node.give_up("q", 1)
         node.limits.clear()

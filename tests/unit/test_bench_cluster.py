@@ -1,4 +1,4 @@
-"""Rows of a cluster against one that is played: what they report is what was done."""
+"""The benchmark's cluster rows against a fake cluster: the reports match the events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hubsub.control.cluster.ring import Place, assign
 
 NAMES = ("n1", "n2", "n3")
 WAITS = 5
-"""Publishes that come to nobody behind a death."""
+"""Publishes that reach no subscriber after a death."""
 
 
 class Handler(socketserver.StreamRequestHandler):
@@ -77,7 +77,7 @@ class Node(socketserver.ThreadingTCPServer):
 
 
 class Played:
-    """Three nodes; room 0 is led by the first, room 1 by the second, and so on in turn."""
+    """Three nodes, which lead the rooms in turn: the first leads room 0, the second room 1, and so on."""
 
     version, build_profile = "played", ""
 
@@ -90,9 +90,9 @@ class Played:
         self.waits = 0
         self.kills: list[tuple[str, str | None]] = []
         self.never = never
-        """The kill behind which nothing is delivered."""
+        """The kill after which nothing is delivered any more."""
         self.elsewhere = elsewhere
-        """The kill of a node that led the room no more."""
+        """The kill of a node that no longer led the room."""
         self.sent = 0
 
     def publish(self, room: bytes, payload: bytes) -> None:
@@ -187,7 +187,7 @@ def test_a_room_that_stays_silent_is_counted_and_does_not_stop_the_row(
     silent = run.reports[1]
     assert silent["seen"] == {"silent": silent["room"]} and silent["room"].startswith("room:")
     assert silent["heard"].keys() <= {"message of 2"} and silent["ended"] is None, "of the life before"
-    # What is being sent may be answered before it is counted.
+    # A message may be answered before it is counted as sent.
     assert 1 <= silent["answers"]["0 receivers"] <= silent["sent"] + 1
     assert 0 <= silent["last_answer_s"] <= 10, "seconds from the kill on"
 
@@ -218,7 +218,7 @@ def test_between_two_moves_of_hubs_a_cluster_is_not_at_rest() -> None:
 
     assert is_at_rest(seen(homes), 3) and not is_at_rest(seen(homes), 2)
     assert not is_at_rest(seen(homes, proposed="n2"), 3)
-    # Four have come back to the first node, nothing is proposed, and the others are still to come.
+    # Four hubs are back on the first node, none is proposed, and the others are still on another node.
     moved = set([name for name in names if homes[name] == "n1"][:4])
     between = {name: home if home != "n1" or name in moved else "n2" for name, home in homes.items()}
     assert set(between.values()) == set(NAMES)

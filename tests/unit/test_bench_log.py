@@ -1,4 +1,5 @@
-"""Rows of a node that remembers: what is asked of a server, what is made of the answers, and where it happens."""
+"""The benchmark's rows about history: requests to a server, evaluation of the answers, and the choice of the
+disk."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,15 +25,15 @@ LATENCY = {"count": 10, "p50_ns": 150_000, "p99_ns": 400_000}
 
 @dataclass
 class FakeSite:
-    """Servers that answer what a test wants."""
+    """Fake servers with the answers that a test sets."""
 
     version: str = "HubSub 0.1.0"
     size: int = 50_000_000
     seconds: float = 1.0
     metrics: list[dict[str, float]] = field(default_factory=list)
-    """What each look at the metrics finds, one after another."""
+    """Values of successive reads of the metrics."""
     p99_ns: list[int] = field(default_factory=list)
-    """Of the deliveries of each run of the generator."""
+    """Delivery latency of each run of the generator."""
     past: Mapping[str, Any] = field(default_factory=dict)
     follow: Mapping[str, Any] = field(default_factory=dict)
     resident: list[int] = field(default_factory=lambda: [50_000_000, 50_500_000])
@@ -106,7 +107,7 @@ class FakeSite:
 
 
 class _AsSite:
-    """A fake whose server is a subject: two names mean different things there."""
+    """A fake whose server is a subject: two names have another meaning there."""
 
     def __init__(self, fake: FakeSite) -> None:
         self._fake = fake

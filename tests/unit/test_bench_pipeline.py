@@ -1,4 +1,5 @@
-"""Rows of the pipeline: what Spark is asked, what is made of its answers, and who stands beside whom."""
+"""The benchmark's pipeline rows: requests to Spark, evaluation of the answers, and the pairs that are
+compared."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ from hubsub.bench.stats import Verdict
 
 @dataclass
 class FakeBench:
-    """Spark and nodes that answer what a test wants."""
+    """Fake Spark and nodes with the answers that a test sets."""
 
     records: int = 1_000
     log_bytes: int = 1 << 20
@@ -38,12 +39,12 @@ class FakeBench:
     directory: Path = Path("nowhere")
     seconds: float = 10.0
     seen: int | None = None
-    """Rows that Spark gives; None: as many as there are."""
+    """Rows that Spark returns; None: all of them."""
     batch_s: list[float] = field(default_factory=list)
     p99_ns: list[int] = field(default_factory=list)
-    """Of the replies of each run of the generator."""
+    """Reply latency of each run of the generator."""
     tasks: Mapping[int, int] = field(default_factory=dict)
-    """Of a batch, by hubs."""
+    """Number of tasks of a batch, by number of hubs."""
     asked: list[tuple[str, Any]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     _hubs: int = 2
@@ -230,7 +231,7 @@ def test_cpu_is_that_of_all_processes_of_the_session_and_their_dead(tmp_path: Pa
         before = f"S 1 {pid} {session} 0 -1 0 0 0 0 0"
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (a b) c) {before} {ticks} 20 0 1")
     (tmp_path / "self").mkdir()
-    (tmp_path / "13").mkdir()  # It has just ended.
+    (tmp_path / "13").mkdir()  # The process has just ended.
     assert session_seconds(7, tmp_path) == 202 / os.sysconf("SC_CLK_TCK")
 
 

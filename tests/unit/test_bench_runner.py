@@ -1,4 +1,4 @@
-"""Turns, rates and files of the benchmark, with a generator that only says what it was asked."""
+"""Turns, rates and files of the benchmark, with a generator that only reports the request it got."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ MACHINE = Machine("cpu", 4, 1, "Linux", "cubic", "3.11", "abc1234", "2026-01-02T
 
 
 def generator(path: Path, monkeypatch: pytest.MonkeyPatch, profile: str = "release") -> None:
-    # By way of a shell, as a first line cannot name a Python whose path has a space.
+    # Started by a shell script, since a shebang cannot name a Python whose path has a space.
     script, program = path / "load.py", path / "hubsub-load"
     script.write_text(GENERATOR.format(profile=profile))
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')

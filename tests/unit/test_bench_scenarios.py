@@ -1,4 +1,4 @@
-"""The benchmark's table of scenarios: what is sent to the generator, what is made of its reports."""
+"""The benchmark's table of scenarios: requests to the generator, and evaluation of its reports."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Figures
 
 
 def report(**changes: Any) -> Report:
-    """A clean run; `total__lost=3` sets what is inside."""
+    """A clean run; `total__lost=3` sets a nested value."""
     memory = {"server": {"rss": 1_000_000}, "kernel": {"slab": 0}}
     raw: dict[str, Any] = {
         "scenario": {"spin": False, "rate": 0.0},
@@ -44,7 +44,8 @@ def report(**changes: Any) -> Report:
 
 
 class FakeLoad:
-    """Gives reports in order, and keeps what was asked; of the smaller measurements it knows one answer."""
+    """Returns reports in order and records the requests; the smaller measurements always have the same
+    result."""
 
     pid = 7
 

@@ -1,4 +1,4 @@
-"""The command line, as far as it needs no node: help, wrong arguments, what is shown, other servers' answers."""
+"""The command line without a node: help, wrong arguments, output, answers of servers that are not HubSub."""
 
 import json
 import os

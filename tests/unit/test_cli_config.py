@@ -1,4 +1,4 @@
-"""`hubsub config` and `hubsub doctor`, as far as they need no node."""
+"""`hubsub config` and `hubsub doctor` without a node."""
 
 import errno
 import json
@@ -120,7 +120,7 @@ def test_doctor_says_what_a_log_still_needs_of_its_disk(
     assert "6 MiB for its journals (3 × log_journal_bytes)" in bad.hint
     (log / "journal").mkdir(parents=True)
     journals = [log / "journal" / f"0000000{n}.journal" for n in (1, 2, 3)]
-    # As a start that found no room left it.
+    # The state after a start that found no space left.
     journals[0].write_bytes(b"")
     assert with_free(15 * mib).state == "ok" and with_free(15 * mib - 1).state == "bad"
     for journal in journals[:2]:

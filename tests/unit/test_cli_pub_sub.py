@@ -1,4 +1,4 @@
-"""`hubsub pub` and `hubsub sub`, as far as they need no node of ours."""
+"""`hubsub pub` and `hubsub sub` without a HubSub node."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def test_a_signal_ends_sub_and_a_pub_that_waits_for_lines(
             if args[0] == "sub":
                 assert run.stderr.readline() == b"subscribed to demo\n"
             else:
-                # A whole batch is published, so it runs and reads on.
+                # A whole batch is published, so the command is running and continues to read.
                 with BlockingClient(f"redis://{server}") as client, client.subscribe("demo") as records:
                     run.stdin.write(b'{"topic": "demo", "payload": "x"}\n' * BATCH)
                     run.stdin.flush()
@@ -40,7 +40,7 @@ def test_a_signal_ends_sub_and_a_pub_that_waits_for_lines(
             said = run.stderr.read()
             if args[0] == "sub":
                 assert said == b""
-            else:  # The last answers may have been on their way.
+            else:  # The last replies may have been in flight.
                 assert re.match(rb"the first \d+ records are acknowledged.*; --skip \d+ goes on behind", said)
 
 

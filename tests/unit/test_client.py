@@ -87,7 +87,7 @@ async def test_what_of_a_batch_was_answered_before_a_failure_is_told(server: Fak
 
     def publish(topic: bytes, payload: bytes) -> int:
         if payload == b"4":
-            server.silent.add(b"PUBLISH")  # From the next one on.
+            server.silent.add(b"PUBLISH")  # From the next publish on.
         return real(topic, payload)
 
     def on_answer(receivers: int) -> None:

@@ -1,4 +1,4 @@
-"""Which cluster `hubsub cluster ps|kill|start` is about: the one of its directory, and no other."""
+"""`hubsub cluster ps|kill|start` finds the cluster of its directory, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KILL = {"do": "kill", "name": "n1", "signal": 9}
 
 
 class Nodes:
-    """A supervisor that remembers whom it was to kill."""
+    """A supervisor that records the nodes that it was asked to kill."""
 
     def __init__(self) -> None:
         self.killed: list[str] = []
@@ -32,7 +32,7 @@ class Nodes:
 
 
 def control(nodes: Nodes, name: str, temporary: Path) -> Control:
-    """That of a cluster which was started in the working directory of now."""
+    """The control socket of a cluster that was started in the current working directory."""
     own = temporary / f"{PREFIX}{name}"
     own.mkdir()
     return Control(cast(Supervisor, nodes), own, own)
@@ -43,7 +43,7 @@ def clusters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[dict[str, Nodes], list[Control]]]]:
     """Makes clusters that are started in directories of the test, each in the directory of its name."""
-    # A socket's path is short.
+    # The path of a socket must be short.
     own = tempfile.TemporaryDirectory(prefix="hs-")
     temporary = Path(own.name)
     monkeypatch.setattr(tempfile, "tempdir", own.name)

@@ -1,4 +1,4 @@
-"""`hubsub cluster up` without nodes: how each is started, what the terminal shows, children that are no nodes."""
+"""`hubsub cluster up` without nodes: start commands, terminal output, child processes that are no nodes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ DEAF = (
 
 
 class Stage:
-    """A supervisor of children that are these programs, and what it said."""
+    """A supervisor whose children run these programs, and its output."""
 
     def __init__(
         self, programs: dict[str, str], exit_on_death: bool = False, kept: Known | None = None
@@ -194,7 +194,7 @@ class Stage:
 
 @asynccontextmanager
 async def playing(stage: Stage) -> AsyncIterator[asyncio.Task[int]]:
-    """Runs until the block ends; waits until all serve."""
+    """Runs the supervisor until the block ends; waits first until all children are ready."""
     run = asyncio.create_task(stage.supervisor.run(stage.up.set))
     up = asyncio.create_task(stage.up.wait())
     try:
@@ -290,7 +290,7 @@ async def test_who_asks_twice_waits_no_longer() -> None:
     stage = Stage({"n1": DEAF})
     async with playing(stage) as run:
         os.kill(os.getpid(), signal.SIGINT)
-        while "n1 | no" not in stage.text:  # It has heard SIGTERM, and stays.
+        while "n1 | no" not in stage.text:  # It has received SIGTERM, and continues.
             await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGINT)
         assert await run == 130

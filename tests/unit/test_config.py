@@ -491,6 +491,6 @@ def test_a_way_to_share_that_there_is_not_is_refused(strategy: str) -> None:
 def test_what_happens_to_mqtt_sessions_is_kept_within_its_limit() -> None:
     config = resolve({"data": "d", "limits": {"mqtt_session_entries_bytes_max": "1GiB"}}, {}, {})
     entries = next(cls for cls in config.all_classes if cls.name == "$queue")
-    # A log removes whole segments, and not the one that it writes.
+    # A log removes whole segments, and never the one being written.
     assert entries.history is not None
     assert entries.history.bytes == 2**30 + config.limits["log_segment_bytes"]

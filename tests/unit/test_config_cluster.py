@@ -1,4 +1,4 @@
-"""What makes a node one of a cluster: keys that fit each other, or a clear refusal."""
+"""Configuration of a cluster node: keys that fit each other, or a clear refusal."""
 
 from __future__ import annotations
 

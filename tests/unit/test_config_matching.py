@@ -1,4 +1,4 @@
-"""What class patterns and room templates must fulfil."""
+"""Validity of class patterns and room templates."""
 
 import pytest
 from hypothesis import given

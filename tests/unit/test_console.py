@@ -1,4 +1,4 @@
-"""The console over a node that the test plays: its files, what nodes say of themselves, and the events."""
+"""The console over a fake node: its files, a node's report of its state, and the events."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VENDORED = {
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-"""SHA-256 of what is not ours, as `vendor/README.md` names it."""
+"""SHA-256 of the vendored files, as in `vendor/README.md`."""
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has to wait for the next look."""
+    """Shortens the polling interval, so that tests do not wait."""
     monkeypatch.setattr("hubsub.api.console.watch.LOOK_S", 0.02)
 
 
@@ -94,7 +94,7 @@ def test_no_page_names_another_host_or_has_a_script_or_style_inside() -> None:
     assert all(not body.strip() for body in re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL))
 
 
-# -- what a node says of itself --
+# -- a node's state --
 
 
 async def test_a_node_tells_its_sums_and_what_is_wrong_with_its_log() -> None:
@@ -131,7 +131,7 @@ async def test_a_node_tells_of_its_links_by_peer() -> None:
 
 
 class Listener:
-    """Listens to the events of an application, without sockets; ends with the block."""
+    """Subscribes to an application's events without sockets, for the duration of the block."""
 
     def __init__(self, api: Api, query: str = "", takes: bool = True) -> None:
         self.api, self.query = api, query
@@ -178,7 +178,7 @@ class Listener:
             self._chunks.put_nowait(None)
 
     async def events(self) -> list[tuple[str, Any]] | None:
-        """The next ones; None at the end."""
+        """The next events, as (name, data); None at the end."""
         while "\n\n" not in self._text:
             chunk = await self._chunks.get()
             if chunk is None:
@@ -191,7 +191,7 @@ class Listener:
         return [(pair[1], json.loads(pair[2])) for pair in pairs if pair]
 
     async def part(self, name: str) -> Any:
-        """The next one of that name."""
+        """The data of the next event of that name."""
         while (found := await self.events()) is not None:
             for part, body in found:
                 if part == name:

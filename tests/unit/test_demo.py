@@ -1,4 +1,4 @@
-"""The events that `hubsub demo generate` gives."""
+"""The events that `hubsub demo generate` prints."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""`hubsub demo chat` without nodes: its page's files, their policy, and what is said."""
+"""`hubsub demo chat` without nodes: its page's files, their content security policy, and the messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VENDORED = {
     "phoenix.mjs": "36e6f701a40a47988a4810a308cf54f9b441e5c4b68b83797fec4f69becb1627",
     "phoenix.LICENSE": "41a686069f0199ff369d7e5277d5267385cc54d9199f1efc960bacbe2e799255",
 }
-"""SHA-256 of what is not ours, as `vendor/README.md` names it."""
+"""SHA-256 of the vendored files, as in `vendor/README.md`."""
 
 OWN_SCRIPTS = sorted(STATIC.glob("*.js"))
 

@@ -1,4 +1,4 @@
-"""Who is said to have left a room with a process that is gone, from the records of the room."""
+"""Leave events for members of a process that is gone, derived from the records of the room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE, GONE = run_of("here", 7), run_of("gone", 7)
 
 
 class Log:
-    """What of a node is needed: one room, of which retention has removed the first records."""
+    """A fake node: one room whose first records were removed by retention."""
 
     def __init__(self, records: list[dict[str, Any]], first_seq: int = 1, refuses: int = 0) -> None:
         self.rows = [
@@ -120,7 +120,7 @@ async def test_whoever_dies_and_whatever_fails_each_that_came_has_left_and_nobod
             log.rows.append(HistoryRow(3, len(log.rows) + 1, 0, ROOM, "", json.dumps(row).encode(), {}))
 
     async def look() -> None:
-        """As often as it takes, with a log that takes some of it, or none."""
+        """Repeats until it succeeds, with a log that refuses some records or all."""
         while True:
             log.said, log.refuses = [], dice.choice([0, 0, 1])
             try:

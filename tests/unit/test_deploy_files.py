@@ -1,7 +1,7 @@
-"""Dockerfile, compose.yaml and deploy/ name nothing that is not there: paths, commands, flags, variables, keys.
+"""Paths, commands, flags, variables and keys in Dockerfile, compose.yaml and deploy/ exist.
 
-They are read as the configuration and the command line read them; what needs Docker or systemd is not tried here,
-but for `systemd-analyze verify` where that is.
+They are parsed as the configuration and the command line parse them. Nothing is run in Docker or systemd,
+except `systemd-analyze verify` where it is installed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGES = [
 ]
 
 RAFT_PORT = split_address(next(key for key in KEYS if key.name == "raft").kind.parse("0.0.0.0"))[1]
-"""Of the embedded coordinator, where no key `raft` says otherwise."""
+"""Port of the embedded coordinator if no key `raft` sets another."""
 
 SECRET = {"HUBSUB_CLUSTER_SECRET": "what all nodes of it know"}
 
@@ -46,7 +46,7 @@ def ids(path: Path) -> str:
 
 
 def serve(args: list[str], environ: Mapping[str, str]) -> Config:
-    """The configuration of `hubsub serve ARGS…`, flags and all."""
+    """The configuration of `hubsub serve ARGS…`, with its flags."""
     assert args[0] == "serve"
     command = typer.main.get_command(import_module(COMMANDS["serve"][0]).app)
     flags = command.make_context("hubsub serve", args[1:]).params
@@ -72,7 +72,7 @@ def test_each_sample_configuration_is_sound_also_with_what_it_only_suggests(
     assert config.data == "/var/lib/hubsub", "where the unit of systemd lets it write"
     text = path.read_text()
     suggested = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
-    if "\ncoordinator = " in suggested:  # As it says there, it is in place of this.
+    if "\ncoordinator = " in suggested:  # The file documents it as an alternative to `join`.
         suggested = re.sub(r"^join = .*$", "", suggested, flags=re.MULTILINE)
     trial = tmp_path / "suggested.toml"
     trial.write_text(suggested)
@@ -95,7 +95,7 @@ def test_a_hub_opens_no_client_listener_and_an_edge_has_no_classes() -> None:
     assert all(address.endswith(f":{RAFT_PORT}") for address in edge.join)
 
 
-# -- what all of them name --
+# -- references common to all of them --
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
@@ -111,7 +111,7 @@ def test_every_command_that_is_shown_is_one(page: Path) -> None:
 
 
 def check_command(words: list[str]) -> None:
-    """`hubsub WORDS…`: the command, its subcommand and each `--flag` are there."""
+    """Checks `hubsub WORDS…`: the command, its subcommand and each `--flag` exist."""
     name, *rest = words
     assert name in COMMANDS
     command: Any = typer.main.get_command(import_module(COMMANDS[name][0]).app)
@@ -125,14 +125,14 @@ def check_command(words: list[str]) -> None:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Dockerfile, in order, each in one line."""
+    """The Dockerfile's instructions in order, each in one line."""
     text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = re.sub(r"\\\n\s*", " ", text).splitlines()
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines if line.strip())]
 
 
 def image() -> dict[str, str]:
-    """The last of each instruction."""
+    """The last instruction of each kind."""
     return dict(instructions())
 
 
@@ -141,7 +141,7 @@ def image_environment() -> dict[str, str]:
 
 
 def ignored(path: str) -> bool:
-    """Whether .dockerignore keeps it from the builder: the last line that matches decides."""
+    """Whether .dockerignore excludes the path: the last line that matches decides."""
     verdict = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if not line or line.startswith("#"):

@@ -1,4 +1,4 @@
-"""Devices of a class: their topics, and what became of their actions."""
+"""Devices of a class: their topics, and the states of their actions."""
 
 import random
 from functools import cache
@@ -114,7 +114,7 @@ def test_the_topics_of_a_device_are_told_apart() -> None:
 
 
 class Room:
-    """The room of device 7, whose records come a second apart."""
+    """The room of device 7; its records are one second apart."""
 
     def __init__(self) -> None:
         self.rows: list[HistoryRow] = []
@@ -155,7 +155,7 @@ def test_an_action_is_delivered_from_when_its_client_has_acknowledged_it() -> No
     assert room.states(9) == ["queued", "delivered", "queued"]
     assert [action.delivered_us for action in room.actions()] == [None, 4 * S, None]
     assert room.states(99) == ["expired", "delivered", "expired"], "the device has it"
-    # One that names none is of the oldest that could begin, delivered or not.
+    # An answer without an id belongs to the oldest action that could begin, delivered or not.
     room.say("go/done")
     room.say("go/done", answers="y")
     assert room.states(99) == ["acknowledged", "acknowledged", "expired"]
@@ -179,10 +179,10 @@ def test_an_answer_that_names_none_is_for_the_oldest_of_its_name_that_waits() ->
     room.say("stop")
     room.say("go")
     room.say("go")
-    room.say("go/done")  # At 5 s: the first had until 3.
+    room.say("go/done")  # At 5 s: the first one expired at 3 s.
     assert room.states(99) == ["expired", "queued", "acknowledged", "queued"]
     room.say("go/done")
-    room.say("go/done")  # Nothing waits: the one whose time was over had begun in time.
+    room.say("go/done")  # No action waits: this belongs to the expired one, which may have begun in time.
     assert room.states(99) == ["acknowledged", "queued", "acknowledged", "acknowledged"]
     room.say("go/done")
     assert room.states(99) == ["acknowledged", "queued", "acknowledged", "acknowledged"]
@@ -196,7 +196,8 @@ def test_an_action_that_is_said_again_is_one_action() -> None:
 
 
 def test_each_answer_is_one_actions_and_what_is_answered_stays_so() -> None:
-    """Any order of actions and answers, named or not: no answer counts twice, none is taken back by what follows."""
+    """For any order of actions and answers, with and without ids: no answer counts twice, and no later record
+    removes one."""
     for seed in range(100):
         dice, room = random.Random(seed), Room()
         before: dict[str, HistoryRow | None] = {}

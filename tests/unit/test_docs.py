@@ -1,4 +1,4 @@
-"""What pages name is there: tests, files, other pages."""
+"""Tests, files and pages that documentation refers to exist."""
 
 from __future__ import annotations
 

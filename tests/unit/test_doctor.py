@@ -1,4 +1,4 @@
-"""What `hubsub doctor` says of machines, clocks, disks, addresses and clusters that are not well."""
+"""`hubsub doctor` reports faulty machines, clocks, disks, addresses and clusters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hubsub.errors import NoClusterError
 
 
 def by_check(found: Iterable[Finding]) -> dict[str, Finding]:
-    """Findings by what was looked at; each that is not ok says what to do."""
+    """Findings by the name of the check; each one that is not ok has a hint."""
     rows = list(found)
     assert all(row.hint for row in rows if row.state != "ok"), rows
     assert all(row.state in ("ok", "note", "bad") for row in rows)
@@ -40,7 +40,7 @@ def config(**keys: Any) -> Config:
 
 @contextmanager
 def listening(host: str = "127.0.0.1") -> Iterator[int]:
-    """The port of a program that listens."""
+    """The port of a listening socket."""
     with socket.create_server((host, 0)) as server:
         yield server.getsockname()[1]
 
@@ -69,7 +69,7 @@ def test_few_descriptors_say_how_many_connections_fit() -> None:
 
 
 def system(root: Path, **values: str) -> Path:
-    """A made-up /proc/sys and /sys."""
+    """Writes a fake /proc/sys and /sys."""
     for name, value in {
         "proc/sys/net/core/somaxconn": "4096",
         "proc/sys/vm/overcommit_memory": "0",

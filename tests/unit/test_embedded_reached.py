@@ -1,4 +1,4 @@
-"""What a start of the embedded coordinator says of the address that others are told."""
+"""The log lines about the advertised address at the start of the embedded coordinator."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The error table."""
+"""The error table: codes, classes and their mappings."""
 
 from hubsub import errors
 from hubsub.errors import (

@@ -1,4 +1,4 @@
-"""One stream of etcd for all watches."""
+"""One etcd stream serves all watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hubsub.errors import CoordinatorUnreachableError
 
 
 class Stream:
-    """Gives what it is told; None ends it."""
+    """Yields the queued changes; None ends it."""
 
     def __init__(self) -> None:
         self.changes: asyncio.Queue[Change | None] = asyncio.Queue()

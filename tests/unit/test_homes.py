@@ -1,4 +1,4 @@
-"""Hubs with a log that are on several nodes: found from anywhere, and queries whose batches are one node's."""
+"""Logged hubs on several nodes: lookup from any node, and queries whose batches one node handles."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TALK = {"name": "talk", "match": ["talk:*"]}
 
 
 def set_class(cluster: Cluster, rooms: dict[bytes, tuple[str, int | None]]) -> None:
-    """Gives all nodes the classes, and each room its class and its hub."""
+    """Sets the classes on all nodes, and the class and hub of each room."""
     for api in cluster.apis.values():
         api.state.config = resolve({"class": [CHAT, TALK], "data": "nowhere"}, {}, {})
-        # What a node knows by itself is of its own hubs.
+        # A node by itself knows only its own hubs.
         api.node.log_hub_of = lambda room: (rooms[room][0], None)
     cluster.hubs = {room: hub for room, (_, hub) in rooms.items() if hub is not None}
 
@@ -118,7 +118,7 @@ async def test_the_past_of_a_room_is_asked_of_who_knows_where_it_is(cluster: Clu
     assert (nobody.status, nobody.json) == (200, {"recovered": True, "records": [], "next": None})
     fits(nobody, "/v1/rooms/{room}/history")
     assert not (await cluster.ask("GET", f"{path}&after=3-4")).json["recovered"]
-    # One that was just made is known at its leader first.
+    # A new room is known at its leader first.
     of_two: Any = cluster.apis["two"].state.others
     of_two.hub_of = known
     found = await cluster.ask("GET", path)
@@ -143,7 +143,7 @@ async def test_batches_of_a_query_are_done_by_one_node_alone(cluster: Cluster) -
     cluster.apis["two"].state.batches.commit = committed  # type: ignore[method-assign]
     answer = await cluster.ask("POST", "/v1/queries/q/batches/7", {"attempts": ["a"]})
     assert answer.json == {"published": 7, "duplicate": False} and cluster.asked == ["two"]
-    # Also where another node believes that this one has it.
+    # Also if another node believes that this one has it.
     answer = await cluster.ask("POST", "/v1/queries/q/batches/7?scope=node", {"attempts": ["a"]})
     assert (answer.status, answer.json["code"]) == (307, "elsewhere")
     stage = "/v1/queries/q/stages/a?topic=t"
@@ -195,7 +195,7 @@ def test_hubs_that_the_founder_brought_are_told_before_they_are_recorded() -> No
 
 
 class Dealt(FakeRooms):
-    """A query's hub goes to another node as the record is written that commits its batch."""
+    """Moves a query's hub to another node while the record that commits its batch is written."""
 
     def __init__(self, ring: Ring) -> None:
         super().__init__(random.Random(1))
@@ -236,7 +236,7 @@ async def test_a_stage_is_as_old_as_by_the_clock_of_who_took_it_in(ahead_s: int)
 
 
 class Nowhere(Ring):
-    """No stage's name ever meets its query's hub."""
+    """The hub of a stage never has the index of its query's hub."""
 
     def index_of(self, room: bytes) -> int:
         return 5 if room.startswith(b"$queries") else 4

@@ -1,4 +1,4 @@
-"""The window of remembered answers."""
+"""The window of stored answers."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from hubsub.errors import HubSubError, IdempotencyMismatchError, TooBusyError
 
 
 class Bench:
-    """A window with a clock and limits that the test sets, and work that counts."""
+    """A window with a clock and limits that the test sets, and work that counts its calls."""
 
     def __init__(self, **limits: int) -> None:
         defaults = {"idempotency_keys_max": 100, "idempotency_bytes_max": 10_000, "idempotency_ms": 1_000}

@@ -1,4 +1,4 @@
-"""When a lease is renewed, in played time."""
+"""The times at which a lease is renewed, in virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TTL_S = 3.0
 
 
 class Played(Lease):
-    """Answers as it is told: a time to wait, or an error."""
+    """A lease whose renewals give the set answers: a delay in s, or an error."""
 
     def __init__(self, *answers: float | Exception) -> None:
         self.answers = list(answers)

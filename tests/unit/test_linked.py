@@ -1,4 +1,4 @@
-"""One API of nodes that are linked, and what each tells of the cluster."""
+"""One API over linked nodes, and each node's report of the cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_lists_have_the_parts_of_all_linked_nodes_and_name_those_that_do_not_ans
             assert list(rows) == ["a", "b", "c"]
             assert sum(row["hubs_led"] for row in rows.values()) == 3 * 64
             assert {row["state"] for row in rows.values()} == {"up"}
-            # One that hangs is waited for, and then named.
+            # The request waits for a node that hangs, and then names it.
             apis["c"].node.gate.clear()
             data: Any = apis["a"].state.others
             data._plane._data.others.pop("c")

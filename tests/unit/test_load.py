@@ -1,4 +1,4 @@
-"""Load samples: what two looks at a node come to."""
+"""Load samples: rates computed from two successive snapshots of a node."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ def test_a_rooms_rate_is_counted_where_both_looks_know_it_and_else_an_estimate()
         ("%FF", 0, False),
     ]
     assert (found[0]["subscribers"], found[0]["hub"]) == (4, "chat-0")
-    # 100 bytes a record, which four get.
+    # 100 bytes a record, delivered to four subscribers.
     in_and_out = [(row["bytes_in_per_second"], row["bytes_out_per_second"]) for row in found]
     assert in_and_out == [(1_000, 4_000), (9_900, 39_600), (9_900, 39_600), (0, 0)]
 
@@ -102,7 +102,7 @@ def test_no_sample_is_large_and_none_is_of_no_time() -> None:
 
 
 class Played:
-    """A node of one busy room whose log may refuse."""
+    """A node of one busy room whose log may refuse records."""
 
     name = "one"
 
@@ -112,7 +112,7 @@ class Played:
         self.refuses = False
         self.seq = 0
         self.looks: list[float] = []
-        """When it was looked at."""
+        """Times of the snapshots."""
 
     async def busiest_rooms(self, limit: int) -> list[BusyRoom]:
         return [BusyRoom(b"r", 1.5, 15, 30), BusyRoom(b"gone", 1.0, 10, 10)]

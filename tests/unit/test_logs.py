@@ -1,4 +1,4 @@
-"""Log lines: what clients choose of them reaches no terminal as a command."""
+"""Log lines: control characters in client-supplied values do not reach the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The setting `memory`, the shares that pools take of it, and what is told of them."""
+"""The setting `memory`, the shares of the memory pools, and the report of memory use."""
 
 from pathlib import Path
 

@@ -23,16 +23,16 @@ STATEMENTS = {
     4.7.3:4 4.8.0:2 6.0.0:4 7.0.0:2 7.1.1:1 7.1.2:1
     """,
 }
-"""How many each section has; where they do not begin with 1, from which to which."""
+"""Number of statements per section, as `section:count`, or `section:first-last` if they do not start at 1."""
 
 COUNTS = {"5.0": 251, "3.1.1": 141}
-"""As appendix B of each standard lists them."""
+"""Totals in appendix B of each standard."""
 
 NUMBER = re.compile(r"\[MQTT[.-]([\d.-]+)-(\d+)\](?: to \[MQTT-([\d.]+)-(\d+)\])?")
 
 
 def statements(version: str) -> set[str]:
-    """Their numbers."""
+    """The numbers of all normative statements, as `section-number`."""
     all_of_it = set()
     for part in STATEMENTS[version].split():
         section, _, range_of = part.partition(":")
@@ -42,11 +42,12 @@ def statements(version: str) -> set[str]:
 
 
 OPEN = "Not held yet"
-"""The table of what is to come."""
+"""Heading of the table of statements that are not fulfilled yet."""
 
 
 def rows(page: str, version: str, *, is_open: bool) -> set[str]:
-    """The numbers in the first column of a version's tables: of what is to come, or of all others."""
+    """The numbers in the first column of a version's tables: of open statements if `is_open`, else of all
+    others."""
     named = set()
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         title, _, rest = section.partition("\n")
@@ -55,7 +56,7 @@ def rows(page: str, version: str, *, is_open: bool) -> set[str]:
         for line in rest.splitlines():
             cell = line.split(" | ")[0] if line.startswith("| ") else ""
             if "5.0" not in title and "3.1.1" not in title:
-                # A row for both: "of 5.0: …; of 3.1.1: …".
+                # An entry for both versions: "of 5.0: …; of 3.1.1: …".
                 cell = "".join(part for part in cell.split(";") if f"of {version}:" in part)
             elif version not in title:
                 continue
@@ -69,7 +70,7 @@ def test_every_normative_statement_has_a_row(repository: Path, version: str) -> 
     page = (repository / "docs/mqtt-conformance.md").read_text()
     assert len(statements(version)) == COUNTS[version]
     settled, to_come = (rows(page, version, is_open=is_open) for is_open in (False, True))
-    # One of them is numbered in another form in the standard.
+    # The standard numbers one of them in another form.
     settled = {name.replace("3-8.3-4", "3.8.3-4") for name in settled}
     assert sorted(statements(version) - settled - to_come) == []
     assert sorted((settled | to_come) - statements(version)) == []

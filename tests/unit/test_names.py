@@ -1,4 +1,4 @@
-"""Names as text."""
+"""Text forms of names."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_an_ordinary_name_stands_as_itself(name: str) -> None:
 @pytest.mark.parametrize(
     ("template", "topic", "device"),
     [
-        # As the data plane has it: crates/hubsub-types/src/names/device.rs.
+        # As in the data plane: crates/hubsub-types/src/names/device.rs.
         ("devices/{device}/#", "devices/a/state/x", "a"),
         ("devices/{device}/#", "devices/a", "a"),
         ("devices/{device}/#", "devices/a/", "a"),

@@ -1,4 +1,4 @@
-"""A node's own life, over a core that does what a test says."""
+"""A node's life cycle, over a fake core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_a_stop_that_waits_for_the_disk_says_so_and_waits_on(monkeypatch: 
     may_end = threading.Event()
 
     class StalledCore:
-        """Its log ends when the test lets it."""
+        """A core whose log ends when the test permits it."""
 
         def __init__(self, config: Any) -> None:
             self._wake, self._ends = os.pipe()

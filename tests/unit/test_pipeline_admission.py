@@ -1,4 +1,4 @@
-"""How much a micro-batch takes."""
+"""The size of a micro-batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st

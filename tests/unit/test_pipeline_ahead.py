@@ -1,4 +1,4 @@
-"""Values made ahead come as if they had not been."""
+"""Prefetched values are the same as without prefetching."""
 
 import threading
 from collections.abc import Generator
@@ -33,7 +33,7 @@ def test_a_bounded_number_is_made_before_it_is_wanted() -> None:
 
     values = ahead(source(), count=2)
     assert next(values) == 0
-    assert three.wait(10)  # Two wait, and one is made.
+    assert three.wait(10)  # Two values wait, and one is being made.
     assert next(values) == 1 and len(made) <= 5
 
 

@@ -1,4 +1,4 @@
-"""Where reads begin and end, and what a checkpoint keeps."""
+"""Start and end of reads, and the content of a checkpoint."""
 
 from dataclasses import replace
 

@@ -35,7 +35,7 @@ def test_every_option_is_read() -> None:
         "retrySeconds": "2",
     }
     options = SourceOptions.parse(given)
-    others = {"subscribePattern", "startingTimestamp", "endingOffsets"}  # Each contradicts one that is given.
+    others = {"subscribePattern", "startingTimestamp", "endingOffsets"}  # Each contradicts one that is set.
     assert set(given) | others == set(NAMES)
     assert options.access.servers == ("a:1", "b:2") and options.access.tls
     assert options.subscribe == ("lobby", "a%2Cb") and options.topic_filter == ("devices/+/state",)

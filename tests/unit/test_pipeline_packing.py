@@ -29,7 +29,7 @@ def test_each_offset_is_in_exactly_one_partition(
     for range_ in found:
         mine = pieces.pop(range_.hub, [])
         edges = [range_.first, *(piece.end for piece in mine)] if range_.rows else []
-        assert [piece.first for piece in mine] == edges[:-1]  # In order and without a hole.
+        assert [piece.first for piece in mine] == edges[:-1]  # In order and without a gap.
         assert not mine or mine[-1].end == range_.end
         assert sum(piece.bytes for piece in mine) == (range_.bytes if range_.rows else 0)
     assert not pieces
@@ -48,7 +48,7 @@ def test_no_partition_is_much_heavier_than_its_share(
     share = total / max(1, min(wanted, rows))
     row = max(r.weight / r.rows for r in found if r.rows)
     heaviest = max(sum(piece.weight for piece in part) for part in parts)
-    # Bytes of a piece are rounded down, and a piece weighs at least its rows.
+    # Bytes of a piece are rounded down, and a piece weighs at least as much as its rows.
     assert heaviest <= share * (1 + 2 * SNAP) + 2 * row + len(found)
 
 

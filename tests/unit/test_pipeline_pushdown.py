@@ -75,7 +75,7 @@ def test_what_is_pushed_in_part_comes_back_as_the_same_object() -> None:
     [
         Not(EqualTo(ROOM, "a")),
         StringEndsWith(ROOM, "a"),
-        StringStartsWith(ROOM, "100%"),  # Might begin an escape.
+        StringStartsWith(ROOM, "100%"),  # May begin an escape.
         EqualTo(("seq",), 3),
         EqualTo(("publisher",), "a"),
         EqualTo(("headers", "event"), "a"),
@@ -95,7 +95,7 @@ def test_what_the_node_cannot_check_is_left_to_spark(filter_: Filter) -> None:
 
 
 def test_a_text_that_no_name_is_written_as_matches_nothing() -> None:
-    """`%41` in a request would be the room `A`; in Spark no row has that text."""
+    """`%41` in a request would be the room `A`; in Spark no record has that text."""
     selection, rest = push(Selection(), [EqualTo(ROOM, "%41")])
     assert selection.nothing and rest == []
     selection, _ = push(Selection(), [EqualTo(ROOM, "a%FF")])

@@ -1,4 +1,4 @@
-"""What is left out of Spark's stderr, and that nothing else is."""
+"""Only the intended lines are removed from Spark's stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds a job's run, without Spark: settings, tallies, errors, lineage, pictures."""
+"""The parts of a job's run outside Spark: settings, tallies, errors, lineage, pictures."""
 
 from __future__ import annotations
 

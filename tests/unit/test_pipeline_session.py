@@ -1,4 +1,4 @@
-"""What is found out before Spark starts: Java, versions, settings."""
+"""Checks before Spark starts: Java, versions, settings."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ from hubsub.pipeline import java, session
 
 
 def fake_java(home: Path, version: str, vector: bool = True) -> Path:
-    """A Java that only tells its version, and what it was called with."""
+    """Writes a fake `java` that prints its version and its arguments."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
     known = "" if vector else '[ "$1" = --add-modules=jdk.incubator.vector ] && exit 1\n'

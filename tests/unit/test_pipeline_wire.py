@@ -1,4 +1,4 @@
-"""How long a server is waited for, what is said of it, and who else is asked when it says so."""
+"""Waiting for a server, reports about it, and redirection to other servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hubsub.pipeline.wire import Patience, Wire
 
 
 class Clock:
-    """Time that passes in sleep alone."""
+    """Virtual time that advances only in `sleep`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -62,7 +62,7 @@ def test_a_server_that_is_away_for_a_moment_is_nothing_to_speak_of(
 
 
 class Node(ThreadingHTTPServer):
-    """A server that answers all with its own name, or sends all to another one."""
+    """A server that answers with its own name, or redirects all requests to another one."""
 
     def __init__(self, home: Node | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -1,4 +1,4 @@
-"""Progress of queries: the table, and `/v1/queries` over a played node."""
+"""Progress of queries: the table, and `/v1/queries` over a fake node."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ HUBS = (1, 2)
 
 
 class Table:
-    """Queries with room for two, and a clock that the test sets."""
+    """A table for two queries, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0

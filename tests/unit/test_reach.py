@@ -1,4 +1,4 @@
-"""One API of several nodes: who is asked, and what is made of the answers."""
+"""One API over several nodes: the nodes that are asked, and the combination of their answers."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The client's codec."""
+"""The client's RESP encoder and parser."""
 
 import contextlib
 from typing import Any

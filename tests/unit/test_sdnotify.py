@@ -1,4 +1,4 @@
-"""What a service manager is told, over a real socket."""
+"""Notifications to the service manager, over a real socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hubsub.cli.sdnotify import Notifier
 
 @pytest.fixture(params=["path", "abstract"] if sys.platform == "linux" else ["path"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """A socket that listens as systemd does, and its name in NOTIFY_SOCKET."""
+    """A listening socket like systemd's, and its name for NOTIFY_SOCKET."""
     if request.param == "path":
         bound, name = str(tmp_path / "notify"), str(tmp_path / "notify")
     else:
@@ -32,7 +32,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
 
 
 def lines(listening: socket.socket) -> dict[str, str]:
-    """The next message by its names."""
+    """The next message as a mapping."""
     return dict(line.split("=", 1) for line in listening.recv(65_536).decode().split("\n"))
 
 

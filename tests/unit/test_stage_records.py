@@ -1,4 +1,4 @@
-"""What a batch's records say, and what follows from them."""
+"""The records of a batch, and the state derived from them."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_bounds_are_errors_and_what_came_is_let_go_of(rooms: FakeRooms) -> None:
 def test_a_held_batch_keeps_its_rows_from_being_pushed_out(rooms: FakeRooms) -> None:
     async def play() -> None:
         node = OnNode(rooms, stage_bytes_max=2_000)
-        for n in range(10):  # Of what is not committed the log may let go.
+        for n in range(10):  # The log may remove uncommitted stages.
             await node.stage("q", f"free{n}", None, pieces(["x1"], 1))
         await node.stage("q", "a", None, pieces(["x2"], 1))
         rooms.refuses = {"x": 1.0}
@@ -246,9 +246,8 @@ def test_what_a_commit_names_is_kept_while_it_is_looked_for(
         with pytest.raises(StagesMissingError):
             await node.commit("q", 0, ["a", "never"])
         monkeypatch.undo()
-        await node.stage(
-            "other", "after", None, pieces(["y1"], 1)
-        )  # A batch that is not there keeps nothing.
+        # A batch that does not exist reserves no space.
+        await node.stage("other", "after", None, pieces(["y1"], 1))
         assert await node.commit("q", 0, ["a"]) == (1, False)
 
     asyncio.run(play())

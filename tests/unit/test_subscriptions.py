@@ -279,7 +279,7 @@ async def test_a_push_of_a_strange_form_costs_the_connection_and_no_record(serve
 async def test_a_consumer_slower_than_the_answer_to_a_ping_keeps_its_connection(server: FakeServer) -> None:
     options = Options(timeout_s=0.05, ping_s=0.01, backoff_s=0.001, backoff_s_max=0.01)
     async with Client(server.url, options=options) as client, client.subscribe("room") as records:
-        server.silent.add(b"PING")  # Its answer stands behind the records.
+        server.silent.add(b"PING")  # As if the reply were queued after the records.
         await server.seen(b"PING")
         for i in range(QUEUE_RECORDS_MAX * 2):
             server.publish(b"room", b"%d" % i)

@@ -1,4 +1,4 @@
-"""Values of `$SYS`: what two looks at a node come to."""
+"""Values of `$SYS`, computed from two successive snapshots of a node."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`hubsub top`: what it makes of what nodes tell."""
+"""`hubsub top`: the display of the nodes' reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALONE: dict[str, Any] = {
     **{part: [] for part in ("nodes", "clients", "rooms", "queries", "held", "hubs", "moves", "wrong")},
     "members": {},
 }
-"""A look at a node alone, of which nothing is known."""
+"""A snapshot of a single node without any data."""
 
 
 def shown(now: dict[str, Any], before: dict[str, Any] | None, width: int, height: int | None = None) -> str:

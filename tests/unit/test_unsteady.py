@@ -1,4 +1,4 @@
-"""scripts/unsteady.py: which failed tests have another try, alone, and what `make test` makes of it."""
+"""scripts/unsteady.py: which failed tests are rerun alone, and how `make test` uses the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytest_collectreport = pytest_runtest_logreport
 def pytest_terminal_summary():
     failures.write()
 """
-"""As in tests/conftest.py."""
+"""The same hooks as in tests/conftest.py."""
 TESTS = """
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def unsteady() -> Any:
         (1, 1, 0, 1),
         (1, 5, 0, 5),
         (1, 6, 0, 0),
-        (1, 0, 0, 0),  # Something else went wrong.
+        (1, 0, 0, 0),  # Not a failed test.
         (1, 1, 1, 0),
         (2, 1, 0, 0),  # Interrupted, as by an error at collection.
         (3, 1, 0, 0),
