@@ -1,35 +1,34 @@
-//! How far each hub is archived, as the control plane was told, and what its retention
-//! keeps for that. The control plane writes the offset, the segment thread reads it and
-//! writes the rest; whoever tells of a hub reads all.
+//! How far each hub is archived, and what its retention keeps for the archive. The control plane writes the
+//! offset; the segment thread reads it and writes the rest; status reports read all.
 
 use hubsub_log::{ArchiveWait, Retention};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of one hub.
+/// The archive state of a hub.
 #[derive(Debug, Default)]
 pub struct Archive {
-    /// First offset that no archive has; 0 until something is told.
+    /// The first offset not archived; 0 until it is reported.
     pub archived: AtomicU64,
-    /// Bytes that are kept for an archive alone.
+    /// Bytes kept only because they are not archived.
     pub waiting_bytes: AtomicU64,
-    /// Records that were removed since the start and were not archived.
+    /// Records removed since the start without having been archived.
     pub lost: AtomicU64,
 }
 
-/// How long a hub's records are kept.
+/// The retention settings of a hub.
 #[derive(Clone, Debug, Default)]
 pub struct Keeping {
-    /// Without an archive.
+    /// The limits without an archive.
     pub limits: Retention,
-    /// Bytes of the hub up to which an archive is waited for; 0: it is not.
+    /// The hub size, in bytes, up to which records are kept for the archive; 0: not at all.
     pub archive_wait_bytes: u64,
-    /// How far that is.
+    /// The hub's archive state.
     pub archive: Arc<Archive>,
 }
 
 impl Keeping {
-    /// As it is now.
+    /// The retention with the current archive state.
     pub fn retention(&self) -> Retention {
         let archived = self.archive.archived.load(Ordering::Relaxed);
         let bytes_max = self.archive_wait_bytes;

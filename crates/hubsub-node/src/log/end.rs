@@ -1,5 +1,5 @@
-//! A shard's end of the log: what its hubs said in this turn, what the log knows of
-//! rooms, and questions to it.
+//! A shard's handle to the log: the batches of its hubs in this turn, the log's data about rooms, and log
+//! queries.
 
 use super::hub_reading::{self, HubSearch};
 use super::reading::{Answer, Search};
@@ -16,22 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a question waits for the segments to have what was committed.
+/// How long a query waits for committed records to reach the segments.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long one is looked for, a turn at a time: who asked may be gone.
+/// The maximal duration of a search in turns: the requester may be gone.
 const SEARCH: Duration = Duration::from_secs(60);
 
-/// Reads of cursors that a shard has under way at once: a crowd that catches up must
-/// neither fill its mailbox nor keep questions waiting.
+/// A shard's concurrent cursor reads: many cursors that catch up must neither fill its mailbox nor delay
+/// other queries.
 const RANGES_MAX: usize = 2;
 
-/// A question to a hub's log.
+/// A query to a hub's log.
 #[derive(Clone)]
 pub enum Question {
-    /// Of a room.
     Room(Box<LogRead>),
-    /// Of the whole hub.
+    /// Reads a whole hub.
     Hub(Box<HubLogRead>),
 }
 
@@ -43,7 +42,7 @@ impl Question {
         }
     }
 
-    /// Whether a cursor asks.
+    /// True if a cursor reads.
     fn is_range(&self) -> bool {
         match self {
             Question::Room(read) => matches!(read.then, Then::Range(_)),
@@ -52,38 +51,37 @@ impl Question {
     }
 }
 
-/// The same while it is looked for.
+/// A query during its search.
 enum Looking {
     Room(Search),
     Hub(HubSearch),
 }
 
-/// The term of a hub whose node is no cluster's.
+/// The term of a hub on a lone node.
 const TERM: u64 = 1;
 
-/// See the module.
+/// A shard's handle to the log.
 #[derive(Clone)]
 pub struct LogEnd {
     log: Arc<Log>,
     readers: Arc<Readers>,
     listing: Arc<Listing>,
-    /// The hubs of this shard that are open.
+    /// The open hubs of this shard.
     hubs: HashMap<HubId, Arc<LoggedHub>>,
     /// In a cluster, the terms in which this node leads them.
     terms: HashMap<HubId, u64>,
     inboxes: Arc<[Inbox]>,
     shard: ShardId,
-    /// Of this turn, a batch for each hub that said something.
+    /// This turn's batches, one per hub with records.
     batches: Vec<Batch>,
-    /// Questions that the readers had no room for.
+    /// Queries that the readers had no room for.
     waiting: VecDeque<Question>,
-    /// Reads of cursors under way, and those that wait for them to end.
+    /// Cursor reads in progress, and those that wait for one to end.
     ranges: usize,
     waiting_ranges: VecDeque<Question>,
 }
 
 impl LogEnd {
-    /// The end of one shard.
     pub fn new(
         shard: ShardId,
         log: Arc<Log>,
@@ -108,7 +106,7 @@ impl LogEnd {
         }
     }
 
-    /// This node leads a hub in this term: its records say so.
+    /// Sets the term in which this node leads a hub; its records contain it.
     pub fn leads(&mut self, hub: HubId, term: Term) {
         self.terms.insert(hub, term.0);
     }
@@ -117,19 +115,18 @@ impl LogEnd {
         self.terms.get(&hub).copied().unwrap_or(TERM)
     }
 
-    /// A hub of this shard has come.
+    /// Adds a hub of this shard.
     pub fn opened(&mut self, hub: HubId, logged: Arc<LoggedHub>) {
         self.hubs.insert(hub, logged);
     }
 
-    /// A hub of this shard is about to go: what it said in this turn is handed over, and it says
-    /// nothing more.
+    /// A hub of this shard is closing: hands over its batch of this turn; none follows.
     pub fn closes(&mut self, hub: HubId) {
         debug_assert!(self.hubs.get(&hub).is_none_or(|hub| hub.closes()), "it is marked before");
         self.flush();
     }
 
-    /// A hub of this shard has gone.
+    /// Removes a hub of this shard.
     pub fn closed(&mut self, hub: HubId) {
         self.hubs.remove(&hub);
     }
@@ -138,7 +135,7 @@ impl LogEnd {
         self.hubs.get(&hub)?.chain()
     }
 
-    /// The last record of a room that a hub's log has.
+    /// The last record of a room in a hub's log.
     pub fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {
         let chain = self.chain(hub)?;
         let last = chain.rooms.get(chain.hash(room))?;
@@ -146,12 +143,12 @@ impl LogEnd {
         Some(Recalled { position, offset: last.offset })
     }
 
-    /// What `recall` of any room of the hub takes into account: the log up to this offset.
+    /// The offset up to which `recall` covers the hub's log.
     pub fn recalls_through(&self, hub: HubId) -> u64 {
         self.chain(hub).map_or(0, |chain| chain.next() - 1)
     }
 
-    /// Why a hub's log takes nothing.
+    /// Why a hub's log accepts no records; none if it does.
     pub fn refuses(&self, hub: HubId) -> Option<ErrorCode> {
         let Some(hub) = self.hubs.get(&hub).filter(|hub| !hub.closes()) else {
             return Some(ErrorCode::HubClosed);
@@ -164,12 +161,12 @@ impl LogEnd {
         }
     }
 
-    /// Whether so much waits for the disk that publishers must.
+    /// True if so much waits for the disk that publishers must wait.
     pub fn is_behind(&self) -> bool {
         self.log.is_behind()
     }
 
-    /// A record for a hub's log.
+    /// Adds a record to a hub's batch.
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
         let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
         let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
@@ -194,14 +191,14 @@ impl LogEnd {
         });
     }
 
-    /// In a hub that keeps the latest of each key a record without a payload ends its key.
+    /// In a hub that keeps the latest record per key, a record without a payload is a tombstone.
     fn kind(&self, hub: HubId, record: &Record) -> Kind {
         let ends =
             record.payload().is_empty() && self.chain(hub).is_some_and(|chain| chain.keep == Keep::Latest);
         if ends { Kind::Tombstone } else { Kind::Message }
     }
 
-    /// A room and all that was said in it before are gone.
+    /// Adds the deletion of a room and its records to a hub's batch.
     pub fn append_deletion(
         &mut self,
         hub: HubId,
@@ -236,18 +233,18 @@ impl LogEnd {
         record::encode(record, &mut self.batches[at].bytes);
     }
 
-    /// What a hub's log knows of a room.
+    /// Looks up a room in a hub's log.
     pub fn room(&self, hub: HubId, name: &[u8]) -> Option<ColdRoom> {
         self.listing.room(hub, name)
     }
 
-    /// How many rooms some hubs' logs know.
+    /// The number of rooms in the logs of some hubs.
     pub fn count_rooms(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
         self.listing.count(hubs)
     }
 
-    /// Adds to the rooms in memory those that hubs' logs know up to an offset; the part
-    /// is the answer, if there will be no other.
+    /// Merges the rooms in memory with those in hubs' logs up to an offset. Returns the response if it cannot
+    /// be produced later.
     pub fn list(
         &self,
         hubs: Vec<(HubId, u64)>,
@@ -258,7 +255,7 @@ impl LogEnd {
         self.listing.page(hubs, wanted, here, ask, &self.inboxes)
     }
 
-    /// Hands over what this turn's hubs said, and questions that had to wait.
+    /// Submits this turn's batches, and queries that had to wait.
     pub fn flush(&mut self) {
         for batch in &self.batches {
             let hub = self.hubs.get(&batch.hub).expect("it goes only when it says nothing more");
@@ -280,17 +277,17 @@ impl LogEnd {
         }
     }
 
-    /// Questions that wait for a place among the readers' jobs.
+    /// The number of queries that wait for the readers.
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.waiting_ranges.len()
     }
 
-    /// Whether such questions wait with no answer to come before them.
+    /// True if queries wait and no response will arrive before them.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || (self.ranges == 0 && !self.waiting_ranges.is_empty())
     }
 
-    /// Asks the log; the answer comes as mail.
+    /// Queries the log; the response arrives as mail.
     pub fn read(&mut self, read: Question) {
         let is_range = read.is_range();
         if is_range && (self.ranges >= RANGES_MAX || !self.waiting_ranges.is_empty()) {
@@ -303,12 +300,12 @@ impl LogEnd {
         }
     }
 
-    /// An answer has come, to a cursor or not.
+    /// A response has arrived; `is_of_cursor` if it was a cursor's read.
     pub fn answered(&mut self, is_of_cursor: bool) {
         self.ranges -= usize::from(is_of_cursor);
     }
 
-    /// Gives a question to the readers; gives it back when they have no room.
+    /// Submits a query to the readers; returns it if they have no room.
     fn submit(&self, question: Question) -> Option<Question> {
         let (hub, inboxes, shard) =
             (self.hubs.get(&question.hub()).cloned(), Arc::clone(&self.inboxes), self.shard);
@@ -365,9 +362,9 @@ impl LogEnd {
     }
 }
 
-/// What came of a turn at a question.
+/// The result of one turn of a query.
 enum Came {
-    /// It is not done.
+    /// It is not finished.
     Turn(Turn),
     Room(Result<Found, ErrorCode>),
     Hub(Result<HubRange, ErrorCode>),

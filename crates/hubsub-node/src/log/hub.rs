@@ -1,5 +1,4 @@
-//! A hub that was opened, at the start or later: what its shard gets of it, and what the log's
-//! threads keep.
+//! Opening of a hub, at the start or later: the data for its shard and for the log's threads.
 
 use super::archive::{Archive, Keeping};
 use super::producers;
@@ -14,40 +13,41 @@ use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
 
-/// What the shard of a hub gets.
+/// The data for the hub's shard.
 pub struct Opened {
-    /// What is told of it, and its chain.
+    /// Its status and chain.
     pub hub: Arc<LoggedHub>,
-    /// What the broker begins with.
+    /// The initial state for the broker.
     pub seed: HubSeed,
-    /// Its duplicate window; none if its records are not whole.
+    /// Its duplicate window; none if its records are damaged.
     pub producers: Option<Producers>,
-    /// The retained messages that it keeps.
+    /// Its retained messages.
     pub rows: Rows,
 }
 
-/// Likewise, with what stays with the log.
+/// The data for the shard, the segment thread and the operator.
 pub struct Described {
     /// For its shard.
     pub opened: Opened,
     /// For the segment thread.
     pub keeping: Keeping,
-    /// What an operator should know.
+    /// A warning for the operator.
     pub warning: Option<String>,
 }
 
-/// The shard that a hub lives on, of so many: by its index where the node numbers its hubs itself, by
-/// its id where they are given.
+/// The shard of a hub: by index on a node that numbers its hubs itself, by id if the controller does
+/// (`is_given`).
 pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
     if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
 }
 
-/// What the hubs of a class keep.
+/// How hubs of a class keep records.
 pub fn keep_of(class: &Class) -> Keep {
     if class.keeps_latest { Keep::Latest } else { Keep::Log }
 }
 
-/// How long a class's records are kept, without an archive: those that are the latest of their rooms, for ever.
+/// The retention limits of a class, without an archive. A class that keeps the latest record per room has
+/// none.
 pub fn limits_of(class: &Class) -> Retention {
     let kept = class.history.filter(|_| !class.keeps_latest);
     kept.map_or_else(Retention::default, |history| Retention {
@@ -57,11 +57,11 @@ pub fn limits_of(class: &Class) -> Retention {
     })
 }
 
-/// Describes a hub of a shard by its entry and, if its records are whole, its chain. Reads the end of the
-/// chain for the duplicate window.
+/// Prepares a hub of a shard from its entry and, if its records are not quarantined, its chain. Reads the end
+/// of the chain for the duplicate window.
 ///
 /// # Errors
-/// That cannot be read. (Damage is no error: numbered records are refused then.)
+/// If it cannot be read. Damage in the duplicate window is no error: numbered records are refused then.
 pub fn describe(
     entry: &HubEntry,
     chain: Option<Arc<Chain<Disk>>>,

@@ -1,5 +1,4 @@
-//! What a reader does for who follows a whole hub: it gives a range of its records in order of offsets, of all
-//! rooms, as far as their topics are wanted.
+//! Reads a range of a hub's records, of all rooms in order of offsets, filtered by topic.
 
 use super::Log;
 use super::reading::{damage, owned, refusal};
@@ -11,57 +10,56 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a question is read for before others have their turn.
+/// The duration of one turn of a query.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Records between two looks at the clock.
+/// Records between two checks of the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// How long it is looked for records that are wanted: then it is told how far that came, so that nothing is
-/// looked through twice.
+/// How long to search for matching records before the response reports how far the search came, so that
+/// nothing is searched twice.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What came of a turn at a question.
+/// The result of one turn.
 #[derive(Debug)]
 pub enum Answer {
-    /// The answer; `committed` is for who knows.
+    /// The response; the caller sets `committed`.
     Found(HubRange),
-    /// The segments have not yet what it takes.
+    /// The segments lack records that it needs.
     Waits,
-    /// There is more to look through.
+    /// There is more to search.
     GoesOn,
 }
 
-/// A question to a chain, and how far it was read for.
+/// A query of a chain and its progress.
 pub struct HubSearch {
-    /// The question.
     pub asked: Box<HubLogRead>,
     cursor: Option<Cursor<Disk>>,
     range: HubRange,
     bytes: usize,
     begun: Option<Instant>,
-    /// What it could not read, for the operator.
+    /// The damage that it met, for the operator.
     pub damage: Option<String>,
 }
 
 impl HubSearch {
-    /// Of nothing yet.
+    /// A query that has read nothing yet.
     pub fn new(asked: Box<HubLogRead>) -> HubSearch {
         let range = HubRange { next: asked.read.next, ..HubRange::default() };
         HubSearch { asked, cursor: None, range, bytes: 0, begun: None, damage: None }
     }
 
-    /// Goes on for a while.
+    /// Runs one turn.
     ///
     /// # Errors
-    /// As a client is told.
+    /// The error code for the client.
     pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let (slice, has_ended) = (Instant::now() + SLICE, log.has_ended());
         let HubLogRead { read, through } = &*self.asked;
         let until = through + 1;
         if self.cursor.is_none() {
-            // What is older is passed over, as far as it is there to be passed over.
+            // Skips older records that still exist.
             let skipped = if read.since_us > 0 { chain.offset_before_time(read.since_us) } else { 0 };
             let is_left = read.next >= chain.info().earliest || read.since_us > 0;
             let from = if is_left { read.next.max(skipped).min(until) } else { read.next };
@@ -96,14 +94,14 @@ impl HubSearch {
                 Ok(self.found())
             }
             Ok(()) if self.range.next < chain.next() => Ok(Answer::GoesOn),
-            // Who follows takes what there is.
+            // A cursor takes what is available.
             Ok(()) if !self.range.records.is_empty() => Ok(self.found()),
             Ok(()) if has_ended => Err(ErrorCode::LogFailed),
             Ok(()) => {
                 log.hurry();
                 Ok(Answer::Waits)
             }
-            // It has first what is before that; its next question meets it.
+            // The cursor first gets the records before the error; its next query meets it.
             Err(_) if !self.range.records.is_empty() => Ok(self.found()),
             Err(LogError::Gone { first, end }) => {
                 let next = end.min(until);
@@ -134,7 +132,8 @@ fn is_full(range: &HubRange, bytes: usize, read: &hubsub_route::HubRead) -> bool
     bytes >= read.bytes_max || range.records.len() >= read.records_max as usize
 }
 
-/// The first offset behind a damaged one that can be read; the end if there is none. Steps are doubled, then halved.
+/// The first readable offset after a damaged one; `until` if there is none. The step doubles, then a binary
+/// search follows.
 fn behind_damage(chain: &Chain<Disk>, damaged: u64, until: u64) -> u64 {
     let is_readable = |offset: u64| {
         let mut cursor = Cursor::at(offset);

@@ -1,4 +1,4 @@
-//! Where shards put what their hubs said, and the journal thread takes it.
+//! The queue of batches from the shards to the journal thread.
 
 use crate::spin::Spin;
 use hubsub_log::Batch;
@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// See the module.
+/// Batches that wait for the journal thread.
 #[derive(Default)]
 pub struct Intake {
     waiting: Mutex<Waiting>,
     came: Condvar,
-    /// Bytes put in and not yet safe.
+    /// Bytes submitted and not synced yet.
     bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Waiting {
     batches: Vec<Batch>,
-    /// Whether the journal thread must be woken.
+    /// True if the journal thread sleeps and must be woken.
     is_asleep: bool,
     is_stopping: bool,
 }
 
-/// What the journal thread finds.
+/// The result of a take.
 pub enum Taken {
-    /// Records, in the order of each hub.
+    /// Records, in order per hub.
     Batches(Vec<Batch>),
-    /// Nothing came in the given time.
+    /// The wait timed out.
     Nothing,
-    /// Nothing more will come.
+    /// The queue is stopped and empty.
     End,
 }
 
 impl Intake {
-    /// Puts a turn's batches in and empties the list.
+    /// Submits a turn's batches and empties the list.
     pub fn put(&self, batches: &mut Vec<Batch>) {
         if batches.is_empty() {
             return;
@@ -49,8 +49,7 @@ impl Intake {
         }
     }
 
-    /// Takes everything that waits; waits for something, at most so long. All that was
-    /// taken before is done.
+    /// Takes all batches; waits for one, at most for `wait`. All taken earlier are done.
     pub fn take(&self, wait: Option<Duration>, spin: &mut Spin) -> Taken {
         spin.begin();
         while self.bytes() == 0 && spin.looks_again() {}
@@ -76,25 +75,24 @@ impl Intake {
         }
     }
 
-    /// These are safe.
+    /// Marks batches as synced.
     pub fn done(&self, batches: &[Batch]) {
         self.bytes.fetch_sub(bytes_of(batches), Ordering::Relaxed);
     }
 
-    /// Bytes that were put in and are not yet safe.
+    /// Bytes submitted and not synced yet.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Nothing more will be put in.
+    /// Stops the queue: nothing more is submitted.
     pub fn stop(&self) {
         self.waiting.lock().expect("nothing panics under this lock").is_stopping = true;
         self.came.notify_one();
     }
 }
 
-/// Bytes of the records.
 pub fn bytes_of(batches: &[Batch]) -> usize {
     batches.iter().map(|batch| batch.bytes.len()).sum()
 }

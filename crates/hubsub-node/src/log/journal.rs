@@ -1,5 +1,5 @@
-//! The journal thread: everything that waits goes into one frame, one sync, and
-//! what came meanwhile shares the next.
+//! The journal thread: all waiting batches go into one frame with one sync; batches that arrive meanwhile
+//! share the next.
 
 use super::intake::{Intake, Taken, bytes_of};
 use super::segments::{Frame, Handover, RETRY};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// An idle journal writes its mark after this time.
+/// After this time an idle journal writes its mark.
 const MARK: Duration = Duration::from_millis(100);
 
-/// Bytes of one frame, unless a record is longer.
+/// The maximal size of a frame in bytes, unless a record is longer.
 const FRAME_BYTES: usize = 16 << 20;
 
-/// See the module.
+/// The journal thread's state.
 pub struct Thread<S: Storage> {
     pub journal: Journal<S>,
     pub intake: Arc<Intake>,
@@ -28,7 +28,7 @@ pub struct Thread<S: Storage> {
 }
 
 impl<S: Storage> Thread<S> {
-    /// Runs until nothing more comes, or it fails.
+    /// Runs until the intake ends or a write fails.
     pub fn run(mut self) {
         crate::sys::be_prompt();
         let mut spin = Spin::default();
@@ -40,7 +40,7 @@ impl<S: Storage> Thread<S> {
                 Taken::End => return,
             };
             if let Err(e) = done {
-                // What is given up may have been acknowledged from memory, so the end is no clean one.
+                // Records that are given up may have been acknowledged from memory, so this is no clean end.
                 if !matches!(e, LogError::Full) || self.intake.bytes() > 0 {
                     self.shared.fail(&e.to_string());
                 }
@@ -64,8 +64,8 @@ impl<S: Storage> Thread<S> {
         self.write(frame)
     }
 
-    /// Makes one frame safe, tells who waits for it, and hands it on. While the disk
-    /// is full it tries again, until the node stops.
+    /// Syncs one frame, notifies those that wait for it, and passes it on. While the disk is full it retries
+    /// until the node stops.
     fn write(&mut self, batches: Vec<Batch>) -> Result<(), LogError> {
         let bytes = bytes_of(&batches);
         let frame = loop {

@@ -1,6 +1,5 @@
-//! Which rooms there are: those of a shard's memory and those that only the logs of
-//! its hubs know, in one page. The names are on disk, so a thread of its own reads
-//! them: a listing keeps nobody waiting who reads history.
+//! Lists rooms: those in a shard's memory and those only in the logs of its hubs, merged into pages. Names
+//! are on disk and read by a separate thread, so a listing does not delay history reads.
 
 use super::reading;
 use super::status::LoggedHub;
@@ -17,32 +16,32 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Listings that wait.
+/// The most queued listings.
 const JOBS_MAX: usize = 1024;
 
-/// How long a listing waits for the segments to have what was committed, deletions
-/// above all; what came last may be missing from it then.
+/// How long a listing waits for committed records, above all deletions, to reach the segments; after that the
+/// latest may be missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a page holds.
+/// The selection of a page.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Rooms that match this.
+    /// Only rooms that match.
     pub glob: Option<Vec<u8>>,
-    /// Behind this name.
+    /// Only rooms after this name.
     pub after: Option<Vec<u8>>,
-    /// So many at most.
+    /// The most rooms.
     pub limit: usize,
 }
 
-/// See the module.
+/// The listing thread and its data.
 pub struct Listing {
     thread: Readers,
     known: Arc<Known>,
     log: Arc<Log>,
 }
 
-/// What is known of hubs.
+/// The hubs and classes.
 struct Known {
     logged: Arc<LoggedHubs>,
     classes: Arc<ClassesNow>,
@@ -52,26 +51,26 @@ impl Listing {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     pub fn start(log: Arc<Log>, logged: Arc<LoggedHubs>, classes: Arc<ClassesNow>) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
         Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log })
     }
 
-    /// What the log of a room's hub knows of it; from memory.
+    /// Looks up a room in its hub's log, from memory.
     pub fn room(&self, hub: HubId, name: &[u8]) -> Option<ColdRoom> {
         let chain = self.known.logged.chain(hub)?;
         let last = chain.rooms.get(chain.hash(name))?;
         self.known.cold_room(hub, name, last)
     }
 
-    /// How many rooms the logs of some hubs know.
+    /// The number of rooms in the logs of some hubs.
     pub fn count(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
         hubs.filter_map(|hub| self.known.logged.chain(hub)).map(|chain| chain.rooms.len() as u64).sum()
     }
 
-    /// Adds to the rooms in memory those that these hubs' logs know up to an offset. The
-    /// answer goes to who asked, unless it is returned: too many wait.
+    /// Merges the rooms in memory with those in these hubs' logs up to an offset. The response is mailed to
+    /// the requester, or returned if the queue is full.
     pub fn page(
         &self,
         hubs: Vec<(HubId, u64)>,
@@ -107,7 +106,7 @@ impl Drop for Listing {
 }
 
 impl Known {
-    /// Whether segments have not yet what was committed.
+    /// True if committed records are missing in segments.
     fn is_behind(&self, hubs: &[(HubId, u64)]) -> bool {
         hubs.iter().any(|&(hub, through)| self.logged.chain(hub).is_some_and(|chain| chain.next() <= through))
     }
@@ -122,7 +121,7 @@ impl Known {
         let names: HashSet<Arc<[u8]>> = here.iter().map(|room| Arc::clone(&room.name)).collect();
         let mut rooms: Vec<Listed> = here.into_iter().map(Listed::Here).collect();
         for &(hub, _) in hubs {
-            // Without its chain it is quarantined: it serves no room.
+            // Without a chain it is quarantined and serves no room.
             let Some(logged) = self.logged.get(hub) else { continue };
             let Some(chain) = logged.chain() else { continue };
             let matches = |name: &[u8]| {
@@ -141,7 +140,7 @@ impl Known {
         Ok(rooms)
     }
 
-    /// Whether a name's room is of this hub, as its class stands now.
+    /// True if this hub serves the room under the current classes.
     fn is_served(&self, hub: &LoggedHub, name: &[u8]) -> bool {
         let class = self.classes.get().class_of_room(name);
         (hub.class_index, hub.index) == (class, self.classes.hubs().placement.hub(class, name))

@@ -1,18 +1,17 @@
-//! The log's threads, and how shards reach them. Nothing here is done by a shard
-//! but to hand over and to be told.
+//! The log's threads and their interface to shards. Shards only submit and receive notifications here.
 //!
 //! ```text
 //!   shards ── batches ──► journal thread ── frames ──► segment thread
 //!     ▲                      │    ▲                      │
 //!     └───── safe, failed ───┘    └── next journal file ─┘
-//!   shards ── jobs ──► readers, listing ── answers ──► shards
-//!   control plane ── questions ──► streams ── chunks ──► control plane
-//!   control plane ── hubs ──► openings ── errands ──► segment thread
+//!   shards ── jobs ──► readers, listing ── results ──► shards
+//!   control plane ── requests ──► streams ── chunks ──► control plane
+//!   control plane ── hubs ──► openings ── tasks ──► segment thread
 //!                                └── seeds ──► shards
 //! ```
 //!
-//! Invariants: what is told to be safe was synced; segments get nothing before it
-//! is; each queue has a limit, and who would pass it waits or is refused.
+//! Invariants: only synced records are reported safe; segments get nothing before it is synced; each queue
+//! has a limit, and whoever would exceed it waits or is refused.
 
 mod archive;
 mod end;
@@ -57,7 +56,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use turns::Turns;
 
-/// Who is told what became of records.
+/// Receives the outcome of records.
 pub trait Listener: Send + Sync + 'static {
     /// Records of these hubs are safe up to these offsets.
     fn safe(&self, hubs: &[(HubId, u64)]);
@@ -65,18 +64,18 @@ pub trait Listener: Send + Sync + 'static {
     fn failed(&self);
 }
 
-/// How the threads behave.
+/// Settings of the threads.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// Bytes that wait for the journal; past it publishers into logged rooms are not read.
+    /// Bytes waiting for the journal above which publishers to rooms with a log are not read.
     pub pending_bytes_max: usize,
-    /// Bytes that wait for the segments; past it the journal waits.
+    /// Bytes waiting for the segments above which the journal waits.
     pub unwritten_bytes_max: usize,
     /// Bytes between two checkpoints.
     pub checkpoint_bytes: u64,
     /// Time between two checkpoints, in ms.
     pub checkpoint_ms: u64,
-    /// How long each hub keeps its records.
+    /// The retention settings of each hub.
     pub keeping: HashMap<HubId, Keeping>,
 }
 
@@ -85,17 +84,16 @@ pub struct Log {
     shared: Arc<Shared>,
     intake: Arc<Intake>,
     settings: LogSettings,
-    /// Tells the segment thread that somebody waits for it.
+    /// Notifies the segment thread that its records are waited for.
     hurry: Box<dyn Fn() + Send + Sync>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Log {
-    /// Starts the threads on a log that was opened. What is to be done with its segments
-    /// later goes over the handover.
+    /// Starts the threads on an opened log. Later tasks for its segments use the handover.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     fn start<S: Storage>(
         opened: Opened<S>,
         settings: LogSettings,
@@ -146,18 +144,18 @@ impl Log {
         Ok((log, of_errands))
     }
 
-    /// Takes what a shard's hubs said in a turn.
+    /// Submits the batches of a shard's turn.
     pub fn submit(&self, batches: &mut Vec<Batch>) {
         self.intake.put(batches);
     }
 
-    /// Somebody waits for what is safe and not in segments yet.
+    /// Requests that synced records be written to segments soon.
     pub fn hurry(&self) {
         (self.hurry)();
     }
 
-    /// Whether so much waits that publishers must. Nothing does once it has failed:
-    /// what it took then stays, and new records are refused.
+    /// True if so much waits that publishers must wait. Never after a failure: the queue then stays, and new
+    /// records are refused.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.intake.bytes() > self.settings.pending_bytes_max && self.state() != State::Failed
@@ -169,58 +167,57 @@ impl Log {
         self.intake.bytes()
     }
 
-    /// Whether it takes records.
+    /// Whether it accepts records.
     #[must_use]
     pub fn state(&self) -> State {
         self.shared.state()
     }
 
-    /// Why it does not, where it says.
+    /// Why it does not accept records, if known.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         self.shared.reason()
     }
 
-    /// Whether segments get nothing more: what they lack now they will not have.
+    /// True if segments get nothing more, so a record missing there stays missing.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended()
     }
 
-    /// Who may read the disk when.
+    /// Schedules disk reads between syncs.
     pub(crate) fn turns(&self) -> Arc<Turns> {
         Arc::clone(&self.shared.turns)
     }
 
-    /// Figures.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// A line for the operator.
+    /// Logs a line for the operator.
     pub fn tell(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
         self.shared.log(level, message, fields);
     }
 
-    /// Makes everything safe that was submitted, if it can be, and ends cleanly.
+    /// Syncs all submitted records, if possible, and ends cleanly.
     pub fn stop(&self) {
         self.intake.stop();
         self.shared.begin_to_stop();
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
         // The journal's end ends the segments.
         for thread in threads.into_iter().rev() {
-            // One that panicked has said so.
+            // A thread that panicked has logged it.
             let _ = thread.join();
         }
     }
 }
 
-/// Goes when one of the two threads ends, or cannot begin: the other must not wait for it.
+/// Dropped when one of the two threads ends or cannot start, so that the other does not wait for it.
 struct Ends<S: Storage> {
     shared: Arc<Shared>,
     handover: Arc<Handover<S>>,
-    /// Whether it is the one that writes segments.
+    /// True for the segment thread.
     is_writer: bool,
 }
 

@@ -1,21 +1,20 @@
-//! Hubs that come while the node runs, and go: the control plane says which, a thread of its own
-//! makes or opens their files, and the shard of each is told.
+//! Opens and closes hubs while the node runs. The control plane requests it, a separate thread creates or
+//! opens the files, and the hub's shard is notified.
 //!
 //! ```text
-//!  open   control plane ─► here: files ─► segment thread: listed ─► here ─► shard, then the answer
-//!  close  control plane ─► here ─► shard: gives no more ─► here: waits until segments have what it
-//!         gave ─► segment thread: synced, let go ─► here ─► shard: forgets it, then the answer
+//!  open   control plane ─► here: files ─► segment thread: listed ─► here ─► shard, then the reply
+//!  close  control plane ─► here ─► shard: accepts no more ─► here: waits until segments have all
+//!         records ─► segment thread: synced, released ─► here ─► shard: removes it, then the reply
 //! ```
 //!
 //! Invariants
-//! - The segment thread lends moments only: to say what is to be done, and to write the manifest once for
-//!   all hubs that were opened together. Files are made and read here, so neither shards nor
-//!   other hubs' commits wait for an opening.
-//! - A shard has a hub before who asked for it is answered, and gets no record for it after the close
-//!   was answered.
-//! - A hub that closes refuses records from then on and commits those that it took before. If
-//!   it cannot be made safe it serves again.
-//! - One thing at a time is done with a hub: a request for one that closes is refused.
+//! - The segment thread only plans the opening, and writes the manifest once for all hubs that are opened
+//!   together. Files are created and read here, so an opening delays neither shards nor other hubs' commits.
+//! - A shard has a hub before the requester gets its reply, and gets no record for it after the close was
+//!   confirmed.
+//! - A closing hub refuses records and commits those that it accepted before. If it cannot be synced it
+//!   serves again.
+//! - Only one operation runs per hub: a request for a closing hub is refused.
 
 use super::hub::{Described, describe, keep_of, limits_of, shard_of};
 use super::segments::Handover;
@@ -40,36 +39,35 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Requests that wait. A controller has no more hubs for a node at once.
+/// The most queued requests. A controller assigns no more hubs to a node at once.
 const REQUESTS_MAX: usize = 10_000;
 
-/// Hubs that are opened together: the first of them waits for the last, and all for one manifest.
+/// The most hubs opened together with one manifest write; the first waits for the last.
 const TOGETHER: usize = 32;
 
-/// Wait between two looks at a hub that closes.
+/// The interval between checks of a closing hub.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What is told for a ticket.
+/// The reply to a ticket.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The hub is open.
     Opened(Box<HubStatus>),
-    /// It is not open any more; the last offset that it gave out, 0 where it has no record. None: it was not open.
+    /// It is closed; the last offset assigned, 0 without a record. None if it was not open.
     Closed(Option<u64>),
 }
 
-/// What came of a request.
 type Outcome = Result<Answer, Refusal>;
 
-/// See the module.
+/// The thread that opens and closes hubs.
 pub struct Openings {
     work: Arc<Work>,
-    /// Changes of classes that the thread was told of.
+    /// The class changes that the thread was notified of.
     seen: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread has.
+/// The thread's state.
 struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
@@ -86,7 +84,7 @@ struct Work {
 #[derive(Default)]
 struct Queue {
     requests: Vec<Request>,
-    /// Hubs are to be kept as their classes say by now.
+    /// True if hubs must apply changed classes.
     has_classes: bool,
     is_stopping: bool,
 }
@@ -96,19 +94,18 @@ enum Request {
     Close(u64, HubId),
 }
 
-/// A hub that is to be opened.
+/// A hub to open.
 struct Wanted {
     ticket: u64,
     name: HubName,
     class: ClassIndex,
 }
 
-/// One that closes.
 struct Closing {
     ticket: u64,
     id: HubId,
     hub: Arc<LoggedHub>,
-    /// Its shard gives no more.
+    /// Signals that its shard assigns no more offsets.
     told: Receiver<()>,
     is_told: bool,
 }
@@ -117,7 +114,7 @@ impl Openings {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     pub(crate) fn start(
         of: &Started,
         classes: Arc<ClassesNow>,
@@ -135,20 +132,20 @@ impl Openings {
         Ok(Openings { work, seen: AtomicU64::new(0), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Opens a hub of a logged class, which is made if it was never here. What it tells of itself is the
-    /// answer to this ticket, also if it was open.
+    /// Opens a hub of a class with a log, and creates it if it never existed here. The reply to the ticket is
+    /// its status, also if it was open.
     pub fn open(&self, ticket: u64, hub: HubId, class: ClassIndex, index: u16) {
         let name = HubName { hub, class: self.work.classes.get().get(class).name.clone(), index };
         self.work.ask(ticket, Request::Open(Wanted { ticket, name, class }));
     }
 
-    /// Closes a hub, which stays on the disk; the last offset that it gave out is the answer to this ticket, if
-    /// it was open. It waits until all that the hub took is safe in segments: on a full disk, for room.
+    /// Closes a hub, which stays on disk. The reply to the ticket is the last offset assigned, if it was
+    /// open. Waits until all its records are safe in segments; on a full disk, until there is room.
     pub fn close(&self, ticket: u64, hub: HubId) {
         self.work.ask(ticket, Request::Close(ticket, hub));
     }
 
-    /// Classes may have changed: what is open is kept as they say from now on.
+    /// Applies changed classes to open hubs.
     pub(crate) fn see_classes(&self) {
         let changes = self.work.classes.changes();
         if self.seen.swap(changes, Ordering::AcqRel) != changes {
@@ -157,7 +154,7 @@ impl Openings {
         }
     }
 
-    /// Ends the thread; what waits is refused.
+    /// Ends the thread; queued requests are refused.
     pub fn stop(&self) {
         self.work.queue().is_stopping = true;
         self.work.came.notify_one();
@@ -188,7 +185,7 @@ impl Work {
     }
 
     fn run(&self) {
-        // Who speaks now goes before who comes.
+        // Live traffic has priority over openings.
         crate::sys::yield_to_others();
         let mut closing = Vec::new();
         while let Some(requests) = self.requests(!closing.is_empty()) {
@@ -213,8 +210,8 @@ impl Work {
         }
     }
 
-    /// What is to be done next, not more of it at once than is opened together and nothing twice; none
-    /// at the end. With hubs that close it comes back soon.
+    /// The next requests, at most `TOGETHER` and one per hub; none at the end. While hubs are closing it
+    /// returns soon.
     fn requests(&self, closes: bool) -> Option<Vec<Request>> {
         let is_idle =
             |queue: &mut Queue| queue.requests.is_empty() && !queue.is_stopping && !queue.has_classes;
@@ -232,7 +229,7 @@ impl Work {
         Some(queue.requests.drain(..count).collect())
     }
 
-    /// Tells the segment thread how long records are kept by now, and readers what a device is.
+    /// Passes changed retention limits to the segment thread and device templates to readers.
     fn keep_as_classes_say(&self) {
         let classes = self.classes.get();
         let all: Vec<_> = self.hubs.all();
@@ -251,7 +248,7 @@ impl Work {
         });
     }
 
-    /// Opens hubs, each another; those that cannot be are refused.
+    /// Opens hubs, no two of the same id; those that cannot be opened are refused.
     fn open(&self, wanted: Vec<Wanted>) {
         let (closing, wanted): (Vec<Wanted>, Vec<Wanted>) =
             wanted.into_iter().partition(|one| self.hubs.get(one.name.hub).is_some_and(|hub| hub.closes()));
@@ -261,7 +258,7 @@ impl Work {
                 Err(refused(ErrorCode::HubClosed, format!("{} is being closed", one.name))),
             );
         }
-        // Of those that come together two may name one place: what is open does not tell them apart.
+        // Two requests may name the same class and index; `open` would not detect that.
         let mut places = HashSet::new();
         let (wanted, doubled): (Vec<Wanted>, Vec<Wanted>) =
             wanted.into_iter().partition(|one| places.insert((one.class, one.name.index)));
@@ -284,12 +281,12 @@ impl Work {
         let (mut ready, mut of_ready) = (Vec::new(), Vec::new());
         for (one, opening) in wanted.into_iter().zip(openings) {
             let prepare = |opening| {
-                // Others are opened all the same.
+                // Other hubs are still opened.
                 let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare(&one, opening)));
                 prepared.unwrap_or_else(|_| Err(LogError::Refused("a thread panicked".to_owned())))
             };
             match opening.and_then(|opening| opening.map(prepare).transpose()) {
-                // It was open.
+                // It was open already.
                 Ok(None) => self.tell_opened(one.ticket, one.name.hub),
                 Ok(Some((opened, described))) => {
                     ready.push((opened, described.keeping));
@@ -323,10 +320,10 @@ impl Work {
         }
     }
 
-    /// Makes or opens a hub's files, and says what its shard gets of it.
+    /// Creates or opens a hub's files, and prepares the data for its shard.
     fn prepare(&self, one: &Wanted, opening: Opening<Disk>) -> Result<(Ready<Disk>, Described), LogError> {
         if opening.makes() && self.log.state() == State::Full {
-            // What is left of the disk is for what was acknowledged.
+            // The remaining disk space is for acknowledged records.
             return Err(LogError::Full);
         }
         let ready = opening.run()?;
@@ -337,7 +334,7 @@ impl Work {
         Ok((ready, described))
     }
 
-    /// What a hub that is open tells of itself.
+    /// Replies with the status of an open hub.
     fn tell_opened(&self, ticket: u64, id: HubId) {
         let state = (self.log.state(), self.log.reason());
         let reason = state.1.as_deref().filter(|_| state.0 != State::Open);
@@ -345,7 +342,7 @@ impl Work {
         self.tell(ticket, Ok(Answer::Opened(Box::new(hub.status(id, (state.0, reason))))));
     }
 
-    /// Segments get nothing more.
+    /// The refusal when segments get nothing more.
     fn refusal_of_end(&self) -> Refusal {
         match self.log.state() {
             State::Failed => refused(ErrorCode::LogFailed, self.log.reason().unwrap_or_default()),
@@ -363,7 +360,7 @@ impl Work {
         self.tell(ticket, Err(refused(code, error.to_string())));
     }
 
-    /// A hub takes no more records; none if it was closed at once.
+    /// Starts to close a hub; none if it needs no further steps.
     fn begin_to_close(&self, ticket: u64, id: HubId) -> Option<Closing> {
         let Some(hub) = self.hubs.get(id) else {
             self.tell(ticket, Ok(Answer::Closed(None)));
@@ -379,7 +376,7 @@ impl Work {
         Some(Closing { ticket, id, hub, told, is_told: false })
     }
 
-    /// Goes on with closing a hub; whether that is over.
+    /// Continues to close a hub; returns whether that has ended.
     fn close(&self, closing: &mut Closing) -> bool {
         match closing.told.try_recv() {
             Ok(()) => closing.is_told = true,
@@ -395,7 +392,7 @@ impl Work {
         let (id, given) = (closing.id, closing.hub.given());
         let closed = self.handover.run(move |segments, keeping| match segments.next(id) {
             Some(next) if next <= given => Ok(false),
-            // One that is quarantined is not written.
+            // A quarantined hub is not written.
             _ => segments.close_hub(id).map(|_| {
                 keeping.remove(&id);
                 true
@@ -408,7 +405,7 @@ impl Work {
                 self.tell(closing.ticket, Ok(Answer::Closed(Some(given))));
                 return true;
             }
-            // What it took is on its way, or the disk has no room for it now.
+            // Its records are being written, or the disk has no room now.
             Some(Ok(false) | Err(LogError::Full | LogError::Unopened { .. }))
                 if self.log.state() != State::Failed =>
             {

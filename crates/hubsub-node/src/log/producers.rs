@@ -1,4 +1,4 @@
-//! A hub's duplicate window, made again from the end of its log.
+//! Rebuilds a hub's duplicate window from the end of its log.
 
 use super::reading::owned;
 use hubsub_log::record;
@@ -8,16 +8,16 @@ use hubsub_route::producers::{Producers, Window, log_bytes};
 use hubsub_route::{Producer, Record};
 use hubsub_types::ProducerId;
 
-/// Read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
-/// The window that the hub had which wrote the chain.
+/// The duplicate window of the hub that wrote the chain.
 ///
 /// # Errors
-/// The end of the chain is damaged, or the storage's.
+/// If the end of the chain is damaged or cannot be read.
 pub fn rebuild<S: Storage>(chain: &Chain<S>, window: Window) -> Result<Producers, LogError> {
     let (next, earliest) = (chain.next(), chain.info().earliest);
-    // What a window counts of a record is not less than what that takes in the chain.
+    // A window counts at least as many bytes per record as the chain uses.
     let of_bytes = chain.offset_of_last(window.bytes)?;
     let mut at = of_bytes.max(next.saturating_sub(window.records)).max(earliest);
     let mut producers = Producers::new(window);
@@ -39,7 +39,7 @@ pub fn rebuild<S: Storage>(chain: &Chain<S>, window: Window) -> Result<Producers
 }
 
 fn take(producers: &mut Producers, record: &record::Record<'_>) {
-    // A deletion counts, too: it has an offset and bytes.
+    // A deletion counts too: it has an offset and bytes.
     let record::Record { room, topic, publisher, headers, payload, offset, .. } = *record;
     let bytes = log_bytes(room.len(), topic.len(), publisher.len(), headers.len(), payload.len());
     match numbered(record) {

@@ -1,6 +1,5 @@
-//! The threads that read the log for shards. A job reads and sends its answer; one
-//! that waits for what is on its way to the disk keeps no thread from the others, and
-//! one that takes long goes on a turn at a time, between others.
+//! The threads that read the log for shards. A job reads and sends its result. A job that waits for the disk
+//! does not block a thread, and a long one runs in turns between others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,24 +8,23 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a reader does: a turn of it.
+/// A job; each call is one turn.
 pub type Job = Box<dyn FnMut() -> Turn + Send>;
 
-/// What came of a turn.
+/// The result of one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// The job is done.
     Done,
-    /// What it waits for is not there.
+    /// Records that it needs are not available yet.
     Waits,
     /// It has more to read.
     GoesOn,
 }
 
-/// Wait between two looks at jobs that wait.
+/// The pause when all jobs wait.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// See the module.
+/// A pool of reader threads.
 pub struct Readers {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -41,7 +39,7 @@ struct Queue {
 #[derive(Default)]
 struct Inner {
     jobs: VecDeque<Job>,
-    /// Those that take more than one turn: every other turn is for them.
+    /// Jobs that need more than one turn; they get every other turn.
     long: VecDeque<Job>,
     running: usize,
     is_stopping: bool,
@@ -63,10 +61,10 @@ impl Inner {
 }
 
 impl Readers {
-    /// `count` threads of that name for at most `jobs_max` jobs that wait.
+    /// Starts `count` threads with this name prefix, for at most `jobs_max` queued jobs.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     pub fn start(name: &str, count: usize, jobs_max: usize) -> io::Result<Readers> {
         let queue = Arc::new(Queue { inner: Mutex::default(), came: Condvar::new(), jobs_max });
         let readers = Readers { queue: Arc::clone(&queue), threads: Mutex::new(Vec::new()) };
@@ -84,10 +82,10 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Takes a job; gives it back when too many wait.
+    /// Queues a job.
     ///
     /// # Errors
-    /// The job.
+    /// The job, if the queue is full or stopped.
     pub fn submit(&self, job: Job) -> Result<(), Job> {
         let mut inner = self.queue.inner.lock().expect("nothing panics under this lock");
         if inner.len() >= self.queue.jobs_max || inner.is_stopping {
@@ -99,15 +97,14 @@ impl Readers {
         Ok(())
     }
 
-    /// How many jobs wait, and how many are done at present.
+    /// The number of queued and of running jobs.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let inner = self.queue.inner.lock().expect("nothing panics under this lock");
         (inner.len(), inner.running)
     }
 
-    /// Ends the threads once each has done the job it is at. Whoever would get the other
-    /// answers has ended.
+    /// Ends the threads after their current turns. The receivers of the other results have ended.
     pub fn stop(&self) {
         let mut inner = self.queue.inner.lock().expect("nothing panics under this lock");
         inner.is_stopping = true;
@@ -122,9 +119,9 @@ impl Readers {
 
 impl Queue {
     fn run(&self) {
-        // Who reads the past waits for who speaks now.
+        // Live traffic has priority over history reads.
         crate::sys::yield_to_others();
-        // How many jobs were tried in vain, one after the other.
+        // The number of consecutive turns in which a job had to wait.
         let (mut unready, mut was_long) = (0, false);
         loop {
             let inner = self.inner.lock().expect("nothing panics under this lock");
@@ -134,10 +131,9 @@ impl Queue {
             was_long = is_long;
             inner.running += 1;
             drop(inner);
-            // One that panics has no answer; the others go on.
+            // A job that panics has no result; the others continue.
             let turn = catch_unwind(AssertUnwindSafe(&mut job)).unwrap_or(Turn::Done);
-            // A thread that looks for its answer lets others run between two looks, and would
-            // get the processor back at the next tick only.
+            // Otherwise a shard that polls for its result would get the processor back only at the next tick.
             std::thread::yield_now();
             let mut inner = self.inner.lock().expect("nothing panics under this lock");
             inner.running -= 1;

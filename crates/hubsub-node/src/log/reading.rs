@@ -1,4 +1,4 @@
-//! What a reader does: finds in a hub's chain what a room's memory has no more.
+//! Searches a hub's chain for records of a room that are no longer in memory.
 
 use super::Log;
 use crate::control::Level;
@@ -10,53 +10,51 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a question is read for before others have their turn.
+/// The duration of one turn of a query.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// What came of a turn at a question.
+/// The result of one turn.
 #[derive(Debug)]
 pub enum Answer {
-    /// The answer.
     Found(Found),
-    /// The segments have not yet what it takes.
+    /// The segments lack records that it needs.
     Waits,
-    /// There is more to look through.
+    /// There is more to search.
     GoesOn,
 }
 
-/// A question to a chain, and how far it was read for. It keeps what it has found and a
-/// place, so whatever it looks through, its memory is that of its answer.
+/// A query of a chain and its progress. It stores the results and a position, so its memory is bounded by the
+/// results.
 pub struct Search {
-    /// The question.
     pub read: Box<LogRead>,
     found: Found,
-    /// How many were taken; where a subscription begins only the last one of them is kept.
+    /// The number of records taken; for the start of a subscription only the last one is stored.
     taken: u64,
     bytes: usize,
-    /// Reading back: the last record that was looked at.
+    /// Reading backwards: the last record examined.
     mark: Option<Mark>,
-    /// Reading on: the seq behind it.
+    /// Reading forwards: the next seq.
     next: Option<Seq>,
-    /// When the turn ends, and whether it did.
+    /// When the turn ends, and whether it has.
     until: Instant,
     is_over: bool,
-    /// What it could not read, for the operator.
+    /// The damage that it met, for the operator.
     pub damage: Option<String>,
 }
 
 impl Search {
-    /// Of nothing yet.
+    /// A query that has read nothing yet.
     pub fn new(read: Box<LogRead>) -> Search {
         let (found, until) = (Found::default(), Instant::now());
         let (mark, next, damage) = (None, None, None);
         Search { read, found, taken: 0, bytes: 0, mark, next, until, is_over: false, damage }
     }
 
-    /// Goes on for a while. What it waits for is on its way to the segments, at leisure until
-    /// somebody wants it; once the log has ended it never comes.
+    /// Runs one turn. Records that it waits for are written to segments soon, on request; once the log has
+    /// ended they never are.
     ///
     /// # Errors
-    /// As a client is told.
+    /// The error code for the client.
     pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
         self.turn_for(SLICE, chain, log)
     }
@@ -79,7 +77,7 @@ impl Search {
         let read = &self.read;
         let last = chain.rooms.get(chain.hash(&read.room)).filter(|last| last.epoch == read.epoch.0);
         let lacks = |seq: Seq| !has_all && last.is_none_or(|last| last.seq < seq.0);
-        // Who reads on takes what there is.
+        // A cursor takes what is available.
         let enough = match (read.want, &read.then) {
             (Want::On(seq), Then::Range(_) | Then::Attach(..)) => seq.max(read.seq_min),
             _ => read.seq_max,
@@ -95,7 +93,7 @@ impl Search {
         };
         match outcome {
             Ok(()) if self.is_over => Ok(Answer::GoesOn),
-            // All that is there was too old; what comes may not be.
+            // All records found were too old; later ones may not be.
             Ok(()) if self.found.records.is_empty() && lacks(self.read.seq_max) => later(),
             Ok(()) => {
                 let mut found = std::mem::take(&mut self.found);
@@ -104,7 +102,7 @@ impl Search {
                 }
                 Ok(Answer::Found(found))
             }
-            // A cursor has first what is before the damage; its next question meets that.
+            // A cursor first gets the records before the damage; its next query meets the damage.
             Err(LogError::Damaged { .. }) if self.is_of_cursor() && !self.found.records.is_empty() => {
                 Ok(Answer::Found(std::mem::take(&mut self.found)))
             }
@@ -119,15 +117,15 @@ impl Search {
         }
     }
 
-    /// For a cursor whose next record is damaged: the first one behind that can be read, so
-    /// that what it is told to be missing is what is damaged. Steps are doubled, then halved.
+    /// For a cursor whose next record is damaged: the first readable record after it, so that the reported
+    /// gap is exactly the damage. The step doubles, then a binary search follows.
     fn behind_damage(&self, chain: &Chain<Disk>) -> Option<Found> {
         let Want::On(seq) = self.read.want else { return None };
         if !self.is_of_cursor() {
             return None;
         }
         let mut damaged = self.next.unwrap_or(seq.max(self.read.seq_min)).0;
-        // More records at once may have met the damage of a later one.
+        // The failed read may have met the damage of a later record.
         let (mut at, mut step) = (damaged, 1);
         let mut found = self.readable(chain, at);
         while found.is_none() && damaged < self.read.seq_max.0 {
@@ -148,7 +146,7 @@ impl Search {
         Some(Found { first: Some(found.position.seq), records: vec![Arc::new(found)] })
     }
 
-    /// The record of a seq, or the next that there is, if it can be read.
+    /// The record of a seq, or the next existing one, if readable.
     fn readable(&self, chain: &Chain<Disk>, seq: u64) -> Option<Record> {
         let (read, mut found) = (&self.read, None);
         let taken = chain.read_on(&read.room, read.epoch.0, seq, 1, |record| {
@@ -167,7 +165,7 @@ impl Search {
         outcome
     }
 
-    /// The next record, from the last one back.
+    /// Takes the next record, reading backwards.
     fn take_back(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         let is_present = record.epoch == self.read.epoch.0;
         if !is_present && self.is_of_attach() {
@@ -182,13 +180,13 @@ impl Search {
         self.keep(record)
     }
 
-    /// The records from a seq on, but for those that are too old.
+    /// Reads records from a seq on, except those that are too old.
     fn read_on(&mut self, chain: &Chain<Disk>, from: u64) -> Result<(), LogError> {
         let (room, epoch, since_us) = (Arc::clone(&self.read.room), self.read.epoch.0, self.read.since_us);
         let (goes_on, mut is_old) = (self.next.is_some() && chain.keep == Keep::Log, false);
         let reach = chain.read_on(&room, epoch, from, self.wanted(), |record| {
             is_old = record.timestamp_us < since_us;
-            // What was removed between two turns is for another question to tell.
+            // Records removed between two turns are reported by the next query.
             let is_gap = goes_on && self.next.is_some_and(|next| next.0 != record.seq);
             if is_old || is_gap { ControlFlow::Break(()) } else { self.take(record) }
         })?;
@@ -202,7 +200,7 @@ impl Search {
         }
     }
 
-    /// The records from the first on that is not older.
+    /// Reads records from the first one that is not too old.
     fn read_since(&mut self, chain: &Chain<Disk>, since_us: u64) -> Result<(), LogError> {
         let from = match self.next {
             Some(next) => Some(next.0),
@@ -226,7 +224,7 @@ impl Search {
         }
     }
 
-    /// The next record, in order of seqs.
+    /// Takes the next record, reading forwards.
     fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         if record.seq > self.read.seq_max.0 {
             return ControlFlow::Break(());
@@ -235,8 +233,8 @@ impl Search {
         self.keep(record)
     }
 
-    /// Seq of the first record from `from` on that is not older. Timestamps never fall, so
-    /// half of what is left goes with each look.
+    /// The seq of the first record from `from` on that is not too old, by binary search: timestamps never
+    /// decrease.
     fn first_since(
         &self,
         chain: &Chain<Disk>,
@@ -272,7 +270,7 @@ impl Search {
         matches!(self.read.then, Then::Attach(..))
     }
 
-    /// How many records it will take, as far as that is known.
+    /// The number of records that it will take, as far as known.
     fn wanted(&self) -> u64 {
         match self.read.topic {
             None => self.read.count.saturating_sub(self.taken),
@@ -308,12 +306,12 @@ impl Search {
     }
 }
 
-/// What is damaged, if that is why the log cannot be read.
+/// The damage, if that is why the log cannot be read.
 pub fn damage(error: &LogError) -> Option<String> {
     matches!(error, LogError::Damaged { .. }).then(|| error.to_string())
 }
 
-/// What a client is told when the log cannot be read.
+/// The error code for a client when the log cannot be read.
 pub fn refusal(error: &LogError) -> ErrorCode {
     match error {
         LogError::Damaged { .. } => ErrorCode::Quarantined,
@@ -326,7 +324,7 @@ fn namespace(record: &record::Record<'_>) -> Namespace {
     if record.is_sharded { Namespace::Shard } else { Namespace::Global }
 }
 
-/// A record of a log as brokers have it.
+/// Converts a record of a log to the broker's form.
 pub(super) fn owned(record: &record::Record<'_>) -> Record {
     let publisher = String::from_utf8_lossy(record.publisher).into();
     let headers: Vec<(Box<str>, Box<str>)> =

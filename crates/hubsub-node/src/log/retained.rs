@@ -1,5 +1,5 @@
-//! A hub's retained messages, and who wrote its rows of sessions, made again from its log, which keeps the latest record
-//! of each room.
+//! Rebuilds a hub's retained entries and the writers of its session snapshots from its log, which keeps the
+//! latest record of each room.
 
 use super::reading::owned;
 use hubsub_log::record::Kind;
@@ -9,12 +9,12 @@ use hubsub_route::rows::{SESSIONS, topic_of};
 use hubsub_route::{Record, RowTotals, Rows};
 use std::sync::Arc;
 
-/// The rows that the hub had which wrote the chain.
+/// The entries of the hub that wrote the chain.
 ///
 /// # Errors
-/// The chain is damaged, or the storage's.
+/// If the chain is damaged or cannot be read.
 pub fn rebuild<S: Storage>(chain: &Chain<S>) -> Result<Rows, LogError> {
-    // Who takes them counts them.
+    // The owner that takes them counts them.
     let (mut rows, uncounted) = (Rows::default(), RowTotals::default());
     chain.replay(0, |record| {
         if topic_of(record.room).is_none() && !record.room.starts_with(SESSIONS) {

@@ -1,6 +1,5 @@
-//! The segment thread: what is safe goes into segments, in large writes;
-//! checkpoints, retention, and the next journal file before it is needed. Who wants
-//! something of the segments beside that sends an errand, which is run between two writes.
+//! The segment thread: writes synced records to segments in large writes, and does checkpoints, retention,
+//! and preparation of the next journal file. Other threads send tasks, which run between two writes.
 
 use super::LogSettings;
 use super::archive::Keeping;
@@ -17,50 +16,48 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Time between two looks at what is not urgent.
+/// The interval of non-urgent work.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
-/// Bytes that are worth a write before it is time for one.
+/// Buffered bytes that trigger a write before it is due.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Wait between tries while the disk is full.
+/// The retry interval while the disk is full.
 pub(super) const RETRY: Duration = Duration::from_millis(50);
 
-/// The longest wait between tries to open a file; it doubles from `RETRY`.
+/// The longest interval between tries to open a file; it doubles from `RETRY`.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// Records are taken for so long while a file cannot be opened; then they are refused, as on a full disk.
+/// After this time without being able to open a file, records are refused as on a full disk.
 const REFUSES_AFTER: Duration = Duration::from_secs(1);
 
-/// A frame that is safe in the journal.
+/// A synced frame of the journal.
 pub struct Frame {
-    /// Which journal file it is in.
+    /// The number of its journal file.
     pub file: u64,
-    /// Its number.
     pub number: u64,
-    /// Its records.
     pub batches: Vec<Batch>,
 }
 
-/// What is done with the segments, and with how long each hub keeps its records.
+/// A task with access to the segments and the retention settings of each hub.
 type Errand<S> = Box<dyn FnOnce(&mut Segments<S>, &mut HashMap<HubId, Keeping>) + Send>;
 
-/// Between the two threads: frames one way, journal files the other. Others' errands come
+/// The exchange between the two threads: frames one way, journal files the other. Tasks of other threads come
 /// with the frames.
 pub struct Handover<S: Storage> {
     inner: Mutex<Inner<S>>,
-    /// For the segment thread.
+    /// Wakes the segment thread.
     to_write: Condvar,
-    /// For the journal thread.
+    /// Wakes the journal thread.
     to_sync: Condvar,
 }
 
 struct Inner<S: Storage> {
     frames: Vec<Frame>,
     bytes: usize,
-    /// Somebody waits for what is in the frames.
+    /// True if the frames' records are waited for.
     is_urgent: bool,
-    /// Who sent one waits for it, so there are as many as such threads.
+    /// Tasks; senders wait for them, so there is at most one per sending thread.
     errands: Vec<Errand<S>>,
     file: Option<Prepared<S::File>>,
     has_ended: bool,
@@ -79,7 +76,7 @@ impl<S: Storage> Handover<S> {
         self.inner.lock().expect("nothing panics under this lock")
     }
 
-    /// Hands a frame on; waits while more than `bytes_max` are there already. Whether it did.
+    /// Passes a frame on; waits while more than `bytes_max` are queued. Returns whether it waited.
     pub fn put(&self, frame: Frame, bytes_max: usize) -> bool {
         let mut inner = self.inner();
         let has_waited = inner.bytes > bytes_max;
@@ -97,7 +94,7 @@ impl<S: Storage> Handover<S> {
         has_waited
     }
 
-    /// Somebody waits for what was handed over: it is not kept for a larger write.
+    /// Requests that queued frames be written now instead of collected for a larger write.
     pub fn hurry(&self) {
         let mut inner = self.inner();
         if !inner.frames.is_empty() && !std::mem::replace(&mut inner.is_urgent, true) {
@@ -105,7 +102,7 @@ impl<S: Storage> Handover<S> {
         }
     }
 
-    /// The next journal file, if it is ready; if it is `needed`, waits for it a while.
+    /// Takes the next journal file if it is ready; if it is `needed`, waits up to `wait`.
     pub fn take_file(&self, needed: bool, wait: Duration) -> Option<Prepared<S::File>> {
         let mut inner = self.inner();
         if needed && inner.file.is_none() {
@@ -121,12 +118,12 @@ impl<S: Storage> Handover<S> {
         file
     }
 
-    /// Waits a while.
+    /// Waits for a time or a signal.
     pub fn pause(&self, wait: Duration) {
         drop(self.to_sync.wait_timeout(self.inner(), wait));
     }
 
-    /// Has something done with the segments, and waits for it; none if they get nothing more.
+    /// Runs a task on the segment thread and waits for its result; none if that thread has ended.
     pub fn run<T: Send + 'static>(
         &self,
         errand: impl FnOnce(&mut Segments<S>, &mut HashMap<HubId, Keeping>) -> T + Send + 'static,
@@ -136,18 +133,18 @@ impl<S: Storage> Handover<S> {
         if inner.has_ended {
             return None;
         }
-        // Who has asked is there: it waits below.
+        // The receiver exists: it waits below.
         inner.errands.push(Box::new(move |segments, keeping| _ = tell.send(errand(segments, keeping))));
         drop(inner);
         self.to_write.notify_one();
         told.recv().ok()
     }
 
-    /// No frame will come any more, or none will be taken.
+    /// Ends the exchange: no frame will be sent, or none taken.
     pub fn end(&self) {
         let mut inner = self.inner();
         inner.has_ended = true;
-        // Who waits for one sees that it is gone.
+        // Waiting senders see that their task is dropped.
         let errands = std::mem::take(&mut inner.errands);
         drop(inner);
         drop(errands);
@@ -164,9 +161,8 @@ impl<S: Storage> Handover<S> {
         self.to_sync.notify_one();
     }
 
-    /// Frames that wait, once they are worth it or somebody wants them, or some time
-    /// has passed, or there are errands, or, if it can be made, the next journal file is
-    /// wanted; those errands; and whether more may come.
+    /// Waits until frames are worth a write or urgent, the time is over, tasks exist, or (with `makes_files`)
+    /// a journal file is wanted. Returns the frames, the tasks, and whether more may come.
     fn take(&self, wait: Duration, makes_files: bool) -> (Vec<Frame>, Vec<Errand<S>>, bool) {
         let is_idle = |inner: &mut Inner<S>| {
             let is_due = inner.bytes >= WRITE_BYTES || inner.is_urgent || !inner.errands.is_empty();
@@ -181,21 +177,20 @@ impl<S: Storage> Handover<S> {
     }
 }
 
-/// See the module.
+/// The segment thread's state.
 pub struct Thread<S: Storage> {
     segments: Segments<S>,
     settings: LogSettings,
     shared: Arc<Shared>,
     handover: Arc<Handover<S>>,
     saved: Instant,
-    /// When it last looked at what is not urgent.
+    /// When it last did non-urgent work.
     kept_house: Option<Instant>,
-    /// Since when files cannot be opened, and the wait before the next try.
+    /// Since when files cannot be opened, and the delay before the next try.
     unopened: Option<(Instant, Duration)>,
 }
 
 impl<S: Storage> Thread<S> {
-    /// Ready to run.
     pub fn new(
         segments: Segments<S>,
         settings: LogSettings,
@@ -244,11 +239,11 @@ impl<S: Storage> Thread<S> {
             self.compact()?;
         }
         if is_due {
-            // Not more often: a try may take all that is left from others, for a moment.
+            // Not more often: a try may briefly use the space that others need.
             self.kept_house = Some(Instant::now());
             self.segments.keep_reserve()?;
         }
-        // What is spent of the reserve is for what was taken already: no more is, from here on.
+        // The reserve is spent on records accepted earlier, so none is accepted from here on.
         if matches!(outcome, Err(LogError::Unopened { .. })) {
             return outcome;
         }
@@ -261,8 +256,8 @@ impl<S: Storage> Thread<S> {
         outcome
     }
 
-    /// A file cannot be opened, which ends nothing: how long to wait before the next try. Records that are safe in the
-    /// journal wait in memory meanwhile, so that after a while no more are taken.
+    /// Handles a file that cannot be opened, which is not fatal, and returns the delay before the next try.
+    /// Records safe in the journal wait in memory, so after a while new ones are refused.
     fn cannot_open(&mut self, what: &str, source: &io::Error) -> Duration {
         self.shared.counters.opens_failed.fetch_add(1, Ordering::Relaxed);
         if self.unopened.is_none() {
@@ -287,7 +282,7 @@ impl<S: Storage> Thread<S> {
         }
         if !self.handover.has_file() {
             let file = match self.segments.prepare_next() {
-                // A checkpoint gives journals back.
+                // A checkpoint frees journal files.
                 Err(LogError::Full) if self.segments.unsaved_bytes() > 0 => {
                     self.checkpoint()?;
                     self.segments.prepare_next()
@@ -320,7 +315,7 @@ impl<S: Storage> Thread<S> {
         Ok(())
     }
 
-    /// What came of waiting for an archive.
+    /// Reports the result of waiting for an archive.
     fn tell(&self, hub: HubId, verdict: &Verdict) {
         let Some(keeping) = self.settings.keeping.get(&hub) else { return };
         keeping.archive.waiting_bytes.store(verdict.waiting_bytes, Ordering::Relaxed);
@@ -335,7 +330,7 @@ impl<S: Storage> Thread<S> {
         self.shared.log(Level::Warning, "records were removed that are not archived", fields);
     }
 
-    /// A little of it: records wait meanwhile.
+    /// Compacts a bounded amount, because records wait meanwhile.
     fn compact(&mut self) -> Result<(), LogError> {
         match self.segments.compact(now_us(), Compaction::default(), |_| None) {
             Ok(_) | Err(LogError::Full) => Ok(()),
@@ -349,7 +344,7 @@ impl<S: Storage> Thread<S> {
     }
 }
 
-/// By the clock of the system, in µs since 1970.
+/// The system clock, in µs since 1970.
 fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }

@@ -1,4 +1,5 @@
-//! Sessions of MQTT clients as the log has them at a start: the latest row of each, and the entries behind it.
+//! Reads the sessions of MQTT clients from the log at a start: the latest snapshot of each, and the entries
+//! after it.
 
 use crate::mqtt::{Found, id_of_entries, id_of_row, is_of_use};
 use ahash::RandomState;
@@ -7,10 +8,10 @@ use hubsub_log::record::Kind;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Chain, LogError};
 
-/// The sessions of the hubs of rows and of entries which wrote the chains.
+/// The sessions in the chains of snapshots and of entries.
 ///
 /// # Errors
-/// A chain is damaged, or the storage's.
+/// If a chain is damaged or cannot be read.
 pub fn rebuild<S: Storage>(rows: &Chain<S>, entries: Option<&Chain<S>>) -> Result<Vec<Found>, LogError> {
     let mut found: HashMap<Box<str>, Found, RandomState> = HashMap::default();
     rows.replay(0, |record| {

@@ -1,7 +1,6 @@
-//! Bringing a node's log up: opens the directory, finds or makes the hubs of each
-//! logged class, starts the threads. The node's own classes, which hold little, have one
-//! hub each; others one for each shard. In a cluster hubs are given, and a start finds those that
-//! the node was given before.
+//! Starts a node's log: opens the directory, finds or creates the hubs of each class with a log, and starts
+//! the threads. Each of the node's internal classes, which hold little data, has one hub; others have one per
+//! shard. In a cluster the controller assigns hubs, and a start opens those assigned before.
 
 use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
@@ -23,37 +22,35 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Threads that read the log.
+/// The number of reader threads.
 const READERS: usize = 2;
 
-/// The class of what happened to sessions.
+/// The class of session entries.
 const QUEUES: &str = "$queue";
 
-/// Questions that wait for them.
+/// The most queued read jobs.
 const JOBS_MAX: usize = 1024;
 
-/// Where a node's log is; how it is kept stand in the limits.
+/// The place of a node's log. Its settings are in the limits.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// The data directory.
     pub directory: PathBuf,
-    /// Identity of a directory that is made now.
+    /// The identity of a newly created directory.
     pub identity: u64,
-    /// Who says which hubs it has.
+    /// The numbering of its hubs.
     pub hubs: Numbering,
 }
 
-/// Who says which hubs a node has, and numbers them.
+/// The authority that assigns hubs to a node and numbers them.
 #[derive(Clone, Debug, Default)]
 pub enum Numbering {
-    /// It does, at its start: a fixed number for each logged class.
+    /// The node, at its start: a fixed number for each class with a log.
     #[default]
     Own,
-    /// The controller of its cluster, at any time: a start opens what there is and makes none.
+    /// The controller of its cluster, at any time: a start opens existing hubs and creates none.
     Given {
-        /// The cluster's id.
         cluster: String,
-        /// Whether hubs that the node has numbered itself, when it was alone, are the cluster's.
+        /// True if the cluster takes over hubs that the node numbered itself when it was alone.
         adopts: bool,
     },
 }
@@ -67,33 +64,32 @@ impl Numbering {
     }
 }
 
-/// A log that runs.
+/// A running log.
 pub struct Started {
-    /// Its threads.
     pub log: Arc<Log>,
-    /// To its segments.
+    /// Access to its segments.
     pub(crate) handover: Arc<Handover<Disk>>,
-    /// Who reads it.
+    /// The reader threads.
     pub readers: Arc<Readers>,
-    /// Who reads much of it.
+    /// Scans as Arrow streams.
     pub streams: Arc<Streams>,
-    /// Identity of its directory.
+    /// The identity of its directory.
     pub identity: u64,
-    /// All hubs, as they come and go.
+    /// The open hubs.
     pub hubs: Arc<LoggedHubs>,
-    /// Whether the controller of a cluster numbers them.
+    /// True if a cluster's controller numbers them.
     pub is_given: bool,
-    /// Those that there were at the start.
+    /// The hubs open at the start.
     pub seeds: Vec<HubSeed>,
-    /// The duplicate windows of those that are whole.
+    /// The duplicate windows of undamaged hubs.
     pub producers: Vec<(HubId, Producers)>,
-    /// The retained messages that they keep.
+    /// The retained entries of hubs.
     pub rows: Vec<(HubId, Rows)>,
-    /// Sessions of MQTT clients, of a node that numbers its hubs itself.
+    /// MQTT sessions, on a node that numbers its hubs itself.
     pub sessions: Vec<Found>,
 }
 
-/// Tells the shards of the hubs.
+/// Notifies the shards of the hubs.
 struct Tells {
     inboxes: Arc<[Inbox]>,
     hubs: Arc<LoggedHubs>,
@@ -117,7 +113,7 @@ impl Listener for Tells {
     }
 }
 
-/// Rooms that other rules put into another class keep the one that they were made with.
+/// Existing rooms keep their class when changed rules would put them into another one.
 fn keep_classes(
     segments: &mut Segments<Disk>,
     classes: &mut ClassTable,
@@ -147,12 +143,12 @@ fn keep_classes(
     segments.set_rules(if is_settled { rules } else { 0 })
 }
 
-/// Opens a node's log and starts its threads. If the node numbers its hubs itself, a class that
-/// has none yet gets one for each shard. A hub lives on the shard of its index modulo the shards.
+/// Opens a node's log and starts its threads. If the node numbers its hubs itself, a class without hubs gets
+/// one per shard. A hub belongs to the shard of its index modulo the shard count.
 ///
 /// # Errors
-/// Another process uses the directory, it cannot be opened, it is of another cluster, or it has
-/// hubs of a class that the node does not know or no longer logs.
+/// If another process uses the directory, it cannot be opened, it belongs to another cluster, or it has hubs of
+/// a class that is unknown or no longer has a log.
 pub fn start(
     config: &LogConfig,
     limits: &Limits,
@@ -193,7 +189,7 @@ pub fn start(
     let known: Vec<String> = segments.manifest().hubs.iter().map(|entry| entry.class.clone()).collect();
     if let Some(class) = known.iter().find(|class| !logged.contains_key(class.as_str())) {
         if was_clean {
-            // It stays so for the start that is not refused; if it cannot, that one takes care.
+            // Keeps the clean state for the next start; if that fails, the next start recovers.
             let _ = segments.close();
         }
         return Err(refused(format!(
@@ -204,7 +200,7 @@ pub fn start(
     let makes = matches!(config.hubs, Numbering::Own);
     let is_missing = |name: &&str| makes && !known.iter().any(|known| known == name);
     let mut missing: Vec<&str> = logged.keys().copied().filter(is_missing).collect();
-    // The node's own come last, so that a user's hubs have the same ids with and without them.
+    // Internal classes come last, so that a user's hubs have the same ids with and without them.
     missing.sort_unstable_by_key(|name| (is_reserved(name.as_bytes()), *name));
     for class in missing {
         let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.len() as u16 };
@@ -232,7 +228,7 @@ pub fn start(
         let index = logged[class.as_str()];
         let class = classes.get(index);
         if class.durability == Durability::Replicated && !was_clean {
-            // What was acknowledged from memory alone may be missing.
+            // Records acknowledged only from memory may be missing.
             segments.end_epochs(hub).map_err(|e| match e {
                 LogError::Full => full(),
                 e => refused(e.to_string()),
@@ -298,7 +294,7 @@ pub fn start(
     }
 }
 
-/// The chain of one of the node's own classes, which have a hub each where the node numbers its hubs itself.
+/// The chain of an internal class, which has one hub if the node numbers its hubs itself.
 fn only_chain(segments: &Segments<Disk>, class: &str) -> Option<Arc<Chain<Disk>>> {
     let entry = segments.manifest().hubs.iter().find(|entry| entry.class == class)?;
     segments.chain(entry.hub)

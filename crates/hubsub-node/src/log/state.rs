@@ -1,4 +1,4 @@
-//! What the log's threads share: whether it takes records, and its figures.
+//! State shared by the log's threads: whether it accepts records, and counters.
 
 use super::Listener;
 use super::turns::Turns;
@@ -8,20 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Whether a log takes records.
+/// Whether a log accepts records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// It does.
+    /// Records are accepted.
     Open = 0,
-    /// Not until the disk has room.
+    /// None until the disk has room or a file can be opened.
     Full = 1,
-    /// Not any more: what reached the disk since the last sync is not known.
+    /// None any more: it is unknown what reached the disk since the last sync.
     Failed = 2,
 }
 
 impl State {
-    /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,58 +31,54 @@ impl State {
     }
 }
 
-/// What a log lacks that takes no records now.
+/// The resource that a log lacks while it accepts no records.
 #[derive(Debug)]
 pub enum Lack {
-    /// So many bytes, free on its disk.
+    /// Free disk space, in bytes.
     Room(u64),
-    /// A file that cannot be opened, and why.
+    /// A file that cannot be opened, and the error.
     File(String),
 }
 
-/// Upper bounds of the sync times that are counted apart, in µs; what is longer is
-/// counted in the last place.
+/// Upper bounds of the sync time histogram, in µs; longer syncs count in the last bucket.
 pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000];
 
-/// Figures since the start.
+/// Counters since the start.
 #[derive(Default)]
 pub struct Counters {
-    /// Records that are safe.
+    /// Synced records.
     pub records: AtomicU64,
-    /// Their bytes.
+    /// Bytes of synced records.
     pub bytes: AtomicU64,
     /// Syncs of the journal that carried records.
     pub syncs: AtomicU64,
-    /// Time in them, in µs.
+    /// The total duration of these, in µs.
     pub sync_us: AtomicU64,
-    /// How many took how long.
+    /// The number of syncs per bucket.
     pub syncs_by_time: [AtomicU64; SYNC_BOUNDS_US.len() + 1],
-    /// Checkpoints.
     pub checkpoints: AtomicU64,
-    /// Segments that retention removed.
+    /// Segments removed by retention.
     pub retired: AtomicU64,
-    /// Times that a file could not be opened for them.
+    /// Failed tries to open a file.
     pub opens_failed: AtomicU64,
     /// Times that the journal waited for the segments.
     pub journal_waits: AtomicU64,
-    /// Questions that readers answered.
+    /// Queries that readers finished, including failed ones.
     pub reads: AtomicU64,
-    /// Those that they could not.
     pub reads_failed: AtomicU64,
-    /// Rows that streams gave.
+    /// Rows delivered by streams.
     pub stream_rows: AtomicU64,
-    /// Bytes of them.
+    /// Bytes of these rows.
     pub stream_bytes: AtomicU64,
-    /// Streams that broke off.
+    /// Streams that ended with an error.
     pub streams_failed: AtomicU64,
-    /// Streams that were not opened, since too many were open.
+    /// Streams refused because too many were open.
     pub streams_refused: AtomicU64,
-    /// Streams that were closed, since nobody asked for anything.
+    /// Streams closed because nothing was requested.
     pub streams_idle: AtomicU64,
 }
 
 impl Counters {
-    /// A sync carried so many records and bytes and took so long.
     pub fn synced(&self, records: u64, bytes: u64, took: Duration) {
         let us = took.as_micros() as u64;
         self.records.fetch_add(records, Ordering::Relaxed);
@@ -95,7 +90,7 @@ impl Counters {
     }
 }
 
-/// See the module.
+/// State shared by the log's threads.
 pub struct Shared {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
@@ -103,16 +98,15 @@ pub struct Shared {
     has_ended: AtomicBool,
     control: Arc<Control>,
     listener: Arc<dyn Listener>,
-    /// Held while the listener is told: nothing is safe behind a failure.
+    /// Locked while the listener is notified: nothing is reported safe after a failure.
     telling: Mutex<()>,
-    /// Figures.
     pub counters: Counters,
-    /// Who may read the disk when.
+    /// Schedules disk reads between syncs.
     pub turns: Arc<Turns>,
 }
 
 impl Shared {
-    /// Of a log that takes records.
+    /// The state of a log that accepts records.
     pub fn new(control: Arc<Control>, listener: Arc<dyn Listener>) -> Shared {
         Shared {
             state: AtomicU8::new(State::Open as u8),
@@ -127,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Whether it takes records.
+    /// Whether it accepts records.
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {
             0 => State::Open,
@@ -141,7 +135,7 @@ impl Shared {
         self.reason.lock().expect("nothing panics under this lock").clone()
     }
 
-    /// It takes no records until it has what it lacks; or it lacks nothing.
+    /// Stops accepting records until the lack is over, or resumes with `None`.
     pub fn set_full(&self, lack: Option<Lack>) {
         let is_full = lack.is_some();
         let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
@@ -171,11 +165,12 @@ impl Shared {
         }
     }
 
-    /// Tells who waits for these records that they are safe, each hub's to this offset.
+    /// Notifies the listener that each hub's records up to this offset are safe.
     ///
     /// # Errors
     ///
-    /// `Broken` where another thread has told a failure since they were written: nothing is told behind that.
+    /// `Broken` if another thread has reported a failure since they were written: nothing is reported safe
+    /// after that.
     pub fn safe(&self, hubs: &[(HubId, u64)]) -> Result<(), LogError> {
         let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         if self.state() == State::Failed {
@@ -185,7 +180,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Nothing more can be made safe.
+    /// Marks the log as failed: nothing more can be synced.
     pub fn fail(&self, why: &str) {
         let mut reason = self.reason.lock().expect("nothing panics under this lock");
         if self.state.swap(State::Failed as u8, Ordering::AcqRel) == State::Failed as u8 {
@@ -198,27 +193,26 @@ impl Shared {
         self.listener.failed();
     }
 
-    /// A log line.
     pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
         self.control.log(level, message, fields);
     }
 
-    /// What cannot be made safe now is given up.
+    /// Marks the node as stopping: records that cannot be synced now are given up.
     pub fn begin_to_stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    /// Segments get nothing more.
+    /// Marks the segments as ended: they get nothing more.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Whether segments get nothing more.
+    /// True if segments get nothing more.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Whether the node stops.
+    /// True if the node stops.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

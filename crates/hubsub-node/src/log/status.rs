@@ -1,6 +1,5 @@
-//! What a node's log tells its operator: its state, its figures, and each of its
-//! hubs. No shard is asked for it. A chain tells of itself; how far a hub is stands
-//! in two marks that its shard and the journal thread raise.
+//! The status of a node's log for operators: state, counters, and hubs. It needs no shard: a chain has its
+//! own status, and the shard and the journal thread each publish an offset per hub.
 
 use super::archive::Archive;
 use super::start::Started;
@@ -15,42 +14,42 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-/// Damages of a hub that are told one by one.
+/// The most damages listed per hub.
 const DAMAGES_MAX: usize = 8;
 
 /// A hub with a log.
 pub struct LoggedHub {
-    /// Name of its class.
+    /// The name of its class.
     class: String,
-    /// Where its class stands in the node's table.
+    /// Index of its class in the node's table.
     pub class_index: ClassIndex,
-    /// Which of the class's hubs it is.
+    /// Its number among the hubs of the class.
     pub index: u16,
     durability: Durability,
-    /// What names the device of its records' topics.
+    /// The template of device names in its topics.
     device: RwLock<Option<Arc<DeviceTemplate>>>,
-    /// Where it lives.
+    /// The shard that owns it.
     pub shard: u16,
-    /// How far it is archived.
+    /// Its archive state.
     archive: Arc<Archive>,
-    /// Its records, if they are whole; else why not and what the manifest says.
+    /// Its chain, or if it is quarantined its entry in the manifest.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
-    /// Offset behind the last that there was when it was opened.
+    /// The next offset at the time of its opening.
     opened: u64,
-    /// Whether it takes no records any more, since it is about to go.
+    /// True while it is closing and accepts no records.
     closes: AtomicBool,
-    /// What went through it, as its shard counts.
+    /// Its traffic, counted by its shard.
     traffic: Arc<Traffic>,
-    /// Last offset that its shard gave out.
+    /// The last offset assigned by its shard.
     given: AtomicU64,
-    /// Last offset that was synced.
+    /// The last offset synced.
     synced: AtomicU64,
-    /// What was found damaged since the start, by the start and by those who read.
+    /// Damages found since the start, at the start or by reads.
     damages: Mutex<Vec<String>>,
 }
 
 impl LoggedHub {
-    /// As it was found when it was opened.
+    /// The state at its opening.
     pub fn new(
         entry: &HubEntry,
         chain: Option<Arc<Chain<Disk>>>,
@@ -78,42 +77,42 @@ impl LoggedHub {
         }
     }
 
-    /// Its chain, if its records are whole.
+    /// Its chain, unless it is quarantined.
     pub fn chain(&self) -> Option<&Arc<Chain<Disk>>> {
         self.records.as_ref().ok()
     }
 
-    /// What names the device of its records' topics.
+    /// The template of device names in its topics.
     pub fn device(&self) -> Option<Arc<DeviceTemplate>> {
         self.device.read().expect("nothing panics under this lock").clone()
     }
 
-    /// Its class says so from now on.
+    /// Sets the device template after a change of its class.
     pub fn set_device(&self, device: Option<Arc<DeviceTemplate>>) {
         *self.device.write().expect("nothing panics under this lock") = device;
     }
 
-    /// Whether it takes no records any more, since it is about to go.
+    /// True while it is closing and accepts no records.
     pub fn closes(&self) -> bool {
         self.closes.load(Ordering::Acquire)
     }
 
-    /// It takes no more records, or does again.
+    /// Sets whether it is closing.
     pub fn set_closes(&self, closes: bool) {
         self.closes.store(closes, Ordering::Release);
     }
 
-    /// Its shard gave out offsets up to this one.
+    /// Its shard has assigned offsets up to this one.
     pub fn gave(&self, offset: u64) {
         self.given.fetch_max(offset, Ordering::Relaxed);
     }
 
-    /// The last offset that its shard gave out.
+    /// The last offset assigned by its shard.
     pub fn given(&self) -> u64 {
         self.given.load(Ordering::Relaxed)
     }
 
-    /// Something of it cannot be read.
+    /// Records a damage.
     pub fn is_damaged(&self, damage: String) {
         let mut damages = self.damages.lock().expect("nothing panics under this lock");
         if damages.len() < DAMAGES_MAX && !damages.contains(&damage) {
@@ -121,11 +120,11 @@ impl LoggedHub {
         }
     }
 
-    /// The last offset that is committed.
+    /// The last offset committed.
     pub fn committed(&self) -> u64 {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         match (&self.records, self.durability) {
-            // The only member that there is commits what it has in memory.
+            // A single member commits what it has in memory.
             (Ok(_), Durability::Replicated) => given.max(synced),
             _ => synced,
         }
@@ -136,7 +135,7 @@ impl LoggedHub {
         self.records.as_ref().err().and_then(|entry| entry.quarantined.clone())
     }
 
-    /// What is told of it; `log` is the log's state and why it is not open.
+    /// Its status; `log` is the log's state and the reason if it is not open.
     pub fn status(&self, id: HubId, log: (State, Option<&str>)) -> HubStatus {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         let damages = self.damages.lock().expect("nothing panics under this lock");
@@ -195,8 +194,7 @@ impl LoggedHub {
     }
 }
 
-/// The hubs of a node that have a log and are open. Shards have their own in hand and do not
-/// look here for each record.
+/// The open hubs of a node that have a log. Shards have their own references and need no lookup per record.
 #[derive(Default)]
 pub struct LoggedHubs(RwLock<BTreeMap<HubId, Arc<LoggedHub>>>);
 
@@ -205,42 +203,39 @@ impl LoggedHubs {
         self.0.read().expect("nothing panics under this lock")
     }
 
-    /// One of them.
     pub fn get(&self, hub: HubId) -> Option<Arc<LoggedHub>> {
         self.read().get(&hub).cloned()
     }
 
-    /// The chain of one that is whole.
+    /// The chain of a hub that is not quarantined.
     pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<Disk>>> {
         self.read().get(&hub)?.chain().cloned()
     }
 
-    /// All of them, by id.
+    /// All hubs, sorted by id.
     pub fn all(&self) -> Vec<(HubId, Arc<LoggedHub>)> {
         self.read().iter().map(|(&id, hub)| (id, Arc::clone(hub))).collect()
     }
 
-    /// The hub of a class that has this index.
+    /// The hub of a class with this index.
     pub fn find(&self, class: ClassIndex, index: u16) -> Option<HubId> {
         let hubs = self.read();
         hubs.iter().find(|(_, hub)| (hub.class_index, hub.index) == (class, index)).map(|(&id, _)| id)
     }
 
-    /// One more.
     pub fn insert(&self, id: HubId, hub: Arc<LoggedHub>) {
         self.0.write().expect("nothing panics under this lock").insert(id, hub);
     }
 
-    /// One less.
     pub fn remove(&self, id: HubId) {
         self.0.write().expect("nothing panics under this lock").remove(&id);
     }
 
-    /// Hubs' records up to these are synced; the shard of each.
+    /// Records the synced offset of hubs; returns the shard of each.
     pub fn synced(&self, synced: &[(HubId, u64)]) -> Vec<u16> {
         let hubs = self.read();
         let hub = |&(hub, offset): &(HubId, u64)| {
-            // It goes only when all that it was given is in segments.
+            // It is removed only when all its records are in segments.
             let hub = &hubs[&hub];
             hub.synced.fetch_max(offset, Ordering::Relaxed);
             hub.shard
@@ -248,14 +243,14 @@ impl LoggedHubs {
         synced.iter().map(hub).collect()
     }
 
-    /// A hub is archived up to this offset, which is not.
+    /// Records that a hub is archived up to this offset, exclusively.
     pub fn archived(&self, hub: HubId, offset: u64) {
         if let Some(hub) = self.get(hub) {
             hub.archive.archived.store(offset, Ordering::Relaxed);
         }
     }
 
-    /// Something of a hub cannot be read.
+    /// Records a damage of a hub.
     pub fn damaged(&self, hub: HubId, damage: String) {
         if let Some(hub) = self.get(hub) {
             hub.is_damaged(damage);
@@ -263,79 +258,78 @@ impl LoggedHubs {
     }
 }
 
-/// What is told of a hub.
+/// The status of a hub.
 #[derive(Clone, Debug)]
 pub struct HubStatus {
-    /// Its id: the number of its directory.
+    /// Its id, which is the name of its directory.
     pub id: HubId,
-    /// Name of its class.
     pub class: String,
-    /// Which of the class's hubs it is.
+    /// Its number among the hubs of the class.
     pub index: u16,
-    /// When it may commit.
+    /// Determines when records are committed.
     pub durability: Durability,
-    /// Where it lives.
+    /// The shard that owns it.
     pub shard: u16,
     /// `open`, `damaged`, `full`, `failed` or `quarantined`.
     pub state: &'static str,
-    /// Why it is not open.
+    /// Why it is not `open`.
     pub reason: Option<String>,
-    /// Offset behind the last record that there was when it was opened.
+    /// The next offset at the time of its opening.
     pub opened: u64,
-    /// Offset of the oldest record kept, or of the next one.
+    /// The offset of the oldest record, or the next offset without one.
     pub earliest: u64,
-    /// Last offset given out.
+    /// The last offset assigned.
     pub latest: u64,
-    /// Last one that is delivered and acknowledged.
+    /// The last offset delivered and acknowledged.
     pub committed: u64,
-    /// Last one on disk.
+    /// The last offset on disk.
     pub synced: u64,
     /// Bytes of its segments.
     pub bytes: u64,
-    /// How many there are.
+    /// The number of its segments.
     pub segments: u64,
-    /// Rooms that have records; 0 where that is not known.
+    /// Rooms with records; 0 if unknown.
     pub rooms: u64,
-    /// Memory that finds them.
+    /// Memory of its index, in bytes.
     pub index_bytes: u64,
-    /// Indexes that were made again since the start.
+    /// Indexes rebuilt since the start.
     pub index_rebuilds: u64,
     /// Timestamp of its oldest record in a segment, in µs; 0 without one.
     pub first_us: u64,
-    /// Likewise of its last one.
+    /// Timestamp of its last record in a segment, in µs; 0 without one.
     pub last_us: u64,
-    /// What went through it since the start.
+    /// Its traffic since the start.
     pub traffic: TrafficTotals,
-    /// First offset that is not archived; 0 where nothing was told of an archive.
+    /// The first offset not archived; 0 without an archive.
     pub archived: u64,
-    /// Bytes that are kept for the archive alone.
+    /// Bytes kept only because they are not archived.
     pub waiting_bytes: u64,
-    /// Records that were removed since the start and were not archived, where that is waited for.
+    /// Records removed since the start that the archive lacks, if retention waits for one.
     pub unarchived_lost: u64,
-    /// What of it was found damaged since the start, while the rest is served.
+    /// Damages found since the start; the rest of the hub is served.
     pub damaged: Option<String>,
 }
 
-/// What is told of a log.
+/// The status of a log.
 #[derive(Clone, Debug)]
 pub struct LogStatus {
     /// `open`, `full` or `failed`.
     pub state: &'static str,
-    /// Of its directory, at random.
+    /// The random identity of its directory.
     pub identity: u64,
-    /// Why it takes no records.
+    /// Why it accepts no records.
     pub reason: Option<String>,
     /// Counters (their names end in `_total`) and gauges.
     pub figures: Vec<(&'static str, u64)>,
-    /// Syncs by their time: upper bounds in µs and how many took so long at most and
-    /// longer than the bound before; none for the last bound.
+    /// The sync time histogram: upper bound in µs (none for the last bucket) and the number of syncs in the
+    /// bucket.
     pub syncs: Vec<(Option<u64>, u64)>,
-    /// By id.
+    /// Sorted by id.
     pub hubs: Vec<HubStatus>,
 }
 
 impl Started {
-    /// What the log and its hubs tell now.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let (state, reason) = (self.log.state(), self.log.reason());

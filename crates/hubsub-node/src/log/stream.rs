@@ -1,6 +1,5 @@
-//! One scan that is under way: a turn at a time it reads its hub's segments, and gives a
-//! chunk when there is one. Who has asked for it, and which thread has it, is for
-//! [`super::streams`].
+//! A scan in progress: reads its hub's segments turn by turn and produces chunks. [`super::streams`] handles
+//! requesters and threads.
 
 use super::streams::{Answer, Outcome, Refusal, refused};
 use super::{Log, State};
@@ -11,56 +10,57 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long one stream is worked on before another has its turn.
+/// How long one stream is processed before another gets its turn.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Records between two looks at the clock, at which others have the processor if they want it:
-/// a shard that looks for the disk's answer would get it back at the next tick only.
+/// Records between two checks of the clock, which also yield the processor: otherwise a shard that polls for
+/// the disk's result would get it back only at the next tick.
 const LOOK_EVERY: u32 = 256;
 
-/// A chunk comes after so long at the latest, whatever is in it: who waits sees that the
-/// filter lets little through, and not that nobody is there.
+/// The longest time between chunks, whatever they contain: it distinguishes a selective filter from a dead
+/// node.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Of a chunk so much is given at once: those of short records go whole, and of a long one little is copied at a time.
+/// The most bytes delivered at once; chunks of short records fit, and of a long one little is copied at a
+/// time.
 const GIVEN_BYTES_MAX: usize = 16 << 20;
 
-/// A scan that is under way.
+/// A scan in progress.
 pub struct Stream {
     pub chain: Arc<Chain<Disk>>,
     pub cursor: Cursor<Disk>,
     until: u64,
     filter: Filter,
-    /// None once the end was written.
+    /// None once the end was encoded.
     encoder: Option<Encoder>,
-    /// Why it goes no further, told behind the rows before.
+    /// The error to report after the rows before it.
     failed: Option<Refusal>,
-    /// When work on the present chunk began.
+    /// When work on the current chunk began.
     begun: Option<Instant>,
-    /// What it could not read, for the operator.
+    /// The damage that it met, for the operator.
     pub damage: Option<String>,
-    /// What is encoded and not given yet. Nothing more is read while there is any.
+    /// Encoded and not delivered yet. Nothing more is read meanwhile.
     rest: Chunk,
 }
 
-/// Whether a slice is over, once others have run.
+/// Yields to other threads, then returns whether the slice is over.
 fn is_past(slice: Instant) -> bool {
     std::thread::yield_now();
     Instant::now() >= slice
 }
 
-/// What came of working at a stream.
+/// The result of one turn.
 pub enum Turn {
-    /// This.
+    /// A chunk, the end, or an error.
     Is(Outcome),
-    /// There is more to look through.
+    /// There is more to search.
     GoesOn,
-    /// Segments have not yet what comes.
+    /// The segments lack the next records.
     Waits,
 }
 
 impl Stream {
-    /// Before the first of some offsets.
+    /// A stream over a range of offsets.
     pub fn new(
         chain: Arc<Chain<Disk>>,
         offsets: Range<u64>,
@@ -81,12 +81,12 @@ impl Stream {
         }
     }
 
-    /// Whether its end was given.
+    /// True if its end was delivered.
     pub fn is_over(&self) -> bool {
         self.encoder.is_none() && self.rest.is_empty()
     }
 
-    /// Goes on for a while.
+    /// Runs one turn.
     pub fn turn(&mut self, log: &Log) -> Turn {
         if !self.rest.is_empty() {
             return self.give(Ok(Chunk::default()));
@@ -97,7 +97,7 @@ impl Stream {
         let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(Answer::Chunk(None))) };
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let (slice, mut seen, mut is_over, filter) = (Instant::now() + SLICE, 0, false, &self.filter);
-        // Before it reads: else it could miss what came in between.
+        // Checked before the read, which could otherwise miss records written in between.
         let has_ended = log.has_ended();
         let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
             if filter.is_over(record) {
@@ -122,7 +122,7 @@ impl Stream {
         let waits = next >= self.chain.next();
         let refusal = refusal.or_else(|| match (is_over || !waits, log.state()) {
             (true, _) => None,
-            // What it waits for will not come.
+            // The records that it waits for will not come.
             (_, _) if has_ended => Some(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())),
             (_, State::Full) if is_due => {
                 Some(refused(ErrorCode::DiskFull, log.reason().unwrap_or_default()))
@@ -152,7 +152,7 @@ impl Stream {
         }
     }
 
-    /// What is left of the chunk before, and this one, as far as it is given at once.
+    /// Delivers the rest of the previous chunk and this one, up to the limit.
     fn give(&mut self, chunk: Result<Chunk, LogError>) -> Turn {
         self.begun = None;
         let first = chunk.map(|chunk| {
@@ -163,7 +163,7 @@ impl Stream {
     }
 }
 
-/// Looks for the first record of a time.
+/// Searches for the first record at or after a time.
 pub struct Search {
     chain: Arc<Chain<Disk>>,
     cursor: Cursor<Disk>,
@@ -172,25 +172,25 @@ pub struct Search {
     begun: Instant,
 }
 
-/// What came of looking for it.
+/// The result of one turn.
 pub enum SearchTurn {
-    /// This.
+    /// The offset, or an error.
     Is(Result<u64, Refusal>),
-    /// There is more to look through.
+    /// There is more to search.
     GoesOn {
-        /// Whether segments have not yet what comes.
+        /// True if the segments lack the next records.
         waits: bool,
     },
 }
 
 impl Search {
-    /// In a hub, below an offset.
+    /// A search in a hub, below an offset.
     pub fn new(chain: Arc<Chain<Disk>>, until: u64, timestamp_us: u64) -> Search {
         let cursor = Cursor::at(chain.offset_before_time(timestamp_us));
         Search { chain, cursor, until, timestamp_us, begun: Instant::now() }
     }
 
-    /// Goes on for a while.
+    /// Runs one turn.
     pub fn turn(&mut self, log: &Log) -> SearchTurn {
         let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.has_ended());
         let wanted = self.timestamp_us;
@@ -205,7 +205,7 @@ impl Search {
         let waits = next >= self.chain.next();
         match read {
             Err(LogError::Gone { end, .. }) => {
-                // Retention goes on under it: what is asked for is behind that, or nowhere.
+                // Retention removed its position: the record is after that, or does not exist.
                 self.cursor = Cursor::at(end);
                 SearchTurn::GoesOn { waits: false }
             }

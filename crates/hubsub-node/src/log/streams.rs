@@ -1,13 +1,12 @@
-//! Open scans: who reads a range of a hub as an Arrow stream has a number here, and asks
-//! for one chunk after the other. Threads of their own encode them, and go on with the
-//! next one before it is asked for, but no further.
+//! Open scans: a reader of a hub's range as an Arrow stream has a number here and requests one chunk after
+//! the other. Separate threads encode the chunks, one ahead of the request at most.
 //!
 //! Invariants
-//! - A stream has one chunk at most that was not asked for. One that was refused, or that
-//!   nobody asked for anything in `log_stream_idle_ms`, is closed: it has no number any more.
-//! - Rows come from segments alone. What is committed and not in segments yet is waited
-//!   for; what is not committed is none of a scan's.
-//! - What fails is told behind the rows before it, and never looks like an end.
+//! - A stream prefetches one chunk at most. A stream that failed, or of which nothing was requested for
+//!   `log_stream_idle_ms`, is closed and its number is invalid.
+//! - Rows come from segments only. Committed records that are not in segments yet are waited for; uncommitted
+//!   ones are never included.
+//! - An error is reported after the rows before it, and differs from the end of the stream.
 
 use super::state::Counters;
 use super::status::LoggedHub;
@@ -25,47 +24,45 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads that encode.
+/// The number of encoder threads.
 const THREADS: usize = 2;
 
-/// Wait between two looks at segments that have not yet what was committed.
+/// The pause when all jobs wait for segments.
 const WAIT: Duration = Duration::from_micros(500);
 
-/// Why there is no stream, or why it ended.
+/// Why a stream cannot be opened, or has ended.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// What it is.
     pub code: ErrorCode,
-    /// What it happened with.
+    /// The value to which the error refers.
     pub value: String,
-    /// Of offsets that are missing: the first, and the one behind the last.
+    /// The range of missing offsets: the first, and the one after the last.
     pub missing: Option<(u64, u64)>,
 }
 
-/// What a question of the control plane came to.
+/// The reply to a request of the control plane.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The number of a stream.
     Opened(u64),
-    /// The next chunk; none behind the last.
+    /// The next chunk; none after the last.
     Chunk(Option<Chunk>),
-    /// An offset.
     Offset(u64),
 }
 
-/// What is told for a ticket.
+/// The reply to a ticket.
 pub(super) type Outcome = Result<Answer, Refusal>;
 
-/// See the module.
+/// The open streams of a log.
 pub struct Streams {
     work: Arc<Work>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Work {
     table: Mutex<Table>,
-    /// There is something to do, or an end to it.
+    /// Signals a new job or the end.
     came: Condvar,
     log: Arc<Log>,
     hubs: Arc<LoggedHubs>,
@@ -79,27 +76,26 @@ struct Work {
 struct Table {
     last: u64,
     open: HashMap<u64, Entry>,
-    /// What is to be done, in order.
+    /// Pending jobs, in order.
     jobs: VecDeque<Job>,
     is_stopping: bool,
 }
 
-/// A stream, as its reader sees it.
 struct Entry {
-    /// None while a thread has it.
+    /// None while a thread processes it.
     stream: Option<Box<Stream>>,
-    /// Who waits for a chunk.
+    /// The ticket that waits for a chunk.
     asked: Option<u64>,
-    /// What came before it was asked for.
+    /// The prefetched chunk.
     ahead: Option<Outcome>,
-    /// When its reader asked last.
+    /// The time of the last request.
     touched: Instant,
 }
 
 enum Job {
-    /// A chunk of this stream.
+    /// Produces a chunk of this stream.
     Chunk(u64),
-    /// An offset, for this ticket.
+    /// Searches for an offset, for this ticket.
     Offset(u64, Box<Search>),
 }
 
@@ -107,7 +103,7 @@ impl Streams {
     /// Starts the threads.
     ///
     /// # Errors
-    /// The system is out of threads.
+    /// If the system has no threads left.
     pub fn start(
         log: Arc<Log>,
         hubs: Arc<LoggedHubs>,
@@ -137,12 +133,12 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Opens a stream; its number is the answer to this ticket.
+    /// Opens a stream; the reply to the ticket is its number.
     pub fn open(&self, ticket: u64, scan: Scan) {
         self.work.tell(ticket, self.work.open(scan).map(Answer::Opened));
     }
 
-    /// The next chunk of a stream is the answer to this ticket.
+    /// Requests the next chunk of a stream as the reply to a ticket.
     pub fn next(&self, ticket: u64, number: u64) {
         let mut table = self.work.table();
         let idle_ms = self.work.idle_ms.load(Ordering::Relaxed);
@@ -170,7 +166,7 @@ impl Streams {
             }
             None => {
                 let is_new = entry.asked.replace(ticket).is_none();
-                // Where a thread has it already, what it makes is for this ticket.
+                // If a thread processes it already, the result is for this ticket.
                 if is_new && entry.stream.is_some() && !table.jobs.iter().any(|job| job.is_of(number)) {
                     table.jobs.push_back(Job::Chunk(number));
                     self.work.came.notify_one();
@@ -179,14 +175,14 @@ impl Streams {
         }
     }
 
-    /// Ends a stream; its reader gets nothing more.
+    /// Closes a stream; its reader gets nothing more.
     pub fn close(&self, number: u64) {
         let closed = self.work.table().open.remove(&number);
         drop(closed);
     }
 
-    /// The first offset of a hub whose timestamp is that or a later one is the answer to
-    /// this ticket; the one behind what is committed if there is none.
+    /// Searches for the first offset of a hub with this timestamp or a later one, as the reply to a ticket;
+    /// the offset after the last committed one if there is none.
     pub fn offset(&self, ticket: u64, hub: HubId, timestamp_us: u64) {
         let search =
             self.work.hub(hub).map(|(chain, hub)| Search::new(chain, hub.committed() + 1, timestamp_us));
@@ -206,13 +202,13 @@ impl Streams {
         self.work.came.notify_all();
     }
 
-    /// How many are open.
+    /// The number of open streams.
     #[must_use]
     pub fn count(&self) -> usize {
         self.work.table().open.len()
     }
 
-    /// Ends all of them, and the threads.
+    /// Closes all streams and ends the threads.
     pub fn stop(&self) {
         let mut table = self.work.table();
         table.is_stopping = true;
@@ -244,7 +240,6 @@ impl Work {
         self.control.tell(Event::Stream(ticket, outcome));
     }
 
-    /// A hub and its chain.
     fn hub(&self, hub: HubId) -> Result<(Arc<Chain<Disk>>, Arc<LoggedHub>), Refusal> {
         let known = self.hubs.get(hub);
         let known = known.ok_or_else(|| refused(ErrorCode::NoSuchRoom, format!("hub {}", hub.0)))?;
@@ -257,12 +252,12 @@ impl Work {
     fn open(&self, mut scan: Scan) -> Result<u64, Refusal> {
         let (chain, hub) = self.hub(scan.hub)?;
         let committed = hub.committed();
-        // The class of the hub is that of each room in it.
+        // All rooms of a hub have its class.
         scan.shape.device = hub.device();
         scan.filter.device = scan.shape.device.clone();
         let filter = scan.filter.prepared();
-        // What is older is passed over, as far as it is still there to be passed over: that is looked up
-        // afterwards, so that what retention removes meanwhile is missed and not passed over.
+        // Skips older records that still exist. `earliest` is read afterwards, so that records removed
+        // meanwhile are reported missing instead of skipped.
         let skipped = if filter.since_us > 0 { chain.offset_before_time(filter.since_us) } else { 0 };
         let (earliest, end) = (chain.info().earliest, committed + 1);
         let from = scan.from.unwrap_or(earliest);
@@ -285,15 +280,15 @@ impl Work {
         let stream = Some(Box::new(stream));
         table.open.insert(number, Entry { stream, asked: None, ahead: None, touched: Instant::now() });
         drop(table);
-        // A thread that sleeps must look when this one will have been idle.
+        // A sleeping thread must recompute when the next stream becomes idle.
         self.came.notify_one();
         Ok(number)
     }
 
     fn run(&self) {
-        // Who reads the past waits for who speaks now.
+        // Live traffic has priority over scans.
         crate::sys::yield_to_others();
-        // How many jobs were tried in vain, one after the other.
+        // The number of consecutive turns in which a job had to wait.
         let mut unready = 0;
         loop {
             let Some(job) = self.job() else { return };
@@ -309,8 +304,7 @@ impl Work {
         }
     }
 
-    /// The next thing to do; none at the end. Until there is one, streams are closed that
-    /// nobody asks for anything.
+    /// The next job; none at the end. Closes idle streams while it waits.
     fn job(&self) -> Option<Job> {
         let mut table = self.table();
         loop {
@@ -339,7 +333,7 @@ impl Work {
         }
     }
 
-    /// Goes on with a stream for a while. Whether it waits for segments.
+    /// Runs one turn of a stream; returns whether it waits for segments.
     fn chunk(&self, number: u64) -> bool {
         let taken = self.table().open.get_mut(&number).and_then(|entry| entry.stream.take());
         let Some(mut stream) = taken else { return false };
@@ -395,7 +389,7 @@ impl Work {
                 let hub = stream.chain.hub.0.to_string();
                 let (code, value) = (refusal.code.code().to_owned(), refusal.value.clone());
                 let fields = vec![("hub", hub), ("offset", at), ("code", code), ("reason", value)];
-                // What retention does to slow readers needs nobody to act.
+                // Loss by retention of a slow reader needs no operator action.
                 let is_gone = refusal.code == ErrorCode::OffsetsLost;
                 let level = if is_gone { Level::Warning } else { Level::Error };
                 self.log.tell(level, "a stream of records broke off", fields);
@@ -403,7 +397,7 @@ impl Work {
         }
     }
 
-    /// Goes on with looking for an offset. Whether it waits for segments.
+    /// Runs one turn of a search; returns whether it waits for segments.
     fn search(&self, ticket: u64, mut search: Box<Search>) -> bool {
         match search.turn(&self.log) {
             SearchTurn::Is(outcome) => {
@@ -418,7 +412,7 @@ impl Work {
     }
 }
 
-/// Without offsets that are missing.
+/// A refusal without missing offsets.
 pub(super) fn refused(code: ErrorCode, value: impl Into<String>) -> Refusal {
     Refusal { code, value: value.into(), missing: None }
 }

@@ -16,7 +16,7 @@ const OPTIONS: LogOptions = LogOptions {
     reserve_bytes: 0,
 };
 
-/// Tells a channel.
+/// Sends notifications to a channel.
 struct Tells(Mutex<mpsc::Sender<Option<u64>>>);
 
 impl Listener for Tells {
@@ -59,7 +59,7 @@ fn start_keeping(disk: &SimDisk, keep: Keep) -> TestLog {
     start_opened(opened, hub, settings())
 }
 
-/// On a real disk, as readers want it.
+/// On a real disk, which readers need.
 fn start_on_disk(directory: &Path, retention: Retention) -> (TestLog, Arc<Chain<Disk>>) {
     let mut opened = open(Arc::new(Disk::lock(directory).unwrap()), 5, OPTIONS).unwrap();
     let hub = opened.segments.add_hub("chat", 0, Keep::Log).unwrap();
@@ -77,7 +77,7 @@ fn start_opened<S: Storage>(opened: Opened<S>, hub: HubId, settings: LogSettings
 }
 
 impl TestLog {
-    /// Submits `count` records; the offset of the last.
+    /// Submits `count` records; returns the offset of the last.
     fn say(&mut self, count: u32, bytes: usize) -> u64 {
         let mut batch = Batch { hub: self.hub, first: self.next, count, bytes: Vec::new() };
         for _ in 0..count {
@@ -196,7 +196,7 @@ fn a_file_that_cannot_be_opened_is_tried_again_and_ends_nothing() {
     assert_eq!(opened.segments.chain(log.hub).unwrap().info().next, last + 1);
 }
 
-/// A log that keeps a reserve, on a disk with so many bytes, which takes a record.
+/// A log with a reserve, on a disk with this much space, that accepts a record.
 fn start_with_room(disk: &SimDisk, options: LogOptions, bytes: u64) -> TestLog {
     disk.set_faults(Faults { free_bytes: Some(bytes), ..Faults::default() });
     let mut opened = open(Arc::new(disk.clone()), 5, options).unwrap();
@@ -209,7 +209,7 @@ fn start_with_room(disk: &SimDisk, options: LogOptions, bytes: u64) -> TestLog {
 
 #[test]
 fn with_the_room_that_it_asks_for_a_log_is_open_and_with_less_it_says_how_much() {
-    // A journal is larger than all else that is written.
+    // A journal is larger than everything else that is written.
     let options = LogOptions { journal_bytes: 1 << 20, reserve_bytes: 2 << 20, ..OPTIONS };
     let else_bytes = 64 * 1024;
     assert_eq!(options.room_bytes(), 6 << 20);
@@ -262,8 +262,7 @@ fn a_stop_that_gives_records_up_is_no_clean_end() {
     let (tell, news) = mpsc::channel();
     let control = Arc::new(Control::new(100).unwrap());
     let shared = Arc::new(Shared::new(control, Arc::new(Tells(Mutex::new(tell)))));
-    // Nobody makes it another journal file, as if there was no room for one; what else was
-    // to be written has its place.
+    // No thread provides another journal file, as if there were no room; all other files exist already.
     let (intake, handover) = (Arc::new(Intake::default()), Arc::new(Handover::default()));
     let batch = |first| Batch { hub: HubId(1), first, count: 1, bytes: vec![0; 30_000] };
     let mut journal = opened.journal;
@@ -309,7 +308,7 @@ fn a_hub_that_keeps_the_latest_is_compacted_while_it_runs() {
     let mut log = start_keeping(&disk, Keep::Latest);
     let segments = || disk.paths().iter().filter(|path| path.ends_with(".segment")).count();
     for _ in 0..40 {
-        // All of one key.
+        // All records have one key.
         let last = log.say(10, 1000);
         log.wait_for(last);
     }

@@ -1,25 +1,24 @@
-//! Whose turn it is at the disk: a sync is waited for by those who publish, a read of the past
-//! by nobody that is in a hurry.
+//! Schedules disk access: publishers wait for a sync, while reads of history are not urgent.
 //!
-//! Invariants: the journal never waits for a reader, but for one piece that is being read. While
-//! records are synced, one reader reads one piece at a time, between two syncs; one that found no
-//! such moment in [`LONGEST`] reads all the same, so that nobody starves.
+//! Invariants: the journal never waits for a reader, except for one piece being read. While records are
+//! synced, one reader reads one piece at a time, between two syncs; a reader that found no such moment in
+//! [`LONGEST`] reads anyway, so none starves.
 
 use hubsub_log::Pace;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// After a sync others are counted on to come for so long.
+/// For this long after a sync more are expected.
 const CROWDED: Duration = Duration::from_millis(20);
 
 /// How long a reader waits for a moment between two syncs.
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Between two looks of a reader that waits.
+/// The poll interval of a waiting reader.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// See the module.
+/// Schedules disk reads between syncs.
 pub struct Turns {
     began: Instant,
     is_syncing: AtomicBool,
@@ -34,7 +33,7 @@ impl Turns {
         Turns { began: Instant::now(), is_syncing, synced_us, reader: Mutex::new(()) }
     }
 
-    /// Runs a sync that somebody waits for.
+    /// Runs a sync that publishers wait for.
     pub fn sync<T>(&self, sync: impl FnOnce() -> T) -> T {
         self.is_syncing.store(true, Ordering::Relaxed);
         let done = sync();

@@ -1,5 +1,5 @@
-//! What connections of this shard have to do with who is in a room: a seat for each topic that they joined as a member,
-//! or to be told who is there. A seat begins as the join does, and counts when that is done.
+//! Presence of this shard's connections: a seat for each topic that a connection joined as a member or
+//! watches. A seat exists from the start of the join and counts once that is confirmed.
 
 use super::records::record;
 use super::shown::Forms;
@@ -17,64 +17,62 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Who somebody says to be: a key, and an object of JSON.
+/// A member's key and metadata, a JSON object.
 pub type Who = (Box<str>, Box<[u8]>);
 
-/// See the module.
+/// The seats of this shard's connections.
 #[derive(Default)]
 pub struct Edge {
-    /// The number given last, with the shard in its upper bits: no two of a node are alike.
+    /// The last number assigned, with the shard in its upper bits, so that it is unique in the node.
     last: u64,
-    /// By their numbers.
     seats: HashMap<u64, Seat, RandomState>,
-    /// Where those of a connection are.
+    /// The seats of each connection.
     of_conns: HashMap<ConnKey, Places, RandomState>,
-    /// By room, and the number of the seat.
+    /// By room and seat number.
     watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
-    /// What newcomers of a room were told last of who is there, for those that come within the same second.
+    /// The encoded member lists for rooms with new watchers, reused within a second.
     lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
-    /// Of seats that are members.
+    /// The number of seats that are members.
     members: u64,
-    /// Bytes of the names of all seats' topics.
+    /// Bytes of the topic names of all seats.
     name_bytes: u64,
 }
 
 /// The seats of one connection, which may have as many as it has topics.
 #[derive(Default)]
 struct Places {
-    /// By topic, of which each has one.
+    /// By topic; one each.
     topics: HashMap<Arc<str>, u64, RandomState>,
-    /// Those that requests of an MQTT client join, by the numbers of these.
+    /// Seats that requests of an MQTT client join, by request number.
     requests: HashMap<u32, u64, RandomState>,
-    /// How many are told who is there.
+    /// The number of seats that watch presence.
     watching: usize,
-    /// Bytes of the names of their topics.
+    /// Bytes of their topic names.
     name_bytes: u64,
 }
 
 struct Seat {
     topic: Arc<str>,
     room: Arc<[u8]>,
-    /// Its number as a member changes with what it says of itself.
+    /// The member; its reference number changes with its metadata.
     member: Option<(u64, Who)>,
-    /// The one that it came with, which its records have.
+    /// The reference number at the join, used in its records.
     came: u64,
-    /// Whether its connection is told who is there.
+    /// True if its connection watches presence.
     watches: bool,
-    /// The number of an MQTT client's request, which joins it.
+    /// The number of an MQTT client's request that joins it.
     request: Option<u32>,
     is_joined: bool,
 }
 
-/// What a connection wants with a topic that it is about to join.
+/// The request for a seat in a topic that a connection is about to join.
 pub struct Wish<'a> {
-    /// The topic; of an MQTT client, the filter.
+    /// The topic; for an MQTT client, the filter.
     pub topic: &'a str,
-    /// The room.
     pub room: &'a [u8],
-    /// Who it is in there, if it is to be a member.
+    /// Its key and metadata, if it will be a member.
     pub who: Option<Who>,
-    /// Whether it is to be told who is there.
+    /// True if it will watch presence.
     pub watches: bool,
     /// The number of an MQTT client's request.
     pub request: Option<u32>,
@@ -87,13 +85,12 @@ struct Watcher {
 }
 
 impl Edge {
-    /// Of a shard without connections.
     #[must_use]
     pub fn new(shard: ShardId) -> Edge {
         Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
     }
 
-    /// Members that are connections of this shard.
+    /// The number of members on this shard.
     #[must_use]
     pub fn members(&self) -> u64 {
         self.members
@@ -110,13 +107,13 @@ impl Edge {
         self.of_conns.get(&key)?.topics.get(topic).copied()
     }
 
-    /// How many of a connection's seats are told who is there.
+    /// The number of a connection's seats that watch presence.
     #[must_use]
     pub fn watched_by(&self, key: ConnKey) -> usize {
         self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
 
-    /// Bytes of the names of the topics in which a connection has seats, and of all topics with seats.
+    /// Bytes of the topic names of a connection's seats, and of all seats.
     #[must_use]
     pub fn name_bytes(&self, key: ConnKey) -> (u64, u64) {
         (self.of_conns.get(&key).map_or(0, |places| places.name_bytes), self.name_bytes)
@@ -128,12 +125,12 @@ impl Edge {
         self.of_conns.get(&key)?.requests.get(&request).copied()
     }
 
-    /// Who comes from now on is told what is encoded for them.
+    /// Drops the encoded lists; later watchers get new ones.
     pub fn forget_lists(&mut self) {
         self.lists = HashMap::default();
     }
 
-    /// Takes a seat in, in a topic where the connection has none; its number.
+    /// Adds a seat in a topic where the connection has none; returns its number.
     fn add(&mut self, key: ConnKey, seat: Seat) -> u64 {
         let number = self.number();
         let places = self.of_conns.entry(key).or_default();
@@ -150,7 +147,7 @@ impl Edge {
         number
     }
 
-    /// Joins a seat that is not joined.
+    /// Marks a seat as joined; none if it already was.
     fn join(&mut self, key: ConnKey, number: u64) -> Option<&Seat> {
         let seat = self.seats.get_mut(&number).filter(|seat| !seat.is_joined)?;
         seat.is_joined = true;
@@ -160,7 +157,6 @@ impl Edge {
         Some(seat)
     }
 
-    /// Takes a seat away; the last one of a connection with the place for them.
     fn take(&mut self, key: ConnKey, number: u64) -> Option<Seat> {
         let seat = self.seats.remove(&number)?;
         self.members -= u64::from(seat.member.is_some());
@@ -179,10 +175,10 @@ impl Edge {
     }
 }
 
-/// A connection is about to join a topic, and wants a seat: its number.
+/// Reserves a seat for a connection that is about to join a topic; returns its number.
 ///
 /// # Errors
-/// The class has no members, the name or the member is too long, or there are too many.
+/// If the class has no members, the name or the member is too long, or there are too many.
 pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, ErrorCode> {
     if let Err(refused) = admit(core, &wish) {
         core.rim.metrics.presence_refused_total.add(1);
@@ -220,7 +216,7 @@ fn fits(core: &Core, (key, meta): &Who) -> Result<(), ErrorCode> {
     if fits { Ok(()) } else { Err(ErrorCode::MemberLength) }
 }
 
-/// The join is done: the member is there, and its connection is told who is.
+/// The join is confirmed: the member is added, and a watcher gets the member list.
 pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
     let Some(seat) = core.rim.presence.edge.join(key, number) else { return };
     let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
@@ -243,7 +239,7 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
     }
 }
 
-/// The join was refused.
+/// The join was refused, or the seat is left.
 pub fn refused(core: &mut Core, key: ConnKey, number: u64) {
     if let Some(seat) = core.rim.presence.edge.take(key, number) {
         vacate(core, number, seat);
@@ -294,10 +290,10 @@ fn vacate(core: &mut Core, number: u64, seat: Seat) {
     tell_home(core, &room, PresenceMail::Unwatch(room.clone(), shard, number));
 }
 
-/// A member says something else of itself.
+/// Replaces a member's metadata.
 ///
 /// # Errors
-/// It is none, in words; or what it says is too long.
+/// If it is no member, or the metadata is too long.
 pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
     let edge = &mut core.rim.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
@@ -319,16 +315,15 @@ pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<
     Ok(())
 }
 
-/// Why a member's update is not taken.
+/// Why a member's update is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The channel is that of no member.
+    /// The connection is no member in this topic.
     NoMember,
-    /// Something else.
     Code(ErrorCode),
 }
 
-/// A seat is told who is there, and from then on what changes.
+/// Sends the member list to a seat, which gets changes from then on.
 pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     let watchers = core.rim.presence.edge.watchers.get_mut(room);
     let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
@@ -353,13 +348,13 @@ pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
             core.rim.send_members(conn, &topic, &json, true);
         }
     }
-    // A crowd may have waited for a long list.
+    // Many connections may have waited for a long list.
     if core.rim.turn_bytes() > TURN_BYTES {
         core.flush();
     }
 }
 
-/// All seats of a room that were told who is there are told what changed.
+/// Sends a change to all seats of a room that have the member list.
 pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
     core.rim.presence.edge.lists.remove(room);
     let Some(watchers) = core.rim.presence.edge.watchers.get(room) else { return };
@@ -369,7 +364,7 @@ pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
     for (conn, topic) in watchers {
         let Some(reads) = reads(core, conn) else { continue };
         if core.rim.is_full_at(conn.index) {
-            // It comes back, and is told anew who is there.
+            // It reconnects and gets a new member list.
             core.rim.close(conn.index, CloseReason::OutputLimit);
             continue;
         }
@@ -386,11 +381,11 @@ pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
     }
 }
 
-/// How a connection reads who is in a room.
+/// The form in which a connection reads presence.
 enum Reads {
-    /// As events of its channel.
+    /// Events of its Phoenix channel.
     Page(Version),
-    /// As messages of `$presence/ROOM`.
+    /// Messages of `$presence/ROOM`, for MQTT clients.
     Device,
 }
 

@@ -1,14 +1,15 @@
-//! Who is in a room ([docs/presence.md]): what `hubsub_route::presence` decides is carried out here. Each room belongs to
-//! one shard of the node, by the hash of its name, which speaks for the node in the room of nodes `$members/ROOM` and
-//! knows all who are there; the shards of connections tell it who comes and goes, and it tells them what is to be shown.
+//! Presence ([docs/presence.md]): executes the decisions of `hubsub_route::presence`. Each room belongs to
+//! one shard of the node, by the hash of its name. That shard represents the node in the node room
+//! `$members/ROOM` and has all members; the shards of connections report joins and leaves to it, and it sends
+//! them lists and changes.
 //!
-//! - [`edge`]: connections, of this shard: which members they are, and what they are told
-//! - [`records`]: who comes and goes, for later
-//! - [`occupancy`]: how many are there, on change
-//! - [`shown`]: what is told, as browsers read it
+//! - [`edge`]: this shard's connections: their memberships and watches
+//! - [`records`]: join and leave records
+//! - [`occupancy`]: records of member and subscriber counts
+//! - [`shown`]: lists and changes in the clients' formats
 //!
-//! Invariants: a connection is told who is there once, and from then on each change, in order; a member is in the room
-//! from when its connection's join is done until it has left or the connection has ended.
+//! Invariants: a watcher gets the member list once, then each change in order; a connection is a member from
+//! the confirmation of its join until it leaves or ends.
 
 mod edge;
 mod occupancy;
@@ -36,59 +37,59 @@ use occupancy::Occupancies;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The rooms in which nodes say who is in a room.
+/// The prefix of node rooms, in which nodes exchange their members.
 const ROOMS: &[u8] = b"$members/";
 
-/// Changes of a room wait so long for others, in ms.
+/// How long changes of a room are batched, in ms.
 const BATCH_MS: u64 = 250;
 
-/// Nodes have so long to say who of theirs is in a room, in ms.
+/// The timeout for nodes to send their members of a room, in ms.
 const ANSWER_MS: u64 = 1_000;
 
-/// How long a question waits for a room whose members are not known, in ms.
+/// How long a query waits for a room whose members are unknown, in ms.
 const QUESTION_MS: u64 = 5_000;
 
-/// Bytes of members in one word of a node.
+/// The maximal bytes of members in one message of a node.
 const WORD_BYTES: usize = 64 * 1024;
 
-/// Who is in a room.
+/// The members of a room.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// Those that are listed, by key.
+    /// Listed members, sorted by key.
     pub members: Vec<Seen>,
-    /// How many are there, those that are not listed among them.
+    /// The number of members, including those not listed.
     pub count: u64,
 }
 
-/// What changed in a room.
+/// A change of a room's members.
 #[derive(Debug)]
 pub struct Told {
     diff: Diff,
-    /// Whether it is told how many are there: not all are listed, or were a moment ago.
+    /// True if the count is sent too: not all members are listed, or were not before the change.
     is_counted: bool,
 }
 
-/// What shards say to each other of members.
+/// Messages between shards about members.
 #[derive(Debug)]
 pub enum PresenceMail {
-    /// To the room's shard: somebody is there.
+    /// To the room's shard: a member has joined.
     Join(Arc<[u8]>, Member),
-    /// That one is not any more.
+    /// To the room's shard: the member of this reference has left.
     Leave(Arc<[u8]>, u64),
-    /// This seat of that shard is to be told who is there.
+    /// To the room's shard: this seat of that shard watches.
     Watch(Arc<[u8]>, ShardId, u64),
-    /// It is not any more.
+    /// To the room's shard: this seat of that shard no longer watches.
     Unwatch(Arc<[u8]>, ShardId, u64),
-    /// From there, to a seat: who is there.
+    /// From the room's shard to a seat: the member list.
     Shown(Arc<[u8]>, u64, Arc<Shown>),
-    /// To all seats of a shard that were told who is there: what changed.
+    /// From the room's shard to all seats of a shard that have the list: a change.
     Told(Arc<[u8]>, Arc<Told>),
-    /// To the shard of the room's bucket: so many of a shard are in a room.
+    /// To the shard of the room's bucket: the counts of a shard's part of a room.
     Occupied(Arc<[u8]>, ShardId, Counts),
 }
 
 impl PresenceMail {
-    /// Bytes that it keeps from being freed, for mailbox limits.
+    /// Its memory in bytes, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         let of = |members: &[Seen]| members.iter().map(|(_, member)| member.weight()).sum::<usize>();
@@ -96,56 +97,55 @@ impl PresenceMail {
             + match self {
                 PresenceMail::Join(_, member) => member.weight(),
                 PresenceMail::Told(_, told) => of(&told.diff.joins) + of(&told.diff.leaves),
-                // The members themselves are the room's.
+                // The members themselves belong to the room.
                 PresenceMail::Shown(_, _, shown) => shown.members.len() * std::mem::size_of::<Seen>(),
                 _ => 0,
             }
     }
 }
 
-/// What was asked of a room of nodes.
+/// A request to a node room.
 pub enum PresenceAsked {
-    /// To be in it.
+    /// To join that room.
     Enter(Arc<[u8]>),
-    /// To say a word there, of that number.
+    /// To publish the message of that number there.
     Say(Arc<[u8]>, u64),
 }
 
-/// Who is told of a room.
+/// The watchers of a room.
 #[derive(Default)]
 struct Audience {
-    /// Seats of each shard, those that wait among them.
+    /// The number of watching seats per shard, including waiting ones.
     shards: BTreeMap<ShardId, u64>,
-    /// Who is told as soon as it is known who is there.
+    /// Requests that wait until the members are known.
     waiting: Vec<Waiting>,
-    /// Whether more were there than are listed when it was told last.
+    /// True if not all members were listed in the last list or change.
     had_more: bool,
 }
 
 enum Waiting {
     Seat(ShardId, u64),
-    /// A question, and until when it waits, in ms.
+    /// A query, and until when it waits, in ms.
     Question(Ask, u64),
 }
 
-/// See the module.
+/// The presence state of a shard.
 pub struct Members {
     machine: Presence,
     audiences: HashMap<Arc<[u8]>, Audience, RandomState>,
-    /// Who is there now in rooms with an audience that was asked for it in this second: a crowd that comes at once is told
-    /// one list.
+    /// Member lists of watched rooms, reused within a second for many watchers that come at once.
     lists: HashMap<Arc<[u8]>, Arc<Shown>, RandomState>,
-    /// The runs of processes that may have links.
+    /// The run ids of registered processes.
     runs: BTreeMap<NodeId, u64>,
     occupancies: Occupancies,
-    /// What connections of this shard have to do with it.
+    /// Seats of this shard's connections.
     pub edge: Edge,
-    /// What is recorded of them.
+    /// Join and leave records not known to be logged.
     pub records: Records,
 }
 
 impl Members {
-    /// Of a node that is of no cluster yet.
+    /// The state of a node outside a cluster, until `begin`.
     #[must_use]
     pub fn new(shard: ShardId, node: &NodeInfo, listed_max: u64) -> Members {
         let listed_max = usize::try_from(listed_max).unwrap_or(usize::MAX);
@@ -161,45 +161,45 @@ impl Members {
         }
     }
 
-    /// The node is this process of its cluster. Nobody can be a member before.
+    /// Sets this process's identity in the cluster; no member can exist before.
     pub fn begin(&mut self, node: &str, incarnation: u64) {
         self.machine.begin(run_of(node, incarnation));
         self.occupancies.incarnation = incarnation;
     }
 
-    /// The process that it speaks for.
+    /// The run id of this process.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.machine.run()
     }
 
-    /// Lists are made anew for those who come from now on: they are not kept for nobody.
+    /// Drops the lists, so that unused ones take no memory; later watchers get new ones.
     pub fn forget_lists(&mut self) {
         self.lists = HashMap::default();
         self.edge.forget_lists();
     }
 
-    /// Rooms with members of this node, or that somebody here watches, of this shard.
+    /// The number of this shard's rooms with local members or watchers.
     #[must_use]
     pub fn rooms(&self) -> usize {
         self.machine.len()
     }
 
-    /// Members that were counted as they came, and not listed.
+    /// The number of members that are counted and not listed.
     #[must_use]
     pub fn unlisted(&self) -> u64 {
         self.machine.unlisted
     }
 }
 
-/// The name of a process of a node, among all that ever were (FNV-1a).
+/// The run id of a process, unique among all that ever ran (FNV-1a).
 #[must_use]
 pub fn run_of(node: &str, incarnation: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     node.as_bytes().iter().chain(&incarnation.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The room that a room of nodes is about.
+/// The room of a node room.
 #[must_use]
 pub fn room_of(topic: &[u8]) -> Option<&[u8]> {
     topic.strip_prefix(ROOMS)
@@ -209,12 +209,12 @@ fn topic_of(room: &[u8]) -> Vec<u8> {
     [ROOMS, room].concat()
 }
 
-/// The longest name of a room that has members, where topics have so many bytes.
+/// The longest name of a room with members, in bytes.
 fn room_bytes_max(topic_bytes_max: u64) -> usize {
     (topic_bytes_max as usize).saturating_sub(ROOMS.len())
 }
 
-/// Sends a letter.
+/// Sends a message to a shard.
 fn tell(core: &mut Core, shard: ShardId, mail: PresenceMail) {
     if shard == core.rim.shard {
         receive(core, mail);
@@ -234,7 +234,6 @@ pub fn home_of(core: &Core, room: &[u8]) -> ShardId {
     shard_of(room, core.rim.mailer.shards())
 }
 
-/// Acts on a letter.
 pub fn receive(core: &mut Core, mail: PresenceMail) {
     match mail {
         PresenceMail::Join(room, member) => {
@@ -251,7 +250,7 @@ pub fn receive(core: &mut Core, mail: PresenceMail) {
     }
 }
 
-/// What came of something that was asked of a room of nodes.
+/// The outcome of a request to a node room.
 pub fn answered(core: &mut Core, asked: PresenceAsked, outcome: Result<u64, ErrorCode>) {
     event(core, |p, now, actions| match asked {
         PresenceAsked::Enter(room) => p.entered(&room, outcome.is_ok(), now, actions),
@@ -259,13 +258,13 @@ pub fn answered(core: &mut Core, asked: PresenceAsked, outcome: Result<u64, Erro
     });
 }
 
-/// A node said something in a room of nodes.
+/// A node's message in a node room.
 pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
     core.rim.metrics.presence_words_total.add(1);
     event(core, |p, now, actions| p.heard(room, said, now, actions));
 }
 
-/// Something that was said there may not have come.
+/// Messages in a node room may have been missed.
 pub fn missed(core: &mut Core, room: &[u8]) {
     event(core, |p, now, actions| p.missed(room, now, actions));
 }
@@ -276,7 +275,7 @@ pub fn process_gone(core: &mut Core, run: u64) {
     occupancy::gone(core, run, true);
 }
 
-/// There is a link to a node: it was not gone, if that was thought.
+/// A link to a node is up: its process is not gone, if that was assumed.
 pub fn process_up(core: &mut Core, node: NodeId) {
     if let Some(&run) = core.rim.presence.runs.get(&node) {
         event(core, |p, now, actions| p.back(run, now, actions));
@@ -284,7 +283,7 @@ pub fn process_up(core: &mut Core, node: NodeId) {
     }
 }
 
-/// These processes are registered: each one that was, and is not any more, is gone.
+/// Applies the registered processes: each one that no longer is has gone.
 pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
     let (mut runs, mut incarnations) = (BTreeMap::new(), BTreeMap::new());
     for (id, node, incarnation) in processes {
@@ -301,7 +300,7 @@ pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, 
     occupancy::registered(core, incarnations);
 }
 
-/// The time has come for what is due in a room.
+/// A timer of a room has fired.
 pub fn tick(core: &mut Core, room: &[u8]) {
     event(core, |p, now, actions| p.tick(room, now, actions));
     let now_ms = core.rim.now.mono_ms;
@@ -317,16 +316,16 @@ pub fn tick(core: &mut Core, room: &[u8]) {
     }
 }
 
-/// Whether a room is of a class of the node's own, as those that nodes alone speak in.
+/// True if a room is in an internal class, so that only nodes publish there.
 fn has_nodes(core: &Core, room: &[u8]) -> bool {
     let classes = core.broker.classes();
     classes.get(classes.class_of_room(room)).name.starts_with('$')
 }
 
-/// A question who is there: the answer, or none if it comes later.
+/// A query for members: the response, or none if it comes later.
 pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
     if !has_nodes(core, &topic_of(room)) {
-        // No node here takes in anybody who can be one.
+        // This node admits no members.
         return Some(Part::Members(Arc::default()));
     }
     if let Some(shown) = shown_now(core, room) {
@@ -370,7 +369,7 @@ fn unwatch(core: &mut Core, room: &[u8], shard: ShardId, seat: u64) {
     end_watch(core, room);
 }
 
-/// One less is told of a room.
+/// Removes one watcher or query of a room.
 fn end_watch(core: &mut Core, room: &[u8]) {
     let audiences = &mut core.rim.presence.audiences;
     if audiences.get(room).is_some_and(|audience| audience.shards.is_empty() && audience.waiting.is_empty()) {
@@ -380,7 +379,7 @@ fn end_watch(core: &mut Core, room: &[u8]) {
     event(core, |p, now, actions| p.unwatch(room, now, actions));
 }
 
-/// Who is there, by key; none while that is not known.
+/// The members, sorted by key; none while they are unknown.
 fn shown_now(core: &mut Core, room: &[u8]) -> Option<Arc<Shown>> {
     let Members { machine, audiences, lists, .. } = &mut core.rim.presence;
     if let Some(shown) = lists.get(room) {
@@ -389,7 +388,7 @@ fn shown_now(core: &mut Core, room: &[u8]) -> Option<Arc<Shown>> {
     let (mut members, count) = machine.shown(room)?;
     members.sort_by(|(run, a), (other, b)| (&a.key, run, a.reference).cmp(&(&b.key, other, b.reference)));
     let shown = Arc::new(Shown { members, count });
-    // Of a room without an audience nobody says that it changes.
+    // Changes of a room without watchers are not reported.
     if let Some((name, _)) = audiences.get_key_value(room) {
         lists.insert(name.clone(), Arc::clone(&shown));
     }
@@ -400,7 +399,7 @@ fn has_more(shown: &Shown) -> bool {
     shown.count > shown.members.len() as u64
 }
 
-/// It is known who is in a room.
+/// The members of a room are known now.
 fn ready(core: &mut Core, room: &Arc<[u8]>) {
     let Some(shown) = shown_now(core, room) else { return };
     let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
@@ -430,7 +429,7 @@ fn changed(core: &mut Core, room: &Arc<[u8]>, diff: Diff) {
     }
 }
 
-/// Something happens to a room of this shard, and what is to be done is done.
+/// Passes an event to a room of this shard and executes the resulting actions.
 fn event(core: &mut Core, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action>)) {
     let mut actions = Vec::new();
     event(&mut core.rim.presence.machine, core.rim.now.mono_ms, &mut actions);

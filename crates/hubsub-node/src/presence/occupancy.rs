@@ -1,4 +1,4 @@
-//! How many are in rooms whose class has it recorded, in the whole cluster and told on change, in
+//! Occupancy records: the cluster-wide counts of rooms whose class has them, published on change in
 //! `$stats/room/ROOM/occupancy`:
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!  "members":1,"ts":1785000000000}
 //! ```
 //!
-//! Who counts is the broker of each shard. Nodes tell each other as they tell who is in a room: there are [`BUCKETS`] rooms
-//! of nodes for that, in each of which every node is and says how many of its own are in the rooms of the bucket. So all
-//! of them know the parts of all, a node that dies is dropped as its members are, and one writes: the oldest process.
+//! The broker of each shard counts. Nodes exchange counts as they exchange members: there are [`BUCKETS`]
+//! node rooms; each node is in all of them and sends its part of each room in the bucket. So all nodes know
+//! all parts, the part of a dead node is removed like its members, and one process publishes: the oldest.
 //!
-//! A bucket belongs to one shard of a node. That sums up its shards, and `hubsub_route::occupancy::Telling` decides there when to
-//! write.
+//! A bucket belongs to one shard of a node. That shard sums the node's shards, and
+//! `hubsub_route::occupancy::Telling` decides there when to publish.
 
 use super::{PresenceMail, event, home_of, tell};
 use crate::core::Core;
@@ -26,33 +26,33 @@ use hubsub_wire::phoenix::write_text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Rooms are told of in so many rooms of nodes.
+/// The number of node rooms for occupancy.
 const BUCKETS: u16 = 16;
 
-/// Their names, with a number behind.
+/// The prefix of their names, followed by a number.
 const BUCKET: &[u8] = b"$occupancy/";
 
-/// Topics of records begin so, then comes the room.
+/// The prefix of record topics, followed by the room.
 const RECORDS: &[u8] = b"$stats/room/";
 
-/// And they end so.
+/// The suffix of record topics.
 const RECORD: &[u8] = b"/occupancy";
 
-/// See the module.
+/// The occupancy state of a shard.
 #[derive(Default)]
 pub struct Occupancies {
-    /// Of this node, of the rooms in buckets of this shard.
+    /// This node's parts of rooms in buckets of this shard.
     own: HashMap<Arc<[u8]>, Own, RandomState>,
-    /// The number given last to one of these parts.
+    /// The last number assigned to one of these parts.
     last: u64,
     telling: Telling,
-    /// Whether it listens in the buckets of this shard.
+    /// True if it watches the buckets of this shard.
     listens: bool,
-    /// Of this process.
+    /// The incarnation of this process.
     pub(super) incarnation: u64,
-    /// Incarnations of the other processes of the cluster, by their runs.
+    /// Incarnations of the cluster's other processes, by run id.
     processes: BTreeMap<u64, u64>,
-    /// Runs of those that are gone and registered still.
+    /// Run ids of gone processes that are still registered.
     gone: BTreeSet<u64>,
 }
 
@@ -60,11 +60,11 @@ pub struct Occupancies {
 #[derive(Default)]
 struct Own {
     shards: BTreeMap<ShardId, Counts>,
-    /// The part as it was said last: its number, and the counts.
+    /// The part as last sent: its number and the counts.
     said: Option<(u64, Counts)>,
 }
 
-/// Whether a room of members is one of the buckets.
+/// True if a room of members is one of the buckets.
 #[must_use]
 pub(super) fn is_bucket(room: &[u8]) -> bool {
     room.starts_with(BUCKET)
@@ -78,7 +78,7 @@ fn bucket_of(room: &[u8]) -> Vec<u8> {
     bucket(shard_of(room, BUCKETS).0)
 }
 
-/// What changed in this turn is told to the shards that the rooms' buckets belong to.
+/// Sends this turn's changes to the shards of the rooms' buckets.
 pub fn tell_changed(core: &mut Core) {
     if !core.broker.occupancy.has_changed() {
         return;
@@ -91,7 +91,7 @@ pub fn tell_changed(core: &mut Core) {
     }
 }
 
-/// So many of a shard are in a room.
+/// Updates a shard's part of a room.
 pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
     let Occupancies { own, last, .. } = &mut core.rim.presence.occupancies;
     let part = own.entry(Arc::clone(room)).or_default();
@@ -131,7 +131,7 @@ pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts
     });
 }
 
-/// It is known what all nodes say in a bucket.
+/// The parts of all nodes in a bucket are known now.
 pub(super) fn ready(core: &mut Core, bucket: &[u8]) {
     let Some((parts, _)) = core.rim.presence.machine.shown(bucket) else { return };
     changed(core, &Diff { joins: parts, ..Diff::default() });
@@ -139,7 +139,7 @@ pub(super) fn ready(core: &mut Core, bucket: &[u8]) {
 
 /// Parts of nodes have changed.
 pub(super) fn changed(core: &mut Core, diff: &Diff) {
-    // What follows a part comes before that goes: the room is not empty in between.
+    // Joins first: otherwise the room would be empty between an old part and its replacement.
     for (run, member) in &diff.joins {
         if let Some((counts, room)) = Counts::decode(&member.meta) {
             let part = (member.reference, counts);
@@ -153,17 +153,17 @@ pub(super) fn changed(core: &mut Core, diff: &Diff) {
     }
 }
 
-/// The time has come for what is due of a room.
+/// A timer of a room has fired.
 pub fn tick(core: &mut Core, room: &[u8]) {
     act(core, |telling, now, actions| telling.tick(room, now, actions));
 }
 
-/// What came of a record.
+/// The outcome of a record's publish.
 pub fn told(core: &mut Core, room: &[u8], is_told: bool) {
     act(core, |telling, now, actions| telling.told(room, is_told, now, actions));
 }
 
-/// What is due each second: it listens if any class has it recorded how many are in its rooms, and forgets.
+/// Runs each second: watches the buckets if any class has occupancy records, and forgets old state.
 pub fn look_after(core: &mut Core) {
     core.broker.expire_publishers(core.rim.now);
     let now_ms = core.rim.now.mono_ms;
@@ -181,7 +181,7 @@ pub fn look_after(core: &mut Core) {
             continue;
         }
         if listens {
-            // What this node has said before stands there.
+            // Includes this node's earlier parts.
             ready(core, &bucket);
             event(core, |p, now, actions| p.watch(&bucket, now, actions));
         } else {
@@ -190,7 +190,7 @@ pub fn look_after(core: &mut Core) {
     }
 }
 
-/// These processes are registered, by their runs and incarnations.
+/// Applies the registered processes: run ids and incarnations.
 pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
     let occupancies = &mut core.rim.presence.occupancies;
     occupancies.gone.retain(|run| processes.contains_key(run));
@@ -198,7 +198,7 @@ pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
     elect(core);
 }
 
-/// A process is gone, or is not after all.
+/// A process is gone, or is back.
 pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
     let Occupancies { gone, processes, .. } = &mut core.rim.presence.occupancies;
     let is_news = if is_gone { processes.contains_key(&run) && gone.insert(run) } else { gone.remove(&run) };
@@ -207,7 +207,7 @@ pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
     }
 }
 
-/// The oldest process writes: one that has just come knows least.
+/// The oldest process publishes, because a new one lacks parts.
 fn elect(core: &mut Core) {
     let Occupancies { gone, processes, incarnation, .. } = &core.rim.presence.occupancies;
     let own = (*incarnation, core.rim.presence.run());
@@ -230,7 +230,7 @@ fn act(core: &mut Core, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>))
 fn record(core: &mut Core, room: Arc<[u8]>, counts: Counts) {
     let topic = [RECORDS, &room, RECORD].concat();
     if !super::has_nodes(core, &topic) {
-        // The node has no place for it.
+        // The node has no class for it.
         return;
     }
     let mut said = b"{\"room\":".to_vec();

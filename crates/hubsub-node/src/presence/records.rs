@@ -1,15 +1,17 @@
-//! Who comes and goes, as records in `$stats/presence/ROOM` where a room's class says so: what the job `sessions` reads.
+//! Join and leave records in `$stats/presence/ROOM` of rooms whose class has them; the job `sessions` reads
+//! these.
 //!
 //! ```text
 //! {"kind":"join","user":"ann","room":"chat:lobby","ts":1785000000000,"ref":"RUN.N"}
 //! ```
 //!
-//! Each node records its own members, under the reference that each came with, however often it says something else of
-//! itself. Of those of a process that is gone the node speaks that has the records (`hubsub.control.departures`).
+//! Each node records its own members, under the reference of the join, which metadata updates do not change.
+//! For members of a dead process the node that stores the records adds the leaves
+//! (`hubsub.control.departures`).
 //!
-//! Invariants: of one member no more than one record is under way, so that it never comes after it went; what was not
-//! taken is said again until it is, with the time at which it happened. So one may be there twice, and none is missing
-//! but those that are counted as lost, and what a process took with it.
+//! Invariants: one record per member is in flight at most, so a join never follows the leave. A refused
+//! record is retried, with the time of the event. So a record may occur twice, and none is missing except
+//! those counted as lost and those of a process that died.
 
 use crate::core::Core;
 use crate::own::Asked;
@@ -21,18 +23,18 @@ use hubsub_types::ErrorCode;
 use hubsub_wire::phoenix::{reference_text, write_text};
 use std::sync::Arc;
 
-/// Topics of these records begin so.
+/// The prefix of record topics.
 const ROOMS: &[u8] = b"$stats/presence/";
 
-/// What was not taken is said again after so long, in ms.
+/// The retry delay of a refused record, in ms.
 const AGAIN_MS: u64 = 1_000;
 
-/// Records of members of this shard that are not known to be in a log. It knows neither rooms nor a clock.
+/// Records of this shard's members that are not known to be logged. It has neither rooms nor a clock.
 #[derive(Default)]
 pub struct Records {
-    /// By the references that the members came with.
+    /// By the reference of the member's join.
     unsaid: HashMap<u64, Unsaid, RandomState>,
-    /// What will never be in a log.
+    /// The number of records given up.
     pub lost: u64,
 }
 
@@ -40,29 +42,28 @@ pub struct Records {
 struct Unsaid {
     topic: Arc<[u8]>,
     payload: Arc<[u8]>,
-    /// That it went, while it is not known to be recorded that it came.
+    /// The leave record, while the join record is not known to be logged.
     then: Option<Arc<[u8]>>,
 }
 
-/// What is to be done with the records of a member.
+/// The next step for a member's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
-    /// Say what waits.
+    /// Publish the waiting record.
     Say,
-    /// Likewise, in a while.
+    /// Publish it after a delay.
     SayLater,
-    /// Nothing, for now.
     Nothing,
 }
 
 impl Records {
-    /// How many are not known to be in a log.
+    /// The number of records not known to be logged.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.unsaid.len() as u64
     }
 
-    /// A member came or went.
+    /// Adds the record of a join or leave.
     fn add(&mut self, reference: u64, topic: Arc<[u8]>, payload: Arc<[u8]>, waiting_max: u64) -> Next {
         let is_full = self.waiting() >= waiting_max;
         match self.unsaid.entry(reference) {
@@ -76,7 +77,7 @@ impl Records {
         Next::Nothing
     }
 
-    /// What was said last of a member has come to that.
+    /// Handles the outcome of a member's last record.
     fn said(&mut self, reference: u64, outcome: Result<u64, ErrorCode>) -> Next {
         let Some(unsaid) = self.unsaid.get_mut(&reference) else { return Next::Nothing };
         match outcome {
@@ -87,7 +88,7 @@ impl Records {
                 }
                 self.unsaid.remove(&reference);
             }
-            // It would be refused again.
+            // A retry would be refused too.
             Err(ErrorCode::TopicLength | ErrorCode::PayloadLength) => {
                 self.lost += 1 + u64::from(unsaid.then.is_some());
                 self.unsaid.remove(&reference);
@@ -98,7 +99,7 @@ impl Records {
     }
 }
 
-/// A member of this node came, or went.
+/// Records that a member of this node joined or left.
 pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, &str)) {
     let classes = core.broker.classes();
     if !classes.get(classes.class_of_room(room)).presence_records {
@@ -106,7 +107,7 @@ pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, 
     }
     let topic = [ROOMS, room].concat();
     if !classes.get(classes.class_of_room(&topic)).name.starts_with('$') {
-        // The node has no place for it.
+        // The node has no class for it.
         return;
     }
     let mut said = format!("{{\"kind\":\"{kind}\",\"user\":").into_bytes();
@@ -121,14 +122,14 @@ pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, 
     follow(core, reference, next);
 }
 
-/// Says what is to be recorded of a member.
+/// Publishes a member's waiting record.
 pub fn record_again(core: &mut Core, reference: u64) {
     if let Some(Unsaid { topic, payload, .. }) = core.rim.presence.records.unsaid.get(&reference).cloned() {
         core.say_in(&topic, &payload, Asked::Recorded(reference));
     }
 }
 
-/// What came of that.
+/// The outcome of that publish.
 pub fn recorded(core: &mut Core, reference: u64, outcome: Result<u64, ErrorCode>) {
     let next = core.rim.presence.records.said(reference, outcome);
     follow(core, reference, next);
@@ -153,11 +154,11 @@ mod tests {
     const CAME: &[u8] = b"came";
     const WENT: &[u8] = b"went";
 
-    /// A log that refuses, forgets to answer, and takes what it says that it does not know of.
+    /// A log that refuses records, loses replies, and stores records that it reports as refused.
     struct World {
         records: Records,
         seed: u64,
-        /// What is under way, or waits for its time.
+        /// References of records in flight or waiting for a retry.
         said: Vec<u64>,
         log: Vec<(u64, Arc<[u8]>)>,
     }
@@ -181,7 +182,7 @@ mod tests {
             }
         }
 
-        /// Something that was said comes to the log, or does not.
+        /// A record in flight reaches the log, or does not.
         fn step(&mut self, is_kind: bool) {
             let at = self.below(self.said.len());
             let reference = self.said.swap_remove(at);
@@ -240,7 +241,7 @@ mod tests {
         world.add(2, CAME, 2);
         world.add(3, CAME, 2);
         assert_eq!((world.records.waiting(), world.records.lost), (2, 1));
-        // That it went has place with that it came.
+        // A leave does not count against the limit if its join waits.
         world.add(1, WENT, 2);
         assert_eq!(world.records.said(1, Err(ErrorCode::PayloadLength)), Next::Nothing);
         assert_eq!((world.records.waiting(), world.records.lost), (1, 3));

@@ -1,5 +1,5 @@
-//! What is told of members: as events of a page's channel, and as JSON for MQTT clients. A list or a change is encoded once
-//! on a shard for all that read it alike, and they share its bytes.
+//! Encodes member lists and changes: as events of a Phoenix channel, and as JSON for MQTT clients. Each is
+//! encoded once per shard for all readers of one format, which share the bytes.
 //!
 //! ```text
 //! {"count":2,"members":[{"key":"ann","ref":"RUN.N","meta":{}}]}
@@ -13,7 +13,7 @@ use hubsub_route::presence::{Member, Seen};
 use hubsub_wire::phoenix::{Present, Version, reference_text, word, write_diff, write_members, write_text};
 use std::sync::Arc;
 
-/// One list or change, in each form in which it was asked for: most rooms have one topic.
+/// The encodings of one list or change, made on demand; most rooms have one topic.
 #[derive(Default)]
 pub struct Forms {
     frames: Vec<(Version, Arc<str>, Shared)>,
@@ -21,7 +21,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// As all pages of a topic are told.
+    /// The frames for all Phoenix clients of a topic.
     pub fn frames(&mut self, version: Version, topic: &Arc<str>, of: &impl Tells) -> Shared {
         let is_it = |(is, at, _): &&(Version, Arc<str>, Shared)| *is == version && at == topic;
         if let Some((_, _, frames)) = self.frames.iter().find(is_it) {
@@ -32,22 +32,21 @@ impl Forms {
         frames
     }
 
-    /// As all MQTT clients are.
+    /// The JSON for all MQTT clients.
     pub fn json(&mut self, of: &impl Tells) -> Shared {
         self.json.get_or_insert_with(|| of.json().into()).clone()
     }
 }
 
-/// What clients are told.
+/// A list or change that can be encoded.
 pub trait Tells {
-    /// As a page of that topic reads it.
+    /// The frames for a Phoenix client of that topic.
     fn frames(&self, version: Version, topic: &str) -> Vec<u8>;
 
-    /// As an MQTT client does.
+    /// The JSON for an MQTT client.
     fn json(&self) -> Vec<u8>;
 }
 
-/// Who is there.
 impl Tells for Shown {
     fn frames(&self, version: Version, topic: &str) -> Vec<u8> {
         let (mut payload, mut out) = (Vec::new(), Vec::new());
@@ -67,7 +66,6 @@ impl Tells for Shown {
     }
 }
 
-/// What changed.
 impl Tells for Told {
     fn frames(&self, version: Version, topic: &str) -> Vec<u8> {
         let (mut payload, mut out) = (Vec::new(), Vec::new());
@@ -105,7 +103,7 @@ fn presents(members: &[Seen]) -> Vec<Present<'_>> {
     presents
 }
 
-/// What a member says of itself: what another node says is no JSON counts as nothing.
+/// A member's metadata; bytes of another node that are no JSON become an empty object.
 fn meta_of(member: &Member) -> &str {
     std::str::from_utf8(&member.meta).unwrap_or("{}")
 }

@@ -1,4 +1,4 @@
-//! What a crowd in one room costs, and a connection in many.
+//! The cost of many members in a room, and of a connection in many rooms.
 
 use super::*;
 use crate::lone::Lone;
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 const ROOM: &str = "crowd";
 
-/// A page that has joined the room under this key.
+/// A Phoenix client that has joined the room under this key.
 fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
     let (conn, peer) = lone.connect();
     lone.core.rim.conns.get_mut(conn).unwrap().phoenix_version = Some(Version::V2);
@@ -22,7 +22,7 @@ fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
     (conn, peer)
 }
 
-/// Lets time pass until what is due in rooms is done.
+/// Advances time until all timers of rooms have fired.
 fn pass(lone: &mut Lone) {
     for _ in 0..3 {
         let core = &mut lone.core;
@@ -38,7 +38,7 @@ fn pass(lone: &mut Lone) {
     }
 }
 
-/// The long bytes that a connection gets in this turn.
+/// The long frames that a connection gets in this turn.
 fn frames(lone: &Lone, conn: ConnKey) -> Vec<Shared> {
     let output = lone.core.rim.conns.get(conn).unwrap().output.as_ref().unwrap();
     let of = |piece: &Piece| match piece {
@@ -63,7 +63,7 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     assert!(lists[0].is(&lists[1]));
     let names = |list: &[u8]| String::from_utf8_lossy(list).matches("phx_ref").count();
     assert_eq!(names(&lists[0]), 1 + crowd.len());
-    // What changes makes another list, and all are told the same bytes of it, too.
+    // A change makes a new list, and its bytes are shared too.
     lone.core.flush();
     let more: Vec<_> = (50..70).map(|at| page(&mut lone, &format!("{at}{long}"))).collect();
     lone.core.flush();
@@ -73,7 +73,7 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     assert!(one[0].is(&other[0]));
     let late = page(&mut lone, "late");
     assert_eq!(names(&frames(&lone, late.0)[0]), 1 + crowd.len() + newcomers.len() + more.len());
-    // Nor is a list kept for nobody.
+    // Unused lists are dropped.
     assert_eq!(lone.core.rim.presence.lists.len(), 1);
     lone.core.rim.presence.forget_lists();
     assert_eq!(lone.core.rim.presence.lists.len(), 0);

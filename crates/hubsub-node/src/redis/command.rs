@@ -1,4 +1,4 @@
-//! COMMAND: what commands there are, from the table.
+//! COMMAND: describes the commands of the table.
 
 use super::table::{self, COMMANDS, Command, Lookup};
 use super::{Args, SYNTAX, error, is};
@@ -7,17 +7,17 @@ use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};
 
-/// Names that one command may ask about: each costs a thousand times its bytes.
+/// The most names in one command: the reply to each is a thousand times as long.
 const NAMES_MAX: usize = 1_024;
 
 const TOO_MANY: &str = "ERR too many names, at most 1024 with the command's own";
 
-/// `COMMAND`: a row each.
+/// `COMMAND`: one entry per command.
 pub fn command(core: &mut Core, key: ConnKey, _: Args<'_>) {
     write_rows(core, key, &all().map(Some).collect::<Vec<_>>());
 }
 
-/// `COMMAND INFO [name …]`: a row each, none for an unknown one.
+/// `COMMAND INFO [name …]`: one entry per name, null for an unknown one.
 pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if args.len() == 2 {
         return command(core, key, args);
@@ -29,7 +29,7 @@ pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
     write_rows(core, key, &rows);
 }
 
-/// `COMMAND COUNT`.
+/// `COMMAND COUNT`: replies the number of commands without subcommands.
 pub fn count(core: &mut Core, key: ConnKey, _: Args<'_>) {
     core.rim.reply(key, |out, _| resp::int(out, all().count() as i64));
 }
@@ -74,8 +74,8 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
     });
 }
 
-/// `COMMAND GETKEYS name argument …`: what WATCH names, the one command here
-/// that Redis sees keys in.
+/// `COMMAND GETKEYS name argument …`: the arguments of WATCH, the only command here with keys in the Redis
+/// sense.
 pub fn getkeys(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let Lookup::Found(_, command) = table::find(&args[2..]) else {
         return error(core, key, "ERR Invalid command specified");
@@ -89,7 +89,6 @@ pub fn getkeys(core: &mut Core, key: ConnKey, args: Args<'_>) {
     });
 }
 
-/// `COMMAND HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "COMMAND", HELP);
 }
@@ -109,7 +108,7 @@ const HELP: &[&str] = &[
     "    The names of the commands.",
 ];
 
-/// All commands but subcommands.
+/// All commands except subcommands.
 fn all() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().filter(|command| !command.is_subcommand())
 }
@@ -126,8 +125,8 @@ fn write_rows(core: &mut Core, key: ConnKey, rows: &[Option<&Command>]) {
     });
 }
 
-/// Name, arity, flags, first, last and step of keys, categories, tips, keys as
-/// specified since 7.0, subcommands.
+/// Writes name, arity, flags, first, last and step of keys, categories, tips, key specifications (since 7.0),
+/// subcommands.
 fn write_row(out: &mut Vec<u8>, proto: Proto, command: &Command) {
     resp::array_header(out, 10);
     resp::bulk(out, command.name.as_bytes());
@@ -143,7 +142,7 @@ fn write_row(out: &mut Vec<u8>, proto: Proto, command: &Command) {
         write_keys(out, proto, last, used);
     }
     match command.subcommands().count() {
-        // As Redis: a set if there is none, else an array.
+        // As in Redis: a set if there are none, else an array.
         0 => resp::set_header(out, proto, 0),
         count => resp::array_header(out, count),
     }
@@ -155,7 +154,7 @@ fn write_words(out: &mut Vec<u8>, proto: Proto, words: &[&str]) {
     words.iter().for_each(|word| resp::simple(out, word));
 }
 
-/// Keys from the first argument to the one at `last`, counted from there.
+/// Writes the specification of keys from the first argument to the one at `last`, relative to the first.
 fn write_keys(out: &mut Vec<u8>, proto: Proto, last: i64, used: &str) {
     let texts = |out: &mut Vec<u8>, texts: &[&str]| texts.iter().for_each(|t| resp::bulk(out, t.as_bytes()));
     resp::map_header(out, proto, 3);

@@ -1,5 +1,4 @@
-//! CONFIG: what Redis clients ask of a server's configuration, in Redis's
-//! words. It is set where HubSub's configuration is, never here.
+//! CONFIG: the configuration in Redis's terms, read-only; it is set in HubSub's own configuration.
 
 use super::{Args, SYNTAX, cluster, error, ok, quoting};
 use crate::core::Core;
@@ -23,8 +22,7 @@ pub fn get(core: &mut Core, key: ConnKey, args: Args<'_>) {
     });
 }
 
-/// Each parameter that a pattern matches, once. One that is asked for by its
-/// plain name is called what the client called it.
+/// Each matching parameter, once. One requested by its plain name is returned with the client's spelling.
 fn matching<'a>(parameters: &'a [Parameter], patterns: Args<'a>) -> Vec<(&'a [u8], &'a str)> {
     let globs: Vec<Glob> = patterns.iter().map(|pattern| Glob::new(&pattern.to_ascii_lowercase())).collect();
     let mut found = Vec::new();
@@ -38,8 +36,7 @@ fn matching<'a>(parameters: &'a [Parameter], patterns: Args<'a>) -> Vec<(&'a [u8
     found
 }
 
-/// `CONFIG SET name value …`: OK for values that hold already, as test suites
-/// and frameworks set them at their start.
+/// `CONFIG SET name value …`: accepts current values, because test suites and frameworks set them at start.
 pub fn set(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !args.len().is_multiple_of(2) {
         return error(core, key, SYNTAX);
@@ -71,17 +68,16 @@ fn check(parameters: &[Parameter], pairs: Args<'_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// `CONFIG RESETSTAT`: readers of counters take differences.
+/// `CONFIG RESETSTAT`: refused, because readers of counters compute differences.
 pub fn resetstat(core: &mut Core, key: ConnKey, _: Args<'_>) {
     error(core, key, "ERR CONFIG RESETSTAT is not supported: counters run since the start of the node");
 }
 
-/// `CONFIG REWRITE`.
+/// `CONFIG REWRITE`: refused, as by a Redis server without a configuration file.
 pub fn rewrite(core: &mut Core, key: ConnKey, _: Args<'_>) {
     error(core, key, "ERR The server is running without a config file");
 }
 
-/// `CONFIG HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "CONFIG", HELP);
 }
@@ -105,7 +101,7 @@ fn parameters_for(core: &Core, key: ConnKey) -> Vec<Parameter> {
     parameters(&core.rim.limits, port, core.rim.mailer.shards(), is_of_cluster)
 }
 
-/// Parameters in order of name, with the values that describe this node.
+/// Parameters sorted by name, with values that describe this node.
 fn parameters(limits: &Limits, port: u16, shards: u16, is_of_cluster: bool) -> Vec<Parameter> {
     let subscribers = [limits.output_bytes_max, limits.output_soft_bytes, limits.output_soft_ms / 1000];
     let [hard, soft, seconds] = subscribers;

@@ -1,4 +1,4 @@
-//! Commands about the connection itself.
+//! Commands about the connection: PING, ECHO, QUIT, SELECT, RESET, AUTH, HELLO.
 
 use super::client::{CLIENT_NAMES, check_name, set_name};
 use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
@@ -8,10 +8,10 @@ use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};
 
-/// The version of Redis whose commands and replies these are.
+/// The Redis version whose commands and replies are implemented.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// `PING [message]`.
+/// `PING [message]`: a subscribed RESP2 client gets an array.
 pub fn ping(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if args.len() > 2 {
         return error(core, key, super::wrong_arity("ping"));
@@ -28,18 +28,18 @@ pub fn ping(core: &mut Core, key: ConnKey, args: Args<'_>) {
     });
 }
 
-/// `ECHO message`.
+/// `ECHO message`: replies the message.
 pub fn echo(core: &mut Core, key: ConnKey, args: Args<'_>) {
     core.rim.reply(key, |out, _| resp::bulk(out, args[1]));
 }
 
-/// `QUIT`.
+/// `QUIT`: replies OK, then closes.
 pub fn quit(core: &mut Core, key: ConnKey, _: Args<'_>) {
     ok(core, key);
     core.rim.close_soon(key);
 }
 
-/// `SELECT index`.
+/// `SELECT index`: accepts 0 to 15, which are all one database; on the cluster listener only 0.
 pub fn select(core: &mut Core, key: ConnKey, args: Args<'_>) {
     const MIN: i64 = i32::MIN as i64;
     const MAX: i64 = i32::MAX as i64;
@@ -54,7 +54,7 @@ pub fn select(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// `RESET`: as if it had just connected, but for its library's name.
+/// `RESET`: restores the state of a new connection, except for the library's name.
 pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let now = core.rim.now;
     for namespace in [Namespace::Global, Namespace::Shard] {
@@ -68,7 +68,7 @@ pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
     conn.proto = Proto::Resp2;
     conn.principal = PrincipalId::default();
-    // A skip of this very reply stays.
+    // A skip of this reply remains.
     for flag in [Flags::POSITIONS, Flags::REPLY_OFF, Flags::NO_EVICT, Flags::NO_TOUCH] {
         conn.flags.set(flag, false);
     }
@@ -83,7 +83,7 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
 Are you sure your configuration is correct?";
 const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// `AUTH [user] password`. The default user needs no password yet.
+/// `AUTH [user] password`. The default user has no password.
 pub fn auth(core: &mut Core, key: ConnKey, args: Args<'_>) {
     match args {
         [_, _] => error(core, key, NO_PASSWORD),
@@ -129,7 +129,7 @@ pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
     });
 }
 
-/// Options hold one by one: a wrong one leaves what those before it did.
+/// Options take effect one by one: a wrong one does not undo those before it.
 fn hello_options(core: &mut Core, key: ConnKey, mut rest: Args<'_>) -> Result<(), Vec<u8>> {
     loop {
         rest = match rest {

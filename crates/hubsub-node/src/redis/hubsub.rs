@@ -1,4 +1,4 @@
-//! What Redis lacks: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | POSITIONS`.
+//! Commands beyond Redis: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | ACK | POSITIONS`.
 
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::conn::Flags;
@@ -12,7 +12,7 @@ use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::phoenix::reference_text;
 use hubsub_wire::resp::{self, Proto};
 
-/// Records of a HISTORY without COUNT.
+/// The number of records of a HISTORY without COUNT.
 const COUNT_DEFAULT: u64 = 100;
 
 const BAD_POSITION: &str = "ERR position is not EPOCH-SEQ";
@@ -36,12 +36,11 @@ const HELP: &[&str] = &[
     "    Add its position to each message of this connection, and tell of gaps.",
 ];
 
-/// `HUBSUB HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "HUBSUB", HELP);
 }
 
-/// `HUBSUB LOCATE room`: a node alone serves every room; in a cluster the control plane knows.
+/// `HUBSUB LOCATE room`: a lone node serves every room; in a cluster the control plane is asked.
 pub fn locate(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if core.broker.has_nodes() {
         let slot = core.rim.open_slot(key);
@@ -94,7 +93,7 @@ pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
     core.ask_home(args[2], Question::History(query), Then::Records(key, slot));
 }
 
-/// `HUBSUB PRESENCE room`: the same on all nodes.
+/// `HUBSUB PRESENCE room`: the same reply from all nodes.
 pub fn presence(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !pubsub::allowed_to_read(core, key, args[2]) {
         return;
@@ -197,7 +196,8 @@ fn consume(core: &mut Core, key: ConnKey, topic: &[u8], group: &[u8]) {
     }
 }
 
-/// `HUBSUB ACK position [position …]`: how many of these records the connection had.
+/// `HUBSUB ACK position [position …]`: replies how many of these records were unacknowledged deliveries of
+/// this connection.
 pub fn ack(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let Some(positions) = args[2..].iter().map(|arg| position(arg)).collect::<Option<Vec<Position>>>() else {
         return error(core, key, BAD_POSITION);
@@ -206,7 +206,7 @@ pub fn ack(core: &mut Core, key: ConnKey, args: Args<'_>) {
     core.rim.reply(key, |out, _| resp::int(out, count as i64));
 }
 
-/// `[subscribe, topic, count, position, recovered]`.
+/// Writes `[subscribe, topic, count, position, recovered]`.
 pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, attached: &Attached) {
     resp::push_header(out, proto, 5);
     resp::bulk(out, b"subscribe");
@@ -216,7 +216,7 @@ pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, 
     resp::int(out, i64::from(attached.recovered));
 }
 
-/// `HUBSUB POSITIONS ON|OFF`.
+/// `HUBSUB POSITIONS ON|OFF`: sets whether messages carry their positions.
 pub fn positions(core: &mut Core, key: ConnKey, args: Args<'_>) {
     client::switch(core, key, args, Flags::POSITIONS);
 }

@@ -1,5 +1,5 @@
-//! INFO: the server in lines of text, in Redis's sections and names. ioredis
-//! does not connect without `loading:0`; monitoring reads the rest.
+//! INFO: the server's status in Redis's sections and names. ioredis does not connect without `loading:0`;
+//! monitoring reads the rest.
 
 use super::connection::REDIS_VERSION;
 use super::{Args, cluster, is};
@@ -11,9 +11,9 @@ use hubsub_wire::resp;
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
-/// `INFO [section …]`: all sections without one.
+/// `INFO [section …]`: without arguments, all sections.
 pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    // What other shards last said is at most a second old; this one is exact.
+    // Gauges of other shards are at most a second old; this shard's are exact.
     core.set_gauges();
     let is_wanted = |section: &str| {
         let words = ["all", "default", "everything", section];
@@ -43,10 +43,10 @@ const SECTIONS: &[Section] = &[
     ("Keyspace", |_, _| ()),
 ];
 
-/// What is answered so far.
+/// The reply so far.
 struct Text {
     lines: String,
-    /// Whether a client of the cluster listener asks.
+    /// True if a client of the cluster listener asks.
     is_of_cluster: bool,
 }
 
@@ -156,12 +156,12 @@ fn cpu(_: &Core, text: &mut Text) {
     }
 }
 
-/// A metric over all shards.
+/// The sum of a metric over all shards.
 fn total(core: &Core, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
     core.rim.info.metrics.iter().map(|shard| of(shard).get()).sum()
 }
 
-/// Bytes as Redis writes them for people.
+/// Formats bytes as Redis does for `_human` fields.
 fn human(bytes: u64) -> String {
     const KIB: f64 = 1024.0;
     let value = bytes as f64;

@@ -1,8 +1,8 @@
-//! Redis commands. One table names them all; `execute` checks what holds for
-//! every command, in Redis's order, and calls its function.
+//! Redis commands. One table names them all; `execute` does the checks common to every command, in Redis's
+//! order, and calls its function.
 //!
-//! A function answers each call with exactly one reply per element that Redis
-//! replies with: at once by `Rim::reply`, or later through `Rim::wait`.
+//! A function sends exactly one reply per element that Redis replies with: at once by `Rim::reply`, or later
+//! through `Rim::wait`.
 
 mod client;
 pub mod cluster;
@@ -28,15 +28,15 @@ use std::sync::atomic::Ordering;
 pub use hubsub::write_started;
 use table::{COMMANDS, Command, Lookup};
 
-/// Arguments of a command, its name first.
+/// A command's arguments, starting with its name.
 type Args<'a> = &'a [&'a [u8]];
 
 const SYNTAX: &str = "ERR syntax error";
-/// A list that is longer than what a client may leave unread.
+/// The error for a list that exceeds the client's output limit.
 pub const LISTING_TOO_LONG: &str =
     "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages";
 
-/// Topics or clients that one command may ask about: each is answered.
+/// The most topics or clients in one command, each of which gets a reply.
 const ASKED_MAX: usize = 65_536;
 
 const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
@@ -86,7 +86,7 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
     (command.run)(core, key, args);
 }
 
-/// The name of a command by its place in the table.
+/// The name of a command by its index in the table.
 pub fn command_name(index: u8) -> &'static str {
     COMMANDS.get(usize::from(index)).map_or("NULL", |c| c.name)
 }
@@ -95,8 +95,7 @@ fn wrong_arity(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-/// Refuses a command before it is run or queued; a transaction that is open
-/// will not be executed.
+/// Refuses a command before it is run or queued; an open transaction will not be executed.
 fn reject(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
     if command.name == "exec" {
         return transaction::abort(core, key, text);
@@ -105,7 +104,7 @@ fn reject(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
     error(core, key, text);
 }
 
-/// Sends a cluster client elsewhere; a transaction is not executed here.
+/// Redirects a cluster client; its transaction is not executed here.
 fn redirect(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
     if command.name == "exec" {
         transaction::take(core, key);
@@ -123,8 +122,8 @@ fn ok(core: &mut Core, key: ConnKey) {
     core.rim.reply(key, |out, _| resp::simple(out, "OK"));
 }
 
-/// A command that administers the node is for those who may. What publishes and
-/// subscribes is checked where its topics are known.
+/// Why a command that administers the node is not permitted; none if it is. Publishing and subscribing are
+/// checked where the topics are known.
 fn refused_to_administer(core: &Core, key: ConnKey, command: &Command) -> Option<String> {
     if !command.is_admin() {
         return None;
@@ -135,7 +134,7 @@ fn refused_to_administer(core: &Core, key: ConnKey, command: &Command) -> Option
     (!is_allowed).then(text)
 }
 
-/// A RESP2 client that subscribes may do little else.
+/// The error of a command that a RESP2 client must not send while subscribed.
 fn refused_while_subscribed(command: &Command) -> String {
     let allowed = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
     format!("ERR Can't execute '{}': {allowed}", command.name)
@@ -146,7 +145,7 @@ fn is_subscribed(core: &Core, key: ConnKey) -> bool {
     topics + patterns + shard > 0
 }
 
-/// Bytes of an unknown command's name, and of its arguments, that its error quotes.
+/// The most bytes of an unknown command's name, and of its arguments, that the error quotes.
 const QUOTED_MAX: usize = 128;
 
 fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
@@ -193,19 +192,19 @@ fn quoting(before: &str, arg: &[u8], after: &str) -> Vec<u8> {
     [before.as_bytes(), shown(arg), after.as_bytes()].concat()
 }
 
-/// What Redis's errors show of an argument: it ends at a zero byte.
+/// The part of an argument that Redis's errors show: up to a zero byte.
 fn shown(arg: &[u8]) -> &[u8] {
     arg.split(|&b| b == 0).next().unwrap_or_default()
 }
 
-/// An argument as a number, as Redis reads one.
+/// Parses an argument as an integer, like Redis.
 fn integer(arg: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(arg).ok()?;
     let is_plain = text == "0" || !text.trim_start_matches('-').starts_with('0') && !text.starts_with('+');
     text.parse().ok().filter(|_| is_plain)
 }
 
-/// Whether an argument is this word, in any case.
+/// Compares an argument with a word, ignoring case.
 fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! PUBLISH, SUBSCRIBE and their kin, and PUBSUB, which asks about them.
+//! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 
 use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
 use crate::access::Action;
@@ -11,12 +11,12 @@ use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
 
-/// `PUBLISH topic payload`: the subscribers in the whole room.
+/// `PUBLISH topic payload`: replies the number of subscribers in the cluster.
 pub fn publish(core: &mut Core, key: ConnKey, args: Args<'_>) {
     publish_to(core, key, Namespace::Global, args[1], args[2]);
 }
 
-/// `SPUBLISH topic payload`.
+/// `SPUBLISH topic payload`: publishes to a shard channel.
 pub fn spublish(core: &mut Core, key: ConnKey, args: Args<'_>) {
     publish_to(core, key, Namespace::Shard, args[1], args[2]);
 }
@@ -68,8 +68,8 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
     }
 }
 
-/// Whether a client may be a receiver of what it publishes: as in Redis since 7.2, it gets the reply first. Within EXEC all
-/// records wait for the end of the array anyway, and in RESP2 who subscribes cannot publish.
+/// True if a client may receive its own publish: it then gets the reply first, as in Redis since 7.2. Within
+/// EXEC all records wait for the end of the array anyway, and a subscribed RESP2 client cannot publish.
 fn may_come_back(core: &Core, key: ConnKey) -> bool {
     let is_resp3 = core.rim.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
     is_resp3 && is_receiver(core, key)
@@ -80,7 +80,7 @@ fn is_receiver(core: &Core, key: ConnKey) -> bool {
     is_subscribed(core, key) && !core.rim.holds(key)
 }
 
-/// `SUBSCRIBE topic [topic …]`: a confirmation each.
+/// `SUBSCRIBE topic [topic …]`: one confirmation per topic.
 pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     args[1..].iter().for_each(|topic| subscribe_to(core, key, Namespace::Global, topic));
 }
@@ -122,7 +122,7 @@ pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// Whether a client may subscribe; if not, it has been told and the refusal is counted.
+/// True if a client may subscribe; otherwise an error is sent and the refusal counted.
 pub fn allowed_to_subscribe(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
     let allowed = allowed_to_read(core, key, topic);
     if !allowed {
@@ -131,7 +131,7 @@ pub fn allowed_to_subscribe(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool
     allowed
 }
 
-/// Whether a client may see what is published to a topic; if not, it has been told.
+/// True if a client may read a topic's records; otherwise an error is sent.
 pub fn allowed_to_read(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
     let Some(conn) = core.rim.conns.get(key) else { return false };
     let allowed = core.rim.access.allowed(conn.principal, Action::Subscribe, topic);
@@ -167,12 +167,12 @@ fn confirm<T>(
     }
 }
 
-/// `UNSUBSCRIBE [topic …]`: from all topics without one.
+/// `UNSUBSCRIBE [topic …]`: without arguments, from all topics.
 pub fn unsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     unsubscribe_from(core, key, Namespace::Global, Subscription::Unsubscribe, args);
 }
 
-/// `SUNSUBSCRIBE [topic …]`.
+/// `SUNSUBSCRIBE [topic …]`: without arguments, from all shard channels.
 pub fn sunsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     unsubscribe_from(core, key, Namespace::Shard, Subscription::SUnsubscribe, args);
 }
@@ -193,13 +193,13 @@ fn unsubscribe_from(core: &mut Core, key: ConnKey, namespace: Namespace, kind: S
     }
 }
 
-/// Ends a subscription, if there is one, and tells the client.
+/// Ends a subscription, if it exists, and notifies the client.
 pub fn end(core: &mut Core, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
     core.broker.unsubscribe(key, namespace, topic, core.rim.now, &mut core.rim);
     tell_unsubscribed(core, key, kind, Some(topic), namespace);
 }
 
-/// `PUNSUBSCRIBE [pattern …]`: from all patterns without one.
+/// `PUNSUBSCRIBE [pattern …]`: without arguments, from all patterns.
 pub fn punsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let all: Vec<Arc<[u8]>>;
     let names: Vec<&[u8]> = if args.len() > 1 {
@@ -228,12 +228,12 @@ fn tell_unsubscribed(
     core.rim.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
 }
 
-/// `PUBSUB CHANNELS [pattern]`.
+/// `PUBSUB CHANNELS [pattern]`: topics with subscribers.
 pub fn channels(core: &mut Core, key: ConnKey, args: Args<'_>) {
     list(core, key, args, Namespace::Global);
 }
 
-/// `PUBSUB SHARDCHANNELS [pattern]`.
+/// `PUBSUB SHARDCHANNELS [pattern]`: shard channels with subscribers.
 pub fn shardchannels(core: &mut Core, key: ConnKey, args: Args<'_>) {
     list(core, key, args, Namespace::Shard);
 }
@@ -270,8 +270,8 @@ pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
     count(core, key, args, Namespace::Shard);
 }
 
-/// Who came through the plain listener hears of the whole cluster. A cluster client asks all nodes and adds up: it hears of
-/// this node's own.
+/// Clients of the plain listener get counts of the whole cluster. A cluster client queries all nodes and adds
+/// up, so it gets this node's counts.
 fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() - 2 > ASKED_MAX {
         return error(core, key, format!("ERR too many channels, at most {ASKED_MAX}"));
@@ -292,7 +292,7 @@ fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     core.ask(To::All, question, then);
 }
 
-/// What is done with counts: those of much that is asked about are a list.
+/// The continuation of a count: a reply with many names is limited like a list.
 fn then_count(
     core: &mut Core,
     key: ConnKey,
@@ -328,14 +328,13 @@ fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Na
     core.ask_counts(namespace, &args[2..], then);
 }
 
-/// `PUBSUB NUMPAT`: patterns of this node or of the whole cluster, as in `count`.
+/// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `count`.
 pub fn numpat(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let patterns = &core.broker.patterns;
     let count = if cluster::is_client(core, key) { patterns.here() } else { patterns.len() };
     core.rim.reply(key, |out, _| resp::int(out, count as i64));
 }
 
-/// `PUBSUB HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "PUBSUB", HELP);
 }

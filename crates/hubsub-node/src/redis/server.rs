@@ -1,17 +1,16 @@
-//! Commands about the server that need no file of their own: TIME, what is
-//! accepted because there is nothing to do, HELP.
+//! Small server commands: TIME, HELP, and commands that are accepted because there is nothing to do.
 
 use super::{Args, SYNTAX, error, is, ok};
 use crate::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
-/// A container command is never run: without a subcommand its arity is wrong.
+/// Placeholder for a container command, which is never run: without a subcommand its arity is wrong.
 pub fn container(_: &mut Core, _: ConnKey, _: Args<'_>) {
     unreachable!("the table finds a subcommand, or the arity is wrong");
 }
 
-/// Writes the help of a container command.
+/// Replies with the help of a container command.
 pub fn write_help(core: &mut Core, key: ConnKey, name: &str, lines: &[&str]) {
     core.rim.reply(key, |out, _| {
         resp::array_header(out, lines.len() + 3);
@@ -22,7 +21,7 @@ pub fn write_help(core: &mut Core, key: ConnKey, name: &str, lines: &[&str]) {
     });
 }
 
-/// `TIME`.
+/// `TIME`: replies seconds since 1970 and microseconds.
 pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let us = core.rim.now.wall_us;
     core.rim.reply(key, |out, _| {
@@ -32,7 +31,7 @@ pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
     });
 }
 
-/// `DBSIZE`: there are no keys. `redis-cli --cluster check` asks.
+/// `DBSIZE`: there are no keys. `redis-cli --cluster check` sends it.
 pub fn dbsize(core: &mut Core, key: ConnKey, _: Args<'_>) {
     core.rim.reply(key, |out, _| resp::int(out, 0));
 }
@@ -59,7 +58,6 @@ pub fn function_flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// `FUNCTION HELP`.
 pub fn function_help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     write_help(core, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
 }

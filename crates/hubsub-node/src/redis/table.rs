@@ -1,30 +1,29 @@
-//! The commands and subcommands, in order of name: how they are called, what
-//! COMMAND says of them and what runs them. A subcommand's name is
-//! `container|subcommand`, as in Redis's errors and replies.
+//! The commands and subcommands, sorted by name, with their functions and the data for COMMAND. A
+//! subcommand's name is `container|subcommand`, as in Redis's errors and replies.
 
 use super::client::{self, kill, list};
 use super::{Args, cluster, command, config, connection, hubsub, info, pubsub, server, transaction};
 use crate::core::Core;
 use hubsub_types::ConnKey;
 
-/// One command or subcommand.
+/// A command or subcommand.
 pub struct Command {
-    /// In lower case.
+    /// The name in lower case.
     pub name: &'static str,
-    /// Number of arguments, the name included; at least so many if negative.
+    /// The number of arguments including the name; negative: at least that many.
     pub arity: i8,
     flags: u32,
-    /// What it belongs to in COMMAND DOCS.
+    /// Its group in COMMAND DOCS.
     pub group: &'static str,
-    /// The version of Redis that brought it; of HubSub, for its own.
+    /// The Redis version that introduced it; for HUBSUB commands, the HubSub version.
     pub since: &'static str,
     /// One sentence for COMMAND DOCS.
     pub summary: &'static str,
-    /// Executes it; the arity is right.
+    /// Executes it; the arity is already checked.
     pub run: fn(&mut Core, ConnKey, Args<'_>),
 }
 
-// What COMMAND INFO shows as flags, in its order.
+// Flags of COMMAND INFO, in its order.
 const WRITE: u32 = 1 << 0;
 const ADMIN: u32 = 1 << 1;
 const PUBSUB: u32 = 1 << 2;
@@ -37,18 +36,18 @@ const NO_AUTH: u32 = 1 << 8;
 const ALLOW_BUSY: u32 = 1 << 9;
 const READ: u32 = 1 << 10;
 
-// What it shows as categories, beside those that follow from the flags.
+// Categories of COMMAND INFO that do not follow from the flags.
 const CONNECTION: u32 = 1 << 16;
 const DANGEROUS: u32 = 1 << 17;
 const KEYSPACE: u32 = 1 << 18;
 const SCRIPTING: u32 = 1 << 19;
 const TRANSACTION: u32 = 1 << 20;
 
-/// A RESP2 client may send it while it subscribes.
+/// A RESP2 client may send it while subscribed.
 const WHILE_SUBSCRIBED: u32 = 1 << 24;
-/// It is executed between MULTI and EXEC instead of queued.
+/// Between MULTI and EXEC it is executed instead of queued.
 const NOT_QUEUED: u32 = 1 << 25;
-/// It has subcommands.
+/// A command with subcommands.
 const CONTAINER: u32 = 1 << 26;
 
 const SAFE: u32 = LOADING | STALE;
@@ -60,7 +59,7 @@ const OF_TRANSACTION: u32 = NLS | FAST | ALLOW_BUSY | TRANSACTION;
 const SUBSCRIBES: u32 = NLS | PUBSUB | WHILE_SUBSCRIBED;
 const PUBLISHES: u32 = SAFE | FAST | PUBSUB;
 
-/// Flags by bit, as COMMAND INFO names them.
+/// Names of the flags in COMMAND INFO.
 const FLAG_NAMES: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READ, "readonly"),
@@ -75,7 +74,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (ALLOW_BUSY, "allow_busy"),
 ];
 
-/// Categories by the bits any of which gives them; `@slow` follows `@fast`.
+/// Categories, each with the bits that imply it; `@slow` is the opposite of `@fast`.
 const CATEGORY_NAMES: &[(u32, &str)] = &[
     (KEYSPACE, "@keyspace"),
     (READ, "@read"),
@@ -91,49 +90,48 @@ const CATEGORY_NAMES: &[(u32, &str)] = &[
 ];
 
 impl Command {
-    /// Whether it takes so many arguments, the name included.
+    /// True if it accepts `count` arguments, including the name.
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= arity } else { count == arity }
     }
 
-    /// Whether MULTI queues it.
+    /// True if MULTI queues it.
     #[inline]
     pub fn is_queued(&self) -> bool {
         self.flags & NOT_QUEUED == 0
     }
 
-    /// See `WHILE_SUBSCRIBED`.
+    /// True if a RESP2 client may send it while subscribed.
     #[inline]
     pub fn is_allowed_while_subscribed(&self) -> bool {
         self.flags & WHILE_SUBSCRIBED != 0
     }
 
-    /// Whether it administers the node.
+    /// True if it requires the permission to administer the node.
     #[inline]
     pub fn is_admin(&self) -> bool {
         self.flags & ADMIN != 0
     }
 
-    /// Whether its name has two parts.
+    /// True if its name has two parts.
     pub fn is_subcommand(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Its subcommands.
     pub fn subcommands(&self) -> impl Iterator<Item = &'static Command> + Clone {
         let name = self.name;
         let of = move |c: &&Command| c.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('|'));
         COMMANDS.iter().filter(of)
     }
 
-    /// What COMMAND INFO shows as flags.
+    /// Its flags in COMMAND INFO.
     pub fn flag_names(&self) -> Vec<&'static str> {
         FLAG_NAMES.iter().filter(|(bit, _)| self.flags & bit != 0).map(|(_, name)| *name).collect()
     }
 
-    /// What COMMAND INFO shows as categories.
+    /// Its categories in COMMAND INFO.
     pub fn category_names(&self) -> Vec<&'static str> {
         let has = |(bits, name): &&(u32, &str)| match *name {
             "@slow" => self.flags & FAST == 0,
@@ -142,8 +140,8 @@ impl Command {
         CATEGORY_NAMES.iter().filter(has).map(|(_, name)| *name).collect()
     }
 
-    /// Where a cluster client finds what to hash: place of the last one counted
-    /// from the end (0: the first is the only one), and how it is used.
+    /// The arguments that a cluster client hashes: index of the last one from the end (0: only the first
+    /// argument), and the key flag.
     pub fn keys(&self) -> Option<(i64, &'static str)> {
         match self.name {
             "spublish" => Some((0, "not_key")),
@@ -156,7 +154,7 @@ impl Command {
 
 macro_rules! commands {
     ($($name:literal $arity:literal $flags:expr, $group:literal $since:literal $summary:literal, $run:path;)+) => {
-        /// See the module.
+        /// All commands, sorted by name.
         pub static COMMANDS: &[Command] = &[$(Command {
             name: $name,
             arity: $arity,
@@ -255,10 +253,10 @@ commands! {
     "watch" -2 OF_TRANSACTION | NOT_QUEUED, "transactions" "2.2.0" "Accepted; there are no keys.", transaction::watch;
 }
 
-/// Longest name in the table.
+/// The length of the longest name in the table, in bytes.
 const NAME_MAX: usize = 24;
 
-/// Place of PUBLISH, which is looked up most.
+/// Index of PUBLISH, the most frequent command.
 const PUBLISH: usize = {
     let mut i = 0;
     while COMMANDS[i].name.len() != 7 || COMMANDS[i].name.as_bytes()[3] != b'l' {
@@ -267,17 +265,15 @@ const PUBLISH: usize = {
     i
 };
 
-/// What a name, or two, stand for.
+/// The result of a lookup.
 pub enum Lookup {
-    /// A command, and its place in the table.
+    /// A command and its index in the table.
     Found(u8, &'static Command),
-    /// There is no such command.
     NoCommand,
-    /// The command has no such subcommand.
     NoSubcommand,
 }
 
-/// The command or subcommand that arguments begin with, in any case.
+/// Finds the command or subcommand at the start of the arguments, ignoring case.
 #[inline]
 pub fn find(args: Args<'_>) -> Lookup {
     if args[0] == b"PUBLISH" || args[0].eq_ignore_ascii_case(b"publish") {
@@ -296,7 +292,7 @@ pub fn find(args: Args<'_>) -> Lookup {
     }
 }
 
-/// A name as the table writes it, put together of parts.
+/// A name in the table's form, built from parts.
 #[derive(Default)]
 struct Name {
     bytes: [u8; NAME_MAX],
@@ -304,7 +300,7 @@ struct Name {
 }
 
 impl Name {
-    /// Adds a part and finds what is called so.
+    /// Appends a part and looks up the result.
     fn find(&mut self, part: &[u8]) -> Option<(u8, &'static Command)> {
         let end = self.len + part.len();
         let room = self.bytes.get_mut(self.len..end)?;
@@ -317,12 +313,12 @@ impl Name {
     }
 }
 
-/// A command by its full name, in any case.
+/// A command by its full name, ignoring case.
 pub fn by_full_name(name: &[u8]) -> Option<&'static Command> {
     Name::default().find(name).map(|(_, command)| command)
 }
 
-/// Whether it is one of the common commands on keys, which people try first.
+/// True for common Redis commands on keys, which new users often try.
 pub fn is_of_redis_data(name: &[u8]) -> bool {
     const DATA: &[&str] = &[
         "get", "set", "setex", "mget", "mset", "del", "exists", "expire", "ttl", "incr", "decr", "keys",

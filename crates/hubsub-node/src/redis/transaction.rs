@@ -1,6 +1,5 @@
-//! MULTI and EXEC: commands are queued and then executed in order, each with
-//! its own reply. Replies that come later keep their places, and records that
-//! come meanwhile stay behind the whole array.
+//! MULTI and EXEC: commands are queued, then executed in order, each with its own reply. Later replies keep
+//! their places, and records that arrive meanwhile are sent after the whole array.
 
 use super::table::{self, Lookup};
 use super::{Args, error, ok};
@@ -15,13 +14,12 @@ fn open(core: &mut Core, key: ConnKey) -> Option<&mut Transaction> {
     core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.as_mut()
 }
 
-/// Whether the connection is between MULTI and EXEC.
+/// True if the connection is between MULTI and EXEC.
 fn is_open(core: &mut Core, key: ConnKey) -> bool {
     open(core, key).is_some()
 }
 
-/// A command could not be queued: EXEC will refuse, and what follows need not
-/// be kept.
+/// A command could not be queued: EXEC will fail, so later commands are not stored.
 pub fn spoil(core: &mut Core, key: ConnKey) {
     if let Some(transaction) = open(core, key) {
         let broken = Transaction { is_broken: true, ..Transaction::default() };
@@ -30,14 +28,14 @@ pub fn spoil(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// EXEC itself was refused: the transaction is over.
+/// EXEC itself was refused: discards the transaction.
 pub fn abort(core: &mut Core, key: ConnKey, text: &str) {
     take(core, key);
     let why = text.strip_prefix("ERR ").unwrap_or(text);
     error(core, key, format!("EXECABORT Transaction discarded because of: {why}"));
 }
 
-/// Queues a command.
+/// Queues a command; a transaction above the limits is spoiled.
 pub fn queue(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let bytes: usize = args.iter().map(|a| a.len() + 16).sum();
     let commands_max = core.rim.limits.transaction_commands_max;
@@ -56,7 +54,7 @@ pub fn queue(core: &mut Core, key: ConnKey, args: Args<'_>) {
     core.rim.reply(key, |out, _| resp::simple(out, "QUEUED"));
 }
 
-/// `MULTI`.
+/// `MULTI`: starts queueing commands.
 pub fn multi(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if is_open(core, key) {
         return error(core, key, "ERR MULTI calls can not be nested");
@@ -66,7 +64,7 @@ pub fn multi(core: &mut Core, key: ConnKey, _: Args<'_>) {
     ok(core, key);
 }
 
-/// `DISCARD`.
+/// `DISCARD`: drops the queued commands.
 pub fn discard(core: &mut Core, key: ConnKey, _: Args<'_>) {
     match take(core, key) {
         Some(_) => ok(core, key),
@@ -74,7 +72,7 @@ pub fn discard(core: &mut Core, key: ConnKey, _: Args<'_>) {
     }
 }
 
-/// `WATCH key …`: there are no keys that could change.
+/// `WATCH key …`: accepted, because there are no keys that could change.
 pub fn watch(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if is_open(core, key) {
         return error(core, key, "ERR WATCH inside MULTI is not allowed");
@@ -82,12 +80,11 @@ pub fn watch(core: &mut Core, key: ConnKey, _: Args<'_>) {
     ok(core, key);
 }
 
-/// `UNWATCH`.
 pub fn unwatch(core: &mut Core, key: ConnKey, _: Args<'_>) {
     ok(core, key);
 }
 
-/// `EXEC`.
+/// `EXEC`: executes the queued commands.
 pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let Some(transaction) = take(core, key) else { return error(core, key, "ERR EXEC without MULTI") };
     if transaction.is_broken {
@@ -101,7 +98,7 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
         }
         let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
         if let Lookup::Found(_, command) = table::find(&args) {
-            // Who asks may be another one than when it was queued.
+            // The user may have changed since it was queued.
             match super::refused_to_administer(core, key, command) {
                 Some(text) => error(core, key, text),
                 None => (command.run)(core, key, &args),
@@ -115,11 +112,11 @@ pub fn exec(core: &mut Core, key: ConnKey, _: Args<'_>) {
     core.rim.release(key);
 }
 
-/// Questions to other shards in one transaction, which nothing pauses.
+/// The most requests to other shards in one transaction.
 const QUESTIONS_MAX: u32 = 128;
 
-/// Nothing pauses a transaction. A client that lets more replies of one stand
-/// than it may, or asks too much, is closed; nothing that is left is executed.
+/// A transaction cannot be paused. A client that leaves too many of its replies unread, or causes too many
+/// requests, is closed; the remaining commands are not executed.
 fn end_if_unread(core: &mut Core, key: ConnKey) {
     let Some(conn) = core.rim.conns.get(key) else { return };
     let Some(output) = &conn.output else { return };
@@ -131,7 +128,7 @@ fn end_if_unread(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// Ends a transaction without executing it.
+/// Removes a transaction without executing it.
 pub fn take(core: &mut Core, key: ConnKey) -> Option<Transaction> {
     let transaction = core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.take()?;
     core.rim.input_bytes -= transaction.bytes;

@@ -1,4 +1,4 @@
-//! Questions of who follows a whole hub: its records in order of offsets, in pieces, and what is lost of them.
+//! Queries of a whole hub: its records in order of offsets, in pieces, with gaps.
 
 use super::*;
 use hub_reading::{Answer, HubSearch};
@@ -6,7 +6,7 @@ use hubsub_route::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 use hubsub_types::{ConnKey, ShardId};
 use std::os::unix::fs::FileExt;
 
-/// Asks a chain once.
+/// Runs one query of a chain.
 fn ask(
     chain: &Chain<Disk>,
     log: &TestLog,
@@ -28,7 +28,7 @@ fn ask(
     }
 }
 
-/// All that is to be read from an offset on, a few at a time, and what is lost of it.
+/// Reads from an offset to the end, a few records at a time; returns the offsets and the gaps.
 fn follow(
     chain: &Chain<Disk>,
     log: &TestLog,
@@ -96,7 +96,7 @@ fn who_follows_a_hub_is_told_what_retention_took() {
     let (seen, lost) = follow(&chain, &log, "*", (3, 0));
     assert_eq!(lost, [(3, earliest - 1)]);
     assert!(seen.into_iter().eq(earliest..log.next));
-    // Who wants what is younger asks for nothing that is lost.
+    // A read of younger records only requests nothing that is lost.
     let since = earliest + 5;
     let (seen, lost) = follow(&chain, &log, "*", (1, since));
     assert!(seen.into_iter().eq(since..log.next) && lost.is_empty(), "{lost:?}");

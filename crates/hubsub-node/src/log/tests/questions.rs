@@ -1,4 +1,4 @@
-//! Questions to a log: they are answered in turns, and find what a damaged log has.
+//! Log queries: they run in turns, and find the readable records of a damaged log.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn readers_do_what_waits_and_refuse_what_is_too_much() {
     readers.stop();
 }
 
-/// A job that comes behind all others is done before any of them.
+/// A job queued last finishes before all that wait.
 fn has_its_turn(readers: &Readers, tell: mpsc::Sender<&'static str>, done: &mpsc::Receiver<&'static str>) {
     let now = Box::new(move || {
         tell.send("now").unwrap();
@@ -54,7 +54,7 @@ fn who_waits_for_the_disk_keeps_no_reader_from_the_others() {
     has_its_turn(&readers, tell, &done);
     is_there.store(true, std::sync::atomic::Ordering::Relaxed);
     (0..20).for_each(|_| assert_eq!(done.recv_timeout(Duration::from_secs(30)), Ok("late")));
-    // Those that would wait for ever do not keep a stop waiting.
+    // Jobs that would wait forever do not delay a stop.
     (0..20).for_each(|_| assert!(readers.submit(Box::new(|| Turn::Waits)).is_ok()));
     readers.stop();
 }
@@ -141,7 +141,7 @@ fn where_a_subscription_begins_is_one_record_however_many_there_are() {
         assert_eq!(find(Want::On(Seq(since)), 1, 1), at(since.max(1)), "from {since} on");
     }
     assert_eq!(find(Want::Since(991), 1, 1), []);
-    // What is too old is not there.
+    // Records that are too old are not found.
     assert_eq!(find_since(Want::On(Seq(5)), 1, 1, 700), at(700));
     assert_eq!(find_since(Want::On(Seq(800)), 1, 1, 700), at(800));
     assert_eq!(find_since(Want::On(Seq(5)), 1, 1, 2_000), []);
@@ -202,7 +202,7 @@ fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
     };
     let seqs = |seqs: std::ops::RangeInclusive<u64>| seqs.collect::<Vec<_>>();
     let rare = || (7..=500).step_by(100).collect::<Vec<u64>>();
-    // In one turn, or a record in each.
+    // In a single turn, or with one record per turn.
     for (slice, turns) in [(None, 1), (Some(0), 400)] {
         let all = |want, topic, since| find(&log, slice, want, u64::MAX, topic, since);
         let (found, _, n) = all(Want::Back, Some("rare"), 0);
@@ -218,7 +218,7 @@ fn a_question_that_is_looked_for_in_turns_has_the_same_answer() {
         assert_eq!(find(&log, slice, Want::Back, 450, None, 0).0, seqs(51..=500));
         assert_eq!(find(&log, slice, Want::On(Seq(8)), 2, Some("rare"), 0).0, [107, 207]);
     }
-    // What was removed is told, whatever its topic.
+    // Removed records are reported for any topic.
     while chain.info().earliest == 1 {
         say(&mut log);
     }
@@ -294,7 +294,7 @@ fn who_catches_up_misses_what_is_damaged_and_nothing_else() {
     segments.retain(|path| path.extension().is_some_and(|ending| ending == "segment"));
     segments.sort();
     assert!(segments.len() > 4);
-    // A byte in a sealed segment, one in the open one, and a segment that ends too early.
+    // A byte in a sealed segment, one in the open one, and a truncated segment.
     let flip = |path: &Path, seq: u64| {
         let bytes = std::fs::read(path).unwrap();
         let payload = vec![seq as u8; 300];
@@ -313,7 +313,7 @@ fn who_catches_up_misses_what_is_damaged_and_nothing_else() {
     let per_segment = 64 * 1024 / 350;
     assert!(cut.windows(2).all(|pair| pair[0] + 1 == pair[1]), "in one piece: {cut:?}");
     assert!((per_segment / 4..per_segment).contains(&cut.len()), "half of a segment: {}", cut.len());
-    // Where nothing behind can be read, that is said.
+    // Without a readable record after the damage, an error is reported.
     assert_eq!(find(300, 300), Err(ErrorCode::Quarantined));
     log.log.stop();
 }

@@ -1,5 +1,5 @@
-//! CLIENT KILL, in its old and its new form, over all shards. A client that
-//! kills itself gets its reply, then is closed.
+//! CLIENT KILL, in its old and its new form, over all shards. A client that kills itself gets its reply
+//! before it is closed.
 
 use super::list::{kind, unknown_kind};
 use crate::core::Core;
@@ -9,13 +9,13 @@ use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
-/// Who is meant.
+/// The parsed arguments of a CLIENT KILL.
 #[derive(Debug)]
 struct Order {
     filter: ClientFilter,
-    /// Whether the client that asks is spared.
+    /// True if the requesting client is not killed.
     skip_me: bool,
-    /// Whether it is the form with an address alone, which is answered OK.
+    /// True for the form with only an address, which replies OK.
     is_old: bool,
 }
 
@@ -65,7 +65,7 @@ fn parse(options: Args<'_>) -> Result<Order, Vec<u8>> {
         } else if is(option, "laddr") {
             filter.laddr = text(value);
         } else if is(option, "user") {
-            // User names are told apart by case; there is one user.
+            // User names are case-sensitive; there is one user.
             if value != b"default" {
                 return Err(quoting("ERR No such user '", value, "'"));
             }

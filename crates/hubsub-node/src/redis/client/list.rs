@@ -1,4 +1,4 @@
-//! CLIENT LIST and CLIENT INFO: a line a connection, in Redis's form.
+//! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
 use crate::core::Core;
 use crate::gather::To;
@@ -9,7 +9,7 @@ use hubsub_wire::resp;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// `CLIENT INFO`.
+/// `CLIENT INFO`: the LIST line of this connection.
 pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let Some(conn) = core.rim.conns.get(key) else { return };
     let mut text = String::new();
@@ -38,7 +38,7 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
     core.ask(To::All, Question::Clients(filter, bytes_max), then);
 }
 
-/// Redis's type of a client by its name. Nobody is a master or a replica.
+/// Redis's client type of a name. No connection is a master or a replica.
 pub fn kind(name: &[u8]) -> Option<&'static str> {
     let kinds = [
         ("normal", "normal"),
@@ -50,7 +50,7 @@ pub fn kind(name: &[u8]) -> Option<&'static str> {
     kinds.iter().find(|(word, _)| is(name, word)).map(|(_, kind)| *kind)
 }
 
-/// The error of a type that Redis has not.
+/// The error for an unknown client type.
 pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
     quoting("ERR Unknown client type '", name, "'")
 }
@@ -66,7 +66,7 @@ fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
             Err(format!("ERR too many ids, at most {ASKED_MAX}").into())
         }
         [option, ids @ ..] if is(option, "id") && !ids.is_empty() => {
-            // A negative id is one that nobody has, as is 0.
+            // A negative id matches no connection, like 0.
             let id = |arg: &&[u8]| integer(arg).map(|id| u64::try_from(id).unwrap_or(0));
             let ids: Option<Vec<u64>> = ids.iter().map(id).collect();
             let ids = ids.ok_or("ERR Invalid client ID")?;
@@ -76,7 +76,7 @@ fn filter(options: Args<'_>) -> Result<ClientFilter, Vec<u8>> {
     }
 }
 
-/// In the order that ids were asked for, else by age.
+/// In the order of the requested ids, else by age.
 fn in_order(parts: Vec<Part>, ids: &[u64]) -> Vec<ClientInfo> {
     let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
     let mut infos: Vec<ClientInfo> = parts.into_iter().flat_map(of).collect();
@@ -84,7 +84,7 @@ fn in_order(parts: Vec<Part>, ids: &[u64]) -> Vec<ClientInfo> {
     if ids.is_empty() {
         return infos;
     }
-    // Each once, where it was asked for first.
+    // Each once, at its first place in the request.
     let mut left: HashMap<u64, ClientInfo> = infos.into_iter().map(|info| (info.id, info)).collect();
     ids.iter().filter_map(|id| left.remove(id)).collect()
 }

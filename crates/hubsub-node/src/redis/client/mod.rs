@@ -1,5 +1,5 @@
-//! CLIENT about the connection that asks: its name, library, replies and marks.
-//! What it says of all connections is in `list`, what it closes in `kill`.
+//! CLIENT subcommands about the requesting connection: name, library, replies and flags. `list` lists all
+//! connections, `kill` closes them.
 
 pub mod kill;
 pub mod list;
@@ -10,17 +10,17 @@ use crate::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
-/// Longest name of a connection, and of a library and its version, in bytes: records of classes with history carry the
-/// first, and CLIENT LIST shows all of them. Redis has no limit.
+/// The longest name of a connection, of a library and of its version, in bytes: records of classes with
+/// history contain the first, and CLIENT LIST returns all of them. Redis has no limit.
 pub const NAME_BYTES_MAX: usize = hubsub_route::PUBLISHER_BYTES_MAX;
 
-/// The error of a name with blanks.
+/// The error for names with blanks.
 const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
 
-/// Whether this is taken as a client's name, or as part of a library's.
+/// Checks a client's name, or part of a library's.
 ///
 /// # Errors
-/// It is not, as the reply says that names `what`.
+/// The error reply, which calls the argument `what`.
 pub fn check_name(what: &[u8], name: &[u8]) -> Result<(), Vec<u8>> {
     if name.len() > NAME_BYTES_MAX {
         return Err(quoting("ERR ", what, &format!(" cannot be longer than {NAME_BYTES_MAX} bytes.")));
@@ -29,23 +29,23 @@ pub fn check_name(what: &[u8], name: &[u8]) -> Result<(), Vec<u8>> {
     if is_plain { Ok(()) } else { Err(quoting("ERR ", what, BLANKS)) }
 }
 
-/// What a connection's name is called in these errors.
+/// The term for a connection's name in these errors.
 pub const CLIENT_NAMES: &[u8] = b"Client names";
 
-/// Sets the name of a connection; `name` is one.
+/// Sets the name of a connection; the caller has checked it.
 pub fn set_name(conn: &mut Conn, name: &[u8]) {
     if !name.is_empty() || conn.extra.is_some() {
         conn.extra().name = String::from_utf8_lossy(name).into();
     }
 }
 
-/// `CLIENT ID`.
+/// `CLIENT ID`: replies this connection's number.
 pub fn id(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let Some(id) = core.rim.conns.get(key).map(|conn| conn.id) else { return };
     core.rim.reply(key, |out, _| resp::int(out, id as i64));
 }
 
-/// `CLIENT GETNAME`.
+/// `CLIENT GETNAME`: replies the name, or null without one.
 pub fn getname(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
     let name = extra.map(|extra| extra.name.clone()).unwrap_or_default();
@@ -55,7 +55,7 @@ pub fn getname(core: &mut Core, key: ConnKey, _: Args<'_>) {
     });
 }
 
-/// `CLIENT SETNAME name`; an empty one takes it away.
+/// `CLIENT SETNAME name`; an empty name removes it.
 pub fn setname(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if let Err(text) = check_name(CLIENT_NAMES, args[2]) {
         return error(core, key, text);
@@ -83,12 +83,12 @@ pub fn setinfo(core: &mut Core, key: ConnKey, args: Args<'_>) {
     ok(core, key);
 }
 
-/// `CLIENT NO-EVICT ON|OFF`.
+/// `CLIENT NO-EVICT ON|OFF`: sets a flag without effect.
 pub fn no_evict(core: &mut Core, key: ConnKey, args: Args<'_>) {
     switch(core, key, args, Flags::NO_EVICT);
 }
 
-/// `CLIENT NO-TOUCH ON|OFF`.
+/// `CLIENT NO-TOUCH ON|OFF`: sets a flag without effect.
 pub fn no_touch(core: &mut Core, key: ConnKey, args: Args<'_>) {
     switch(core, key, args, Flags::NO_TOUCH);
 }
@@ -105,7 +105,7 @@ pub fn switch(core: &mut Core, key: ConnKey, args: Args<'_>, flag: Flags) {
     ok(core, key);
 }
 
-/// `CLIENT REPLY ON|OFF|SKIP`: only ON is answered.
+/// `CLIENT REPLY ON|OFF|SKIP`: only ON gets a reply.
 pub fn reply(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
     if is(args[2], "on") {
@@ -121,7 +121,6 @@ pub fn reply(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// `CLIENT HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     super::server::write_help(core, key, "CLIENT", HELP);
 }

@@ -1,40 +1,39 @@
-//! Which node answers for which slots: a function of the nodes' names alone, so
-//! that all nodes deal alike without a word.
+//! Assigns slots to nodes: a function of the nodes' names alone, so all nodes compute the same result without
+//! communication.
 //!
-//! Rendezvous hashing of blocks of slots, with bounded shares: pairs of a block
-//! and a node are taken in order of their hash, and a node takes of a block what
-//! is left of it and of the node's share. Shares differ by at most one slot. What
-//! a block's first node has no room for goes to the next one, so a node that comes
-//! or goes moves little more than its share: 27 % of the slots instead of 25 %
-//! when a fourth one joins, 12 % instead of 9 % at the eleventh.
+//! Rendezvous hashing of blocks of slots, with bounded shares: pairs of a block and a node are processed in
+//! order of their hash, and the node takes what is left of the block and of its share. Shares differ by at
+//! most one slot. The part of a block that exceeds its first node's share goes to the next one, so a node
+//! that joins or leaves moves little more than its share: 27 % of the slots instead of 25 % when a fourth one
+//! joins, 12 % instead of 9 % at the eleventh.
 //!
-//! Blocks, because clients ask for the ranges every few seconds: three nodes have
-//! some 180 of them; slots dealt one by one would make 11,000.
+//! Blocks, because clients request the ranges every few seconds: three nodes have some 180 of them; single
+//! slots would make 11,000.
 
 use super::slot::SLOTS;
 use hubsub_route::ring;
 
-/// Slots that are hashed together.
+/// The number of slots that are hashed together.
 const BLOCK: u16 = 64;
 
-/// Slots in a row that belong to one node.
+/// Consecutive slots of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// The first of them.
+    /// The first slot of the range.
     pub first: u16,
-    /// The last of them.
+    /// The last slot, inclusive.
     pub last: u16,
-    /// The node, by its place among the names.
+    /// Index of the node among the names.
     pub owner: u16,
 }
 
-/// Deals all slots to the nodes of these names, at most as many as there are
-/// slots, distinct and in order. Gives the ranges in order.
+/// Assigns all slots to the nodes of these names, which are distinct, sorted, and at most as many as slots.
+/// Returns the ranges, sorted.
 #[must_use]
 pub fn deal(names: &[&str]) -> Vec<Range> {
     let Ok(count @ 1..) = u16::try_from(names.len()) else { return Vec::new() };
     let mut shares: Vec<u16> = (0..count).map(|i| SLOTS / count + u16::from(i < SLOTS % count)).collect();
-    // The first slot of each block that has no owner.
+    // The first slot of each block without an owner.
     let mut nexts: Vec<u16> = (0..SLOTS).step_by(usize::from(BLOCK)).collect();
     let mut ranges = Vec::with_capacity(nexts.len() + names.len());
     for (_, block, node) in pairs(names, nexts.len() as u16) {
@@ -57,7 +56,7 @@ pub fn deal(names: &[&str]) -> Vec<Range> {
     ranges
 }
 
-/// Hash, block and node, the largest hash first.
+/// Hash, block and node, sorted by descending hash.
 fn pairs(names: &[&str], blocks: u16) -> Vec<(u64, u16, u16)> {
     let nodes = names.iter().zip(0u16..).map(|(name, node)| (ring::hash(name.as_bytes()), node));
     let with_blocks =

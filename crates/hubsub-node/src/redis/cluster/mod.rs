@@ -1,10 +1,9 @@
-//! What a client of the cluster listener meets beyond plain Redis: CLUSTER, and
-//! commands that name channels of slots, which the slot's owner executes.
+//! The additions of the cluster listener to plain Redis: CLUSTER, and commands that name channels of slots,
+//! which the slot's owner executes.
 //!
-//! Slots say which node a client goes to, and nothing of where rooms live: every
-//! node serves every room by forwarding. So nothing needs to move with a slot,
-//! and any node could execute any command; clients are sent to the owner because
-//! that is how they find the node for a shard channel.
+//! Slots determine the node that a client connects to, not where rooms are: every node serves every room by
+//! forwarding. So no data moves with a slot, and any node could execute any command; clients are redirected
+//! to the owner because they expect to find the node of a shard channel that way.
 
 mod deal;
 mod roster;
@@ -29,13 +28,13 @@ use std::sync::Arc;
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 const DOWN: &str = "CLUSTERDOWN Hash slot not served";
 
-/// Whether a client came through the cluster listener.
+/// True if a client uses the cluster listener.
 pub fn is_client(core: &Core, key: ConnKey) -> bool {
     core.rim.conns.get(key).is_some_and(|conn| conn.door == Door::RedisCluster)
 }
 
-/// Why a cluster client's command is not executed here: what it names has more
-/// than one slot, or one of another node. EXEC is asked for all that is queued.
+/// Why a cluster client's command is not executed here: its names have several slots, or one of another node.
+/// For EXEC all queued commands are checked.
 pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>) -> Option<String> {
     let slot =
         if command.name == "exec" { queued_slot(core, key) } else { one_slot(None, hashed(command, args)) };
@@ -43,7 +42,7 @@ pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>)
     let slot = slot?;
     match core.rim.roster.owner(slot) {
         Some((_, true)) => None,
-        // Redis sends these on too. Who was told that its slot has moved may be leaving already.
+        // Redis redirects these too. A client that was notified of a moved slot may already unsubscribe.
         _ if command.name == "sunsubscribe" => None,
         Some((owner, false)) => {
             let here = host_here(core, key);
@@ -53,10 +52,10 @@ pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>)
     }
 }
 
-/// Names of several slots where there may be one.
+/// The names have different slots.
 struct CrossSlot;
 
-/// The slot of these names and of those before them.
+/// The common slot of these names and of `before`.
 fn one_slot(before: Option<u16>, names: Args<'_>) -> Result<Option<u16>, CrossSlot> {
     let mut slot = before;
     for name in names {
@@ -68,7 +67,7 @@ fn one_slot(before: Option<u16>, names: Args<'_>) -> Result<Option<u16>, CrossSl
     Ok(slot)
 }
 
-/// The slot of what the connection's transaction names.
+/// The slot of the names in the connection's transaction.
 fn queued_slot(core: &Core, key: ConnKey) -> Result<Option<u16>, CrossSlot> {
     let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
     let Some(transaction) = extra.and_then(|extra| extra.transaction.as_ref()) else { return Ok(None) };
@@ -81,7 +80,7 @@ fn queued_slot(core: &Core, key: ConnKey) -> Result<Option<u16>, CrossSlot> {
     })
 }
 
-/// The arguments whose slot says where a command is executed.
+/// The arguments whose slot determines the node.
 fn hashed<'a, 'b>(command: &Command, args: &'b [&'a [u8]]) -> &'b [&'a [u8]] {
     match command.keys() {
         None => &[],
@@ -90,15 +89,15 @@ fn hashed<'a, 'b>(command: &Command, args: &'b [&'a [u8]]) -> &'b [&'a [u8]] {
     }
 }
 
-/// The host that a client came to.
+/// The address that a client connected to.
 fn host_here(core: &Core, key: ConnKey) -> String {
     let local = core.rim.conns.get(key).and_then(|conn| conn.io.local());
     local.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
 }
 
-/// The control plane has a new list of nodes, by which this shard answers from now on. The last of the shards to hear of
-/// it lets all tell their clients: who is told by one shard that a slot has moved may ask another where it is, and loses
-/// its subscription if that one sends it back.
+/// Applies a new node list of the control plane to this shard. The last shard to apply it makes all shards
+/// notify their clients: a client that learns from one shard that a slot has moved may ask another one, and
+/// would lose its subscription if that shard redirected it back.
 pub fn learn(core: &mut Core, new: &NewRoster) {
     core.rim.roster = Arc::clone(new.roster());
     if new.heard() {
@@ -108,12 +107,11 @@ pub fn learn(core: &mut Core, new: &NewRoster) {
     }
 }
 
-/// All shards answer by this list. Cluster clients are told which of their shard
-/// channels are another node's now, as when Redis moves a slot: they ask for the
-/// owner and subscribe there.
+/// All shards use this list now. Notifies cluster clients of shard channels that belong to another node now,
+/// as when Redis moves a slot: they look up the owner and subscribe there.
 pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
     if !Arc::ptr_eq(&core.rim.roster, roster) {
-        return; // There is a newer one, which has its own turn.
+        return; // There is a newer list, which is handled on its own.
     }
     let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.door == Door::RedisCluster);
     let keys: Vec<ConnKey> = came_here.map(|(key, _)| key).collect();
@@ -129,7 +127,7 @@ pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
     }
 }
 
-/// Whether a client may ask about the cluster; if not, it has been told.
+/// True for clients of the cluster listener; others get an error.
 fn serves(core: &mut Core, key: ConnKey) -> bool {
     let serves = is_client(core, key);
     if !serves {
@@ -138,21 +136,21 @@ fn serves(core: &mut Core, key: ConnKey) -> bool {
     serves
 }
 
-/// `ASKING`, `READONLY`, `READWRITE`: there are no slots on their way and no replicas.
+/// `ASKING`, `READONLY`, `READWRITE`: no slot is being migrated and there are no replicas.
 pub fn accept(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if serves(core, key) {
         ok(core, key);
     }
 }
 
-/// `CLUSTER KEYSLOT key`.
+/// `CLUSTER KEYSLOT key`: replies the slot of a channel.
 pub fn keyslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if serves(core, key) {
         core.rim.reply(key, |out, _| resp::int(out, i64::from(slot_of(args[2]))));
     }
 }
 
-/// `CLUSTER MYID`. A node that the cluster does without has one that nobody knows.
+/// `CLUSTER MYID`. A node that is not in the node list returns its run id.
 pub fn myid(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if serves(core, key) {
         let (roster, info) = (Arc::clone(&core.rim.roster), Arc::clone(&core.rim.info));
@@ -189,7 +187,7 @@ fn is_slot(number: i64) -> bool {
     (0..i64::from(SLOTS)).contains(&number)
 }
 
-/// `CLUSTER REPLICAS id`: no node has any.
+/// `CLUSTER REPLICAS id`: no node has replicas.
 pub fn replicas(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !serves(core, key) {
         return;
@@ -200,7 +198,6 @@ pub fn replicas(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// `CLUSTER HELP`.
 pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if serves(core, key) {
         server::write_help(core, key, "CLUSTER", HELP);

@@ -1,5 +1,5 @@
-//! The nodes that cluster clients are told of, and the slots dealt to them. The
-//! control plane gives each node the same list; no shard changes one.
+//! The nodes reported to cluster clients, and their slots. The control plane gives each node the same list;
+//! shards only read it.
 
 use super::deal::{Range, deal};
 use super::slot::SLOTS;
@@ -9,36 +9,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Digits of a node's id.
 const ID_DIGITS: usize = 40;
 
-/// A node as cluster clients know it.
+/// A node as reported to cluster clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterNode {
-    /// Unique in the cluster; by it slots are dealt.
+    /// Unique in the cluster; slots are assigned by it.
     pub name: String,
-    /// 40 hexadecimal digits.
+    /// Its id: 40 hexadecimal digits.
     pub id: String,
-    /// Where its cluster listener is reached. Empty: at the address that the
-    /// client came to.
+    /// The host of its cluster listener. Empty: the address that the client connected to.
     pub host: String,
-    /// Port of that.
+    /// The port of its cluster listener.
     pub port: u16,
 }
 
-/// See the module.
+/// The node list with its slot ranges.
 #[derive(Default, Debug)]
 pub struct Roster {
-    /// In order of name.
     nodes: Vec<ClusterNode>,
-    /// In order, all slots; none while there is no node.
+    /// Sorted, covering all slots; empty without nodes.
     ranges: Vec<Range>,
-    /// The place of this node.
+    /// The index of this node.
     own: Option<u16>,
 }
 
 impl Roster {
-    /// Deals the slots to these nodes, among which the one called `own` is this one.
+    /// Assigns the slots to these nodes; this one is called `own`.
     ///
     /// # Errors
-    /// Two nodes have one name or one id, an id is none, or there are more nodes than slots.
+    /// If two nodes have the same name or id, an id is malformed, or there are more nodes than slots.
     pub fn new(own: &str, mut nodes: Vec<ClusterNode>) -> Result<Roster, String> {
         if nodes.len() > usize::from(SLOTS) {
             return Err(format!("more nodes than slots: {}", nodes.len()));
@@ -60,69 +58,67 @@ impl Roster {
         Ok(Roster { nodes, ranges, own })
     }
 
-    /// Whose a slot is; whether it is this node's.
+    /// The owner of a slot, and whether that is this node.
     #[must_use]
     pub fn owner(&self, slot: u16) -> Option<(&ClusterNode, bool)> {
         let range = self.ranges.get(self.ranges.partition_point(|range| range.last < slot))?;
         Some((&self.nodes[usize::from(range.owner)], self.own == Some(range.owner)))
     }
 
-    /// Whether this node answers for a slot.
+    /// True if this node owns a slot.
     #[must_use]
     pub fn is_own(&self, slot: u16) -> bool {
         self.owner(slot).is_some_and(|(_, is_own)| is_own)
     }
 
-    /// This node, unless the cluster does without it, and its place.
+    /// This node and its index, if it is in the list.
     #[must_use]
     pub fn own(&self) -> Option<(u16, &ClusterNode)> {
         self.own.map(|place| (place, &self.nodes[usize::from(place)]))
     }
 
-    /// The nodes in order of name, each with its place.
+    /// The nodes sorted by name, each with its index.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u16, &ClusterNode)> {
         self.nodes.iter().enumerate().map(|(place, node)| (place as u16, node))
     }
 
-    /// The node of an id.
     #[must_use]
     pub fn by_id(&self, id: &[u8]) -> Option<&ClusterNode> {
         self.nodes.iter().find(|node| node.id.as_bytes() == id)
     }
 
-    /// All ranges in order of slot, each with its node.
+    /// All ranges sorted by slot, each with its node.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = (Range, &ClusterNode)> {
         self.ranges.iter().map(|&range| (range, &self.nodes[usize::from(range.owner)]))
     }
 
-    /// The ranges of one node, by its place.
+    /// The ranges of one node, by its index.
     pub fn ranges_of(&self, place: u16) -> impl Iterator<Item = &Range> + Clone {
         self.ranges.iter().filter(move |range| range.owner == place)
     }
 }
 
-/// A roster on its way to the shards of a node.
+/// A node list being distributed to the shards of a node.
 #[derive(Debug)]
 pub struct NewRoster {
     roster: Arc<Roster>,
-    /// Shards that have not heard of it.
+    /// The number of shards that have not applied it.
     missing: AtomicUsize,
 }
 
 impl NewRoster {
-    /// For so many shards, each of which gets it once.
+    /// For this many shards, each of which gets it once.
     #[must_use]
     pub fn new(roster: Roster, shards: usize) -> NewRoster {
         NewRoster { roster: Arc::new(roster), missing: AtomicUsize::new(shards) }
     }
 
-    /// What they get.
     #[must_use]
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
 
-    /// A shard has it; whether it was the last of them.
+    /// Counts a shard that applied it; returns whether it was the last.
     pub fn heard(&self) -> bool {
         self.missing.fetch_sub(1, Ordering::AcqRel) == 1
     }

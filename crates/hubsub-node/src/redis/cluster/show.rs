@@ -1,5 +1,5 @@
-//! The cluster as clients ask for it: CLUSTER SLOTS, SHARDS, NODES, INFO, LINKS,
-//! in the shapes of Redis 7. Every node is a master without replicas.
+//! The cluster in the formats of Redis 7: CLUSTER SLOTS, SHARDS, NODES, INFO, LINKS. Every node is a master
+//! without replicas.
 
 use super::roster::{ClusterNode, Roster};
 use super::slot::SLOTS;
@@ -10,13 +10,13 @@ use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A node's host for a client that came to `here`. It is never empty for who has
-/// a connection: some clients do not know that this means the one they used.
+/// A node's host for a client that connected to `here`. It is never empty, because some clients do not
+/// interpret an empty host as the one they used.
 pub fn host<'a>(node: &'a ClusterNode, here: &'a str) -> &'a str {
     if node.host.is_empty() { here } else { &node.host }
 }
 
-/// Answers with what is written of the list of nodes for the host that the client came to.
+/// Replies with the node list, for the address that the client connected to.
 fn show(core: &mut Core, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto, &Roster, &str)) {
     if serves(core, key) {
         let (roster, here) = (Arc::clone(&core.rim.roster), host_here(core, key));
@@ -24,7 +24,7 @@ fn show(core: &mut Core, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto, &
     }
 }
 
-/// `CLUSTER SLOTS`: `[first, last, [host, port, id, {}]]` a range.
+/// `CLUSTER SLOTS`: `[first, last, [host, port, id, {}]]` per range.
 pub fn slots(core: &mut Core, key: ConnKey, _: Args<'_>) {
     show(core, key, |out, proto, roster, here| {
         resp::array_header(out, roster.ranges().len());
@@ -41,7 +41,7 @@ pub fn slots(core: &mut Core, key: ConnKey, _: Args<'_>) {
     });
 }
 
-/// `CLUSTER SHARDS`: `{slots: [first, last, …], nodes: [{…}]}` a node.
+/// `CLUSTER SHARDS`: `{slots: [first, last, …], nodes: [{…}]}` per node.
 pub fn shards(core: &mut Core, key: ConnKey, _: Args<'_>) {
     show(core, key, |out, proto, roster, here| {
         resp::array_header(out, roster.nodes().len());
@@ -76,7 +76,7 @@ fn write_node(out: &mut Vec<u8>, proto: Proto, node: &ClusterNode, host: &str) {
     resp::bulk(out, b"online");
 }
 
-/// `CLUSTER NODES`: a line a node, its ranges at the end. There is no bus port.
+/// `CLUSTER NODES`: one line per node, with its ranges at the end. There is no bus port.
 pub fn nodes(core: &mut Core, key: ConnKey, _: Args<'_>) {
     show(core, key, |out, proto, roster, here| {
         resp::verbatim(out, proto, lines(roster, here).as_bytes());
@@ -101,7 +101,7 @@ fn lines(roster: &Roster, here: &str) -> String {
     text
 }
 
-/// `CLUSTER INFO`. A node's epoch is its place.
+/// `CLUSTER INFO`. A node's epoch is its index.
 pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
     show(core, key, |out, proto, roster, _| {
         let nodes = roster.nodes().len() as u64;
@@ -125,7 +125,7 @@ pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
     });
 }
 
-/// `CLUSTER LINKS`: of Redis's own bus, which there is not.
+/// `CLUSTER LINKS`: always empty, because there is no Redis cluster bus.
 pub fn links(core: &mut Core, key: ConnKey, _: Args<'_>) {
     show(core, key, |out, _, _, _| resp::array_header(out, 0));
 }

@@ -1,9 +1,8 @@
-//! Hash slots, by Redis's cluster specification: the CRC16 of a name, or of its
-//! hash tag, modulo 16,384.
+//! Hash slots of Redis's cluster specification: the CRC16 of a name, or of its hash tag, modulo 16,384.
 
 use hubsub_types::names::hash_tag;
 
-/// How many there are.
+/// The number of slots.
 pub const SLOTS: u16 = 16_384;
 
 /// The slot of a channel or key.
@@ -12,7 +11,7 @@ pub fn slot_of(name: &[u8]) -> u16 {
     crc16(hash_tag(name).unwrap_or(name)) % SLOTS
 }
 
-/// CRC-16/XMODEM: polynomial 0x1021, from 0, nothing reflected.
+/// CRC-16/XMODEM: polynomial 0x1021, initial value 0, no reflection.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
