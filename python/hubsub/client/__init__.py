@@ -1,7 +1,7 @@
 """A client for HubSub in pure Python; it needs neither the compiled core nor the server's parts.
 
-`resp` is the codec, `connection` one connection, `subscription` records in
-order over reconnects, `client` the whole for asyncio, `blocking` for all else.
+`resp` is the codec, `connection` a single connection, `subscription` delivers records in order over
+reconnects, `client` is the asyncio client, `blocking` the one for code without asyncio.
 """
 
 from hubsub.client.blocking import BlockingClient, BlockingConsumer, BlockingSubscription

@@ -1,4 +1,4 @@
-"""The same client without asyncio: a loop in a thread of its own does the work."""
+"""The client without asyncio: an event loop in a separate thread does the work."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BlockingSubscription:
-    """An iterator of records; made by `BlockingClient.subscribe`."""
+    """An iterator of records; created by `BlockingClient.subscribe`."""
 
     def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], inner: Subscription) -> None:
         self._run = run
@@ -42,7 +42,7 @@ class BlockingSubscription:
             return await anext(self._inner)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the subscription and its connection."""
         self._run(self._inner.close())
 
     def __iter__(self) -> Iterator[Record]:
@@ -59,14 +59,14 @@ class BlockingSubscription:
 
 
 class BlockingConsumer(BlockingSubscription):
-    """A member of a group: an iterator of records that are to be acknowledged; made by `BlockingClient.consume`."""
+    """A member of a group: an iterator of records to acknowledge; created by `BlockingClient.consume`."""
 
     def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], inner: Consumer) -> None:
         super().__init__(run, inner)
         self._consumer = inner
 
     def ack(self, *records: Record) -> int:
-        """See `Consumer.ack`."""
+        """Acknowledges records; see `Consumer.ack`."""
         acknowledged: int = self._run(self._consumer.ack(*records))
         return acknowledged
 
@@ -86,7 +86,7 @@ class BlockingClient:
         self, url: str = URL_DEFAULT, *, options: Options | None = None, timeout_s: float | None = None
     ) -> None:
         self._gate = threading.Lock()
-        """Held to hand work to the loop, and to end that: what was handed over is always answered."""
+        """Held to pass work to the loop and to end the loop, so that accepted work is always answered."""
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hubsub-client", daemon=True)
@@ -98,11 +98,11 @@ class BlockingClient:
             raise
 
     def publish(self, topic: Name, payload: Name) -> int:
-        """See `Client.publish`."""
+        """Publishes one record; see `Client.publish`."""
         return self._run(self._client.publish(topic, payload))
 
     def publish_many(self, items: Iterable[tuple[Name, Name]]) -> list[int]:
-        """See `Client.publish_many`."""
+        """Publishes records in order; see `Client.publish_many`."""
         return self._run(self._client.publish_many(items))
 
     def subscribe(
@@ -115,7 +115,10 @@ class BlockingClient:
         on_gap: Callable[[Gap], None] | None = None,
         on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> BlockingSubscription:
-        """See `Client.subscribe`; returns once the server has confirmed. Callbacks run in the client's thread."""
+        """Subscribes; returns after the server has confirmed. Callbacks run in the client's thread.
+
+        Arguments and errors are those of `Client.subscribe`.
+        """
 
         async def opened() -> Subscription:
             inner = self._client.subscribe(
@@ -140,7 +143,10 @@ class BlockingClient:
         group: Name | None = None,
         on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> BlockingConsumer:
-        """See `Client.consume`; returns once the server has confirmed. The callback runs in the client's thread.
+        """Joins a consumer group; returns after the server has confirmed. The callback runs in the client's
+        thread.
+
+        Arguments and errors are those of `Client.consume`.
 
         Example:
             ```python
@@ -159,15 +165,15 @@ class BlockingClient:
         return BlockingConsumer(self._run, self._run(opened()))
 
     def history(self, room: Name, *, count: int = 100, after: Position | str | None = None) -> History:
-        """See `Client.history`."""
+        """Reads a room's history; see `Client.history`."""
         return self._run(self._client.history(room, count=count, after=after))
 
     def locate(self, room: Name) -> list[Member]:
-        """See `Client.locate`."""
+        """The nodes that serve a room; see `Client.locate`."""
         return self._run(self._client.locate(room))
 
     def ping(self) -> None:
-        """See `Client.ping`."""
+        """Checks the connection; see `Client.ping`."""
         self._run(self._client.ping())
 
     def close(self) -> None:
@@ -213,7 +219,7 @@ class BlockingClient:
 
 
 async def _cancel_others() -> None:
-    """Ends what other threads wait for, so that none of them waits for ever."""
+    """Cancels all other tasks, so that no thread waits for ever."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,8 +1,7 @@
 """The asyncio client: publish, subscribe, history.
 
-One connection carries the commands, made when first needed and again after a
-failure; each subscription has its own. A request that was sent and never
-answered is not sent again unless doing it twice is the same as once.
+One connection carries the commands. It is opened on first use and again after a failure; each subscription
+has its own. A request that was sent and not answered is repeated only if it is idempotent.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ Name = str | bytes
 """A topic, room or pattern: text is UTF-8."""
 
 IN_FLIGHT_MAX = 1_024
-"""Publishes of one batch that wait for their answers."""
+"""Publishes of one batch that may wait for their replies."""
 
 
 class Client:
@@ -34,7 +33,7 @@ class Client:
 
     Args:
         url: `redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]`; the servers are tried in turn.
-        options: Times of this client.
+        options: Time limits of this client.
         timeout_s: Shorthand for `Options(timeout_s=…)`.
 
     Example:
@@ -63,7 +62,7 @@ class Client:
         """Publishes one record.
 
         Returns:
-            How many subscribers of the whole room it goes to.
+            Number of subscribers in the whole room that receive it.
 
         Raises:
             NotConnectedError: no server can be reached; the record was not sent.
@@ -75,18 +74,18 @@ class Client:
     async def publish_many(
         self, items: Iterable[tuple[Name, Name]], *, on_answer: Callable[[int], None] | None = None
     ) -> list[int]:
-        """Publishes `(topic, payload)` pairs in order, without waiting for each answer.
+        """Publishes `(topic, payload)` pairs in order, without waiting for each reply.
 
         Args:
-            items: What to publish.
-            on_answer: Called with the receivers of each once it is answered, in the same order: what
-                was acknowledged is known even if a later one fails.
+            items: The pairs to publish.
+            on_answer: Called in order with the number of receivers of each acknowledged record, so that you
+                know the acknowledged ones even if a later one fails.
 
         Returns:
-            Receivers of each, in the same order.
+            Number of receivers of each record, in the same order.
 
         Raises:
-            HubSubError: of the first that was refused; later ones may have been taken.
+            HubSubError: the error of the first refused record; later ones may have been published.
         """
         connection = await self._connected()
         results: list[int] = []
@@ -106,7 +105,7 @@ class Client:
             while waiting:
                 await take_answer()
         finally:
-            for future in waiting:  # After an error nobody asks for these any more.
+            for future in waiting:  # After an error these are not awaited any more.
                 future.cancel()
         return results
 
@@ -125,16 +124,20 @@ class Client:
         Args:
             topics: Topics, exactly.
             patterns: Redis globs. They start now and cannot resume.
-            last: Starts with the last so many records of each topic.
+            last: Starts with the last `last` records of each topic.
             since_ms: Starts with the records from this unix time, in ms.
-            resume: Starts behind this position (of one topic), or these by topic.
-            on_gap: Called when records were missed, or may have been; the next record of that
-                topic carries the gap too.
-            on_connection: Called with the error when the connection is lost, with None when a new
-                one has resumed.
+            resume: Starts after this position (of one topic), or these by topic.
+            on_gap: Called when records were missed, or may have been; the next record of that topic carries
+                the gap too.
+            on_connection: Called with the error when the connection is lost, with None after a reconnect has
+                resumed.
 
         Returns:
             An asynchronous iterator of records, to be used with `async with`.
+
+        Raises:
+            ClientError: the arguments contradict each other.
+            NotConnectedError: the client is closed.
         """
         names = [_bytes(topic) for topic in topics]
         globs = [_bytes(pattern) for pattern in patterns]
@@ -167,16 +170,16 @@ class Client:
         group: Name | None = None,
         on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> Consumer:
-        """Takes part in a group that shares a topic's records: each goes to one member.
+        """Joins a group that shares a topic's records: each record goes to one member.
 
-        Where the topic's class has a log the group keeps its place, also while nobody is there, and a record comes
-        again until it is acknowledged.
+        If the topic's class has a log, the group's position is persisted, also while it has no members, and a
+        record is redelivered until it is acknowledged.
 
         Args:
             topic: The topic, without `+` and `#`.
-            name: The consumer's; without `group` it is the group's, too.
+            name: The consumer's name; without `group` also the group's.
             group: The group, without `/`, `+` and `#`.
-            on_connection: As of `subscribe`.
+            on_connection: As in `subscribe`.
 
         Returns:
             An asynchronous iterator of records with a method `ack`, to be used with `async with`.
@@ -198,11 +201,11 @@ class Client:
 
         Args:
             room: The room.
-            count: At most so many records.
-            after: Behind this position; without it, the last ones.
+            count: Most records to return, default 100.
+            after: Position to start after; without it, the last records.
 
         Returns:
-            The records; `recovered` is False where `after` is of another life of the room.
+            The records; `recovered` is False if `after` belongs to another epoch of the room.
         """
         args: list[Argument] = ["HUBSUB", "HISTORY", _bytes(room), "COUNT", count]
         if after is not None:
@@ -220,7 +223,7 @@ class Client:
         )
 
     async def locate(self, room: Name) -> list[Member]:
-        """The nodes that hold a room, leader first."""
+        """The nodes that serve a room, leader first."""
         rows = await self._again("HUBSUB", "LOCATE", _bytes(room))
         return [Member(row[0].decode(), row[1].decode()) for row in rows]
 
@@ -255,7 +258,7 @@ class Client:
         await self.close()
 
     async def _connected(self) -> Connection:
-        """The connection, made anew where the last one failed."""
+        """The connection; a new one if the last one failed."""
         async with self._connecting:
             if self._closed:
                 raise NotConnectedError("the client is closed")
@@ -270,7 +273,7 @@ class Client:
                     error = failed
                     self._servers.rotate(-1)
                     continue
-                if self._closed:  # Meanwhile: nobody would close this one.
+                if self._closed:  # Closed meanwhile: close the new connection, too.
                     await connection.close()
                     raise NotConnectedError("the client is closed")
                 self._connection = connection
@@ -284,7 +287,7 @@ class Client:
         return await self._answer(connection, future)
 
     async def _again(self, *args: Argument) -> Any:
-        """For a request that may be done twice: once more if the connection broke under it."""
+        """For an idempotent request: repeats it once if the connection broke."""
         with contextlib.suppress(NotConnectedError):
             return await (await self._connected()).call(*args)
         return await (await self._connected()).call(*args)
@@ -319,7 +322,7 @@ def _start(
     since_ms: int | None,
     resume: Position | str | Mapping[Name, Position | str] | None,
 ) -> tuple[Start, dict[bytes, Position]]:
-    """Where the topics start: for all, and by topic."""
+    """Start of the topics: one for all, and positions by topic."""
     if sum(option is not None for option in (last, since_ms, resume)) > 1:
         raise ClientError("a subscription starts at one place", None, "give one of last, since_ms and resume")
     if last is not None:

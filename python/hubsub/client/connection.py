@@ -1,7 +1,7 @@
-"""One connection: bytes and order, no policy.
+"""A single connection: bytes and their order, without policy.
 
-Replies come in the order of the requests; pushes go to a callback. A
-connection that failed stays failed: who owns it makes a new one.
+Replies come in the order of the requests; pushes go to a callback. A failed connection stays failed: its
+owner opens a new one.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PORT_DEFAULT = 3221
 
 @dataclass(frozen=True)
 class Target:
-    """Where to connect, and as whom."""
+    """Address and credentials of a server."""
 
     host: str
     port: int
@@ -70,7 +70,7 @@ class Connection:
 
     Args:
         target: The server.
-        timeout_s: For connecting, and for each reply.
+        timeout_s: Time limit for connecting, and for each reply.
         on_push: Called with each push, in order of arrival, between replies.
     """
 
@@ -92,10 +92,10 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, name: str | None = None) -> None:
-        """Connects and greets.
+        """Connects and sends the greeting.
 
         Raises:
-            NotConnectedError: nobody answers there.
+            NotConnectedError: no server answers.
             HubSubError: the server refuses the greeting.
         """
         try:
@@ -103,7 +103,7 @@ class Connection:
                 self._reader, self._writer = await asyncio.open_connection(
                     self.target.host, self.target.port, limit=READ_BYTES
                 )
-        except (OSError, TimeoutError, UnicodeError) as error:  # Unicode: a host that no name can have.
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: the host name is invalid.
             raise NotConnectedError(f"no server can be reached ({_reason(error)})", self.target) from None
         loop = asyncio.get_running_loop()
         self.heard_at = loop.time()
@@ -121,11 +121,11 @@ class Connection:
 
     @property
     def error(self) -> HubSubError | None:
-        """Why the connection is over; None while it lives."""
+        """Why the connection has ended; None while it is open."""
         return self._error
 
     def send(self, *args: Argument) -> asyncio.Future[Any]:
-        """Sends a command at once; the future is its reply, error replies as exceptions."""
+        """Sends a command at once; the future is its reply, with error replies as exceptions."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._error is not None or self._writer is None:
             _refuse(future, self._error or NotConnectedError(value=self.target))
@@ -155,7 +155,7 @@ class Connection:
             self._fail(TimedOutError(value=self.target))
             raise TimedOutError(value=self.target) from None
         except OSError as error:
-            # Before more is written, which asyncio would complain of on its own.
+            # Fail before more is written: asyncio would log an error of its own.
             self._fail(NotConnectedError(f"the connection broke ({_reason(error)})", self.target))
 
     async def call(self, *args: Argument) -> Any:
@@ -169,7 +169,9 @@ class Connection:
         return await self.reply(future)
 
     async def reply(self, future: asyncio.Future[Any]) -> Any:
-        """Waits for the reply of `send`. Late replies close the connection: it would answer out of step."""
+        """Waits for the reply of `send`. A late reply closes the connection, as later replies would be
+        assigned wrongly.
+        """
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await future
@@ -179,11 +181,11 @@ class Connection:
             raise error from None
 
     def pause(self) -> None:
-        """Reads no further, so that the server feels it; requests wait too."""
+        """Stops reading, so that the server notices; requests wait too."""
         self._may_read.clear()
 
     def resume(self) -> None:
-        """Reads on."""
+        """Continues reading after `pause`."""
         self._may_read.set()
 
     @property
@@ -191,11 +193,11 @@ class Connection:
         return not self._may_read.is_set()
 
     async def close(self, why: str = "the connection was closed") -> None:
-        """Closes; requests that wait fail with `NotConnectedError`."""
+        """Closes the connection; pending requests fail with `NotConnectedError`."""
         self._fail(NotConnectedError(why, self.target))
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
-            # Its cancellation is not that of who closes: that one goes on.
+            # This cancellation is the task's, not the caller's.
             await asyncio.wait((self._task,))
 
     async def _read(self) -> None:
@@ -209,13 +211,13 @@ class Connection:
                     self._take(value)
                 await self._may_read.wait()
                 if self._error is not None:
-                    return  # What is still there has come too late: its owner may have a new connection.
+                    return  # The remaining bytes came too late: the owner may have a new connection.
             self._fail(NotConnectedError("the server closed the connection", self.target))
         except OSError as error:
             self._fail(NotConnectedError(f"the connection broke ({_reason(error)})", self.target))
         except HubSubError as error:
             self._fail(error)
-        except Exception as error:  # A callback, or a push of a strange form: nobody reads from here on.
+        except Exception as error:  # A callback failed, or a push has an unknown form: reading ends here.
             self._fail(ProtocolError("a push could not be handled", repr(error)))
 
     def _take(self, value: Any) -> None:
@@ -231,7 +233,7 @@ class Connection:
             else:
                 future.set_result(value)
         else:
-            # Without a request that waits, an error is the server's last word before it closes.
+            # Without a pending request, an error is the server's last message before it closes.
             self._fail(
                 value if isinstance(value, HubSubError) else ProtocolError("the server answered unasked")
             )
@@ -252,13 +254,15 @@ class Connection:
 
 
 def _refuse(future: asyncio.Future[Any], error: HubSubError) -> None:
-    """Fails a request; its caller may be gone and never ask, which is no news for the log."""
+    """Fails a request; marks the exception as retrieved, as the caller may be gone, which is not worth a log
+    line.
+    """
     future.set_exception(error)
     future.exception()
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """asyncio's words hold addresses and numbers; the system's are for people."""
+    """asyncio's messages contain addresses and numbers; the system's are for people."""
     if isinstance(error, UnicodeError):
         return "this is no host name"
     if isinstance(error, socket.gaierror):  # Its numbers are not those of the system.

@@ -1,7 +1,7 @@
 """A member of a group that shares a topic's records.
 
-A subscription whose records come to one member each. Where the topic's class has a log the group keeps its place on the
-server, and what is not acknowledged comes again, to this member or another one.
+A subscription in which each record goes to one member. If the topic's class has a log, the server persists
+the group's position, and redelivers unacknowledged records to this member or another one.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,15 @@ from hubsub.errors import ClientError, HubSubError, NotConnectedError
 
 
 class Consumer(Subscription):
-    """What `Client.consume` returns: iterate over it, and `ack` what is done.
+    """Result of `Client.consume`: iterate over it, and `ack` finished records.
 
     Args:
-        servers, options, on_connection, opened: As of a subscription.
-        topic: What is shared.
-        group: By whom.
+        servers: As in `Subscription`.
+        options: As in `Subscription`.
+        topic: The shared topic.
+        group: Name of the group.
+        on_connection: As in `Subscription`.
+        opened: As in `Subscription`.
     """
 
     def __init__(
@@ -36,11 +39,11 @@ class Consumer(Subscription):
         self._topic, self._group = topic, group
 
     async def ack(self, *records: Record) -> int:
-        """Says that records are done with: they come to nobody again.
+        """Acknowledges records: they are not delivered again.
 
         Returns:
-            How many of them this connection had. After a reconnect those from before it are not among them: they come
-            again.
+            How many of them were delivered on this connection. Records from before a reconnect do not count:
+            they are redelivered.
 
         Raises:
             NotConnectedError: there is no connection now.
@@ -63,7 +66,7 @@ class Consumer(Subscription):
         await self._until_confirmed(connection)
 
     def _lost(self) -> None:
-        """What was not taken is the next member's."""
+        """Drops queued records: the server delivers them to another member."""
         self._queue.clear()
 
     def _on_push(self, push: Push) -> None:

@@ -1,4 +1,4 @@
-"""How a client waits, retries and gives up."""
+"""A client's time limits, retries and back-off."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ class Options:
     timeout_s: float = 5.0
     """For connecting, and for each reply."""
     ping_s: float = 15.0
-    """A subscription that heard nothing for so long asks whether the server is there."""
+    """A subscription pings the server after this time without data."""
     backoff_s: float = 0.05
     """First wait before another attempt to reconnect; doubles each time, with jitter."""
     backoff_s_max: float = 5.0
     give_up_s: float | None = None
-    """A subscription that could not reconnect for so long ends with its error; None: never."""
+    """A subscription that could not reconnect for this long ends with its error; None: never."""
     name: str | None = None
-    """What `client ls` shows."""
+    """Name shown by `client ls`."""

@@ -1,15 +1,14 @@
 """RESP2 and RESP3, client direction, sans-I/O.
 
-Frames (https://redis.io, "Redis serialization protocol specification"): a type
-byte, then a line, then for some types a body:
+Frames (https://redis.io, "Redis serialization protocol specification"): a type byte, then a line, then for
+some types a body:
 
     +text  -error  :int  ,double  #t  _  (bignum        one line
-    $n  !n  =n                                          n bytes and CRLF behind the line
+    $n  !n  =n                                          n bytes and CRLF after the line
     *n  ~n  >n                                          n values; %n |n: n pairs
 
-A request is an array of bulk strings. The decoder keeps what it has of an
-unfinished value on a stack, so that no byte is scanned twice; an error is
-raised for what is no RESP, never for what is not there yet.
+A request is an array of bulk strings. The decoder holds the parts of an unfinished value on a stack, so that
+no byte is scanned twice. Invalid RESP raises an error; incomplete input never does.
 """
 
 from collections.abc import Iterable
@@ -18,10 +17,10 @@ from typing import Any
 from hubsub.errors import HubSubError, ProtocolError, from_reply
 
 DEPTH_MAX = 32
-"""Arrays within arrays; no reply comes near it."""
+"""Nesting of arrays; no real reply comes near it."""
 
 LINE_BYTES_MAX = 65_536
-"""A line without its end beyond this is no RESP."""
+"""A longer line without an end is invalid."""
 
 Argument = bytes | str | int
 
@@ -31,7 +30,7 @@ class Push(list[Any]):
 
 
 class _Frame:
-    """An aggregate of which `left` values are still to come."""
+    """An aggregate that still lacks `left` values."""
 
     __slots__ = ("kind", "left", "values")
 
@@ -42,7 +41,7 @@ class _Frame:
 
 
 INCOMPLETE: Any = object()
-"""What `Decoder.next` answers while no whole value is there."""
+"""Returned by `Decoder.next` while no complete value is there."""
 
 
 def encode(args: Iterable[Argument]) -> bytes:
@@ -55,7 +54,7 @@ def encode(args: Iterable[Argument]) -> bytes:
 
 
 class Decoder:
-    """Bytes in, values out. Error replies are values too: instances of `HubSubError`."""
+    """Decodes bytes to values. Error replies are values too: instances of `HubSubError`."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -63,11 +62,11 @@ class Decoder:
         self._scanned = 0
         """No line end before this index."""
         self._bulk: tuple[int, int] | None = None
-        """Kind and length of the body that is due."""
+        """Kind and length of the body to read next."""
         self._stack: list[_Frame] = []
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes as they came."""
+        """Adds received bytes."""
         if self._at == len(self._buffer):
             self._buffer.clear()
             self._at = self._scanned = 0
@@ -78,10 +77,10 @@ class Decoder:
         self._buffer += data
 
     def next(self) -> Any:
-        """The next whole value, or `INCOMPLETE`.
+        """The next complete value, or `INCOMPLETE`.
 
         Raises:
-            ProtocolError: the bytes are no RESP; the connection is of no more use.
+            ProtocolError: the bytes are no RESP; the connection is unusable.
         """
         while True:
             value = self._one()
@@ -94,7 +93,7 @@ class Decoder:
                     self._stack.append(value)
                     continue
                 value = _finish(value)
-            while self._stack and value is not _ATTRIBUTE:  # Which no aggregate counts as one of its values.
+            while self._stack and value is not _ATTRIBUTE:  # Attributes are not values of an aggregate.
                 top = self._stack[-1]
                 top.values.append(value)
                 top.left -= 1

@@ -1,14 +1,11 @@
-"""A subscription: records in order, over as many connections as it takes.
+"""A subscription: records in order, over as many connections as needed.
 
-It owns one connection at a time and reads it only as fast as its records are
-taken: at `QUEUE_RECORDS_MAX` unread records it stops reading, so that a slow
-consumer is a slow subscriber to the server and nothing piles up here.
+It owns one connection at a time and stops reading at `QUEUE_RECORDS_MAX` unread records. A slow consumer is
+thus a slow subscriber to the server, and memory is bounded.
 
-On HubSub it knows the position of each topic and resumes from it after a
-reconnect. Where that cannot work (a pattern, a plain Redis, a position that
-the server no longer knows) the loss is told as a `Gap`. A room that began a
-new epoch during an outage is then read from that epoch's beginning: all of it
-is news here.
+On HubSub it knows the position of each topic and resumes from it after a reconnect. Where that is impossible
+(a pattern, a plain Redis, a position that the server no longer knows) it reports a `Gap`. If a room began a
+new epoch during an outage, the subscription reads that epoch from its beginning, as all of it is new here.
 """
 
 import asyncio
@@ -29,14 +26,14 @@ QUEUE_RECORDS_MAX = 1_024
 QUEUE_RECORDS_LOW = 256
 
 Start = tuple[Argument, ...]
-"""Where a topic starts, as the arguments of HUBSUB SUBSCRIBE behind the topic; empty: now."""
+"""Start of a topic, as the arguments of HUBSUB SUBSCRIBE after the topic; empty: now."""
 
 
 class Subscription:
-    """An asynchronous iterator of records; made by `Client.subscribe`.
+    """An asynchronous iterator of records; created by `Client.subscribe`.
 
-    Use it as a context manager: entering waits until the server has confirmed
-    every topic, leaving closes its connection.
+    Use it as a context manager: entering waits until the server has confirmed every topic, leaving closes its
+    connection.
     """
 
     def __init__(
@@ -60,9 +57,9 @@ class Subscription:
         self._patterns = list(dict.fromkeys(patterns))
         self._start = start
         self._positions = dict(positions)
-        """Behind which to resume: of the records that came."""
+        """Positions of the last received records, to resume after."""
         self._taken = dict(positions)
-        """The same of the records that the consumer has taken."""
+        """Positions of the last records that the consumer has taken."""
         self._on_gap = on_gap
         self._on_connection = on_connection
         self._gaps: dict[bytes, Gap] = {}
@@ -70,7 +67,9 @@ class Subscription:
         self._changed = asyncio.Event()
         self._unconfirmed: set[tuple[bytes, bytes]] = set()
         self._starting_over: set[bytes] = set()
-        """Topics whose new epoch was asked for from its beginning: what comes before the answer comes again."""
+        """Topics whose new epoch was requested from its beginning: records before the reply are ignored, as
+        they come again.
+        """
         self._confirmed = asyncio.Event()
         self._closed = asyncio.Event()
         self._connection: Connection | None = None
@@ -78,12 +77,12 @@ class Subscription:
         self._error: Exception | None = None
         self._ended = False
         self.is_hubsub = False
-        """Whether the server is HubSub, so that records have positions; known once subscribed."""
+        """Whether the server is HubSub, so that records have positions; known after subscribing."""
         self.reconnects = 0
 
     @property
     def positions(self) -> dict[bytes, Position]:
-        """Position of the last record taken of each topic: what to keep in order to resume later."""
+        """Position of the last record taken of each topic; save it to resume later."""
         return dict(self._taken)
 
     async def open(self) -> None:
@@ -149,10 +148,10 @@ class Subscription:
             self._connection.resume()
         return record
 
-    # -- the connection's life --
+    # -- connection --
 
     async def _run(self) -> None:
-        """Keeps a connection until closed; ends with an error only for what no retry mends."""
+        """Reconnects until closed; ends with an error only if no retry can help."""
         try:
             while True:
                 await self._until_closed()
@@ -169,9 +168,10 @@ class Subscription:
             await self._drop()
 
     async def _until_closed(self) -> None:
-        """Waits for the end of the connection, and pings it when it is silent.
+        """Waits for the end of the connection, and pings the server when it is silent.
 
-        Any byte is a sign of life: the answer may stand behind more records than the consumer takes in time.
+        Any byte is a sign of life: the reply may be queued after more records than the consumer takes in
+        time.
         """
         connection = self._connection
         assert connection is not None, "open() or _reconnect() made it"
@@ -189,7 +189,8 @@ class Subscription:
         return None
 
     async def _wait_closed(self, most_s: float) -> None:
-        # `wait_for` of Python 3.11 loses a cancellation that comes with the end, and `close` would wait for ever.
+        # `wait_for` of Python 3.11 loses a cancellation that coincides with the result, and `close` would
+        # wait for ever.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 await self._closed.wait()
@@ -252,8 +253,8 @@ class Subscription:
         if self._patterns:
             connection.send_unanswered("PSUBSCRIBE", *self._patterns)
         await connection.drain()
-        # A long replay may fill the queue while nobody reads it yet: confirmations of other topics
-        # then come when the consumer has made room, so the wait ends there too.
+        # A long replay may fill the queue before it is read: confirmations of other topics then come when the
+        # consumer has made room, so the wait ends there too.
         await self._until_confirmed(connection)
 
     async def _until_confirmed(self, connection: Connection) -> None:
@@ -272,7 +273,7 @@ class Subscription:
             raise connection.error
 
     def _lost(self) -> None:
-        """What a lost connection means for each topic that cannot resume."""
+        """Reports a gap for each topic and pattern that cannot resume."""
         if not self.is_hubsub:
             for topic in self._topics:
                 self._tell_gap(Gap(topic, None, None))
@@ -283,7 +284,7 @@ class Subscription:
         if self._on_connection is not None:
             self._on_connection(error)
 
-    # -- what the server says --
+    # -- messages of the server --
 
     def _on_push(self, push: Push) -> None:
         match push:
@@ -322,10 +323,12 @@ class Subscription:
             position, recovered = Position.parse(rest[0]), bool(int(rest[1]))
             known = self._positions.get(name)
             if known is not None and not recovered:
-                if not (starts_over and known.epoch == position.epoch):  # The gap that was told covers it.
+                # The gap that was reported covers it.
+                if not (starts_over and known.epoch == position.epoch):
                     self._not_recovered(name, known, position)
             elif known is None and self._start[:1] != ("SINCE",):
-                # A loss before the first record resumes from where this began, not from what is newest then.
+                # After a loss before the first record, resume from the start of this subscription, not from
+                # the newest record.
                 back = int(self._start[1]) if self._start else 0
                 start = position._replace(seq=max(0, position.seq - back))
                 self._positions[name] = self._taken[name] = start
@@ -333,16 +336,16 @@ class Subscription:
             self._confirmed.set()
 
     def _not_recovered(self, topic: bytes, known: Position, last: Position) -> None:
-        """The server cannot go on behind `known`; `last` is the position of the room's last record."""
+        """The server cannot resume after `known`; `last` is the position of the room's last record."""
         if known.epoch == last.epoch and known.seq < last.seq:
-            # The same life of the room, whose oldest records are gone: those that are left come now.
+            # The same epoch, whose oldest records are gone: the remaining ones come now.
             self._tell_gap(Gap(topic, known._replace(seq=known.seq + 1), None))
             return
         self._tell_gap(Gap(topic, None, None))
         self._positions[topic] = self._taken[topic] = last
         is_news = known.epoch != last.epoch and last.seq > 0
         if is_news and self._runner is not None and self._connection is not None:
-            # While this subscription was there, the room began anew: nothing of that life was seen here.
+            # The room began a new epoch during this subscription: none of its records was received yet.
             first = last._replace(seq=0)
             self._positions[topic] = self._taken[topic] = first
             self._unconfirmed.add((b"subscribe", topic))
@@ -355,11 +358,11 @@ class Subscription:
             try:
                 self._on_gap(gap)
             except Exception as error:
-                self._error = error  # The consumer's own: it ends the subscription.
+                self._error = error  # An error of the consumer's callback ends the subscription.
                 raise
 
 
 def _end_of_gap(text: bytes) -> Position | None:
-    """No record has seq 0: the server does not know how far it goes."""
+    """None for seq 0, which no record has: the server does not know the end of the gap."""
     position = Position.parse(text)
     return position if position.seq else None

@@ -1,4 +1,4 @@
-"""What the client hands out: positions, records, gaps."""
+"""Types of the client's results: positions, records, gaps."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -7,7 +7,7 @@ from hubsub.errors import ClientError
 
 
 class Position(NamedTuple):
-    """Place of a record: epoch and seq of its room. Epochs compare for equality only."""
+    """Position of a record: epoch and seq of its room. Epochs compare for equality only."""
 
     epoch: int
     seq: int
@@ -41,9 +41,9 @@ class Gap:
     topic: bytes
     """The topic, or the pattern, that it concerns."""
     first: Position | None
-    """First missing record; None where the server cannot tell."""
+    """First missing record; None if unknown."""
     last: Position | None
-    """Last missing record; None where the server cannot tell. With `first` alone, the next record ends it."""
+    """Last missing record; None if unknown. With `first` alone, the gap ends before the next record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,28 @@ class Record:
     topic: bytes
     payload: bytes
     position: Position | None = None
-    """None where the server gives none (plain Redis)."""
+    """None if the server gives none (plain Redis)."""
     pattern: bytes | None = None
-    """The pattern that it came by, if by one."""
+    """The pattern that matched, if any."""
     timestamp_ms: int | None = None
     """Unix time; from history only."""
     publisher: str | None = None
-    """Who published it; from history only."""
+    """Name of the publisher; from history only."""
     gap: Gap | None = None
-    """What was missed right before this record."""
+    """Gap right before this record."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A stretch of a room's history, oldest first."""
+    """A range of a room's history, oldest first."""
 
     records: tuple[Record, ...]
     recovered: bool
-    """False: `after` is a position of another life of the room, and `records` is empty."""
+    """False: `after` belongs to another epoch of the room, and `records` is empty."""
 
 
 class Member(NamedTuple):
-    """A node that holds a room."""
+    """A node that serves a room."""
 
     node: str
     address: str

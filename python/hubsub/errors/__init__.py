@@ -1,11 +1,10 @@
-"""Every error that HubSub raises or answers, as one tree with stable codes.
+"""Every error that HubSub raises or returns, as one tree with stable codes.
 
-A class carries the row of its code: HTTP status, Redis error line, whether the
-same request may succeed later. `BY_CODE` is that table; a boundary test holds
-it against the core's. What a person reads has three parts: what happened, the
-value after a colon, then a line `hint:`.
+A class has the properties of its code: HTTP status, Redis error line, whether the same request may succeed
+later. `BY_CODE` is that table; a boundary test compares it with the core's. The text for people has three
+parts: what happened, the value after a colon, then a line `hint:`.
 
-The classes stand in a module for each part that raises them; all are imported from here.
+Each module has the classes of one part of the system; all are exported here.
 """
 
 from hubsub.errors.base import *
@@ -32,13 +31,13 @@ _BY_RESP: dict[str, type[HubSubError]] = {cls.resp: cls for cls in BY_CODE.value
 def refusal(
     code: str, message: str, value: object = None, missing: tuple[int, int] | None = None
 ) -> HubSubError:
-    """The error of a code that the data plane refused with.
+    """The error for a code of the data plane.
 
     Args:
-        code: Of `BY_CODE`.
-        message: For a code that is unknown here.
-        value: What it happened with.
-        missing: The first offset that is not there, and the one behind the last.
+        code: A key of `BY_CODE`.
+        message: Used if the code is unknown here.
+        value: Shown after a colon.
+        missing: First missing offset, and the first one after the gap.
     """
     cls = BY_CODE.get(code)
     if cls is OffsetsLostError and missing is not None:

@@ -1,32 +1,32 @@
-"""The root of the tree, and what may be shown of a URL."""
+"""The root of the tree, and a helper that hides secrets in URLs."""
 
 import re
 from typing import ClassVar
 
 
 def without_secrets(url: str) -> str:
-    """A URL as an error may show it: who logs in is left out, also where it is no proper URL."""
+    """A URL for display: credentials are removed, even from an invalid URL."""
     url = re.sub(r"^([^/:@]*://)?.*@", r"\1***@", url, flags=re.DOTALL)
     return re.sub(r"([?&]pass=)[^&]*", r"\1***", url)
 
 
 class HubSubError(Exception):
-    """What every other error is.
+    """Base class of every other error.
 
     Args:
-        what: What happened, a sentence without its full stop; default: the class's own words.
-        value: The value it happened with; shown after a colon.
-        hint: What to do about it.
+        what: What happened, a sentence without its full stop; default: the class's `words`.
+        value: Value concerned; shown after a colon.
+        hint: How to solve it.
     """
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
     resp: ClassVar[str | None] = None
-    """The whole Redis error line, where the data plane answers one."""
+    """The whole Redis error line, if the data plane has one."""
     retryable: ClassVar[bool] = False
     words: ClassVar[str] = "something went wrong inside"
     advice: ClassVar[str | None] = None
-    """The hint, where none is given."""
+    """The default hint."""
 
     def __init__(self, what: str | None = None, value: object = None, hint: str | None = None) -> None:
         self.what = what or self.words

@@ -1,10 +1,10 @@
-"""What `hubsub.Client` and the command line meet."""
+"""Errors of `hubsub.Client` and the command line."""
 
 from hubsub.errors.base import HubSubError
 
 
 class ClientError(HubSubError):
-    """What `hubsub.Client` and the command line meet."""
+    """Base class of the errors of `hubsub.Client` and the command line."""
 
     code = "client"
     words = "the request failed"
@@ -29,7 +29,7 @@ class ReplyError(ClientError):
 
 
 class NotRecoveredError(ClientError):
-    """The position is of another life of the room, or its records are gone."""
+    """The position belongs to another epoch of the room, or its records are gone."""
 
     code = "not_recovered"
     resp = "NOTRECOVERED"

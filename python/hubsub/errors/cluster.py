@@ -1,4 +1,4 @@
-"""A cluster: what is kept for all its nodes, who may join it, where its rooms are."""
+"""Errors of a cluster: shared records, joining, locations of rooms."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from hubsub.errors.start import StartError
 
 
 class RecordFormatError(HubSubError):
-    """A newer version wrote what the coordinator keeps."""
+    """The coordinator's data was written by a newer version."""
 
     code = "record_format"
     words = "a newer version wrote a value of the coordinator"
@@ -36,7 +36,7 @@ class OtherClusterError(StartError):
 
 
 class ClusterDiffersError(StartError):
-    """The node's configuration is not the cluster's; all that differs, at once."""
+    """The node's configuration differs from the cluster's; lists all differences."""
 
     code = "cluster_differs"
     status = 409
@@ -51,7 +51,7 @@ class ClusterDiffersError(StartError):
 
 
 class ClassChangeError(HubSubError):
-    """A class that the cluster has cannot become what was given."""
+    """A class of the cluster cannot be changed in this way."""
 
     code = "class_change"
     status = 409
@@ -59,7 +59,7 @@ class ClassChangeError(HubSubError):
 
 
 class NoControllerError(HubSubError):
-    """What only the controller can say was not said in time."""
+    """The controller did not answer in time."""
 
     code = "no_controller"
     status = 503
@@ -83,7 +83,7 @@ class TooManyWaitingError(HubSubError):
 
 
 class MoveError(HubSubError):
-    """A room that cannot be moved there, or at all."""
+    """The room cannot be moved there, or at all."""
 
     code = "room_move"
     status = 409
@@ -91,7 +91,7 @@ class MoveError(HubSubError):
 
 
 class NoClusterError(HubSubError):
-    """What only a node of a cluster can say."""
+    """The request needs a node of a cluster."""
 
     code = "no_cluster"
     status = 404
@@ -99,7 +99,7 @@ class NoClusterError(HubSubError):
 
 
 class PeerError(HubSubError):
-    """Another node did not answer its control plane's question."""
+    """Another node's control plane did not answer."""
 
     code = "peer"
     status = 503
@@ -108,7 +108,7 @@ class PeerError(HubSubError):
 
 
 class JoinError(StartError):
-    """Each address with its reason is the value."""
+    """The value lists each address with its reason."""
 
     code = "join"
     status = 503

@@ -1,10 +1,10 @@
-"""The coordinator. Only `CoordinatorUnknownError` leaves open whether something was written."""
+"""Errors of the coordinator. Only `CoordinatorUnknownError` leaves open whether something was written."""
 
 from hubsub.errors.base import HubSubError
 
 
 class CoordinatorError(HubSubError):
-    """What the store of the cluster met; unless it is `CoordinatorUnknownError`, nothing was written."""
+    """An error of the cluster's store; unless it is `CoordinatorUnknownError`, nothing was written."""
 
     code = "coordinator"
     status = 503
@@ -12,7 +12,7 @@ class CoordinatorError(HubSubError):
 
 
 class CoordinatorRefusedError(CoordinatorError):
-    """It said no, and will again: wrong password, no space, damage."""
+    """A permanent refusal: wrong password, no space, damage."""
 
     code = "coordinator_refused"
     words = "the coordinator refused the request"
@@ -22,9 +22,9 @@ class ExpectationError(CoordinatorRefusedError):
     """A key had another revision than the commit expected.
 
     Args:
-        key: The first such key, in the order in which they were expected.
-        expected: The revision that was expected.
-        found: The one that it had; 0 where there was no such key.
+        key: The first such key, in the order of the expectations.
+        expected: The expected revision.
+        found: The actual revision; 0 if the key does not exist.
     """
 
     code = "expectation_failed"
@@ -57,14 +57,14 @@ class CoordinatorUnreachableError(CoordinatorError):
 
 
 class CoordinatorFailedError(CoordinatorError):
-    """The embedded one: its files or its thread in this process can do nothing any more."""
+    """The embedded one has failed for good: its files or its thread in this process."""
 
     code = "coordinator_failed"
     words = "the coordinator's part in this node has failed"
 
 
 class CoordinatorUnknownError(CoordinatorError):
-    """The answer was lost: the write may have been made, and may still be. Read again before deciding."""
+    """The reply was lost: the write may have been made, and may still be. Read again before deciding."""
 
     code = "coordinator_unknown"
     status = 504

@@ -1,4 +1,4 @@
-"""What the REST API refuses."""
+"""Errors of the REST API."""
 
 from hubsub.errors.base import HubSubError
 
@@ -40,7 +40,7 @@ class NoSuchDeviceError(HubSubError):
 
 
 class NoDevicesError(HubSubError):
-    """No class says what a device is."""
+    """No class defines how topics name a device."""
 
     code = "no_devices"
     status = 404
@@ -49,7 +49,7 @@ class NoDevicesError(HubSubError):
 
 
 class ActionsNotKeptError(HubSubError):
-    """Actions would be gone before an absent device comes back, or could not be told from each other."""
+    """Actions would be lost before an absent device returns, or could not be told apart."""
 
     code = "actions_not_kept"
     status = 409
@@ -63,7 +63,7 @@ class NoSuchNodeError(HubSubError):
 
 
 class NodesUnreachableError(HubSubError):
-    """What is asked for may be at nodes that do not answer."""
+    """The requested data may be on nodes that do not answer."""
 
     code = "nodes_unreachable"
     status = 503
@@ -73,10 +73,13 @@ class NodesUnreachableError(HubSubError):
 
 
 class ElsewhereError(HubSubError):
-    """Another node has what is asked for, and is to be asked itself.
+    """Another node has the data; the client is redirected to it.
 
     Args:
-        location: Its URL; None: who answers does not say.
+        what: As in `HubSubError`.
+        value: As in `HubSubError`.
+        hint: As in `HubSubError`.
+        location: URL at that node; None if unknown.
     """
 
     code = "elsewhere"
@@ -127,7 +130,7 @@ class NoSuchClassError(HubSubError):
 
 
 class OtherLogError(HubSubError):
-    """The node has another log than the reader means, though it may have the same hubs."""
+    """The node has another log than the reader expects, though it may have the same hubs."""
 
     code = "other_log"
     status = 409

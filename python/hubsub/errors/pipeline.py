@@ -1,10 +1,10 @@
-"""The pipeline on Spark."""
+"""Errors of the pipeline on Spark."""
 
 from hubsub.errors.base import HubSubError
 
 
 class PipelineError(HubSubError):
-    """What the Spark source and the jobs meet on their own side."""
+    """Errors that the Spark source and the jobs raise themselves."""
 
     code = "pipeline"
     words = "the pipeline cannot go on"
@@ -17,7 +17,7 @@ class OptionError(PipelineError):
 
 
 class NoLogError(PipelineError):
-    """All that was asked for is in memory only."""
+    """All requested rooms are in memory only."""
 
     code = "no_log"
     status = 400
@@ -25,7 +25,7 @@ class NoLogError(PipelineError):
 
 
 class StreamBrokenError(PipelineError):
-    """A stream of records broke, and again at each attempt to go on."""
+    """A stream of records broke, and again at each retry."""
 
     code = "stream_broken"
     retryable = True
@@ -38,7 +38,7 @@ class SparkMissingError(PipelineError):
 
 
 class ArchiveMismatchError(PipelineError):
-    """A batch and the archive do not belong together; nothing was committed."""
+    """A batch and the archive do not match; nothing was committed."""
 
     code = "archive_mismatch"
     status = 409

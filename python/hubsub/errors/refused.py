@@ -1,10 +1,10 @@
-"""What the data plane refuses; code, resp and retryable are the core's own."""
+"""Refusals of the data plane; code, resp and retryable are the core's own."""
 
 from hubsub.errors.base import HubSubError
 
 
 class Refused(HubSubError):
-    """The data plane said no."""
+    """Base class of the data plane's refusals."""
 
     code = "refused"
     status = 400
@@ -163,9 +163,12 @@ class OffsetsLostError(Refused):
     """Records that a reader of a hub's log needs are gone.
 
     Args:
+        what: As in `HubSubError`.
+        value: As in `HubSubError`.
+        hint: As in `HubSubError`.
         hub: Name of the hub.
-        first: The first offset that is missing.
-        end: The first one behind it that is there.
+        first: The first missing offset.
+        end: The first existing offset after the gap.
     """
 
     code = "offsets_lost"
@@ -221,7 +224,7 @@ class LinkFullError(Refused):
 
 
 class LinkLostError(Refused):
-    """What was asked may have been done."""
+    """The request may have been carried out."""
 
     code = "link_lost"
     status = 502

@@ -1,10 +1,10 @@
-"""Stages: the rows of a batch, before they are published."""
+"""Errors of stages: the rows of a batch before they are published."""
 
 from hubsub.errors.base import HubSubError
 
 
 class NoStagesError(HubSubError):
-    """The node keeps nothing, so it cannot keep a stage either."""
+    """The node has no data directory for stages."""
 
     code = "no_stages"
     status = 409
@@ -24,7 +24,7 @@ class StageCommittedError(HubSubError):
 
 
 class StagesMissingError(HubSubError):
-    """Rows that a batch names are not there, or not all of them. Nothing of the batch was published."""
+    """Stages that a batch names are missing or incomplete. Nothing of the batch was published."""
 
     code = "stages_missing"
     status = 409
@@ -32,7 +32,7 @@ class StagesMissingError(HubSubError):
 
 
 class StageLostError(HubSubError):
-    """Rows of a batch that is committed are gone before they were published."""
+    """Rows of a committed batch were lost before they were published."""
 
     code = "stage_lost"
     status = 500
@@ -48,7 +48,7 @@ class BatchPassedError(HubSubError):
 
 
 class BatchGivenUpError(HubSubError):
-    """The batch was held, and an operator let go of the rows that were left of it."""
+    """The batch was blocked, and an operator gave up its remaining rows."""
 
     code = "batch_given_up"
     status = 409
@@ -66,7 +66,7 @@ class BatchNotHeldError(HubSubError):
 
 
 class BatchMovingError(HubSubError):
-    """The batch is committed and takes its time; the same commit waits for it again."""
+    """The batch is committed but not yet published; the same commit waits for it again."""
 
     code = "batch_moving"
     status = 503

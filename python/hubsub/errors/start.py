@@ -1,4 +1,4 @@
-"""Starting a node, and its end: configuration, data directory, shards."""
+"""Errors of starting and running a node: configuration, data directory, shards."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from hubsub.errors.base import HubSubError, without_secrets
 
 
 class Problem(NamedTuple):
-    """One thing wrong with the configuration."""
+    """One error in the configuration."""
 
     key: str
     value: object
@@ -23,7 +23,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(HubSubError):
-    """The configuration cannot be used; all that is wrong with it, at once."""
+    """The configuration cannot be used; lists all errors in it."""
 
     code = "config"
     status = 400
@@ -33,7 +33,7 @@ class ConfigError(HubSubError):
         super().__init__()
         self.problems = tuple(problems)
         self.file = file
-        """The file that was read, if one was; flags and environment may be wrong all the same."""
+        """The file that was read, if any; flags and environment may be wrong, too."""
 
     def __str__(self) -> str:
         of_file = "" if self.file is None else f" ({self.file})"
@@ -47,7 +47,7 @@ class StartError(HubSubError):
 
 
 class DataDirectoryError(HubSubError):
-    """A data directory that cannot be read or mended offline."""
+    """A data directory that cannot be read or repaired offline."""
 
     code = "data_directory"
     words = "the data directory cannot be used"

@@ -1,9 +1,8 @@
-"""How far a micro-batch reads: pure arithmetic on offsets.
+"""Size of a micro-batch: pure arithmetic on offsets.
 
-Limits are in records and bytes of the log, before any filter. What is
-allowed is shared out in proportion to each hub's backlog, so that hubs that
-are behind arrive together: a watermark moves with the furthest of them, and
-what a slower hub still has would come too late.
+Limits are in records and bytes of the log, before any filter. The allowance is divided in proportion to each
+hub's backlog, so that lagging hubs catch up together: a watermark moves with the most advanced one, and the
+remaining records of a slower hub would come too late.
 """
 
 from collections.abc import Mapping
@@ -16,12 +15,12 @@ def admit(
     max_bytes: int | None = None,
     row_bytes: Mapping[int, float] | None = None,
 ) -> dict[int, int]:
-    """Shares out what a batch may take.
+    """Divides the allowance of a batch among the hubs.
 
     Args:
-        backlog: Records by hub that wait.
-        max_rows: So many records at most; None: no limit.
-        max_bytes: So many bytes at most, going by the average; but always one record.
+        backlog: Records waiting, by hub.
+        max_rows: Most records; None: no limit.
+        max_bytes: Most bytes, by the average size; but always at least one record.
         row_bytes: Average size by hub; 1 where it is missing.
 
     Returns:
@@ -42,7 +41,7 @@ def admit(
 
 
 def _share(backlog: Mapping[int, int], max_rows: int) -> dict[int, int]:
-    """Exactly `max_rows`, or all. Each hub that has some gets one, as far as there is one for each."""
+    """Exactly `max_rows`, or all. Each hub with a backlog gets at least one, as far as possible."""
     total = sum(backlog.values())
     if total <= max_rows:
         return dict(backlog)

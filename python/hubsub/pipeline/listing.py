@@ -1,4 +1,4 @@
-"""What `GET /v1/log` tells: the identity of the log and its hubs, at one moment."""
+"""Response of `GET /v1/log`: the identity of the log and its hubs, at one moment."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any, Self
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """A hub that keeps a log. Offsets count from 1."""
+    """A hub that has a log. Offsets count from 1."""
 
     id: int
     name: str
     earliest: int
     """Offset of its oldest record, or of the next one."""
     end: int
-    """First offset that is not committed: what a read may go up to."""
+    """First offset that is not committed: the end of a read."""
     bytes: int = 0
     first_timestamp_us: int | None = None
     """Of its oldest record in a segment; None without one."""
@@ -35,7 +35,7 @@ class Hub:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a record of this hub, on average; 1 where that is not known."""
+        """Average bytes of a record of this hub; 1 if unknown."""
         return max(self.bytes / (self.end - self.earliest), 1.0) if self.end > self.earliest else 1.0
 
 
@@ -47,7 +47,7 @@ class Listing:
     """Identity of the log: offsets mean nothing in another. Empty: there is none, and no hub."""
     hubs: Mapping[int, Hub]
     ephemeral: tuple[str, ...] = ()
-    """Classes that were asked for too and keep no log."""
+    """Requested classes that have no log."""
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> Self:
@@ -57,12 +57,12 @@ class Listing:
         )
 
     def find(self, name: str) -> Hub | None:
-        """A hub by its id or its name, as a person writes it."""
+        """A hub by its id or its name."""
         return next((hub for hub in self.hubs.values() if name in (str(hub.id), hub.name)), None)
 
     @staticmethod
     def join(listings: Iterable["Listing"]) -> "Listing":
-        """One of several that were asked for in parts; there is at least one."""
+        """Combines the listings of a request that was split; there is at least one."""
         first, *more = listings
         hubs, ephemeral = dict(first.hubs), dict.fromkeys(first.ephemeral)
         for listing in more:

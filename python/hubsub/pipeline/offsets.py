@@ -1,10 +1,9 @@
-"""Where a read begins and ends: options and checkpoints become offsets by hub. Pure.
+"""Start and end of a read: converts options and checkpoints to offsets by hub. Pure.
 
-The offset of a stream, which Spark keeps in its checkpoint, is
-`{"log": identity, "query": name, "hubs": {hub: offset}}`: the first offset of
-each hub that is not read yet. A hub that began after the query stands in
-`born` too, with where it is read from, so that a batch that is run again reads
-the same. The identity refuses a checkpoint of another log.
+The offset of a stream, which Spark stores in its checkpoint, is `{"log": identity, "query": name, "hubs":
+{hub: offset}}`: the first offset of each hub that is not read yet. A hub that was created after the query is
+also in `born`, with its start offset, so that a repeated batch reads the same. The identity refuses a
+checkpoint of another log.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ GO_ON = "failOnDataLoss=false goes on with what is there"
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """How far a query has come."""
+    """Progress of a query."""
 
     log: str
     query: str
@@ -31,7 +30,7 @@ class StreamOffset:
     born: Mapping[int, int] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
-        """As Spark keeps it: keys of JSON are text."""
+        """The form that Spark stores: keys of JSON are text."""
         body: dict[str, Any] = {"log": self.log, "query": self.query, "hubs": _texts(self.hubs)}
         return body | ({"born": _texts(self.born)} if self.born else {})
 
@@ -65,11 +64,17 @@ def resolve(
     *,
     fail_on_data_loss: bool,
 ) -> dict[int, int]:
-    """Offsets by hub of `startingOffsets` or `endingOffsets`; a hub that they leave out has the default.
+    """Offsets by hub of `startingOffsets` or `endingOffsets`.
+
+    Args:
+        listing: The hubs.
+        start: The option; None: the default.
+        default: For hubs that the option leaves out.
+        fail_on_data_loss: Whether a missing offset is an error; else the nearest is taken.
 
     Raises:
-        OptionError: offsets name a hub that is not there.
-        OffsetsLostError, OffsetUnknownError: an offset is not there any more, or not yet.
+        OptionError: offsets name a hub that does not exist.
+        OffsetsLostError, OffsetUnknownError: an offset is gone, or does not exist yet.
     """
     start = default if start is None else start
     given = start if isinstance(start, Mapping) else {}
@@ -88,9 +93,14 @@ def resolve(
 
 
 def offset_of(hub: Hub, timestamp_us: int, offset_at: OffsetAt) -> int:
-    """The first offset of a hub whose timestamp is not before a moment; the node is asked only if it must.
+    """The first offset of a hub whose timestamp is not before a moment; asks the node only if necessary.
 
-    What the listing says of timestamps leaves out records that are in memory still.
+    The listing's timestamps ignore records that are still in memory.
+
+    Args:
+        hub: The hub.
+        timestamp_us: The moment, µs since 1970.
+        offset_at: Asks the node.
     """
     if hub.earliest == hub.end or (hub.first_timestamp_us or 0) >= timestamp_us:
         return hub.earliest
@@ -98,7 +108,16 @@ def offset_of(hub: Hub, timestamp_us: int, offset_at: OffsetAt) -> int:
 
 
 def checked(hub: Hub, offset: int, fail_on_data_loss: bool) -> int:
-    """An offset that somebody has kept, if the hub has it; else the nearest, if loss is no failure."""
+    """A stored offset, if the hub has it; else the nearest, if loss is allowed.
+
+    Args:
+        hub: The hub.
+        offset: The stored offset.
+        fail_on_data_loss: Whether a missing offset is an error.
+
+    Raises:
+        OffsetsLostError, OffsetUnknownError: the offset is gone, or does not exist yet.
+    """
     if hub.earliest <= offset <= hub.end:
         return offset
     if not fail_on_data_loss:
@@ -113,6 +132,7 @@ def checked(hub: Hub, offset: int, fail_on_data_loss: bool) -> int:
 
 
 def lost(name: str, first: int, end: int) -> OffsetsLostError:
+    """Error for the missing offsets from `first` up to `end`, exclusive, of a hub."""
     return OffsetsLostError(
         f"records of hub {name} are gone",
         f"offsets {first} to {end - 1}",

@@ -1,9 +1,8 @@
 """Options of the Spark source and sink: a table each, parsed once into a frozen value.
 
-Spark hands options over as text under names whose case does not count. All
-else in this package sees `SourceOptions` or `SinkOptions` alone. A name that is not in the
-table is an error with the nearest one; so are values out of range and options
-that contradict each other.
+Spark passes options as text; the case of names does not matter. The rest of this package only uses
+`SourceOptions` or `SinkOptions`. An unknown name is an error with the nearest known one; so are values out of
+range and contradictory options.
 """
 
 import json
@@ -34,41 +33,42 @@ COLUMNS = (
     "headers",
     "payload",
 )
-"""All columns, in the order that the node gives them in."""
+"""All columns, in the node's order."""
 
 CAUGHT_UP = "caught_up"
-"""One more column, which the reader adds where it is asked for: whether the record's batch, or one before it, reaches
-the end that the log had when the query was started."""
+"""An additional column that the reader adds on request: whether the record's batch, or one before it, reaches
+the end that the log had when the query started.
+"""
 
 Start = Literal["earliest", "latest"] | Mapping[str, int]
-"""Where to begin or end: a word for all hubs, or an offset by hub id or name (-2 earliest, -1 latest)."""
+"""Start or end of a read: a word for all hubs, or an offset by hub id or name (-2 earliest, -1 latest)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Which servers to ask, and how. Goes to executors with each task."""
+    """Servers and how to access them. Sent to executors with each task."""
 
     servers: tuple[str, ...] = (SERVER_DEFAULT,)
     """`HOST:PORT`, asked in this order."""
     tls: bool = False
     token: str | None = None
     tls_ca: str | None = None
-    """File with the certificates that are trusted; None: those of the system."""
+    """File with the trusted certificates; None: those of the system."""
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_verify: bool = True
     timeout_s: float = 60.0
-    """A connection that is silent for so long counts as broken."""
+    """A connection that is silent for this long counts as broken."""
     retry_s: float = 60.0
-    """How long attempts go on without any progress before the error is final."""
+    """How long retries go on without any progress before the error is final."""
 
     def __repr__(self) -> str:
-        return f"Access(servers={','.join(self.servers)}, tls={self.tls})"  # The token is nobody's business.
+        return f"Access(servers={','.join(self.servers)}, tls={self.tls})"  # Hides the token.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a read was asked for; the field names are the options' in snake case."""
+    """Options of a read; field names are the options' in snake case."""
 
     access: Access = Access()
     subscribe: tuple[str, ...] = ()
@@ -87,17 +87,17 @@ class SourceOptions:
     columns: tuple[str, ...] = COLUMNS
     compression: Literal["none", "lz4"] = "none"
     query_name: str | None = None
-    """Under which the node shows a stream's progress; None: one that the checkpoint keeps."""
+    """Name under which the node shows a stream's progress; None: one that the checkpoint stores."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """Reads what Spark hands over.
+        """Parses Spark's options.
 
         >>> SourceOptions.parse({"subscribe": "lobby, chat", "MaxRowsPerBatch": "1000"}).subscribe
         ('lobby', 'chat')
 
         Raises:
-            OptionError: the first thing that is wrong.
+            OptionError: the first error.
         """
         given = _parsed(options, _BY_NAME)
         for one, other in _CONFLICTS:
@@ -111,27 +111,27 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked for."""
+    """Options of a write."""
 
     access: Access = Access()
     topic: bytes | None = None
-    """That of all rows, which then have no column for it."""
+    """Topic of all rows, which then have no column for it."""
     query: str | None = None
-    """Under which batches are numbered; None: a stream takes its checkpoint's, a batch one of its own."""
+    """Name under which batches are numbered; None: a stream takes its checkpoint's, a batch a new one."""
     batch: int | None = None
     """Number of a batch write; None: 0."""
     checkpoint: str | None = None
-    """Where Spark keeps a stream's progress; it hands this option over as it was given."""
+    """Where Spark stores a stream's progress; Spark passes this option unchanged."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
-        """Reads what Spark hands over.
+        """Parses Spark's options.
 
         >>> SinkOptions.parse({"topic": "lobby", "Query": "alerts"}).topic
         b'lobby'
 
         Raises:
-            OptionError: the first thing that is wrong.
+            OptionError: the first error.
         """
         given = _parsed(options, _SINK_BY_NAME)
         name = given.pop("query_name", None)
@@ -142,7 +142,7 @@ class SinkOptions:
 
 
 def _parsed(options: Mapping[str, str], table: Mapping[str, "_Option"]) -> dict[str, Any]:
-    """Values by field."""
+    """Parses options to values by field."""
     given: dict[str, Any] = {}
     for name, text in options.items():
         option = table.get(name.lower())
@@ -187,7 +187,7 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 
 
 def _size(text: str) -> int:
-    """Bytes: `1048576`, `64m`, `64MiB`; units are powers of 1024, as Spark has them."""
+    """Bytes: `1048576`, `64m`, `64MiB`; units are powers of 1024, as in Spark."""
     match = _SIZE.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise _Bad("is no size", "a number of bytes above 0, or such as 64MiB")
@@ -284,7 +284,7 @@ def timestamp_us(moment: datetime) -> int:
 
 
 def _servers(text: str) -> tuple[tuple[str, bool | None], ...]:
-    """Each with whether its URL asks for TLS; None: it is no URL."""
+    """Each server with whether its URL asks for TLS; None: it is no URL."""
     return tuple(_server(name) for name in _names(text))
 
 
@@ -360,9 +360,9 @@ _SINK_BY_NAME = {option.name.lower(): option for option in _SINK_OPTIONS}
 _BY_NAME = {option.name.lower(): option for option in _OPTIONS}
 _OF_FIELD = {option.field: option.name for option in _OPTIONS}
 NAMES = tuple(option.name for option in _OPTIONS)
-"""All options of the source, as they are documented."""
+"""All options of the source, in the order of the documentation."""
 SINK_NAMES = tuple(option.name for option in _SINK_OPTIONS)
-"""Likewise of the sink."""
+"""All options of the sink, in the order of the documentation."""
 
 _CONFLICTS = (
     ("subscribe", "subscribe_pattern"),
@@ -378,7 +378,7 @@ def _nearest(name: str, table: Mapping[str, _Option]) -> str:
 
 
 def _access(given: dict[str, Any]) -> Access:
-    """Takes the options of access out of those given."""
+    """Moves the options of access from `given` into an `Access`."""
     fields = {k: given.pop(k) for k in [*given] if k in Access.__dataclass_fields__ and k != "servers"}
     servers = given.pop("servers", ((SERVER_DEFAULT, None),))
     asked = {tls for _, tls in servers if tls is not None}

@@ -1,9 +1,8 @@
-"""Ranges of hubs' logs packed into input partitions. Pure.
+"""Packs ranges of hubs' logs into input partitions. Pure.
 
-A Spark task costs 35–50 ms whatever it does, so partitions are few: about one
-a core, balanced by bytes. Many small hubs share one, a large hub is cut by
-offsets. Each offset is in exactly one partition, and a partition reads each
-hub in order.
+A Spark task costs 35–50 ms whatever it does, so partitions are few: about one per core, balanced by bytes.
+Many small hubs share one; a large hub is split by offsets. Each offset is in exactly one partition, and a
+partition reads each hub in order.
 """
 
 from collections.abc import Iterable
@@ -11,17 +10,20 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 CORES = "PYSPARK_HUBSUB_CORES"
-"""Environment variable of the process that plans: tasks that Spark runs at once, where its machine's cores do not
-tell. `session.connect` sets it."""
+"""Environment variable of the planning process: tasks that Spark runs at once, if that differs from its
+machine's cores. `session.connect` sets it.
+"""
 
 BYTES_MIN = 8 << 20
-"""A partition smaller than this costs more as a task than it saves: some 30 ms of reading."""
+"""A smaller partition costs more as a task than it saves: some 30 ms of reading."""
 
 BYTES_MAX = 1 << 30
-"""What a failed task has to read again at most, about."""
+"""Approximate limit of what a failed task has to read again."""
 
 SNAP = 0.02
-"""A cut so close to a hub's edge, as a share of a partition, moves there: a request costs more than the balance."""
+"""A cut this close to a hub's edge, as a share of a partition, moves there: a request costs more than the
+imbalance.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +33,9 @@ class Range:
     hub: int
     first: int
     end: int
-    """First offset that is not of it; above `first`."""
+    """First offset after it; above `first`."""
     bytes: int
-    """What is there to be read, as far as known."""
+    """Bytes to read, as far as known."""
     servers: tuple[str, ...] = ()
 
     @property
@@ -46,16 +48,16 @@ class Range:
 
 
 def pack(ranges: Iterable[Range], cores: int, min_partitions: int | None = None) -> list[tuple[Range, ...]]:
-    """Packs ranges.
+    """Packs ranges into partitions.
 
     Args:
         ranges: Not empty ones; those of one hub do not overlap.
         cores: Tasks that run at once.
-        min_partitions: As many or more, as far as there are rows; None: as few as make sense.
+        min_partitions: Minimum number of partitions, as far as there are rows; None: as few as make sense.
 
     Returns:
-        Partitions, each of one range or more, none heavier than its share by more than 2 × `SNAP`
-        of a share and one row.
+        Partitions, each of one range or more, none heavier than its share by more than 2 × `SNAP` of a share
+        and one row.
     """
     todo = [r for r in ranges if r.rows > 0]
     total = sum(r.weight for r in todo)
@@ -63,7 +65,7 @@ def pack(ranges: Iterable[Range], cores: int, min_partitions: int | None = None)
     count = max(1, min(wanted, sum(r.rows for r in todo)))
     parts: list[list[Range]] = [[] for _ in range(count)]
     share = total / count
-    before = 0.0  # Weight of all that has its place.
+    before = 0.0  # Weight of all ranges that are placed.
     part = 0
     for rest in todo:
         while rest.rows > 0:
@@ -79,7 +81,7 @@ def pack(ranges: Iterable[Range], cores: int, min_partitions: int | None = None)
 
 
 def _take(range_: Range, room: float, share: float) -> Range | None:
-    """As much from the front as there is room for; None: nothing."""
+    """As much of the front as fits; None: nothing."""
     slack = share * SNAP
     if room <= slack:
         return None

@@ -1,8 +1,8 @@
-"""Spark's filters as conditions that the node can check. Pure.
+"""Pushes Spark's filters down as conditions that the node can check. Pure.
 
-What is pushed means exactly the same there as in Spark; what is pushed in part
-is also given back, and Spark checks it again. Names in a request stand for
-bytes, in Spark they are text: a name is pushed only where the two agree.
+A pushed filter has exactly Spark's meaning; a filter that is pushed in part is also returned, and Spark
+checks it again. Names in a request stand for bytes, in Spark they are text: a name is pushed only where the
+two agree.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,8 +34,8 @@ def push(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, li
     """Adds filters to a selection.
 
     Returns:
-        The selection, and the filters that Spark must still check: the same objects, because it
-        tells them apart by identity.
+        The selection, and the filters that Spark must still check: the same objects, since Spark compares
+        them by identity.
     """
     rest: list[Filter] = []
     for filter_ in filters:
@@ -47,7 +47,7 @@ def push(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, li
 
 
 def _one(selection: Selection, filter_: Filter) -> tuple[Selection | None, bool]:
-    """The narrowed selection, if any; and whether it says all that the filter says."""
+    """The narrowed selection, if any; and whether it covers the whole filter."""
     path = getattr(filter_, "attribute", None)
     if path is None or len(path) != 1 or path[0] not in COLUMNS:
         return None, False
@@ -65,7 +65,7 @@ def _one(selection: Selection, filter_: Filter) -> tuple[Selection | None, bool]
 
 def _name(selection: Selection, column: str, filter_: Filter) -> tuple[Selection | None, bool]:
     if isinstance(filter_, StringStartsWith) and column != "device":
-        # A percent sign may begin an escape that goes on behind the prefix.
+        # A percent sign may begin an escape that continues after the prefix.
         if "%" in filter_.value or not fits([filter_.value]):
             return None, False
         by_prefix = selection.with_room_prefix if column == "room" else selection.with_topic_prefix
@@ -73,7 +73,8 @@ def _name(selection: Selection, column: str, filter_: Filter) -> tuple[Selection
     values = _values(filter_, str)
     if values is None:
         return None, False
-    # A text that no name is written as matches nothing in Spark, and would be another name in a request.
+    # A text that is not the canonical form of a name matches nothing in Spark, and would be another name in a
+    # request.
     names = {value for value in values if text_of(bytes_of(value)) == value}
     if not fits(names):
         return None, False
@@ -129,7 +130,7 @@ def _values(filter_: Filter, kind: type) -> list[Any] | None:
 
 
 def _range(filter_: Filter, read: Callable[[Any], int | None]) -> _Range | None:
-    """First and end of what a comparison allows."""
+    """First and end of the range that a comparison allows."""
     if not isinstance(filter_, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         return None
     value = read(filter_.value)

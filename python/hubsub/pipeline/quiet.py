@@ -1,9 +1,10 @@
-"""What Spark's processes on this machine say on stderr, less what every run says and nobody can use.
+"""Filters the stderr of Spark's processes on this machine: drops lines that every run prints and that are
+useless.
 
-Left out are the lines with which Java and Spark start, the progress of `transformWithState`'s workers, and the trace
-of a worker that wrote on when its reader had enough (`limit`, `show`). Everything else goes through as it came, and
-at once, until a signal ends the run: one to all its processes ends Spark too, each of whose parts then tells at length
-that the others are gone.
+It drops the start-up lines of Java and Spark, the progress of `transformWithState`'s workers, and the trace
+of a worker whose reader stopped early (`limit`, `show`). Everything else passes unchanged and at once, until
+a signal ends the run: a signal to all its processes ends Spark too, each of whose parts then reports the loss
+of the others at length.
 """
 
 import atexit
@@ -20,11 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 END_S = 1.0
-"""How long what was said at the end is waited for."""
+"""How long to wait for the last lines, in seconds."""
 
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
-    rb"|Warning: Java versions > Java 11 can only operate in restricted mode .*"  # Its sketches; nothing is lost.
+    # Its sketches; nothing is lost.
+    rb"|Warning: Java versions > Java 11 can only operate in restricted mode .*"
     rb"|Using Spark's default log4j profile: \S+"
     rb"|Setting default log level to \"WARN\"\."
     rb"|To adjust logging level use sc\.setLogLevel\(newLevel\)\..*"
@@ -34,23 +36,23 @@ _NOISE = re.compile(
 _NOISE_HERE = re.compile(
     rb"\S+ \S+ WARN Utils: (Your hostname, \S+ resolves to a loopback|Set SPARK_LOCAL_IP if you need) .*"
 )
-"""Where all is on this machine, and `connect` binds to loopback."""
+"""If everything is on this machine, and `connect` binds to loopback."""
 _TRACE = b"Traceback (most recent call last):"
 _FRAME = re.compile(rb'  File "\S+/pyspark/daemon\.py", line \d+, in \w+')
 _READER_GONE = b"BrokenPipeError: "
 
 
 _hushed = threading.Event()
-"""A signal has come."""
+"""Set after a signal."""
 
 
 def hush() -> None:
-    """Leaves out all that Spark and what speaks to it in this process say from now on."""
+    """Drops all further output of Spark and of its clients in this process."""
     _hushed.set()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     threading.excepthook = sys.unraisablehook = _say_nothing
-    # Of Spark's accumulators, which print what they die of.
+    # Of Spark's accumulators, which print the error that ends them.
     setattr(socketserver.BaseServer, "handle_error", _say_nothing)  # noqa: B010, a method to mypy
 
 
@@ -59,10 +61,10 @@ def _say_nothing(*_: object) -> None:
 
 
 class Sieve:
-    """Takes lines, and passes on those that say something.
+    """Filters lines.
 
     Args:
-        out: What takes them.
+        out: Takes the lines that pass.
         here: Whether all of Spark runs on this machine.
     """
 
@@ -70,12 +72,12 @@ class Sieve:
         self._out = out
         self._here = here
         self._trace: list[bytes] = []
-        """The begin of one that may be of a worker whose reader had enough."""
+        """The beginning of a trace that may come from a worker whose reader stopped early."""
         self._dropped = False
-        """The last line was; an empty one behind it belongs to it."""
+        """The last line was dropped; an empty one after it belongs to it."""
 
     def take(self, line: bytes) -> None:
-        """A line with its end."""
+        """Takes a line with its end."""
         text = line.rstrip()
         if self._trace and text.startswith(_READER_GONE) and len(self._trace) > 1:
             self._trace = []
@@ -90,7 +92,7 @@ class Sieve:
             self._out(line)
 
     def end(self) -> None:
-        """What was held is something else, or nothing comes any more."""
+        """Passes the held lines: they are another trace, or the output has ended."""
         for line in self._trace:
             self._out(line)
         self._trace, self._dropped = [], False
@@ -98,7 +100,7 @@ class Sieve:
 
 @contextmanager
 def sieved(here: bool) -> Iterator[int]:
-    """A descriptor as the stderr of a process that starts in the block; it may outlive it.
+    """A descriptor for the stderr of a process that starts in the block; it may outlive it.
 
     Args:
         here: Whether all of Spark runs on this machine.
@@ -111,7 +113,7 @@ def sieved(here: bool) -> Iterator[int]:
         yield writer
     except Exception:
         os.close(writer)
-        thread.join(END_S)  # What it died of comes before what we say of it.
+        thread.join(END_S)  # The process's last lines come before our own message.
         raise
     except BaseException:
         os.close(writer)
@@ -131,7 +133,7 @@ def _pump(reader: int, here: bool) -> None:
 def _write(line: bytes) -> None:
     if _hushed.is_set():
         return
-    with suppress(OSError):  # Nobody listens; Spark must not wait for that.
+    with suppress(OSError):  # Spark must not wait if stderr is closed.
         os.write(2, line)
 
 

@@ -1,7 +1,6 @@
-"""What batches and streams share: what a task reads, and how.
+"""Shared by batches and streams: the input of a task, and how it is read.
 
-These are plain values that go to executors; connections are made where they
-are used.
+These are plain values that go to executors; connections are opened where they are used.
 """
 
 import logging
@@ -28,12 +27,12 @@ LOG = logging.getLogger("hubsub.pipeline")
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     log: str
     ranges: tuple[Range, ...]
     caught_up: bool = True
-    """Of a stream: the batch reaches the end that the log had when the query was started."""
+    """For a stream: the batch reaches the end that the log had when the query started."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,18 @@ class Reading:
 
     options: SourceOptions
     columns: tuple[str, ...]
-    """As Spark wants them, in its order."""
+    """In Spark's order."""
     selection: Selection
 
     def read(self, part: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The batches of a part; see `Records.read` for what it raises.
+        """The batches of a part; see `Records.read` for its errors.
 
-        They are read ahead: else node and Spark wait for each other in turn, a quarter of the time.
+        They are prefetched: otherwise node and Spark wait for each other in turn, a quarter of the time.
         """
         return ahead(self._batches(part))
 
     def _batches(self, part: InputPartition) -> Generator["pa.RecordBatch", None, None]:
-        from hubsub.pipeline.records import Records  # Where Arrow is needed, and no sooner.
+        from hubsub.pipeline.records import Records  # Imported where Arrow is needed, and no sooner.
 
         assert isinstance(part, Part), "readers of this package make no others"
         with Wire(self.options.access) as wire:
@@ -72,7 +71,7 @@ class Reading:
 
 
 def check_logged(listing: Listing, options: SourceOptions) -> None:
-    """Raises NoLogError if what was asked for is in memory only; says so if some of the rooms are."""
+    """Raises NoLogError if all requested rooms are in memory only; logs a warning if some are."""
     if not listing.ephemeral:
         return
     names = ", ".join(listing.ephemeral)
@@ -84,7 +83,7 @@ def check_logged(listing: Listing, options: SourceOptions) -> None:
 
 
 def cores() -> int:
-    """Tasks that run at once, as far as can be told here."""
+    """Tasks that run at once, as far as known here."""
     told = os.environ.get(CORES, "")
     if told.isdigit() and int(told) > 0:
         return int(told)

@@ -1,8 +1,8 @@
-"""Streams of records: what executors do.
+"""Reads streams of records; runs on executors.
 
-A stream that breaks goes on behind the last offset that was handed out, so
-each record comes once, in order. It ends well only with the mark of Arrow's
-end and the last chunk of the body: what merely stops is broken.
+A broken stream continues after the last offset that was returned, so each record comes once, in order. A
+stream is complete only with the mark of Arrow's end and the last chunk of the body: any other end counts as
+broken.
 """
 
 import http.client
@@ -27,13 +27,13 @@ class Records:
     """Reads ranges of one log.
 
     Args:
-        wire: Who asks.
+        wire: Sends the requests.
         log: Identity of the log that the ranges are of.
-        selection: Which records of the ranges.
-        columns: Columns in the order that the caller wants them in.
+        selection: Selects records of the ranges.
+        columns: Columns in the order of the result.
         compression: Of the stream.
-        retry_s: How long to go on without progress.
-        fail_on_data_loss: Whether offsets that are gone are an error; else they are left out and logged.
+        retry_s: How long to retry without progress, in seconds.
+        fail_on_data_loss: Whether missing offsets are an error; else they are left out and logged.
         caught_up: Value of that column.
     """
 
@@ -56,7 +56,7 @@ class Records:
         self._retry_s = retry_s
         self._fail_on_data_loss = fail_on_data_loss
         self._caught_up = pa.scalar(caught_up)
-        # The offset tells where to go on; it is 8 bytes a record.
+        # The offset is needed to resume; it is 8 bytes a record.
         asked = canonical({*columns, "offset"} | ({"room"} if self._rooms is not None else set()))
         self._params: Params = [
             *selection.params(),
@@ -66,12 +66,12 @@ class Records:
         ]
 
     def read(self, range_: Range) -> Iterator[pa.RecordBatch]:
-        """The records of a range that are selected, as Spark wants them.
+        """The selected records of a range, in Spark's form.
 
         Raises:
             OffsetsLostError: some of the range is gone.
             StreamBrokenError: it breaks again and again.
-            HubSubError: what else a server says no with. All but the first name the offsets that were not read.
+            HubSubError: another error of a server. All but the first name the offsets that were not read.
         """
         at = range_.first
 
@@ -106,7 +106,7 @@ class Records:
                 patience.wait(unread(error))
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that were asked for, without a copy where their types are Spark's already."""
+        """The requested columns, without a copy if their types are Spark's already."""
         if self._rooms is not None:
             rooms = pa.array(sorted(self._rooms), batch.schema.field("room").type)
             batch = batch.filter(pc.is_in(batch.column("room"), value_set=rooms))
@@ -119,7 +119,7 @@ class Records:
 
 
 def _behind(batch: pa.RecordBatch, at: int, range_: Range) -> int:
-    """The offset behind a batch, once it is sure that the batch is what was asked for."""
+    """The offset after a batch, after a check that the batch matches the request."""
     offsets = batch.column("offset")
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     if not at <= first <= last < range_.end:
@@ -135,7 +135,9 @@ def _batches(answer: http.client.HTTPResponse) -> Iterator[pa.RecordBatch]:
 
 
 class _Body:
-    """The body of an answer as a file, for Arrow. It reads into Arrow's own memory: one copy, from the socket."""
+    """The body of a response as a file, for Arrow. It reads into Arrow's own memory: one copy, from the
+    socket.
+    """
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
         self._answer = answer
@@ -151,7 +153,7 @@ class _Body:
         return buffer.slice(0, got)
 
     def finish(self) -> None:
-        """Raises unless all was read, and Arrow stopped at its mark and not for want of more."""
+        """Raises unless everything was read, and Arrow stopped at its end mark."""
         if self._short or self._answer.read(1):
             raise http.client.IncompleteRead(b"")
 

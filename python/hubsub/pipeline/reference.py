@@ -1,4 +1,4 @@
-"""docs/reference/spark.md, made of the tables of options and the columns of source and sink."""
+"""Generates docs/reference/spark.md from the tables of options and the columns of source and sink."""
 
 from collections.abc import Iterable, Mapping
 
@@ -40,7 +40,7 @@ OPTION_DOCS = {
     "timeoutSeconds": ("`60`", "A connection that is silent for so long is broken."),
     "retrySeconds": ("`60`", "How long attempts go on without any progress."),
 }
-"""Option to its default and what it means."""
+"""Option to its default and its description."""
 
 SINK_OPTION_DOCS = {
     "topic": ("", "Topic of all rows, which then have no column for it."),

@@ -1,4 +1,4 @@
-"""Activity of rooms: what was said in each window of time, and whether anything is missing."""
+"""Activity of rooms: traffic per window of time, and missing records."""
 
 from hubsub.pipeline.activity.gaps import holes, missing
 from hubsub.pipeline.activity.windows import activity, messages

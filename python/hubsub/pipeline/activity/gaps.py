@@ -1,7 +1,7 @@
-"""Whether a room's records are all there: the seqs of an epoch have no gaps, so what is missing can be told.
+"""Detects missing records of a room: the seqs of an epoch have no gaps, so missing ones can be counted.
 
-The grain that shows it is the room's epoch, over everything that was read: inside a window only windows by the
-records' own times hold neighbours, and a hole between two windows is in neither.
+The check needs all records read of an epoch. A single window shows gaps only if windows are by the records'
+own timestamps, and a gap between two windows is in neither.
 """
 
 from typing import TYPE_CHECKING
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def missing(activity: "DataFrame") -> "DataFrame":
-    """How much is missing in each epoch of each room, from the rows of `activity`.
+    """Number of missing records in each epoch of each room, from the rows of `activity`.
 
     Input: `room, epoch, window_start, window_end, messages, first_seq, last_seq`.
-    Output: `room string, epoch bigint, since timestamp, until timestamp, messages, first_seq, last_seq, missing
-    bigint`.
-    Grain: one row for each room and epoch. `missing` is 0 where nothing is, inside windows and between them,
-    whatever time the windows are by.
+    Output: `room string, epoch bigint, since timestamp, until timestamp, messages, first_seq, last_seq,
+    missing bigint`.
+    Grain: one row for each room and epoch. `missing` is 0 if no record is missing, inside windows and between
+    them, whatever time the windows are by.
     Null: nothing is null.
 
-    It counts seqs. What stood in a room and came into no window, such as a record without an event time where windows
-    are by those, is missing here, too: `events.bad` has it.
+    It counts seqs. Records that are in no window also count as missing, such as those without an event time
+    where windows are by event time: `events.bad` has them.
     """
     from pyspark.sql import functions as sf
 
@@ -39,12 +39,14 @@ def missing(activity: "DataFrame") -> "DataFrame":
 
 
 def holes(records: "DataFrame") -> "DataFrame":
-    """Where records are missing, from the records themselves; batch only.
+    """Runs of missing records, from the records themselves; batch only.
 
     Input: `room string, epoch bigint, seq bigint`.
     Output: `room, epoch, first_missing bigint, last_missing bigint`.
-    Grain: one row for each run of missing seqs; no row where all are there.
-    Null: nothing is null. What is before a room's first record here is no hole: history ends somewhere.
+    Grain: one row for each run of missing seqs; no row if none is missing.
+    Null: nothing is null.
+
+    Records before a room's first record here do not count: history ends somewhere.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf

@@ -1,7 +1,7 @@
 """Messages, bytes, publishers and delays of each room and window of time.
 
-One aggregation, so it runs as it is in batch and in streaming: append mode gives each window once, when the
-watermark has passed its end.
+One aggregation, so it works unchanged in batch and in streaming: append mode outputs each window once, when
+the watermark has passed its end.
 """
 
 from datetime import timedelta
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ROOM_BYTES_MAX = 1_000
 ACCURACY = 1_000
-"""Of the percentiles: their rank is off by one in so many rows at most."""
+"""Of the percentiles: the error of their rank is at most one in `ACCURACY` rows."""
 DELAY_MAX = timedelta(days=1)
-"""Who publishes an event later than that tells of the past: a log is replayed or imported, nothing is on its way."""
+"""An event published later than this is historical, from a replayed or imported log; it has no delay."""
 QUERY_HEADER = "hubsub-query"
-"""Of a message: the name of the query that tells it, which its payload has, too."""
+"""Header of a message: the name of the query that publishes it; also in its payload."""
 
 
 def activity(
@@ -28,30 +28,32 @@ def activity(
 ) -> "DataFrame":
     """Activity of each room and window.
 
-    Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp, publisher string,
-    payload binary`, as `events.good` gives them.
+    Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp, publisher
+    string, payload binary`, as returned by `events.good`.
     Output: `room, epoch, window_start, window_end timestamp, messages bigint, bytes bigint` (of payloads),
-    `publishers bigint` (distinct ones, by a HyperLogLog sketch: exact for few, within 2 % for many), `first_seq,
-    last_seq, missing bigint, delay_ms_p50, delay_ms_p95, delay_ms_p99 double, late bigint`.
-    Grain: one row for each room, epoch and window that has a message. A room that was made anew within a window
-    has a row for each of its lives, as their seqs have nothing to do with each other.
-    Null: a null publisher counts as none, a null payload as 0 bytes. `missing` is null where the events' times
-    are not those of their records: then a window need not hold neighbours, and `missing()` over all windows
-    is what to ask. `delay_ms_…` are null where no message of the window has a delay. Rows without room or event
-    time are left out.
+    `publishers bigint` (distinct ones, by a HyperLogLog sketch: exact for few, within 2 % for many),
+    `first_seq, last_seq, missing bigint, delay_ms_p50, delay_ms_p95, delay_ms_p99 double, late bigint`.
+    Grain: one row for each room, epoch and window that has a message. A room that was recreated within a
+    window has a row for each epoch, as their seqs are independent.
+    Null: a null publisher counts as none, a null payload as 0 bytes. `missing` is null where event times
+    differ from record timestamps: then a window need not hold neighbouring records; use `missing()` over all
+    windows. `delay_ms_…` are null if no message of the window has a delay. Rows without room or event time
+    are left out.
 
-    A message's delay is its record's timestamp (or `arrived`) less its event time; below zero where the sender's
-    clock is ahead. It has none where its event time is its record's own (there is no `--event-time`), or lies more
-    than `DELAY_MAX`, a day, before: such a log is replayed or imported.
+    A message's delay is its record's timestamp (or `arrived`) minus its event time; below zero if the
+    sender's clock is ahead. It has none if its event time is its record's own (there is no `--event-time`),
+    or more than `DELAY_MAX`, a day, earlier: such a log is replayed or imported.
 
-    `late` counts the messages that came later than the watermark allows, whatever their delay: batch counts them in
-    their window; streaming drops those whose window was already given out, and its progress says how many.
+    `late` counts the messages that came later than the watermark allows, whatever their delay: batch counts
+    them in their window; streaming drops those whose window was already output, and its progress counts them.
 
     Args:
+        events: The input.
         window: Length of the windows, as Spark writes intervals; they tumble, aligned to midnight UTC.
+            Default 1 minute.
         watermark: How late an event may come, as an interval. Streaming needs one in append mode.
-        arrived: When a message arrived; None takes the record's timestamp. A stream that has no times of its
-            own gives `current_timestamp()` here, and sees how far behind it reads, up to `DELAY_MAX`.
+        arrived: When a message arrived; None takes the record's timestamp. For a stream without timestamps of
+            its own pass `current_timestamp()`: the delay then shows how far reading lags, up to `DELAY_MAX`.
     """
     from pyspark.sql import functions as sf
 
@@ -100,17 +102,17 @@ def messages(
     """Rows of `activity` as messages for the sink.
 
     Input: the output of `activity`.
-    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC, `final`, and
-    `query` where one is given), `headers map<string,string>` (`hubsub-query` likewise).
+    Output: `topic string` (the prefix and the room), `payload binary` (the row as JSON, times in UTC,
+    `final`, and `query` if given), `headers map<string,string>` (`hubsub-query`, if `query` is given).
     Grain: one message for each row.
     Null: columns that are null are left out of the JSON.
 
     Args:
-        rows: What to tell.
-        final: Whether these windows are over; else each may have a later version.
-        prefix: Of topics. A room whose name is longer than 1,000 bytes stands there under the SHA-256 of its
-            name, since a topic has an end; its payload names it.
-        query: Name of the query that tells it: more than one may tell of a room.
+        rows: The input.
+        final: Whether these windows are complete, the default; else each may get a later version.
+        prefix: Prefix of the topics, default `$stats/room/`. A room whose name is longer than 1,000 bytes is
+            replaced by the SHA-256 of its name, since topics have a limit; its payload has the name.
+        query: Name of the query that publishes them: several may report the same room.
     """
     from pyspark.sql import functions as sf
 

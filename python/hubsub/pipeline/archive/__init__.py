@@ -1,7 +1,7 @@
-"""The archive: hubs' records as files of a table, each once, with the offsets up to which they are there.
+"""The archive: hubs' records as files of a table, each once, with the offsets up to which they are archived.
 
-`files` writes Parquet on executors, `commit` makes a batch of them part of the table, `manifest` and `delta` are
-the tables, `store` the place they are at, `compaction` makes few files of many. The driver sees names and
+`files` writes Parquet on executors, `commit` adds a batch of files to the table, `manifest` and `delta` are
+the table formats, `store` accesses the storage, `compaction` merges small files. The driver sees names and
 numbers of files, never rows.
 """
 

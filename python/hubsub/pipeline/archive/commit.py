@@ -1,12 +1,12 @@
-"""A batch of a stream into the archive, exactly once.
+"""Adds a batch of a stream to the archive, exactly once.
 
-1. Executors write the batch to files that nobody reads.
-2. One commit makes them part of the table, together with the batch's number and its offsets.
+1. Executors write the batch to files that no reader sees.
+2. One commit adds them to the table, together with the batch's number and its offsets.
 
-Killed before 2, nothing was added, and Spark runs the batch again. Killed after 2 and before Spark's own
-checkpoint, Spark runs it again too: the table knows its number, and after a look that its records are the same
-ones nothing is written. The look is what finds a checkpoint that was lost or mistaken, which would leave records
-out in silence.
+If killed before 2, nothing was added, and Spark runs the batch again. If killed after 2 and before Spark's
+own checkpoint, Spark also runs it again: the table knows its number, and after a check that its records are
+the same nothing is written. The check detects a lost or wrong checkpoint, which would silently leave records
+out.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,21 +22,24 @@ if TYPE_CHECKING:
 
 
 def _pass(point: str) -> None:
-    """Where a test would fail."""
+    """Default for `at`, where tests inject failures."""
 
 
 class Archive:
-    """What `foreachBatch` calls; also without a stream, with batches numbered by the caller.
+    """Callable for `foreachBatch`; also usable without a stream, with batches numbered by the caller.
 
     Args:
         target: URI of the table.
         table_format: `parquet` or `delta`.
-        application: Name of the checkpoint that numbers the batches; one archive may have several after another.
-        log: Identity of the log that is read, so that no other one gets into the archive.
-        at: Called at `written` (files are there, not committed) and `committed`, for tests to end it there.
-        selection: Options of the source that say which rooms, so that no others get into the archive; empty: all.
-        tell: Called with offsets of which Spark reads nothing again: what retention waits for. A batch that is
-            committed here may be run once more, so it is told when the next one comes, or by `finished`.
+        application: Name of the checkpoint that numbers the batches; an archive may have several, one after
+            another.
+        log: Identity of the log that is read, so that no other log gets into the archive.
+        at: Called at `written` (files exist, not committed) and `committed`, for tests that inject failures.
+        selection: Options of the source that select rooms, so that no others get into the archive; empty:
+            all.
+        tell: Called with offsets before which Spark reads nothing again; retention waits for them. A batch
+            that is committed here may run once more, so its offsets are reported with the next batch, or by
+            `finished`.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Archive:
         return dict(open_table(self.target, self.table_format).state().offsets)
 
     def __call__(self, batch_rows: "DataFrame", batch: int) -> None:
-        """Writes a batch, or finds that it is there.
+        """Writes a batch, or verifies that it is already archived.
 
         Input: records with all columns of the source.
 
@@ -85,7 +88,7 @@ class Archive:
                     "give the checkpoint that the archive was written with, or another application",
                 )
             return
-        if last is not None:  # Spark has committed it, or it would not have gone on.
+        if last is not None:  # Spark has committed it, as it has gone on to the next.
             self._told(state.offsets)
         written, ranges = files.write(batch_rows, Store(self.target), batch)
         self.at("written")
@@ -94,14 +97,16 @@ class Archive:
         self.at("committed")
 
     def begun(self) -> None:
-        """Tells what is archived at the start of a run, but for the last batch, which Spark may run again."""
+        """Reports the archived offsets at the start of a run, without the last batch, which Spark may run
+        again.
+        """
         state = open_table(self.target, self.table_format).state()
         last = state.batches.get(self.application)
         again = {} if last is None else {hub: first for hub, (first, _) in last.ranges.items()}
         self._told({**state.offsets, **again})
 
     def finished(self) -> None:
-        """Tells all that is archived: Spark has ended with all of it committed."""
+        """Reports all archived offsets: Spark has ended with everything committed."""
         self._told(self.offsets())
 
     def _told(self, offsets: Mapping[int, int]) -> None:
@@ -110,7 +115,7 @@ class Archive:
 
 
 def _ranges(rows: "DataFrame") -> dict[int, tuple[int, int]]:
-    """Hub to the first and last offset in the frame; one row a hub comes to the driver."""
+    """Hub to the first and last offset in the frame; one row per hub reaches the driver."""
     from pyspark.sql import functions as sf
 
     spans = rows.groupBy("hub").agg(sf.min("offset").alias("first"), sf.max("offset").alias("last")).collect()

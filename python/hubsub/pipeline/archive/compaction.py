@@ -1,4 +1,4 @@
-"""Few files of many: a stream leaves a file for each task of each batch."""
+"""Merges small files: a stream leaves a file for each task of each batch."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_BYTES = 128 << 20
-"""Size that files are made to have; those of half of it and more stay as they are."""
+"""Target size of files; files of at least half of it are not changed."""
 FILES_MIN = 4
-"""A day with fewer small files stays as it is."""
+"""A day with fewer small files is not changed."""
 GRACE_S = 24 * 3600.0
-"""How long files that are no part of the table any more are kept for those who still read them."""
+"""How long replaced files are retained for current readers."""
 
 
 def _pass(point: str) -> None:
-    """Where a test would fail."""
+    """Default for `at`, where tests inject failures."""
 
 
 def compact(
@@ -32,21 +32,25 @@ def compact(
     files_min: int = FILES_MIN,
     at: Callable[[str], None] = _pass,
 ) -> list[tuple[str, int, int]]:
-    """Puts large files in place of the small ones of each day, sorted by hub and offset.
+    """Replaces the small files of each day by large ones, sorted by hub and offset.
 
-    Only committed files are touched, and what a batch's number stands for stays in the table's state; so a batch
-    that Spark runs again finds itself all the same. Killed at any moment the table is the one before or after.
-    Old files stay until `sweep`. A job may archive meanwhile (`manifest` says where that is so).
+    Only committed files are changed, and the table's state keeps the batch numbers, so that Spark can still
+    repeat a batch. If killed at any moment, the table has either its old or its new version. Old files remain
+    until `sweep`. A job may archive at the same time (`manifest` states the limits).
 
     Args:
         spark: The session.
-        table: What `open_table` gives.
-        file_bytes: Size that files are made to have.
-        files_min: A day with fewer small files stays as it is.
-        at: Called at `begun`, `written` (files are there, not committed) and `committed` of each day, to end it there.
+        table: As returned by `open_table`.
+        file_bytes: Target size of files, default 128 MiB.
+        files_min: A day with fewer small files is not changed; default 4.
+        at: Called at `begun`, `written` (files exist, not committed) and `committed` of each day, for tests
+            that inject failures.
 
     Returns:
-        Of each day that was compacted: the date, and the number of its files before and after.
+        For each compacted day: the date, and the number of its files before and after.
+
+    Raises:
+        ArchiveDamagedError: the files have another number of records than recorded.
     """
     days: dict[str, list[DataFile]] = defaultdict(list)
     for file in table.contents()[1]:
@@ -73,14 +77,15 @@ def compact(
 
 
 def sweep(table: Table, older_than_s: float = GRACE_S) -> int:
-    """Removes files that are no part of the table: of killed tasks, and those that were compacted.
+    """Removes files that do not belong to the table: those of killed tasks, and replaced ones.
 
     Args:
-        table: What `open_table` gives.
-        older_than_s: Seconds after which a file is removed: since it was written, or since it was taken out of the
-            table. It must be longer than a batch takes, and than anybody reads.
+        table: As returned by `open_table`.
+        older_than_s: Age in seconds from which a file is removed, counted from its writing or from its
+            removal from the table; default 24 h. It must be longer than a batch takes, and longer than any
+            reader.
 
     Returns:
-        How many were removed.
+        Number of removed files.
     """
     return table.sweep(older_than_s)

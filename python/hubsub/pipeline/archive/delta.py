@@ -1,7 +1,8 @@
-"""A Delta table: executors write its files, the driver commits them as one transaction of (application, batch).
+"""A Delta table: executors write its files, the driver commits them as one transaction of (application,
+batch).
 
-No JVM package is needed: delta-rs writes the log. The state goes with each commit, as its metadata under
-`hubsub`; a table may be optimised and vacuumed by others, whose commits are passed over.
+No JVM package is needed: delta-rs writes the log. Each commit has the state as its metadata under `hubsub`.
+Other programs may optimise and vacuum the table; their commits are skipped.
 """
 
 import json
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 METADATA = "hubsub"
 HISTORY_STEP = 16
-"""Commits that are looked at first for the state; all, if it is not among them."""
+"""Latest commits searched first for the state; if it is not among them, all are."""
 COMMITS = 8
-"""How often a writer tries: others commit between, at most once in a batch or a day's compaction."""
+"""Attempts of a writer: others commit in between, at most once per batch or per day's compaction."""
 
 Change = Callable[["DeltaTable"], tuple[list[Any], "CommitProperties"]]
-"""A table as it is to the actions of a commit."""
+"""From the current table to the actions of a commit."""
 
 
 class DeltaArchive:
@@ -42,11 +43,11 @@ class DeltaArchive:
 
     @property
     def uri(self) -> str:
-        """Its root, as Spark takes it."""
+        """Its root, in Spark's form."""
         return self.store.uri
 
     def state(self) -> State:
-        """What it holds now."""
+        """State of the table's latest version."""
         return self._state(self._open())
 
     def contents(self) -> tuple[State, list[DataFile]]:
@@ -63,7 +64,7 @@ class DeltaArchive:
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Commits a batch."""
+        """Commits a batch; see `Table.append`."""
         from deltalake import Transaction
 
         transaction = Transaction(f"hubsub:{application}", batch)
@@ -92,7 +93,9 @@ class DeltaArchive:
         self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes files that were taken out so long ago, by whole hours; what no commit ever named, too."""
+        """Removes files that left the table this long ago, in whole hours, and files that no commit ever
+        named.
+        """
         table = self._open()
         if table is None:
             return 0
@@ -163,7 +166,7 @@ def _schema() -> Any:
 def _properties(state: State, transactions: list[Any]) -> "CommitProperties":
     from deltalake import CommitProperties
 
-    # A commit that lost a race is not tried again: the state that it carries would be an old one.
+    # A commit that lost a race is not repeated: it would carry an old state.
     return CommitProperties({METADATA: json.dumps(state.encode())}, 0, transactions)
 
 

@@ -1,7 +1,7 @@
-"""Records to Parquet files, on executors: one Spark job that gives back the names of what it wrote.
+"""Writes records to Parquet files on executors: one Spark job that returns the names of the files.
 
-No file is renamed and none is removed: each attempt of a task writes under names of its own, and only those of
-the attempt that Spark took come back. What other attempts left is no part of the table, and swept one day.
+No file is renamed or removed: each attempt of a task writes under unique names, and only the names of
+successful attempts are returned. Files of other attempts do not belong to the table, and are swept later.
 """
 
 import json
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 131_072
 BYTES_MAX = 64 << 20
-"""A row group ends at so many rows or bytes of memory, whichever comes first: a task holds one for each day."""
+"""A row group ends at this number of rows or bytes of memory: a task holds one for each day."""
 DAYS_MAX = 8
 """Files that a task has open; records come in the order of time, so more days at once are rare."""
 COMPACTED = -1
-"""In place of a batch's number: the file holds records of several."""
+"""Replaces a batch's number: the file holds records of several."""
 
 _SCHEMA = "path string, date string, rows bigint, bytes bigint, ranges string"
 
 
 def write(frame: "DataFrame", store: Store, batch: int) -> tuple[list[DataFile], dict[int, tuple[int, int]]]:
-    """Writes records to files that are no part of the table yet.
+    """Writes records to files that do not belong to the table yet.
 
     Args:
-        frame: Records, with all columns; their order within a partition is kept within a day.
+        frame: Records, with all columns; their order within a partition is preserved within a day.
         store: The table's root.
         batch: The batch's number, or `COMPACTED`; part of the names.
 
@@ -61,7 +61,7 @@ def write(frame: "DataFrame", store: Store, batch: int) -> tuple[list[DataFile],
 
 
 def _task(batches: Iterator["pa.RecordBatch"], store: Store, batch: int) -> Iterator["pa.RecordBatch"]:
-    """One attempt of one task: its records by day, each day a file."""
+    """One attempt of one task: writes its records by day, one file per day."""
     import pyarrow as pa
 
     days: dict[int, _Day] = {}
@@ -110,7 +110,7 @@ class _Day:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits as a row group."""
+        """Writes the waiting records as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -123,7 +123,7 @@ class _Day:
         self.waiting_rows = self.waiting_bytes = 0
 
     def close(self) -> dict[str, Any]:
-        """Ends the file; returns the row that the driver gets."""
+        """Ends the file; returns the row for the driver."""
         if self.waiting:
             self.flush()
         self.writer.close()
@@ -133,7 +133,7 @@ class _Day:
         return {"path": self.path, "date": self.date, "rows": self.rows, "bytes": size, "ranges": ranges}
 
     def abandon(self) -> None:
-        """Removes the file, for the task has failed."""
+        """Removes the file after a failure of the task."""
         error = RuntimeError("the task failed")
         try:
             self.opened.__exit__(type(error), error, None)
@@ -153,7 +153,7 @@ def _by_day(table: "pa.Table") -> Iterator[tuple[int, "pa.Table"]]:
 
 
 def _widen(ranges: dict[int, tuple[int, int]], more: dict[int, Any]) -> None:
-    """Adds ranges to ranges, in place."""
+    """Merges `more` into `ranges`."""
     for hub, (first, last) in more.items():
         known = ranges.get(hub, (first, last))
         ranges[hub] = min(known[0], first), max(known[1], last)

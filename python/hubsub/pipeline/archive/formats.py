@@ -9,11 +9,11 @@ from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.archive.table import Table
 
 FORMATS: dict[str, Callable[[Store], Table]] = {"parquet": ManifestTable, "delta": DeltaArchive}
-"""Another format is one more row here: a class that is a `Table`."""
+"""To add a format, add an entry: a class that is a `Table`."""
 
 
 def open_table(target: str, table_format: str = "parquet") -> Table:
-    """The table at a URI; there need not be one yet.
+    """The table at a URI; it need not exist yet.
 
     Raises:
         OptionError: the format or the URI's scheme is not known.

@@ -1,4 +1,4 @@
-"""A table of plain Parquet files: a file is part of it if the log of manifests says so.
+"""A table of plain Parquet files: a file belongs to it if the log of manifests lists it.
 
 ```
 _manifests/00000000000000000007.json         commit 7: state, files added, paths removed
@@ -6,12 +6,12 @@ _manifests/00000000000000000007.whole.json   the table as it is after commit 7
 date=2026-03-01/batch_id=12/part-….parquet   data; batch_id=-1 holds several batches
 ```
 
-A commit is the creation of one small file under the next number, whole or not at all. Each says the whole state,
-so a writer reads the last alone; files are those of the last `whole` and of the commits after it.
+A commit atomically creates one small file under the next number. Each has the complete state, so a writer
+reads only the last one. The files are those of the last `whole` and of the commits after it.
 
-Two who commit at once find each other out, and the later one looks again at what it is about to change: so a
-compaction goes on beside the job that archives. Limit: object stores cannot refuse a second commit of one number
-here, and all that is done is to read back what was written; only one at a time should write to a table there.
+Two concurrent commits conflict, and the later one starts again from the new state: compaction can therefore
+run beside the job that archives. Limit: object stores cannot refuse a second commit of the same number here;
+the written file is only read back. Use a single writer per table there.
 """
 
 import json
@@ -25,14 +25,14 @@ from hubsub.pipeline.archive.table import DataFile, Ranges, State
 VERSION = 1
 DIRECTORY = "_manifests"
 WHOLE_EVERY = 64
-"""Commits between two `whole`: what a reader reads at most, and what a writer lists."""
+"""Commits between two `whole`: the most that a reader reads and a writer lists."""
 ATTEMPTS = 3
-"""How often a reader begins anew when what it was about to read was swept."""
+"""How often a reader starts again when files that it was about to read were swept."""
 COMMITS = 8
-"""How often a writer tries: others commit between, at most once in a batch or a day's compaction."""
+"""Attempts of a writer: others commit in between, at most once per batch or per day's compaction."""
 
 Change = Callable[[State], tuple[State, Iterable[DataFile], list[str]]]
-"""The state before to the one after, with files added and paths removed."""
+"""From the previous state to the new one, with files added and paths removed."""
 
 
 class ManifestTable:
@@ -43,11 +43,11 @@ class ManifestTable:
 
     @property
     def uri(self) -> str:
-        """Its root, as Spark takes it."""
+        """Its root, in Spark's form."""
         return self.store.uri
 
     def state(self) -> State:
-        """What it holds now."""
+        """State after the last commit."""
         return self._last()[1]
 
     def contents(self) -> tuple[State, list[DataFile]]:
@@ -81,7 +81,7 @@ class ManifestTable:
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Commits a batch."""
+        """Commits a batch; see `Table.append`."""
         files = list(files)
         self._commit(lambda state: (state.with_batch(application, batch, ranges, log, selection), files, []))
 
@@ -99,15 +99,15 @@ class ManifestTable:
         self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes data files that no manifest names, and manifests that the last `whole` has taken in."""
+        """Removes data files that no manifest names, and manifests that the last `whole` includes."""
         found = list(self.store.list(recursive=True))
         ages = {path: age for path, _, age in found}
         commits, wholes = self._list()
         named = {file.path for file in self.contents()[1]}
-        for number in commits:  # One of them may have no `whole`: who made it was killed in between.
+        for number in commits:  # One of them may lack its `whole`: its writer was killed in between.
             name = f"{number:020d}.json"
             if ages.get(f"{DIRECTORY}/{name}", 0.0) < older_than_s:
-                # Who began to read before it still needs them.
+                # A reader that started before it still needs them.
                 named |= set((self._read(name) or {"removed": ()})["removed"])
         gone = []
         for path in (path for path, age in ages.items() if age >= older_than_s):
@@ -151,7 +151,7 @@ class ManifestTable:
         return commits[-1], State.decode(body["state"])
 
     def _list(self, last: int | None = None) -> tuple[list[int], list[int]]:
-        """Numbers of the commits up to one, and of those that have a `whole`."""
+        """Numbers of the commits up to `last`, and of those that have a `whole`."""
         commits: list[int] = []
         wholes: list[int] = []
         for path, _, _ in self.store.list(DIRECTORY):

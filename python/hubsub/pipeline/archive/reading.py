@@ -1,4 +1,4 @@
-"""The archive as a frame: what is committed, and nothing else."""
+"""The archive as a frame, with committed files only."""
 
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 def read(spark: "SparkSession", table: Table, files: list[DataFile] | None = None) -> "DataFrame":
     """Archived records, read by Spark itself.
 
-    Output: the columns of the source and `date date` (of the timestamp, in UTC), by which files are left out.
-    Grain: one row for each record. Null: as the source.
+    Output: the columns of the source and `date date` (of the timestamp, in UTC), which Spark uses to skip
+    files.
+    Grain: one row for each record.
+    Null: as in the source.
 
     Args:
         spark: The session.
-        table: What `open_table` gives.
-        files: These of its files; None takes all that it has now. Later commits do not change the frame.
+        table: As returned by `open_table`.
+        files: Only these of its files; None takes all current ones. Later commits do not change the frame.
     """
     from pyspark.sql.types import DateType, StructField, StructType
 

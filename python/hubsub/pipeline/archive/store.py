@@ -1,10 +1,10 @@
 """Files below a URI: the local disk, object stores and HDFS, through pyarrow.
 
-Spark's own file systems are out of reach where it is Spark Connect, so credentials are those of the
-environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), on the driver and on executors.
+Spark's own file systems are not accessible over Spark Connect, so credentials come from the environment
+(`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), on the driver and on executors.
 
-Invariants: `create` shows a file whole or not at all, and on a local disk and HDFS never in place of another;
-what a local file was closed with is on the disk.
+Invariants: `create` is atomic, and on a local disk and HDFS never overwrites a file; a closed local file is
+on disk.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 SPARK_SCHEMES = {"s3": "s3a", "s3n": "s3a"}
-"""What Spark calls the schemes that pyarrow calls otherwise; all others have one name."""
+"""Spark's names of schemes, where they differ from pyarrow's."""
 ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
 
@@ -43,7 +43,7 @@ class Store:
             raise OptionError("the target has a scheme that is not supported", uri, f"there are {there}")
         self.local = scheme == "file"
         if self.local:
-            # As Spark reads it: nothing is escaped in it.
+            # As Spark reads it: without escapes.
             rest = rest.removeprefix("//").removeprefix("localhost")
         self._scheme = scheme
         self._rest = rest.rstrip("/")
@@ -51,22 +51,22 @@ class Store:
 
     @property
     def uri(self) -> str:
-        """The root as Spark takes it."""
+        """The root in Spark's form."""
         return f"{SPARK_SCHEMES.get(self._scheme, self._scheme)}:{self._rest}"
 
     @property
     def object_uri(self) -> str:
-        """The root as pyarrow and delta-rs take it."""
+        """The root in the form of pyarrow and delta-rs."""
         if self.local:
             return Path(self._rest).as_uri()
         return f"{ARROW_SCHEMES.get(self._scheme, self._scheme)}:{self._rest}"
 
     def spark_uri(self, path: str) -> str:
-        """A file as Spark takes it."""
+        """A file in Spark's form."""
         return f"{self.uri}/{path}"
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None where there is none."""
+        """A file's bytes; None if it does not exist."""
         fs, root = self._open()
         try:
             with fs.open_input_stream(f"{root}/{path}") as stream:
@@ -86,12 +86,12 @@ class Store:
                 yield info.path[len(root) + 1 :], info.size, age
 
     def create(self, path: str, data: bytes) -> bool:
-        """Writes a file at once; False if there is one already."""
+        """Writes a file atomically; False if it exists already."""
         fs, root = self._open()
         target = f"{root}/{path}"
         if self._scheme not in ("file", "hdfs"):
-            # An object appears when it is whole. Nothing here can refuse to overwrite one that came meanwhile;
-            # looking again finds nearly all of them.
+            # An object appears when it is complete. Overwriting a concurrent one cannot be prevented here;
+            # reading back detects nearly all cases.
             if self.read(path) is not None:
                 return False
             with fs.open_output_stream(target) as stream:
@@ -115,7 +115,9 @@ class Store:
 
     @contextmanager
     def writer(self, path: str) -> Iterator[Any]:
-        """A file to write; closed and, on a local disk, synced when the block ends. A failed block leaves none."""
+        """A file to write; closed and, on a local disk, synced when the block ends. A failed block leaves
+        none.
+        """
         fs, root = self._open()
         target = f"{root}/{path}"
         if self._scheme in ("file", "hdfs"):
@@ -132,7 +134,7 @@ class Store:
             _sync(Path(target).parent)
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Removes files; those that are gone already count as well."""
+        """Removes files; those that are already gone also count."""
         fs, root = self._open()
         count = 0
         for path in paths:
@@ -142,7 +144,7 @@ class Store:
         return count
 
     def _open(self) -> tuple[Any, str]:
-        """The file system and the root in it; opened late, as it cannot be sent to executors."""
+        """The file system and the root in it; opened lazily, as it cannot be sent to executors."""
         if self._opened is None:
             from pyarrow.fs import FileSystem, LocalFileSystem
 
@@ -163,7 +165,7 @@ class Store:
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file or directory is on the disk."""
+    """Waits until a file or directory is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

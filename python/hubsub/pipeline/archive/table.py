@@ -1,7 +1,7 @@
-"""What a table of the archive is, whatever its format.
+"""The interface of an archive's table, for all formats.
 
-A table is a set of data files and a `State`; both change together, in one commit that happened whole or not at
-all. Another format (Iceberg, say) is one more class with these methods.
+A table is a set of data files and a `State`; both change together, in one atomic commit. Another format
+(Iceberg, say) is one more class with these methods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Batch:
-    """The last batch of an application: its number and which records were in it."""
+    """The last batch of an application: its number and the ranges of its records."""
 
     number: int
     ranges: Ranges
@@ -41,13 +41,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class State:
-    """What a table holds.
+    """State of a table.
 
     Args:
-        offsets: Hub to its first offset that is not archived; records before it are, from the first one on.
+        offsets: Hub to its first offset that is not archived; all earlier records are, from the first one on.
         batches: Application to its last batch. An application is one checkpoint: it numbers its batches.
-        log: Identity of the log that the offsets are of; None if nobody said it.
-        selection: Options of the source that say which rooms; empty: all. None if nobody said it.
+        log: Identity of the log that the offsets belong to; None if unknown.
+        selection: Options of the source that select rooms; empty: all. None if unknown.
     """
 
     offsets: Mapping[int, int] = field(default_factory=dict)
@@ -65,10 +65,17 @@ class State:
     ) -> "State":
         """The state after a batch of some rooms of a log.
 
+        Args:
+            application: Name of the checkpoint.
+            batch: Number of the batch.
+            ranges: Offsets of its records.
+            log: Identity of the log; None if unknown.
+            selection: Options that select rooms; None if unknown.
+
         Raises:
             OtherLogError: the archive is of another log.
-            ArchiveMismatchError: the archive is of other rooms, records of the batch are archived already, or its
-                number is an old one.
+            ArchiveMismatchError: the archive is of other rooms, records of the batch are archived already, or
+                its number is an old one.
         """
         self.check_log(log)
         self.check_selection(selection)
@@ -96,13 +103,15 @@ class State:
         )
 
     def check_log(self, log: str | None) -> None:
-        """Raises OtherLogError if both are known and are not the same: offsets mean nothing in another log."""
+        """Raises OtherLogError if both logs are known and differ: offsets mean nothing in another log."""
         if log is not None and self.log is not None and log != self.log:
             hint = "ask the servers that it was archived from, or archive to another place"
             raise OtherLogError("the archive is of another log", f"{self.log}, the servers have {log}", hint)
 
     def check_selection(self, selection: Mapping[str, str] | None) -> None:
-        """Raises ArchiveMismatchError if both are known and not the same: offsets would pass records of others over."""
+        """Raises ArchiveMismatchError if both are known and differ: offsets would skip records of other
+        rooms.
+        """
         if selection is not None and self.selection is not None and dict(selection) != dict(self.selection):
             was, asked = (
                 ", ".join(f"{name} {value}" for name, value in sorted(some.items())) or "all rooms"
@@ -112,7 +121,7 @@ class State:
             raise ArchiveMismatchError("the archive is of other rooms", f"{was}; asked for: {asked}", hint)
 
     def encode(self) -> dict[str, Any]:
-        """As JSON has it: keys are text."""
+        """The state as JSON, where keys are text."""
         batches = {
             name: {"batch": batch.number, "ranges": {str(hub): list(r) for hub, r in batch.ranges.items()}}
             for name, batch in self.batches.items()
@@ -123,7 +132,7 @@ class State:
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> "State":
-        """What `encode` gave."""
+        """Inverse of `encode`."""
         batches = {
             name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
             for name, b in fields["batches"].items()
@@ -133,17 +142,17 @@ class State:
 
 
 class Table(Protocol):
-    """A table at a place."""
+    """A table at a URI."""
 
     @property
     def uri(self) -> str:
-        """Its root, as Spark takes it."""
+        """Its root, in Spark's form."""
 
     def state(self) -> State:
-        """What it holds now; an empty one where there is no table yet."""
+        """Its current state; an empty one if there is no table yet."""
 
     def contents(self) -> tuple[State, list[DataFile]]:
-        """What it holds now, and the files that hold it: both of one moment."""
+        """Its current state and files, both of the same moment."""
 
     def append(
         self,
@@ -154,15 +163,23 @@ class Table(Protocol):
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes the files of a batch part of the table, and the batch of its state, at once.
+        """Adds the files of a batch to the table, and the batch to its state, atomically.
+
+        Args:
+            application: Name of the checkpoint.
+            batch: Number of the batch.
+            files: Files of the batch.
+            ranges: Offsets of its records.
+            log: Identity of the log; None if unknown.
+            selection: Options that select rooms; None if unknown.
 
         Raises:
             OtherLogError, ArchiveMismatchError: as `State.with_batch`.
-            ArchiveMismatchError: also where somebody else committed meanwhile.
+            ArchiveMismatchError: also after a concurrent commit by another writer.
         """
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Puts files in place of others that hold the same records; the state stays as it is."""
+        """Replaces files by others that hold the same records; the state does not change."""
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes files that are no part of it and older than that; returns how many."""
+        """Removes files that do not belong to the table and are older than that; returns how many."""

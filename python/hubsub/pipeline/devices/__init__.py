@@ -1,4 +1,4 @@
-"""Devices: the latest of what each said, and back to them what they are to do."""
+"""Devices: their latest values, and actions for them."""
 
 from hubsub.pipeline.devices.actions import actions, unaddressed
 from hubsub.pipeline.devices.readings import dead_letters, named, readings

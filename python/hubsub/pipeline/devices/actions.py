@@ -1,7 +1,7 @@
-"""What devices are to do, as messages on their own topics.
+"""Actions for devices, as messages on their own topics.
 
-Invariant: a message goes to the device of its row or nowhere. A name that would make it another's topic (a
-level more, a wildcard) is no address, nor is an action's.
+Invariant: a message goes to the device of its row or nowhere. A name that would change the topic (a further
+level, a wildcard) is no valid device, nor a valid action.
 """
 
 import re
@@ -19,16 +19,18 @@ TOPIC = "devices/{device}/actions"
 def actions(frame: "DataFrame", topic: str = TOPIC) -> "DataFrame":
     """Actions as rows for the sink.
 
-    Input: `device string`, `action string` if the topic names the action, and either `payload` (string or binary) or
-    any other columns.
+    Input: `device string`, `action string` if the topic names the action, and either `payload` (string or
+    binary) or any other columns.
     Output: `topic string, payload binary`.
-    Grain: one row for each row that names a device, and its action; `unaddressed` has the others.
+    Grain: one row for each row with a valid device, and action; `unaddressed` has the others.
     Null: without a column `payload` the payload is a JSON object of the other columns, without those that are
     null. A null `payload` is an empty one.
 
     Args:
-        topic: The action topic; `{device}` stands for the device, `{action}` for the action. By
-            `devices/{device}/actions/{action}` the node knows what became of it (docs/guides/devices.md).
+        frame: The input.
+        topic: The action topic with `{device}` and `{action}` in place of their names. With
+            `devices/{device}/actions/{action}` the node tracks the action's progress
+            (docs/guides/devices.md).
 
     Raises:
         ConfigError: the topic is no device's, or the frame has no column for the action.
@@ -53,9 +55,9 @@ def actions(frame: "DataFrame", topic: str = TOPIC) -> "DataFrame":
 
 
 def unaddressed(frame: "DataFrame", topic: str = TOPIC) -> "DataFrame":
-    """The rows of which `actions` makes no message: the input and `reason`, `no_device` or `no_action`.
+    """The rows that `actions` leaves out: the input and `reason`, `no_device` or `no_action`.
 
-    Grain: one for each.
+    Grain: one row for each.
     """
     from pyspark.sql import functions as sf
 
@@ -69,5 +71,5 @@ _IS_ACTION = r"(action IS NOT NULL AND action RLIKE r'^[A-Za-z0-9_.-]{1,100}\z')
 
 
 def _address(topic: str) -> str:
-    """That a row names all that the topic does."""
+    """Condition that a row names everything that the topic needs."""
     return f"{_IS_DEVICE} AND {_IS_ACTION}" if ACTION in topic else _IS_DEVICE

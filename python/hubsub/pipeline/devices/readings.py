@@ -1,4 +1,4 @@
-"""What devices said, value by value; what cannot be read goes to the dead letters with its reason."""
+"""Readings of devices, value by value; unreadable payloads go to the dead letters with the reason."""
 
 from typing import TYPE_CHECKING
 
@@ -10,20 +10,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WHOLE = "$"
-"""Key of a payload that is no JSON object: its one value has no name of its own."""
+"""Key for a payload that is no JSON object: its one value has no name."""
 
 
 def named(records: "DataFrame", template: str) -> "DataFrame":
-    """Records with the device that their topic names, where the room's class has named none.
+    """Records with the device that their topic names, if the room's class has not set it.
 
-    Input: `topic string, device string`; other columns are kept. Output and grain: the input.
+    Input: `topic string, device string`; other columns are kept.
+    Output and grain: the input.
     Null: `device` stays null where the topic does not fit the template.
 
     Args:
-        template: As a class has it, such as `devices/{device}/#` or `device:{device}:*` (`hubsub.names`).
+        records: The input.
+        template: As in a class, such as `devices/{device}/#` or `device:{device}:*` (`hubsub.names`).
 
     Raises:
-        ConfigError: it does not say which part of a topic is the device.
+        ConfigError: the template does not mark the device.
     """
     from pyspark.sql import functions as sf
 
@@ -41,10 +43,11 @@ def readings(records: "DataFrame") -> "DataFrame":
 
     Input: `device string, topic string, epoch bigint, seq bigint, timestamp timestamp, payload binary`.
     Output: `device string, topic string, key string, value string` (JSON), `epoch, seq, timestamp`.
-    Grain: one row for each member of a payload that is a JSON object; one with the key `$` for any other JSON.
-    Null: a `value` that is null is JSON's null: the device says that it has none. Nothing else is null.
-    Records without a device and payloads that cannot be read give no row: they are `dead_letters`. An empty
-    object gives neither.
+    Grain: one row for each member of a payload that is a JSON object; one with the key `$` for any other
+    JSON.
+    Null: a null `value` is JSON's null: the device reports that it has none. Nothing else is null. Records
+    without a device and unreadable payloads give no row: they are `dead_letters`. An empty object gives
+    neither.
     """
     from pyspark.sql import functions as sf
 
@@ -65,7 +68,7 @@ def dead_letters(records: "DataFrame") -> "DataFrame":
 
     Input: as `readings`; other columns are kept.
     Output: the input and `reason string`, never null: `no_device` (its class names none in its topic, or the
-    topic is another one), `no_payload`, `not_utf8`, `not_json`.
+    topic does not fit), `no_payload`, `not_utf8`, `not_json`.
     Grain: one row for each such record.
     """
     return _read(records).where("reason IS NOT NULL").drop("_json")

@@ -1,8 +1,8 @@
 """The latest value of each device, topic and key.
 
-Invariant: which of two readings is later is a function of the two: in one epoch the greater seq is, of two
-epochs (which compare for equality only) the one whose record has the later time. So readings that come again,
-or in another order, change nothing.
+Invariant: the order of two readings depends only on the two. In one epoch the greater seq is later; of two
+epochs (which compare for equality only) the one whose record has the later time. Repeated or reordered
+readings therefore change nothing.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def latest(readings: "DataFrame") -> "DataFrame":
     Input: the output of `readings`.
     Output: the same columns.
     Grain: one row for each device, topic and key.
-    Null: a null `value` is the latest one like any other.
+    Null: a null `value` can be the latest one like any other.
     """
     from pyspark.sql import functions as sf
 
@@ -34,9 +34,11 @@ def latest(readings: "DataFrame") -> "DataFrame":
 
 
 def merged(state: "DataFrame", changes: "DataFrame") -> "DataFrame":
-    """A table of latest readings with later ones: what a sink writes in place of the old table.
+    """Merges later readings into a table of latest ones; a sink replaces its old table by the result.
 
-    Input: twice the output of `latest` or `streamed`. Output, grain and null rule: as `latest`.
+    Input: twice the output of `latest` or `streamed`.
+    Output, grain and null: as `latest`.
+
     Merging the same changes again, or older ones, gives the same table.
     """
     return latest(state.unionByName(changes))
@@ -47,15 +49,16 @@ def streamed(readings: "DataFrame") -> "DataFrame":
 
     Input: the output of `readings`, as a stream. It needs the RocksDB state store.
     Output: the same columns.
-    Grain: at most one row for each device, topic and key in a batch, the latest, and only where it is later than
+    Grain: at most one row for each device, topic and key in a batch, the latest, and only if it is later than
     all before. Update mode: a table takes it by `merged`, or by its key.
     Null: as `latest`.
 
-    State is one row for each device, topic and key, for good: devices are few, and their last word counts.
+    The state is one row for each device, topic and key and is never removed: devices are few, and their last
+    value counts.
     """
     from pyspark.sql import functions as sf
 
-    # Times go to Python and back as numbers, which know no time zones.
+    # Times go to Python and back as numbers, which have no time zones.
     at = sf.unix_micros("timestamp").alias("timestamp_us")
     rows = readings.select(*KEY, "value", "epoch", "seq", at)
     found = rows.groupBy(*KEY).transformWithState(_processor(), OUTPUT, outputMode="Update", timeMode="None")
@@ -89,6 +92,6 @@ def _processor() -> Any:
 
 
 def _order(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[int, int]:
-    """What of a reading is compared with another."""
+    """The sort key of a reading compared with another."""
     _, epoch, seq, at = one
     return (seq, 0) if epoch == other[1] else (at, epoch)

@@ -1,10 +1,11 @@
-"""What of an archive goes out together, and in which order; no clock and no publishing here.
+"""Plans a replay: which records of an archive are published together, and in which order. Without clock and
+I/O.
 
-A replay goes through the archive in the order of time, in spans of it. A *window* is what is read and sorted
-together, a *slice* of it what is published together, as one batch of the sink.
+A replay goes through the archive in the order of time, in spans of it. A *window* is read and sorted
+together; a *slice* of it is published together, as one batch of the sink.
 
-Invariant: timestamps never fall within a hub (docs/protocol/records.md) and a span never parts records of one
-microsecond; so spans that are taken one behind the other keep the order of every room.
+Invariant: timestamps never fall within a hub (docs/protocol/records.md) and a span never splits records of
+one microsecond; consecutive spans therefore preserve the order of every room.
 """
 
 from collections.abc import Iterable
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 ORDER = ("timestamp", "epoch", "seq")
 """The order of a room's records: its seqs, and its epochs by their times."""
 POSITION, TIMESTAMP = "hubsub-position", "hubsub-timestamp-us"
-"""Headers that say where a replayed record stood first (`EPOCH-SEQ` of its room), and when."""
+"""Headers with the original position (`EPOCH-SEQ` of its room) and time of a replayed record."""
 STEPS_US = (1_000_000, 1_000, 1)
-"""Records are counted by seconds; by less where there are too many in one, or slices are shorter."""
+"""Records are counted by seconds; by shorter steps if one has too many, or slices are shorter."""
 
 _OWN = r"topic RLIKE r'^([$\x00]|[^{]*[{][$\x00][^}]*[}])'"
-"""Topics of the node itself, as `is_reserved` of hubsub-types has it: nobody else may publish there."""
+"""Internal topics, as `is_reserved` of hubsub-types defines them: clients may not publish there."""
 
 Bucket = tuple[int, int, int]
-"""Where a step of time begins (µs since 1970), its records and their bytes."""
+"""Start of a time step (µs since 1970), its records and their bytes."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +35,32 @@ class Span:
 
     begin_us: int
     end_us: int
-    """The first microsecond behind it."""
+    """First microsecond after it."""
     rows: int
     bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a span may hold. A step of time that alone has more is a span alone."""
+    """Limits of a span. A time step that alone exceeds them is a span by itself."""
 
     rows: int
     bytes: int
     grid: tuple[int, int] | None = None
-    """A moment and a length, both in µs: no span reaches over a multiple of the length behind that moment."""
+    """Start and length of a grid, both in µs: no span crosses a multiple of the length after the start."""
 
     def are_passed(self, buckets: Iterable[Bucket]) -> bool:
-        """Whether a step alone has more than a span may."""
+        """Whether one step alone exceeds a span's limits."""
         return any(rows > self.rows or size > self.bytes for _, rows, size in buckets)
 
 
 def spans(buckets: Iterable[Bucket], step_us: int, bounds: Bounds) -> list[Span]:
-    """Steps of time put together to spans within bounds, in the order of time.
+    """Combines time steps to spans within bounds, in the order of time.
+
+    Args:
+        buckets: Time steps with records.
+        step_us: Length of a step in µs.
+        bounds: Limits of a span.
 
     >>> spans([(0, 2, 20), (10, 2, 20), (30, 1, 10)], 10, Bounds(rows=4, bytes=100))
     [Span(begin_us=0, end_us=20, rows=4, bytes=40), Span(begin_us=30, end_us=40, rows=1, bytes=10)]
@@ -82,27 +88,38 @@ def _cell(at_us: int, bounds: Bounds) -> int:
 
 
 def replayable(rows: "DataFrame") -> "DataFrame":
-    """Records that can go back: those of the node's own rooms cannot.
+    """Records that may be published again, without those of internal rooms.
 
-    Input, output: records. Grain: one row for each record. Null: rows without a timestamp, room, topic or payload
-    are left out.
+    Input, output: records.
+    Grain: one row for each record.
+    Null: rows without a timestamp, room, topic or payload are left out.
     """
     there = " AND ".join(f"{name} IS NOT NULL" for name in ("timestamp", "room", "topic", "payload"))
     return rows.where(there).where(f"NOT ({_OWN})")
 
 
 def between(rows: "DataFrame", begin_us: int, end_us: int | None = None) -> "DataFrame":
-    """The rows of a span of time. Input: `timestamp`. Grain: one row for each."""
+    """The rows of a span of time.
+
+    Input: `timestamp`.
+    Grain: one row for each.
+
+    Args:
+        rows: The input.
+        begin_us: Start, µs since 1970.
+        end_us: End, exclusive; None: no end.
+    """
     rows = rows.where(f"timestamp >= timestamp_micros({begin_us})")
     return rows if end_us is None else rows.where(f"timestamp < timestamp_micros({end_us})")
 
 
 def counts(rows: "DataFrame", step_us: int) -> "DataFrame":
-    """How much there is in each step of time.
+    """Number and bytes of records in each time step.
 
     Input: `timestamp, topic, payload`.
     Output: `begin_us bigint, rows bigint, bytes bigint`.
-    Grain: one row for each step that has records. Null: none comes, and none goes.
+    Grain: one row for each step that has records.
+    Null: neither input nor output has nulls.
 
     Args:
         rows: Records.
@@ -127,9 +144,9 @@ def outgoing(rows: "DataFrame", prefix: str = "", origin: bool = True) -> "DataF
 
     Args:
         rows: Records.
-        prefix: Put before each topic.
-        origin: Adds the headers `POSITION` and `TIMESTAMP`, but to records that were replayed before: they keep
-            those of the first time.
+        prefix: Put before each topic; default empty.
+        origin: Adds the headers `POSITION` and `TIMESTAMP`, except to records that were replayed before: they
+            keep their first ones. Default true.
     """
     from pyspark.sql import functions as sf
 

@@ -1,7 +1,7 @@
-"""What a replay sends of an archive, in windows and slices of time; the driver sees counts only.
+"""Records of an archive for a replay, in windows and slices of time; the driver sees counts only.
 
-The archive is read by day and window, so neither its length nor its size is a matter of memory: the driver holds
-the counts of one day by second and of one window by less, Spark one window's records, on disk where they are many.
+The archive is read by day and window, so its size does not affect memory. The driver holds the counts of one
+day by second and of one window by shorter steps; Spark holds one window's records, on disk if they are many.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WINDOW_ROWS_MAX = 1_000_000
 WINDOW_BYTES_MAX = 256 << 20
-"""Of files, which are compressed."""
+"""Bytes of files, which are compressed."""
 
 
 class Archived:
@@ -32,7 +32,7 @@ class Archived:
         spark: The session.
         table: The archive.
         files: Its files.
-        until: Hub to the first offset that is none of the replay's.
+        until: Hub to the first offset after the replay.
         archived: Hub to the first offset that is not archived.
         where: SQL condition, or None.
     """
@@ -53,7 +53,7 @@ class Archived:
 
     @cached_property
     def _days(self) -> dict[str, tuple[int, int]]:
-        """Each day's records and the first one's time, in the order of days."""
+        """Number of records and first time of each day, in the order of days."""
         from pyspark.sql import functions as sf
 
         first = sf.min(sf.unix_micros("timestamp")).alias("first")
@@ -71,23 +71,23 @@ class Archived:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return sum(count for count, _ in self._days.values())
 
     @property
     def origin_us(self) -> int:
-        """When the first one was published; there is one."""
+        """When the first record was published; there is at least one."""
         return min(first for _, first in self._days.values())
 
     def slices(
         self, begin_us: int, bounds: Bounds, made: "Callable[[DataFrame], DataFrame]"
     ) -> "Iterator[tuple[Span, DataFrame]]":
-        """Spans of time from a time on, in their order, each with its rows as `made` makes them of records.
+        """Spans from a time on, in order, each with its rows for the sink.
 
         Args:
             begin_us: Nothing before it.
-            bounds: Of a span.
-            made: `outgoing`, which is done once for each window.
+            bounds: Limits of a span.
+            made: `outgoing`, which is called once for each window.
         """
         for window in self._windows(begin_us):
             rows = made(self.between(window.begin_us, window.end_us)).persist()
@@ -115,7 +115,7 @@ class Archived:
                 yield replace(span, begin_us=max(span.begin_us, begin_us))
 
     def between(self, begin_us: int, end_us: int) -> "DataFrame":
-        """Those of a span of time."""
+        """Records of a span of time."""
         dates = _date(begin_us), _date(end_us - 1)
         files = [file for file in self._files if dates[0] <= file.date <= dates[1]]
         return between(self._rows(files), begin_us, end_us)
@@ -131,7 +131,7 @@ class Archived:
 
 
 def _cut(rows: "DataFrame", bounds: Bounds) -> list[Span]:
-    """The slices of a window, counted as finely as they need it."""
+    """The slices of a window, counted as finely as needed."""
     length = bounds.grid[1] if bounds.grid else STEPS_US[0]
     steps = [step for step in STEPS_US if step <= length]
     for step in steps:

@@ -1,9 +1,11 @@
-"""Watermarks that wait for the backlog: what a job gives of the past does not depend on the size of its batches.
+"""Watermarks that wait for the backlog: a job's results for the past do not depend on the size of its
+batches.
 
-A watermark follows the latest event of all rooms. In a backlog that is read in several batches, a room whose events
-are older than another's by more than the watermark's delay would lose them: nothing was late but the reading. So the
-watermark stands still until the query has caught up with the log as it was when the query was started, and then follows
-the latest event of all that was read. A query that is stopped and started again has a backlog again.
+A watermark follows the latest event of all rooms. In a backlog that is read in several batches, a room whose
+events are older than another's by more than the watermark's delay would lose them, although only the reading
+is late. The watermark therefore does not move until the query has caught up with the end that the log had
+when the query started. Then it follows the latest event of all records read. A restarted query has a backlog
+again.
 """
 
 from collections.abc import Iterator
@@ -26,11 +28,13 @@ def patient(records: "DataFrame") -> "DataFrame":
     """A stream of records whose later watermark waits until the query has caught up.
 
     Input: `caught_up boolean` and any other columns.
-    Output: the other columns. One row for each row.
+    Output: the other columns.
+    Grain: one row for each row.
     Null: as the input.
 
-    Spark moves the watermark of a query to the least of those of its columns. This adds one that is as old as can be
-    for records of the backlog and as new as can be for all others. The query is started under `two_watermarks`.
+    Spark moves the watermark of a query to the least of those of its columns. This adds one that is as old as
+    possible for records of the backlog and as new as possible for all others. Start the query under
+    `two_watermarks`.
     """
     from pyspark.sql import functions as sf
 
@@ -44,9 +48,9 @@ def patient(records: "DataFrame") -> "DataFrame":
 
 @contextmanager
 def two_watermarks(spark: "SparkSession") -> Iterator[None]:
-    """A query that is started in this block may have two watermarks, and one stateful operator only.
+    """A query started in this block may have two watermarks, but only one stateful operator.
 
-    A query takes the session's settings as they are when it is started, and its checkpoint keeps this one.
+    A query takes the session's settings when it starts, and its checkpoint keeps this one.
     """
     before = spark.conf.get(_SEVERAL_OPERATORS, None)
     spark.conf.set(_SEVERAL_OPERATORS, "false")

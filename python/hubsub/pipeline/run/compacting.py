@@ -1,4 +1,4 @@
-"""The run of `hubsub pipeline compact`: an archive's small files become few, and what was replaced long ago goes."""
+"""The run of `hubsub pipeline compact`: merges an archive's small files, and removes files replaced long ago."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -18,18 +18,26 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a run came to."""
+    """Result of a run."""
 
     days: list[tuple[str, int, int]]
     """Date, number of files before and after."""
     removed: int
-    """Files that nobody needs any more."""
+    """Number of removed files."""
 
 
 def run(
     spark: "SparkSession", table: Table, grace: timedelta, ending: Ending, progress: Progress
 ) -> Compacted | None:
-    """Compacts and sweeps until it is done or a signal comes; None if one came."""
+    """Compacts and sweeps until done or a signal comes; None after a signal.
+
+    Args:
+        spark: The session.
+        table: The archive.
+        grace: Replaced files are retained for this time.
+        ending: Detects signals.
+        progress: Shows progress.
+    """
 
     def work() -> Compacted:
         days = compact(spark, table, at=lambda point: _end(ending))
@@ -42,7 +50,7 @@ def run(
 
 
 def summary(done: Compacted, grace: str) -> list[str]:
-    """What a run came to, in lines.
+    """A run's result as lines for people.
 
     >>> summary(Compacted([], 0), "24 hours")
     ['nothing to compact: no day has four small files']
@@ -60,7 +68,7 @@ def summary(done: Compacted, grace: str) -> list[str]:
 
 
 class _Ended(Exception):
-    """A signal came."""
+    """Raised after a signal."""
 
 
 def _end(ending: Ending) -> None:
@@ -69,14 +77,16 @@ def _end(ending: Ending) -> None:
 
 
 def _until(ending: Ending, interrupt: Callable[[], object], work: Callable[[], _T]) -> _T | None:
-    """Does work in a thread, so that a signal is heard while Spark is busy; None if one came before it was done."""
+    """Does work in a thread, so that signals are handled while Spark is busy; None if one came before it was
+    done.
+    """
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait([future], POLL_S).done:
             if ending.signal is not None:
                 interrupt()
     error = future.exception()
-    # What fails after a signal fails because of it.
+    # An error after a signal is caused by it.
     if error is not None and ending.signal is not None:
         return None
     return future.result()

@@ -1,7 +1,7 @@
-"""What a person sees of a run: progress on stderr, tables on stdout.
+"""Output of a run for people: progress on stderr, tables on stdout.
 
-On a terminal progress is one line that changes, with a bar where the end is known; into a pipe it is a line for each
-step. A table goes out whole into a pipe.
+On a terminal progress is one line that changes, with a bar if the end is known; into a pipe it is a line for
+each step. A table is printed in full into a pipe.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any, Self, TextIO
 from hubsub.pipeline.run.tally import Tally
 
 LINE_S = 1.0
-"""Between two lines of one query into a pipe, at least; the last one always comes."""
+"""Minimum seconds between two lines of one query into a pipe; the last one is always printed."""
 
 
 class Progress:
@@ -21,9 +21,9 @@ class Progress:
 
     Args:
         bounded: Whether the run has an end, so that a bar makes sense.
-        out: Where to; stderr, if not given.
-        clock: Monotonic seconds.
-        what: What was done to the records that are counted.
+        out: Default: stderr.
+        clock: Returns monotonic seconds.
+        what: Verb for the counted records, default `scanned`.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Leaves the last state where it is; what is said from now on comes below."""
+        """Leaves the last state on the screen; later lines come below it."""
         if self._rich is not None:
             self._rich.stop()
             self._rich = None
 
     def say(self, text: str) -> None:
-        """A line beside the progress."""
+        """Prints a line beside the progress."""
         if self._rich is not None:
             self._rich.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=self._out, flush=True)
 
     def show(self, name: str, tally: Tally, last: bool = False) -> None:
-        """The tally of a query now.
+        """Shows the current tally of a query.
 
         Args:
-            name: The query's.
+            name: The query's name.
             tally: Its tally.
-            last: Nothing comes after it.
+            last: Whether it is the final one.
         """
         if self._rich is not None:
             total = max(tally.total, 1) if self._bounded else None
@@ -97,7 +97,7 @@ class Progress:
 
 
 def said(tally: Tally, what: str = "scanned") -> str:
-    """A tally in words.
+    """A tally as text.
 
     >>> said(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))
     '5,000 records scanned in 2 batches, 1,234 a second, 3 behind'
@@ -110,7 +110,13 @@ def said(tally: Tally, what: str = "scanned") -> str:
 
 
 def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Rows as a table; nothing but what a cell holds reaches the terminal."""
+    """Prints rows as a table; control characters in cells are escaped.
+
+    Args:
+        title: Heading.
+        rows: The rows.
+        columns: Columns to print, in order.
+    """
     cells = [[_cell(row[column]) for column in columns] for row in rows]
     numeric = [bool(cells) and all(_is_number(line[i]) for line in cells) for i in range(len(columns))]
     if not sys.stdout.isatty():
@@ -144,7 +150,7 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
 
 
 def _fitting(widths: Sequence[int], width: int, between: int = 2) -> int:
-    """How many of the columns a terminal has room for; the first may be folded to half of it."""
+    """How many of the columns fit into a terminal; the first may be folded to half of it."""
     free = width - min(widths[0], max(width // 2, 1))
     for count, needed in enumerate(widths[1:], 1):
         free -= needed + between

@@ -1,7 +1,7 @@
-"""Spark's exceptions as ours: one sentence and a hint, without the traces of three languages. Pure.
+"""Converts Spark's exceptions to ours: one sentence and a hint, without the traces of three languages. Pure.
 
-An error of ours that was raised in a Python worker or in Spark's planner comes back as text, in the middle of what
-Spark wrote around it; here it becomes an error of its class again.
+An error of ours that was raised in a Python worker or in Spark's planner comes back as text, within Spark's
+message; here it becomes an error of its class again.
 """
 
 import re
@@ -14,11 +14,11 @@ _NOISE = re.compile(r"^(\[[A-Z0-9_.]+\]\s*|[\w.$]*(Exception|Error)?:\s+)+")
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(\S[^\n]*[^\n:])\n")
 
 WORDS_MAX = 500
-"""Characters of a sentence of Spark's."""
+"""Most characters of a sentence of Spark's."""
 
 
 def failure(error: BaseException) -> HubSubError:
-    """What an exception of Spark means.
+    """Converts an exception of Spark.
 
     >>> print(failure(RuntimeError("[X] … hubsub.errors.http.OtherLogError: another\\nhint: go\\n at java")))
     another
@@ -45,7 +45,9 @@ def failure(error: BaseException) -> HubSubError:
 
 
 def _sentence(text: str) -> str:
-    """The first line that says something, without the names of classes; of Python's, which come last, the last."""
+    """The first meaningful line, without the names of classes; if it has Python traces, the last of their
+    messages.
+    """
     workers = _PYTHON.findall(f"{text}\n")
     if workers:
         return _NOISE.sub("", workers[-1])[:WORDS_MAX].strip()
