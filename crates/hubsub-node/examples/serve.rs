@@ -1,9 +1,8 @@
-//! The node without Python: the proof that the boundary is real, and what a
-//! profiler is pointed at. Prints the ready line and runs until standard input
-//! ends or SIGKILL.
+//! A node without Python: it proves that the boundary is real and is convenient to profile. Prints the ready
+//! line and runs until standard input ends or SIGKILL.
 //!
-//! `serve [--redis ADDR] [--mqtt ADDR] [--shards N] [--history N]`: with `--history`, rooms
-//! `chat:*` keep their last N records.
+//! `serve [--redis ADDR] [--mqtt ADDR] [--shards N] [--history N]`: with `--history`, rooms `chat:*` keep
+//! their last N records.
 
 use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
 use hubsub_types::names::Matcher;
@@ -12,7 +11,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// As in the Python extension, so that a profile here holds there.
+/// The same allocator as in the Python extension, so that profiles are comparable.
 #[global_allocator]
 static ALLOCATOR: hubsub_node::memory::Allocator = hubsub_node::memory::Allocator;
 
@@ -69,7 +68,7 @@ fn main() {
         }
     });
     let mut rest = Vec::new();
-    // Whatever comes, its end is what counts.
+    // Only the end of the input matters.
     let _ = std::io::stdin().read_to_end(&mut rest);
     node.stop(limits.drain_ms);
     node.join();

@@ -1,4 +1,4 @@
-//! A node of a cluster has its addresses before it may serve: who connects early waits.
+//! A cluster node has its addresses before it may serve: early connections wait.
 
 mod support;
 
@@ -9,7 +9,7 @@ fn clients_that_come_before_the_node_accepts_wait_and_are_served_then() {
     let node = TestNode::start_closed(2);
     let mut early: Vec<_> = (0..20).map(|_| node.connect()).collect();
     early.iter_mut().for_each(|client| client.send_all(&[&["PING"]]));
-    // Each shard has answered after it looked at its sockets.
+    // Each shard replies only after it has checked its sockets.
     for _ in 0..3 {
         assert!(node.clients().is_empty());
     }

@@ -1,4 +1,4 @@
-//! The control plane's requests need the same leave as a client's commands.
+//! Requests of the control plane need the same permissions as a client's commands.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Rooms with a log, over real sockets and on a real disk: what was acknowledged
-//! outlives the node, and what memory has no more is read from disk.
+//! Rooms with a log, over real sockets and on a real disk: acknowledged records survive a restart, and
+//! records no longer in memory are read from disk.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn node(shards: u16, incarnation: u32, directory: &Path) -> TestNode {
     TestNode::start_logged(shards, classes, incarnation, directory)
 }
 
-/// Position and payload of a room's history.
+/// Position and payload per record of a room's history.
 fn history(client: &mut Client, room: &str, options: &[&str]) -> Vec<(String, String)> {
     let args = [&["HUBSUB", "HISTORY", room], options].concat();
     let rows = client.call(&args);
@@ -192,7 +192,7 @@ fn a_deleted_room_stays_deleted_and_begins_a_new_life() {
         let node = node(2, life, directory.path());
         let mut client = node.connect();
         if life == 2 {
-            // In no memory yet: only the log knows it.
+            // Not in memory yet: only the log has the room.
             assert_eq!(node.delete("chat:d"), Ok(1));
             assert_eq!(node.delete("chat:d"), Ok(0), "it is gone");
             assert_eq!(history(&mut client, "chat:d", &[]), []);
@@ -269,7 +269,7 @@ fn a_room_keeps_its_class_when_the_rules_change() {
             (seq, epoch.get_or_insert(this.to_owned()).as_str()),
             (rows.len().to_string().as_str(), this)
         );
-        // A new room follows the new rules.
+        // A new room gets its class by the new rules.
         publish(&mut client, &format!("chat:v-{life}"), 1, 1);
     }
 }
@@ -281,7 +281,7 @@ fn a_crowd_catches_up_and_keeps_no_question_waiting() {
     let mut publisher = node.connect();
     publish(&mut publisher, "chat:crowd", 1, 500);
     let position = history(&mut publisher, "chat:crowd", &["COUNT", "500"])[0].0.clone();
-    // More than a shard reads for at once.
+    // More cursors than a shard reads for concurrently.
     let mut crowd: Vec<Client> = (0..150).map(|_| node.connect()).collect();
     crowd.iter_mut().for_each(|one| one.send(&["HUBSUB", "SUBSCRIBE", "chat:crowd", "FROM", &position]));
     assert_eq!(history(&mut publisher, "chat:crowd", &["COUNT", "400"]).len(), 400);

@@ -1,4 +1,4 @@
-//! Hubs that are given to a node while it runs, and taken from it: over real sockets, on a real disk.
+//! Hubs assigned to a running node and removed from it: over real sockets, on a real disk.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn node(shards: u16, life: u32, directory: &Path) -> TestNode {
     TestNode::start_numbered(shards, vec![chat()], life, directory, hubs)
 }
 
-/// Publishes numbers into as many rooms; those that were taken.
+/// Publishes numbers to `rooms` rooms in turn; returns those accepted.
 fn publish(client: &mut Client, numbers: std::ops::Range<u32>, rooms: u32) -> Vec<u32> {
     let texts: Vec<[String; 2]> = numbers.map(|n| [format!("chat:{}", n % rooms), n.to_string()]).collect();
     let commands: Vec<[&str; 3]> = texts.iter().map(|[room, n]| ["PUBLISH", room, n]).collect();
@@ -36,7 +36,7 @@ fn publish(client: &mut Client, numbers: std::ops::Range<u32>, rooms: u32) -> Ve
     taken.map(|(_, [_, n])| n.parse().unwrap()).collect()
 }
 
-/// What the history of these rooms has.
+/// The numbers in the history of these rooms.
 fn held(client: &mut Client, rooms: u32) -> Vec<u32> {
     let mut numbers = Vec::new();
     for room in 0..rooms {
@@ -77,7 +77,7 @@ fn rooms_of_a_hub_that_is_not_here_are_refused_until_it_comes() {
     assert_eq!(hubs, [(17, 1, 1, "open"), (40, 0, 0, "open")]);
     assert_eq!(log.hubs.iter().map(|hub| hub.committed).sum::<u64>(), all.len() as u64);
     assert_eq!(log.hubs.iter().map(|hub| hub.traffic.bytes_in > 0).collect::<Vec<_>>(), [true; 2]);
-    // One that is open is told as it is.
+    // Opening an open hub replies its status.
     assert_eq!(node.open_hub(40, 0).unwrap(), 1);
     drop(node);
     let node = self::node(2, 2, directory.path());
@@ -109,7 +109,7 @@ fn a_hub_is_closed_behind_all_that_it_took_and_comes_back_with_it() {
     let mut taken = publish(&mut client, 0..1000, 8);
     for round in 1..10 {
         let numbers = round * 1000..(round + 1) * 1000;
-        // What is published while it closes is taken, and then in its log, or refused.
+        // A publish during the close is either accepted and logged, or refused.
         node.ask_to_close(2);
         taken.extend(publish(&mut client, numbers, 8));
         assert!(matches!(node.hub_answer().unwrap(), HubAnswer::Closed(Some(1..))));
@@ -135,7 +135,7 @@ fn a_hub_that_closes_is_not_opened_meanwhile_and_a_stop_refuses_what_waits() {
     node.ask_to_open(1, 0);
     node.ask_to_close(1);
     let mut outcomes: Vec<_> = (0..3).map(|_| node.hub_answer()).collect();
-    // The order in which it answers is its own: closed at last, opened again or refused, and so on.
+    // The order of the outcomes is not fixed: closed, opened again or refused, and so on.
     assert!(outcomes.iter().any(|outcome| matches!(outcome, Ok(HubAnswer::Closed(Some(0))))), "{outcomes:?}");
     outcomes.retain(Result::is_err);
     assert!(outcomes.iter().all(|refused| refused.as_ref().unwrap_err().code == ErrorCode::HubClosed));
@@ -143,7 +143,7 @@ fn a_hub_that_closes_is_not_opened_meanwhile_and_a_stop_refuses_what_waits() {
     assert_eq!(node.open_hub(1, 0).unwrap_err().code, ErrorCode::Stopping);
 }
 
-/// The slowest of a hundred, in µs.
+/// The 99th percentile, in µs.
 fn p99(latencies: &mut [Duration]) -> u128 {
     latencies.sort_unstable();
     latencies[latencies.len() * 99 / 100].as_micros()

@@ -1,5 +1,4 @@
-//! What a client may do that is allowed and unkind: it stays its own problem,
-//! and no command, answer or gap is lost over it.
+//! Permitted but hostile client behaviour: it affects no other client, and no command, reply or gap is lost.
 
 mod support;
 
@@ -9,7 +8,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use support::{PATIENCE, TestNode, Value, bulk, class, encode, number, simple};
 
-/// Rooms `slow:*` commit late.
+/// Rooms `slow:*` commit 20 ms late.
 fn node(shards: u16, limits: Limits) -> TestNode {
     let slow = Class { commit_delay_ms: 20, ..class("slow:*") };
     let drops = Class { on_slow: OnSlow::DropOldest, ..class("drops:*") };
@@ -43,7 +42,7 @@ fn a_client_that_is_paused_goes_on_as_soon_as_its_answers_are_there() {
     let begin = Instant::now();
     client.send_all(&[&["PUBLISH", "slow:1", "x"][..]; 30]);
     client.read_many(30);
-    // 20 ms each; once a second something else wakes the shard.
+    // 20 ms each; without the wake-up under test, a shard wakes once a second.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
@@ -126,7 +125,7 @@ fn a_transaction_s_replies_beyond_the_limit_end_its_connection() {
     let mut other = node.connect();
     other.call(&["PING"]);
     let pending = |node: &TestNode| node.clients().iter().map(|c| c.pending_bytes).max().unwrap();
-    // It is gone, or still sends what it queued; it never owns more than its limit and one reply.
+    // It is closed, or still sends what it queued; it never owns more than its limit and one reply.
     let end = Instant::now() + PATIENCE;
     while node.clients().len() > 1 {
         assert!(pending(&node) < 1024 * 1024, "{}", pending(&node));
@@ -249,7 +248,7 @@ fn a_slow_subscriber_of_many_topics_slows_nobody() {
         let begin = Instant::now();
         let payload = "x".repeat(250);
         for i in 0..100 {
-            // First others, which may not give way; then more topics than fit.
+            // First records of other topics, which must not be dropped; then more topics than fit.
             let prefix = if i < 25 { "other".to_owned() } else { format!("{on_slow:?}") };
             let topics: Vec<String> =
                 (0..1000).map(|j| format!("{prefix}:{}", (i * 1000 + j) % 40_000)).collect();
@@ -268,7 +267,7 @@ fn gaps_of_too_many_topics_end_the_connection_that_does_not_read() {
     slow.call(&["HUBSUB", "POSITIONS", "ON"]);
     slow.call(&["PSUBSCRIBE", "*"]);
     let payload = "x".repeat(4_000);
-    // The sockets between take some megabytes.
+    // Socket buffers take some megabytes.
     for i in 0..10_000 {
         publisher.call(&["PUBLISH", &format!("drops:{i}{}", "x".repeat(1000)), &payload]);
         if i % 100 == 0 && node.clients().len() == 1 {

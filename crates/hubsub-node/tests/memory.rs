@@ -1,5 +1,5 @@
-//! Memory of a turn, seen from outside: this file has one test, since it looks
-//! at the whole process.
+//! Memory of a turn, measured from outside: this file has a single test, because it measures the whole
+//! process.
 
 mod support;
 
@@ -7,7 +7,7 @@ use hubsub_types::{Class, History, Limits};
 use std::io::{Read, Write};
 use support::{TestNode, class, encode};
 
-/// The most memory that the process has had.
+/// The peak resident memory of the process.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();

@@ -1,4 +1,4 @@
-//! Input in any portions, and what ends connections.
+//! Input split at any point, and the errors that end connections.
 
 mod support;
 
@@ -129,7 +129,7 @@ fn info_counts_channels_once_however_many_shards_subscribe() {
         line.map(str::to_owned)
     };
     assert_eq!(field("pubsub_patterns").as_deref(), Some("1"));
-    // Shards tell the others once a second.
+    // Shards exchange their gauges once a second.
     let end = std::time::Instant::now() + support::PATIENCE;
     while field("pubsub_channels").as_deref() != Some("2") {
         assert!(std::time::Instant::now() < end);

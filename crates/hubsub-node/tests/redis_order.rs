@@ -1,5 +1,5 @@
-//! Replies, confirmations and records come in the order that Redis promises,
-//! also when commits are late and hubs are on another shard.
+//! Replies, confirmations and records arrive in the order that Redis guarantees, also when commits are late
+//! and hubs are on another shard.
 
 mod support;
 
@@ -7,13 +7,13 @@ use hubsub_types::{Class, History, Limits};
 use std::io::Write;
 use support::{Client, TestNode, Value, bulk, class, encode, number, simple};
 
-/// Rooms `slow:*` commit late.
+/// Rooms `slow:*` commit 20 ms late.
 fn node(shards: u16) -> TestNode {
     let slow = Class { commit_delay_ms: 20, ..class("slow:*") };
     TestNode::start(shards, vec![slow], Limits::default())
 }
 
-/// On one shard, and on two.
+/// Runs a test on one shard, and on two.
 fn on_shards(test: impl Fn(&TestNode)) {
     [1, 2].into_iter().for_each(|shards| test(&node(shards)));
 }
@@ -175,7 +175,7 @@ fn a_publish_that_is_not_to_be_answered_leaves_the_connection_open() {
         let (mut subscriber, mut client) = (node.connect3(), node.connect3());
         for i in 0..8 {
             for topic in [format!("slow:{i}"), format!("fast:{i}")] {
-                // One that hears itself, too.
+                // Every second publisher also subscribes itself.
                 if i % 2 == 0 {
                     client.call(&["SUBSCRIBE", &topic]);
                 }
@@ -258,7 +258,7 @@ fn quit_is_answered_behind_late_publishes_and_then_closes() {
     });
 }
 
-/// A node whose rooms `log:*` keep records.
+/// A node whose rooms `log:*` keep history.
 fn node_with_history(shards: u16) -> TestNode {
     let history = Some(History { messages: 10_000, bytes: 0, age_ms: 0 });
     TestNode::start(shards, vec![Class { history, ..class("log:*") }], Limits::default())
@@ -282,7 +282,7 @@ fn a_long_history_read_slowly_is_whole_with_records_behind_it() {
         reader.call(&["HELLO", "3"]);
         reader.call(&["SUBSCRIBE", "live"]);
         reader.send_all(&[&["HUBSUB", "HISTORY", "log:1", "COUNT", "5000"], &["ECHO", "end"]]);
-        // The answer has begun, so these are published while it is written.
+        // The reply has begun, so these are published while it is written.
         let mut first = [0];
         reader.socket.peek(&mut first).unwrap();
         let mut publisher = node.connect();
@@ -356,7 +356,7 @@ fn hubsub_s_own_commands_refuse_wrong_forms_with_clear_words() {
     assert_eq!(client.call(&["HUBSUB", "HISTORY", "log:1", "COUNT", "0"]), Value::Many('*', vec![]));
 }
 
-/// A subscriber that wants positions, of a topic of that class.
+/// A subscriber with positions enabled, of this topic.
 fn positioned(node: &TestNode, topic: &str) -> Client {
     let mut subscriber = node.connect_narrow();
     subscriber.call(&["HELLO", "3"]);
@@ -401,7 +401,7 @@ fn a_slow_subscriber_is_told_of_each_gap_where_it_is() {
     }
 }
 
-/// Rooms `late:*` commit so late that what a test does meanwhile is done.
+/// Rooms `late:*` commit 200 ms late, after the test's other steps.
 fn node_with_late_rooms(shards: u16) -> TestNode {
     let late = Class { commit_delay_ms: 200, ..class("late:*") };
     TestNode::start(shards, vec![late], Limits::default())

@@ -1,4 +1,4 @@
-//! Rooms of a cluster: three nodes over real links, whose hubs are led by one or another of them.
+//! Rooms of a cluster: three nodes over real links, which lead different hubs.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use support::trio::{CLASSES, HUBS, NAMES, Trio, class_rows, hub, hub_rows, incarnation, publish, until};
 use support::{Value, bulk, number, simple};
 
-/// A room of a class whose hub is led by a node.
+/// A room of a class whose hub a given node leads.
 fn room_of(trio: &Trio, class: &str, leader: usize) -> String {
     let name = |n: usize| if class == "default" { format!("room{n}") } else { format!("{class}:{n}") };
     let is_meant = |room: &String| {
@@ -53,10 +53,10 @@ fn a_publish_to_any_node_reaches_the_subscribers_of_every_node() {
     }
 }
 
-/// A position as clients have it.
+/// A position as epoch and seq.
 type At = (u64, u64);
 
-/// The first and the last record of a gap.
+/// The first and the last position of a gap.
 type Gap = (At, At);
 
 fn at(position: &Value) -> At {
@@ -64,8 +64,8 @@ fn at(position: &Value) -> At {
     (epoch.parse().unwrap(), seq.parse().unwrap())
 }
 
-/// What a subscriber with positions got up to a message, which is not among it: payloads with their positions, and the
-/// gaps that it was told.
+/// Reads a subscriber with positions up to the message `last`, exclusively: payloads with their positions,
+/// and gaps.
 fn got(subscriber: &mut support::Client, last: &str) -> (Vec<(String, At)>, Vec<Gap>) {
     let (mut messages, mut gaps) = (Vec::new(), Vec::new());
     loop {
@@ -79,18 +79,18 @@ fn got(subscriber: &mut support::Client, last: &str) -> (Vec<(String, At)>, Vec<
     }
 }
 
-/// Whether a gap has a position: its last seq is 0 where the epoch is over.
+/// True if a gap covers a position; its last seq is 0 if the epoch has ended.
 fn is_in((from, to): &Gap, at: At) -> bool {
     at.0 == from.0 && at.1 >= from.1 && (to.1 == 0 || at.1 <= to.1)
 }
 
-/// What HUBSUB HISTORY has of a room, oldest first.
+/// A room's HUBSUB HISTORY, oldest first.
 fn history(trio: &Trio, at: usize, room: &str) -> Vec<String> {
     let answer = trio.connect(at).call(&["HUBSUB", "HISTORY", room, "COUNT", "10000"]);
     answer.items().iter().map(|row| row.items()[4].text().to_owned()).collect()
 }
 
-/// Payloads of messages up to one, which is not among them; other pushes are passed over.
+/// Payloads of messages up to `last`, exclusively; other pushes are skipped.
 fn payloads(subscriber: &mut support::Client, last: &str) -> Vec<String> {
     let mut payloads = Vec::new();
     loop {
@@ -198,7 +198,7 @@ fn leaders_change_while_clients_publish_and_who_lacks_an_acknowledged_record_is_
                     taken
                 }));
             }
-            // Who changes leaders tells nodes in another order each time, and all of them late.
+            // Each change of leaders notifies the nodes in another order, and late.
             let mut rows = trio_ref.rows.clone();
             for round in 1..=12_u64 {
                 rows[hub as usize - 1] = (round + 1, Some(round as usize % 3));
@@ -217,7 +217,7 @@ fn leaders_change_while_clients_publish_and_who_lacks_an_acknowledged_record_is_
         trio.rows[hub as usize - 1] = (13, Some(0));
         publish(&mut trio.connect(0), &room, "end");
         let all: Vec<_> = subscribers.iter_mut().map(|subscriber| got(subscriber, "end")).collect();
-        // Who subscribes on the leader's own node sees all that it commits.
+        // A subscriber on the leader's own node gets all records that it commits.
         let places: HashMap<&str, At> =
             all.iter().flat_map(|(got, _)| got).map(|(payload, at)| (&**payload, *at)).collect();
         for (at, (messages, gaps)) in all.iter().enumerate() {
@@ -233,7 +233,8 @@ fn leaders_change_while_clients_publish_and_who_lacks_an_acknowledged_record_is_
             let got: HashSet<&str> = messages.iter().map(|(payload, _)| &**payload).collect();
             for payload in acknowledged.iter().flatten().filter(|payload| !got.contains(&***payload)) {
                 let place = *places.get(&**payload).unwrap_or_else(|| panic!("nobody got {payload}"));
-                // A life that was over before its node heard of it is what the end of the one before tells.
+                // An epoch that ended before its node learned of it is covered by the gap at the end of the
+                // previous epoch.
                 let is_unheard = !messages.iter().any(|(_, at)| at.0 == place.0);
                 let tells = |gap: &Gap| is_in(gap, place) || (is_unheard && gap.1.1 == 0);
                 assert!(gaps.iter().any(tells), "{at} lacks {payload}, {place:?}: {gaps:?}");
@@ -256,7 +257,7 @@ fn a_link_that_is_cut_and_mended_loses_no_numbered_record_and_tells_the_others()
             publish(&mut publisher, &room, &payload);
             taken.push(payload);
         }
-        // Both nodes are registered no more, and again.
+        // Both nodes are unregistered, then registered again.
         let pending = format!("{round} over");
         publisher.send(&["PUBLISH", &room, &pending]);
         trio.link(&[0]);
@@ -332,7 +333,7 @@ fn a_publish_waits_while_its_leader_has_no_lead() {
     assert!(got.len() <= 3 && got.iter().all(|payload| payload == "x"), "none twice: {got:?}");
 }
 
-/// A node's next question where a room is.
+/// Waits for a node's next request for a room's placement.
 fn miss(trio: &Trio, at: usize) -> String {
     match trio.wait(at, "it asks for a room", |event| matches!(event, Event::RoomMiss(..))) {
         Event::RoomMiss(_, room, _) => String::from_utf8(room.into()).unwrap(),
@@ -379,7 +380,7 @@ fn what_waits_for_a_room_that_gets_no_place_is_refused() {
     subscriber.send(&["SUBSCRIBE", "busy:1"]);
     publisher.send(&["PUBLISH", "busy:1", "x"]);
     assert_eq!(miss(&trio, 0), "busy:1");
-    // Another room's answer comes when both wait.
+    // Both rooms' requests wait; the reply for the other room arrives.
     publisher.send(&["PUBLISH", "busy:2", "x"]);
     assert_eq!(miss(&trio, 0), "busy:2");
     trio.nodes[0]
@@ -390,7 +391,7 @@ fn what_waits_for_a_room_that_gets_no_place_is_refused() {
     assert_eq!(subscriber.read(), refused);
     assert_eq!(publisher.read_many(2), [refused.clone(), refused]);
     assert_eq!(subscriber.call(&["PING"]), simple("PONG"), "it does not subscribe");
-    // Asked again, it is there.
+    // The next request finds the room.
     publisher.send(&["PUBLISH", "busy:1", "x"]);
     assert_eq!(miss(&trio, 0), "busy:1");
     place(&trio, 0, "busy:1", Some(hub("busy", 0)));
@@ -426,7 +427,7 @@ fn a_room_of_a_ring_is_where_it_is_pinned_and_who_subscribes_follows_it() {
 #[test]
 fn rooms_that_another_class_takes_go_on_there_while_some_nodes_are_behind() {
     let trio = Trio::start();
-    // Led by one node before, and by another one then; and where no leader changes.
+    // Rooms whose leader changes, and one whose leader stays.
     let rooms: Vec<String> = (0..3).map(|leader| room_of(&trio, "default", leader)).collect();
     let mut subscribers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
     for subscriber in &mut subscribers {
@@ -440,7 +441,7 @@ fn rooms_that_another_class_takes_go_on_there_while_some_nodes_are_behind() {
                 let mut client = trio.connect(at);
                 for n in 0.. {
                     for room in rooms {
-                        // A refusal would panic here: what meets a node that is behind waits.
+                        // A refusal would panic here: a publish that meets a lagging node waits.
                         publish(&mut client, room, &format!("{at} {n}"));
                     }
                     if is_over.load(Ordering::Relaxed) {
@@ -457,7 +458,7 @@ fn rooms_that_another_class_takes_go_on_there_while_some_nodes_are_behind() {
             mem.version += 1;
             trio.nodes[at].set_classes(rows).unwrap();
             if at != 0 {
-                // It is behind: who leads the room knows it as another class's.
+                // This node lags: the room's leader has the room in another class.
                 early.send(&["PUBLISH", &rooms[at], &format!("early {at}")]);
             }
         }
@@ -545,7 +546,7 @@ fn nodes_stay_ready_when_one_of_them_is_gone_that_is_still_registered() {
             |event: &Event| matches!(event, Event::Link(LinkEvent { change: Change::Down(..), .. }));
         trio.wait(at, "the third is down", is_down);
     }
-    // What a shard does at once when it hears of it is done when it has answered.
+    // A reply shows that the shard has handled the change.
     let mut client = trio.connect(0);
     publish(&mut client, &room_of(&trio, "mem", 0), "on");
     let ready = |at: usize| trio.nodes[at].board.ready.get().len();

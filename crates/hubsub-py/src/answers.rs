@@ -1,4 +1,4 @@
-//! Events of the data plane as Python objects.
+//! Converts events of the data plane to Python objects.
 
 use hubsub_log::arrow::Chunk;
 use hubsub_node::control::Level;
@@ -17,35 +17,35 @@ use std::sync::Arc;
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// What a request waits for, so that its parts become the answer it promises.
+/// The result type of a request, which determines how its parts are combined.
 pub enum Wanted {
-    /// One outcome an item.
+    /// One outcome per item.
     Published,
-    /// How many were there already, and what was refused, by its number in a chunk.
+    /// The number of duplicates, and the refused rows by their number in a chunk.
     Rows(Vec<u32>),
     /// A room or None.
     Room,
-    /// Rooms in order of name, so many.
+    /// Rooms sorted by name, at most this many.
     Rooms(usize),
-    /// Whether there was something to remove.
+    /// True if something was removed.
     Removed,
-    /// `(recovered, rows)`.
+    /// A pair `(recovered, rows)`.
     History,
-    /// Clients, by this key, so many.
+    /// Clients sorted by this key, at most this many.
     Clients(String, usize),
-    /// The busiest rooms, so many.
+    /// The busiest rooms, at most this many.
     Busiest(usize),
-    /// How many, and `(key, reference, meta)`.
+    /// The count, and `(key, reference, meta)` of each member.
     Members,
     /// `(protocol, subscriptions)` of all protocols, publishers and members.
     Occupancy,
-    /// Sessions in order of client ids, so many.
+    /// Sessions sorted by client id, at most this many.
     Sessions(usize),
-    /// Groups that keep their place.
+    /// Groups with a persisted position.
     Consumers,
 }
 
-/// An event as a tuple, or none if nobody waits for it any more.
+/// Converts an event to a tuple; none if its request was abandoned.
 pub fn event<'py>(
     py: Python<'py>,
     event: Event,
@@ -126,7 +126,7 @@ pub fn event<'py>(
     }
 }
 
-/// What came of a question about a stream of records.
+/// The reply to a request to a stream.
 fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -> PyResult<Object<'_>> {
     let value = match outcome {
         Ok(StreamAnswer::Opened(number) | StreamAnswer::Offset(number)) => number.into_bound_py_any(py)?,
@@ -137,7 +137,7 @@ fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -
     ("answer", ticket, value).into_bound_py_any(py)
 }
 
-/// What came of a request to open or close a hub.
+/// The reply to a request to open or close a hub.
 fn hub_answer(py: Python<'_>, ticket: u64, outcome: Result<HubAnswer, Refusal>) -> PyResult<Object<'_>> {
     let value = match outcome {
         Ok(HubAnswer::Opened(status)) => hub(py, &status)?.into_any(),
@@ -152,7 +152,7 @@ fn refused(py: Python<'_>, ticket: u64, refusal: Refusal) -> PyResult<Object<'_>
     ("refused", ticket, code.code(), code.resp(), value, missing).into_bound_py_any(py)
 }
 
-/// A chunk's buffers, copied once to where Python has its bytes.
+/// Copies a chunk's buffers once, into a Python bytes object.
 fn bytes<'py>(py: Python<'py>, chunk: &Chunk) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, chunk.len(), |mut place| {
         for piece in chunk.pieces() {
@@ -297,7 +297,7 @@ fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult
     }
 }
 
-/// What memory would tell is not known: it is None.
+/// Fields that only memory has are None.
 fn room_in_log<'py>(py: Python<'py>, cold: &ColdRoom, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
     let room = PyDict::new(py);
     room.set_item("name", PyBytes::new(py, &cold.name))?;
@@ -369,7 +369,7 @@ fn client<'py>(py: Python<'py>, info: &ClientInfo) -> PyResult<Bound<'py, PyDict
     Ok(client)
 }
 
-/// What clients are sorted by, largest first; the id for an unknown key.
+/// The value by which clients are sorted, descending; the id for an unknown key.
 fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
     let (name, rates) = match sort.strip_suffix("_1s") {
         Some(name) => (name, Some(&info.per_second)),
@@ -398,7 +398,7 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
     value as f64
 }
 
-/// Counters and gauges of all shards, and the node's own.
+/// Counters and gauges of all shards and of the node.
 pub fn metrics<'py>(
     py: Python<'py>,
     info: &Arc<NodeInfo>,
@@ -426,7 +426,7 @@ pub fn metrics<'py>(
     Ok(all)
 }
 
-/// State and figures of the log, and its hubs.
+/// The status of the log and its hubs.
 pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDict>> {
     let figures = PyDict::new(py);
     for (name, value) in &status.figures {
@@ -443,7 +443,7 @@ pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDi
     Ok(log)
 }
 
-/// State and figures of the store of sessions.
+/// The status of the session store.
 pub fn store<'py>(py: Python<'py>, status: &StoreStatus) -> PyResult<Bound<'py, PyDict>> {
     let figures = PyDict::new(py);
     for (name, value) in &status.figures {

@@ -1,5 +1,4 @@
-//! What the control plane says of its cluster and hears of its peers, as the
-//! data plane has it.
+//! Converts cluster identity, registered nodes and link events between Python and the data plane.
 
 use crate::config::bad;
 use hubsub_node::NodeConfig;
@@ -10,20 +9,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::net::SocketAddr;
 
-/// Bytes of a cluster's id.
+/// The maximal length of a cluster's id, in bytes.
 const CLUSTER_BYTES_MAX: usize = 64;
-/// Bytes of a node's name.
+/// The maximal length of a node's name, in bytes.
 const NODE_BYTES_MAX: usize = 255;
 
 /// Name, incarnation, addresses, shards.
 pub type RosterRow = (String, u64, Vec<String>, u16);
 
-/// The error of a stable code.
+/// Finds an error by its stable code.
 pub fn error_code(code: &str) -> PyResult<ErrorCode> {
     ErrorCode::ALL.iter().copied().find(|e| e.code() == code).ok_or_else(|| bad("code", code))
 }
 
-/// Who this node is.
+/// Builds this node's identity.
 pub fn identity(
     config: &NodeConfig,
     cluster: &str,
@@ -46,7 +45,7 @@ pub fn identity(
     })
 }
 
-/// Who may have links.
+/// Converts the registered nodes.
 pub fn roster(rows: Vec<RosterRow>) -> PyResult<Vec<Registered>> {
     let registered = |(node, incarnation, addresses, shards): RosterRow| {
         check("node", &node, NODE_BYTES_MAX)?;
@@ -70,7 +69,7 @@ fn check(key: &str, text: &str, bytes_max: usize) -> PyResult<()> {
     Err(bad(key, format!("not within 1 to {bytes_max} bytes: {text:?}")))
 }
 
-/// `("link", kind, node, incarnation, code, text)`.
+/// Converts to `("link", kind, node, incarnation, code, text)`.
 pub fn event<'py>(py: Python<'py>, event: LinkEvent) -> PyResult<Bound<'py, PyAny>> {
     let LinkEvent { node, incarnation, change } = event;
     let (kind, why) = match change {
@@ -85,7 +84,7 @@ pub fn event<'py>(py: Python<'py>, event: LinkEvent) -> PyResult<Bound<'py, PyAn
     ("link", kind, node.into_string(), incarnation, code, text).into_bound_py_any(py)
 }
 
-/// A dict for each peer.
+/// Returns a dict per peer.
 pub fn peers<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyList>> {
     let (peers, now_us) = py.detach(|| board.peers());
     let rows = peers.iter().map(|row| peer(py, row, now_us)).collect::<PyResult<Vec<_>>>()?;

@@ -1,5 +1,5 @@
-//! Python's resolved configuration as the data plane takes it. Names what is
-//! missing, unknown or out of range; the control plane has checked most of it.
+//! Converts Python's resolved configuration for the data plane. Errors name keys that are missing, unknown or
+//! out of range; the control plane has checked most of it.
 
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::{MqttRules, NodeConfig, StoreConfig};
@@ -14,12 +14,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is wrong with a key.
+/// The error for a bad value of a key.
 pub fn bad(key: &str, why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{key}: {why}"))
 }
 
-/// A dict whose keys are all to be used.
+/// A dict of which every key must be used.
 pub struct Table<'py> {
     name: String,
     dict: Bound<'py, PyDict>,
@@ -27,7 +27,7 @@ pub struct Table<'py> {
 }
 
 impl<'py> Table<'py> {
-    /// Of this name in errors.
+    /// `name` is used in errors.
     pub fn new(name: impl Into<String>, value: &Bound<'py, PyAny>) -> PyResult<Table<'py>> {
         let name = name.into();
         let dict = value.cast::<PyDict>().map_err(|_| bad(&name, "not a dict"))?.clone();
@@ -39,7 +39,7 @@ impl<'py> Table<'py> {
         self.dict.get_item(key)?.ok_or_else(|| bad(&self.key(key), "missing"))
     }
 
-    /// A value that must be there.
+    /// Takes a required value.
     pub fn take<T: for<'a> FromPyObject<'a, 'py>>(&mut self, key: &'static str) -> PyResult<T> {
         let value = self.any(key)?;
         value.extract::<T>().map_err(|error| bad(&self.key(key), error.into()))
@@ -55,7 +55,7 @@ impl<'py> Table<'py> {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    /// That nothing else is in it.
+    /// Fails if a key was not used.
     pub fn done(self) -> PyResult<()> {
         for (key, _) in self.dict.iter() {
             let key: String = key.extract()?;
@@ -67,7 +67,7 @@ impl<'py> Table<'py> {
     }
 }
 
-/// The whole configuration.
+/// Converts the whole configuration.
 pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     let mut table = Table::new("", config)?;
     let shards: u16 = table.take("shards")?;
@@ -110,17 +110,17 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     Ok(node)
 }
 
-/// Which topics browsers may join.
+/// The topics that browsers may join.
 fn phoenix_topics(table: &mut Table<'_>) -> PyResult<Vec<Matcher>> {
     let patterns: Vec<String> = table.take("phoenix_topics")?;
     let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
     matchers.collect::<Result<_, _>>().map_err(|e| bad("phoenix_topics", e))
 }
 
-/// What numbers hubs, as Python says it: `(cluster, adopts)`, or None.
+/// The authority that numbers hubs: `(cluster, adopts)`, or None for the node itself.
 type Given = Option<(String, bool)>;
 
-/// `(directory, identity, None | (cluster, adopts))`, or None.
+/// From `(directory, identity, None | (cluster, adopts))`, or None.
 fn log(value: &Bound<'_, PyAny>) -> PyResult<Option<LogConfig>> {
     let log: Option<(PathBuf, u64, Given)> = value.extract()?;
     Ok(log.map(|(directory, identity, given)| {
@@ -129,7 +129,7 @@ fn log(value: &Bound<'_, PyAny>) -> PyResult<Option<LogConfig>> {
     }))
 }
 
-/// `("log" | "memory",)`, `("disk", FILE)`, or `("redis", URL, NAME)`.
+/// From `("log" | "memory",)`, `("disk", FILE)`, or `("redis", URL, NAME)`.
 fn inflight_store(value: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     let parts: Vec<String> = value.extract()?;
     match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -141,7 +141,7 @@ fn inflight_store(value: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     }
 }
 
-/// `HOST:PORT`, or None for a listener that is off.
+/// From `HOST:PORT`, or None for a disabled listener.
 fn address(table: &mut Table<'_>, key: &'static str) -> PyResult<Option<SocketAddr>> {
     let Some(text) = table.take::<Option<String>>(key)? else { return Ok(None) };
     let mut addresses = text.to_socket_addrs().map_err(|e| bad(key, format!("{e}: {text}")))?;
@@ -172,7 +172,7 @@ pub fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     Ok(limits)
 }
 
-/// Room classes in order.
+/// Converts room classes, in order of precedence.
 pub fn class_table(classes: &Bound<'_, PyAny>, hash_tags: bool) -> PyResult<ClassTable> {
     let mut list = Vec::new();
     for value in classes.try_iter()? {
@@ -181,7 +181,7 @@ pub fn class_table(classes: &Bound<'_, PyAny>, hash_tags: bool) -> PyResult<Clas
     Ok(ClassTable::new(list, hash_tags))
 }
 
-/// One room class.
+/// Converts a room class.
 pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let mut table = Table::new("class", value)?;
     let name: String = table.take("name")?;
@@ -239,7 +239,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     Ok(class)
 }
 
-/// And the bytes up to which it waits for the archive.
+/// The history settings, and the bytes kept for the archive.
 fn history(class: &mut Table<'_>) -> PyResult<(Option<History>, u64)> {
     let value = class.any("history")?;
     if value.is_none() {

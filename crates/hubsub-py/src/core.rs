@@ -1,4 +1,4 @@
-//! The class `Core`: a node's data plane in the hands of its control plane.
+//! The class `Core`: a node's data plane, driven by its control plane.
 
 use crate::answers::{self, Wanted};
 use crate::cluster::{self, RosterRow};
@@ -26,15 +26,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 #[pyclass(frozen, module = "hubsub._core")]
 pub struct Core {
     config: NodeConfig,
-    /// As the node was made with.
+    /// The classes at the start of the node.
     classes: Arc<ClassTable>,
-    /// Of the limits, what rows of a stage are checked by; a reload changes it.
+    /// The limit used to check rows of a stage; a reload changes it.
     topic_bytes_max: AtomicU64,
     control: Arc<Control>,
     node: OnceLock<Node>,
-    /// What each ticket waits for.
+    /// The expected result type of each ticket.
     tickets: Mutex<HashMap<u64, Wanted>>,
-    /// The process that made it: threads do not survive a fork.
+    /// The process that created it: threads do not survive a fork.
     pid: u32,
 }
 
@@ -71,7 +71,7 @@ impl Core {
         listeners.set_item("mqtt", node.mqtt.map(|a| a.to_string()))?;
         listeners.set_item("ws", node.ws.map(|a| a.to_string()))?;
         listeners.set_item("link", node.link.map(|a| a.to_string()))?;
-        // Only this call sets it, and a second caller was sent away above.
+        // Only this call sets it; a second caller got an error above.
         let _ = self.node.set(node);
         Ok(listeners)
     }
@@ -131,7 +131,7 @@ impl Core {
         let classes = self.classes();
         let (numbers, items) =
             py.detach(|| rows::items(chunk, (left.as_deref(), of.as_deref()), producer, &classes))?;
-        // What rows may say was checked when they were staged; statistics the node alone writes.
+        // Rows were checked when staged; only the node may write statistics.
         self.request_as(ticket, Wanted::Rows(numbers), Call::Publish(items), true)
     }
 
@@ -483,7 +483,7 @@ impl Core {
     fn request_as(&self, ticket: u64, wanted: Wanted, call: Call, as_node: bool) -> PyResult<()> {
         let node = self.started()?;
         self.tickets.lock().expect("nothing panics under this lock").insert(ticket, wanted);
-        // The API knows no users yet.
+        // The API has no users yet.
         let principal = if as_node { PrincipalId::NODE } else { PrincipalId::default() };
         node.request(ticket, Request { principal, call });
         Ok(())
@@ -497,7 +497,7 @@ impl Core {
         self.started()?.streams().ok_or_else(|| PyRuntimeError::new_err("no class has a log"))
     }
 
-    /// The room classes as they are now.
+    /// The current room classes.
     fn classes(&self) -> Arc<ClassTable> {
         self.node.get().map_or_else(|| Arc::clone(&self.classes), Node::classes)
     }

@@ -1,4 +1,4 @@
-//! What the control plane says and hears of leads, as the data plane has it. Nodes have names there and ids here.
+//! Converts orders and events about leader leases. Python uses node names, the data plane ids.
 
 use crate::config::bad;
 use hubsub_lead::{Census, HubTerm, Peer, Process, Route, Tables};
@@ -10,22 +10,22 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::collections::HashMap;
 
-/// Node, incarnation, hubs and terms.
+/// Node, incarnation, and pairs of hub and term.
 pub type TableRow = (String, u64, Vec<(u32, u64)>);
 
-/// `(hub, term, gives_up)` of each.
+/// From `(hub, term, gives_up)` each.
 pub fn routes(rows: Vec<(u32, u64, bool)>) -> LeadMail {
     let route = |(hub, term, gives_up)| Route { hub: HubId(hub), term: Term(term), gives_up };
     LeadMail::Routes(rows.into_iter().map(route).collect())
 }
 
-/// Who counts; names need not be registered.
+/// Converts the voters; names need not be registered.
 pub fn census(board: &Board, revision: u64, nodes: &[String], before: &[String]) -> PyResult<LeadMail> {
     let ids = |names: &[String]| names.iter().map(|name| id(board, name)).collect::<PyResult<Vec<NodeId>>>();
     Ok(LeadMail::Census(Census { revision, nodes: ids(nodes)?, before: ids(before)? }))
 }
 
-/// What the controller of a mandate may grant until a time.
+/// Converts the leases that the controller of a term may grant until a time.
 pub fn tables(
     board: &Board,
     ticket: u64,
@@ -48,7 +48,7 @@ fn id(board: &Board, node: &str) -> PyResult<NodeId> {
     board.id_of(node).ok_or_else(|| bad("node", format!("no id is left: {node}")))
 }
 
-/// `("lead", kind, hub, term, mandate)`.
+/// Converts to `("lead", kind, hub, term, mandate)`.
 pub fn event(py: Python<'_>, event: LeadEvent) -> PyResult<Bound<'_, PyAny>> {
     let (kind, pair, mandate) = match event {
         LeadEvent::Opened => ("opened", None, None),
@@ -62,7 +62,7 @@ pub fn event(py: Python<'_>, event: LeadEvent) -> PyResult<Bound<'_, PyAny>> {
     ("lead", kind, hub, term, mandate).into_bound_py_any(py)
 }
 
-/// What a controller decides by, at one moment.
+/// A consistent snapshot of the data for a controller's decisions.
 pub fn snapshot<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyDict>> {
     let (view, names) = py.detach(|| (board.leads.get(), board.names()));
     let snapshot = PyDict::new(py);

@@ -1,6 +1,5 @@
-//! The one door on the Rust side. Each function converts, releases the
-//! interpreter and calls, maps the error; nothing else. What crosses stands in
-//! `python/hubsub/_core.pyi`.
+//! The only module that Python imports. Each function converts, releases the interpreter and calls, maps the
+//! error; nothing else. The interface is documented in `python/hubsub/_core.pyi`.
 
 mod answers;
 mod cluster;
@@ -20,7 +19,7 @@ use pyo3::types::PyBytes;
 #[global_allocator]
 static ALLOCATOR: hubsub_node::memory::Allocator = hubsub_node::memory::Allocator;
 
-/// HubSub's data plane.
+/// The native module of HubSub: a node's data plane and log tools.
 #[pymodule(name = "_core")]
 mod door {
     #[pymodule_export]
@@ -43,7 +42,7 @@ mod door {
     }
 }
 
-/// Name and default of every limit of the data plane.
+/// Returns name and default of every limit of the data plane.
 #[pyfunction]
 fn limits_default(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
     let limits = pyo3::types::PyDict::new(py);
@@ -53,13 +52,21 @@ fn limits_default(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
     Ok(limits)
 }
 
-/// `(code, Redis error line, retryable)` of every refusal.
+/// Returns `(code, Redis error line, retryable)` of every error.
 #[pyfunction]
 fn error_codes() -> Vec<(&'static str, &'static str, bool)> {
     ErrorCode::ALL.iter().map(|e| (e.code(), e.resp(), e.retryable())).collect()
 }
 
-/// Room of a topic and the name of its class.
+/// Returns the room of a topic and the name of its class.
+///
+/// Args:
+///     classes: Room classes as in the resolved configuration, in order of precedence.
+///     hash_tags: Whether a hash tag in the topic names the room.
+///     topic: The topic, as bytes.
+///
+/// Raises:
+///     ValueError: If a class is invalid.
 #[pyfunction]
 fn room_of<'py>(
     py: Python<'py>,

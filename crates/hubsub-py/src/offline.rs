@@ -1,4 +1,4 @@
-//! A data directory that no node uses: looked at, read, mended.
+//! Verifies, reads and repairs a data directory that no node uses.
 
 use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{Record, decode_headers};
@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Records handed over at once, and bytes.
+/// The most records and bytes per list.
 const BATCH_RECORDS: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Everything that is wrong with a log, and what its hubs hold.
+/// Verifies a log: returns all problems and the contents of its hubs.
 #[pyfunction]
 #[pyo3(signature = (directory, progress))]
 pub fn log_verify<'py>(
@@ -34,7 +34,7 @@ pub fn log_verify<'py>(
     verified(py, &watcher.outcome(found)?)
 }
 
-/// What a log's manifest says; no record is read.
+/// Returns a log's manifest without reading records.
 #[pyfunction]
 pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let manifest = py.detach(|| {
@@ -54,7 +54,21 @@ pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, Py
     Ok(dict)
 }
 
-/// Gives the records of a log to `take`, in lists.
+/// Passes the records of a log to `take`, in lists of up to 256 records or about 1 MiB of payloads.
+///
+/// Args:
+///     directory: The data directory.
+///     hub: Only this hub; None for all.
+///     room: Only this room; None for all.
+///     first: The first offset.
+///     count: The most records; None for all.
+///     take: Called with each list of dicts.
+///
+/// Returns:
+///     Texts about parts that could not be read.
+///
+/// Raises:
+///     OSError: If the directory or the log cannot be opened.
 #[pyfunction]
 #[pyo3(signature = (directory, hub, room, first, count, take))]
 pub fn log_show(
@@ -85,7 +99,19 @@ pub fn log_show(
     }
 }
 
-/// Mends a log, or says what that would do.
+/// Repairs a log, or reports the effects of a repair.
+///
+/// Args:
+///     directory: The data directory.
+///     hub: Only this hub; None for all.
+///     accept_loss: Whether to repair, which loses damaged records; False only reports.
+///     progress: Called with bytes done and bytes in total, or None.
+///
+/// Returns:
+///     A dict with the problems and, per hub, records kept and lost.
+///
+/// Raises:
+///     OSError: If the directory is in use or the log cannot be repaired.
 #[pyfunction]
 #[pyo3(signature = (directory, hub, accept_loss, progress))]
 pub fn log_repair<'py>(
@@ -106,7 +132,7 @@ pub fn log_repair<'py>(
     repaired(py, &watcher.outcome(done)?)
 }
 
-/// Tells Python how far it is, and hears of signals.
+/// Reports progress to Python and checks for signals.
 struct Watcher {
     progress: Option<Py<PyAny>>,
     failed: Option<PyErr>,
@@ -132,7 +158,7 @@ impl Watcher {
     }
 }
 
-/// A record, owned.
+/// An owned copy of a record.
 struct Row {
     head: (u32, u64, u64, u64, u64, u64),
     kind: &'static str,
@@ -293,7 +319,7 @@ fn cannot_open(directory: &Path, e: &std::io::Error) -> PyErr {
 
 fn raised(e: LogError) -> PyErr {
     match e {
-        // Whoever stopped it has raised.
+        // The callback that stopped it has raised the error.
         LogError::Stopped => PyRuntimeError::new_err("stopped"),
         e => PyOSError::new_err((0, e.to_string())),
     }

@@ -1,6 +1,6 @@
-//! The class `Coordinator`: a node of the embedded coordinator in the hands of the control plane.
+//! The class `Coordinator`: a node of the embedded coordinator, driven by the control plane.
 //!
-//! Requests go in with a ticket and return at once; answers come out of `drain` after `wake_fd` became readable.
+//! Requests carry a ticket and return at once; `drain` returns replies after `wake_fd` became readable.
 
 use std::collections::HashMap;
 use std::io::{Read, Write as _};
@@ -22,11 +22,12 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-/// Of the two sides of a connection. They differ from those of links: a proof of one is none of the other.
+/// Labels of the two sides of a connection. They differ from those of links, so a proof for one is invalid
+/// for the other.
 const CALLER: &str = "hubsub coordinator 1 caller\0";
 const CALLED: &str = "hubsub coordinator 1 called\0";
 
-/// The cluster's secret, as links prove it too.
+/// The cluster's secret, which links use too.
 #[derive(Clone)]
 struct Proof(Secret);
 
@@ -40,17 +41,17 @@ impl Gate for Proof {
     }
 }
 
-/// A node of the embedded coordinator, on a thread of its own.
+/// A node of the embedded coordinator, on its own thread.
 #[pyclass(frozen, module = "hubsub._core")]
 pub struct Coordinator {
     handle: Handle,
     wake: Arc<UnixStream>,
     woken: UnixStream,
-    /// The process that made it: threads do not survive a fork.
+    /// The process that created it: threads do not survive a fork.
     pid: u32,
 }
 
-/// What `Coordinator` is made of, by the names of its dictionary.
+/// The arguments of `Coordinator`, by dictionary key.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Setup {
@@ -156,7 +157,7 @@ impl Coordinator {
 }
 
 impl Drop for Coordinator {
-    /// Nobody holds it: its start was given up, or it was forgotten.
+    /// Stops the node if its owner abandoned it.
     fn drop(&mut self) {
         if self.pid == std::process::id() {
             self.handle.stop();
@@ -181,7 +182,7 @@ impl Coordinator {
 }
 
 fn wake(mut stream: &UnixStream) {
-    // A full pipe is readable already, which is all that this is for.
+    // If the pipe is full it is readable already, which suffices.
     let _ = stream.write(&[1]);
 }
 
@@ -240,7 +241,7 @@ fn value(py: Python<'_>, response: Response) -> PyResult<Py<PyAny>> {
 
 type Row<'py> = (String, Option<Bound<'py, PyBytes>>, u64);
 
-/// Name, value and revision; without a value it is gone.
+/// Name, value and revision; no value after a delete.
 fn rows(py: Python<'_>, items: Vec<Item>) -> Vec<Row<'_>> {
     let row = |Item { name, entry }| match entry {
         Some((value, revision)) => (name, Some(PyBytes::new(py, &value.0)), revision),

@@ -1,4 +1,4 @@
-//! What the control plane says of routes, as the data plane has it. Processes have names there.
+//! Converts routes from Python. Python uses process names, the data plane ids.
 
 use crate::config::{self, bad};
 use hubsub_node::link::Board;
@@ -6,13 +6,13 @@ use hubsub_node::routes::{ClassRow, HubRow};
 use hubsub_types::{HubId, Term};
 use pyo3::prelude::*;
 
-/// Id, class, index, term, and name and incarnation of the leader.
+/// Id, class, index, term, and the leader's name and incarnation.
 pub type HubTuple = (u32, String, u16, u64, Option<(String, u64)>);
 
-/// Definition as in the configuration, version, hubs, placement.
+/// Definition as in the configuration, version, number of hubs, placement.
 pub type ClassTuple<'py> = (Bound<'py, PyAny>, u64, u16, String);
 
-/// All classes, in order of precedence.
+/// Converts all classes, in order of precedence.
 pub fn classes(rows: Vec<ClassTuple<'_>>) -> PyResult<Vec<ClassRow>> {
     let class = |(definition, version, hubs, placement): ClassTuple<'_>| {
         let is_ring = match placement.as_str() {
@@ -25,7 +25,6 @@ pub fn classes(rows: Vec<ClassTuple<'_>>) -> PyResult<Vec<ClassRow>> {
     rows.into_iter().map(class).collect()
 }
 
-/// All hubs.
 pub fn hubs(rows: Vec<HubTuple>) -> PyResult<Vec<HubRow>> {
     let hub = |(hub, class, index, term, leader): HubTuple| {
         if hub == 0 || term == 0 {
@@ -37,7 +36,7 @@ pub fn hubs(rows: Vec<HubTuple>) -> PyResult<Vec<HubRow>> {
     rows.into_iter().map(hub).collect()
 }
 
-/// Names and incarnations of the processes that are ready.
+/// Names and incarnations of the ready processes.
 pub fn ready(board: &Board) -> Vec<(String, u64)> {
     let names = board.names();
     let ready = board.ready.get().into_iter();

@@ -1,4 +1,4 @@
-//! Rows that a batch brings: read from an Arrow stream for a stage, and from there published.
+//! Rows of a batch: read from an Arrow stream into a stage, and published from there.
 
 use hubsub_log::arrow::rows::{Row, RowChunk, RowError, RowReader as Reader, rows};
 use hubsub_node::mail::Item;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What crosses for each chunk: its rows and its bytes.
+/// The number of rows of a chunk, and its bytes.
 type Chunk<'py> = (u32, Bound<'py, PyBytes>);
 
 /// Reads one Arrow stream of rows.
@@ -25,8 +25,8 @@ pub struct RowReader {
 }
 
 impl RowReader {
-    /// Of rows for rooms of these classes; with a `topic` all are for that one, and
-    /// those that name no publisher get this one.
+    /// A reader of rows for rooms of these classes. With `topic` all rows are for that one; rows without a
+    /// publisher get `publisher`.
     pub fn new(
         classes: Arc<ClassTable>,
         topic_bytes_max: u64,
@@ -55,7 +55,7 @@ fn given<'py>(py: Python<'py>, chunk: &RowChunk) -> Chunk<'py> {
     (chunk.rows, PyBytes::new(py, &chunk.bytes))
 }
 
-/// What is wrong, as its code and a text. Bytes that make the decoder panic are bad ones, too.
+/// Converts an error to its code and a text. Bytes that make the decoder panic are bad rows too.
 fn guarded<T>(work: impl FnOnce() -> Result<T, RowError>) -> PyResult<T> {
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let outcome = outcome.unwrap_or_else(|_| Err(RowError::Stream("its parts contradict each other".into())));
@@ -68,7 +68,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, RowError>) -> PyResult<T> {
     })
 }
 
-/// What would be refused for good when the row is published.
+/// Checks a row for permanent refusals, before it is published.
 fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<(), ErrorCode> {
     const NAME_MAX: usize = u16::MAX as usize;
     if row.topic.is_empty() || !topic_fits(row.topic, topic_bytes_max) {
@@ -78,7 +78,7 @@ fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<()
         return Err(ErrorCode::NotAllowed);
     }
     let class = classes.get(classes.class_of_room(&classes.room(row.topic)));
-    // The log cuts names that are longer, and what is sent again would not be the same.
+    // The log truncates longer names, so a retry would differ from the original.
     let is_long = row.headers.iter().any(|(name, _)| name.len() > NAME_MAX);
     if is_long || row.payload.len() as u64 > class.payload_bytes_max {
         return Err(ErrorCode::PayloadLength);
@@ -86,17 +86,17 @@ fn check(classes: &ClassTable, topic_bytes_max: u64, row: &Row<'_>) -> Result<()
     Ok(())
 }
 
-/// What pipelines tell of rooms: of the node's own names the only ones that rows may have.
+/// Prefix of statistics about rooms: the only internal topics that rows may have.
 const STATISTICS: &[u8] = b"$stats/room/";
 
 fn is_statistic(topic: &[u8]) -> bool {
     topic.len() > STATISTICS.len() && topic.starts_with(STATISTICS)
 }
 
-/// The rows of a chunk as records, and their places in it: all of them, or those of `left`.
+/// Converts the rows of a chunk to items and their places in it: all rows, or those in `left`.
 ///
-/// In a class with a log the rows of `of` (all where there is none) that are for one room have a gapless sequence, by a
-/// producer of that room: so they keep their order, whatever is refused and sent again.
+/// In a class with a log the rows in `of` (None: all) that are for one room get a gapless sequence, by a
+/// producer of that room. So they keep their order, whatever is refused and retried.
 pub fn items(
     chunk: &[u8],
     (left, of): (Option<&[u32]>, Option<&[u32]>),
@@ -133,8 +133,8 @@ pub fn items(
     Ok(taken)
 }
 
-/// Who numbers the rows of one room, of a chunk of that producer: the same in each process. The highest bit is set, as in
-/// the numbers of named producers.
+/// The producer of one room's rows of a chunk by `producer`, equal in every process. The highest bit is set,
+/// as for named producers.
 fn producer_of_room(producer: u64, room: &[u8]) -> ProducerId {
     ProducerId(SipHasher13::new_with_keys(producer, 0).hash(room) | 1 << 63)
 }

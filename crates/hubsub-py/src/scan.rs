@@ -1,4 +1,4 @@
-//! What Python wants of a hub's log, as the data plane takes it.
+//! Converts scans of a hub's log from Python.
 
 use crate::config::{Table, bad};
 use hubsub_log::arrow::{Column, Filter, Scan, Shape};
@@ -6,7 +6,7 @@ use hubsub_types::HubId;
 use hubsub_types::names::Matcher;
 use pyo3::prelude::*;
 
-/// A scan from a dict with all its keys.
+/// Converts a dict with all keys of a scan.
 pub fn scan(value: &Bound<'_, PyAny>) -> PyResult<Scan> {
     let mut table = Table::new("", value)?;
     let columns: Vec<String> = table.take("columns")?;

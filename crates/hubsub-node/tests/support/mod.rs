@@ -1,5 +1,5 @@
-//! A node on a free port and clients that speak RESP over real sockets. Every
-//! wait ends after `PATIENCE`, which only ends a test that hangs.
+//! A node on a free port, and clients that speak RESP over real sockets. Every wait has the timeout
+//! `PATIENCE`, which only a hanging test reaches.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Far above what any step needs.
+/// Far longer than any step takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running node, stopped when dropped.
@@ -36,23 +36,22 @@ impl TestNode {
         TestNode::start_with(shards, classes, limits, 1, None, true)
     }
 
-    /// A node that accepts nobody before `accept`.
+    /// A node that accepts no clients before `accept`.
     pub fn start_closed(shards: u16) -> TestNode {
         TestNode::start_with(shards, Vec::new(), Limits::default(), 1, None, false)
     }
 
-    /// Accepts clients from now on.
+    /// Lets the node accept clients.
     pub fn accept(&self) {
         self.node.accept();
     }
 
-    /// A node whose logged classes have their log in a directory, with small files and
-    /// hardly any memory beside them.
+    /// A node with its log in a directory, with small files and hardly any memory for records.
     pub fn start_logged(shards: u16, classes: Vec<Class>, incarnation: u32, directory: &Path) -> TestNode {
         TestNode::start_numbered(shards, classes, incarnation, directory, Numbering::Own)
     }
 
-    /// Likewise, where somebody says which hubs it has.
+    /// As `start_logged`, with the given authority over its hubs.
     pub fn start_numbered(
         shards: u16,
         classes: Vec<Class>,
@@ -112,7 +111,7 @@ impl TestNode {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
-    /// A client that speaks RESP3.
+    /// A client that uses RESP3.
     pub fn connect3(&self) -> Client {
         let mut client = self.connect();
         let hello = client.call(&["HELLO", "3"]);
@@ -120,7 +119,7 @@ impl TestNode {
         client
     }
 
-    /// A client whose socket takes little while it does not read.
+    /// A client with a small receive buffer.
     pub fn connect_narrow(&self) -> Client {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -128,7 +127,7 @@ impl TestNode {
         Client::new(socket.into())
     }
 
-    /// Two clients of different shards.
+    /// Two clients on different shards.
     pub fn connect_apart(&self) -> (Client, Client) {
         let mut clients: Vec<(Client, u16)> = Vec::new();
         for _ in 0..100 {
@@ -143,7 +142,7 @@ impl TestNode {
         panic!("100 connections came to one shard");
     }
 
-    /// Stops the node, with so much time for what is left; the time it took.
+    /// Stops the node within a grace period; returns the time it took.
     pub fn stop_in(&self, grace: Duration) -> Duration {
         let begin = Instant::now();
         self.node.stop(grace.as_millis() as u64);
@@ -151,7 +150,7 @@ impl TestNode {
         begin.elapsed()
     }
 
-    /// What the control plane sees of the clients.
+    /// The clients as the control plane sees them.
     pub fn clients(&self) -> Vec<ClientInfo> {
         let call = Call::All(Question::Clients(ClientFilter::default(), u64::MAX));
         let Event::Parts(_, parts) = self.request(PrincipalId::default(), call) else {
@@ -161,7 +160,7 @@ impl TestNode {
         parts.into_iter().flat_map(of).collect()
     }
 
-    /// Deletes a room; how many there were.
+    /// Deletes a room; returns how many existed.
     pub fn delete(&self, room: &str) -> Result<u64, ErrorCode> {
         let call = Call::Room(room.into(), Question::DeleteRoom(room.into()));
         match self.request(PrincipalId::default(), call) {
@@ -173,7 +172,7 @@ impl TestNode {
         }
     }
 
-    /// Opens a hub of the first class; offset behind its records, or the refusal.
+    /// Opens a hub of the first class; returns the offset after its records, or the refusal.
     pub fn open_hub(&self, hub: u32, index: u16) -> Result<u64, Refusal> {
         self.ask_to_open(hub, index);
         self.hub_answer().map(|answer| match answer {
@@ -182,12 +181,12 @@ impl TestNode {
         })
     }
 
-    /// Asks for that, and waits for nothing.
+    /// Requests to open a hub, without waiting.
     pub fn ask_to_open(&self, hub: u32, index: u16) {
         self.node.openings().unwrap().open(7, HubId(hub), 0, index);
     }
 
-    /// Closes a hub; its last offset, if it was open.
+    /// Closes a hub; returns its last offset if it was open.
     pub fn close_hub(&self, hub: u32) -> Result<Option<u64>, Refusal> {
         self.ask_to_close(hub);
         self.hub_answer().map(|answer| match answer {
@@ -196,12 +195,12 @@ impl TestNode {
         })
     }
 
-    /// Asks for that, and waits for nothing.
+    /// Requests to close a hub, without waiting.
     pub fn ask_to_close(&self, hub: u32) {
         self.node.openings().unwrap().close(7, HubId(hub));
     }
 
-    /// The next answer to a request to open or close a hub.
+    /// The next reply to a request to open or close a hub.
     pub fn hub_answer(&self) -> Result<HubAnswer, Refusal> {
         match self.answer() {
             Event::Hub(_, outcome) => outcome,
@@ -209,12 +208,11 @@ impl TestNode {
         }
     }
 
-    /// What the log tells.
     pub fn log(&self) -> LogStatus {
         self.node.log_status().unwrap()
     }
 
-    /// The answer to a request of the control plane.
+    /// Sends a request of the control plane and returns the reply.
     pub fn request(&self, principal: PrincipalId, call: Call) -> Event {
         self.node.request(7, Request { principal, call });
         self.answer()
@@ -243,7 +241,7 @@ impl Drop for TestNode {
     }
 }
 
-/// A frame. Lines and bulks are text: the tests send nothing else.
+/// A RESP frame. Lines and bulks are text: the tests send nothing else.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     Line(char, String),
@@ -267,7 +265,7 @@ impl Value {
         }
     }
 
-    /// Text of a bulk or a line.
+    /// The text of a bulk or a line.
     pub fn text(&self) -> &str {
         match self {
             Value::Line(_, text) | Value::Bulk(text) => text,
@@ -275,7 +273,7 @@ impl Value {
         }
     }
 
-    /// Whether it is an array or a push that begins with this word.
+    /// True for an array or push whose first item is this word.
     pub fn is_a(&self, word: &str) -> bool {
         matches!(self, Value::Many(_, items) if items.first().is_some_and(|v| *v == bulk(word)))
     }
@@ -293,7 +291,7 @@ pub fn number(number: i64) -> Value {
     Value::Line(':', number.to_string())
 }
 
-/// A blocking connection.
+/// A blocking connection that speaks RESP.
 pub struct Client {
     pub socket: TcpStream,
     reader: BufReader<TcpStream>,
@@ -312,7 +310,7 @@ impl Client {
         self.socket.write_all(&encode(args)).unwrap();
     }
 
-    /// Several commands in one write.
+    /// Sends several commands in one write.
     pub fn send_all(&mut self, commands: &[&[&str]]) {
         let bytes: Vec<u8> = commands.iter().flat_map(|args| encode(args)).collect();
         self.socket.write_all(&bytes).unwrap();
@@ -323,7 +321,7 @@ impl Client {
         self.read()
     }
 
-    /// The next frame. Panics on what is no RESP.
+    /// Reads the next frame; panics on invalid RESP.
     pub fn read(&mut self) -> Value {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line).expect("bytes come in time");
@@ -351,7 +349,7 @@ impl Client {
         (0..count).map(|_| self.read()).collect()
     }
 
-    /// The server closes, and sends nothing before it does.
+    /// Asserts that the server closes without sending anything.
     pub fn assert_closed(&mut self) {
         match self.reader.fill_buf() {
             Ok(bytes) => assert_eq!(bytes, b""),

@@ -1,5 +1,5 @@
-//! Three nodes of a cluster in one process, over real links, without a coordinator: the test says who leads
-//! which hub. Each has two shards, and clients over real sockets.
+//! Three nodes of a cluster in one process, over real links, without a coordinator: the test assigns leaders
+//! to hubs. Each node has two shards and clients over real sockets.
 
 use super::{Client, PATIENCE, Value};
 use hubsub_lead::{Census, Process, Route};
@@ -16,18 +16,18 @@ use std::time::Instant;
 
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Incarnations are the cluster's: no two processes have the same.
+/// Unique in the cluster, per process.
 pub fn incarnation(at: usize) -> u64 {
     at as u64 + 1
 }
 
-/// Hubs of each class, by index; ids follow one another.
+/// Hubs per class, by index; their ids are consecutive.
 pub const HUBS: u16 = 3;
 
-/// Classes in their order: with a log, with memory, least-busy, and all other rooms.
+/// Classes in order of precedence: with a log, in memory, least-busy, and all other rooms.
 pub const CLASSES: [&str; 4] = ["log", "mem", "busy", "default"];
 
-/// A hub's term and its leader.
+/// The term and the leader of a hub.
 pub type Row = (u64, Option<usize>);
 
 fn ephemeral(rows: &[Row], at: usize) -> impl Iterator<Item = (HubId, Term)> {
@@ -39,7 +39,7 @@ fn ephemeral(rows: &[Row], at: usize) -> impl Iterator<Item = (HubId, Term)> {
 /// Three nodes, stopped when dropped.
 pub struct Trio {
     pub nodes: Vec<Node>,
-    /// Of each hub its term and its leader.
+    /// Term and leader per hub.
     pub rows: Vec<Row>,
     _directories: Vec<tempfile::TempDir>,
 }
@@ -57,13 +57,13 @@ fn classes() -> Vec<Class> {
     ]
 }
 
-/// The id of a class's hub.
+/// The id of a hub by class and index.
 pub fn hub(class: &str, index: u16) -> u32 {
     let class = CLASSES.iter().position(|name| *name == class).unwrap() as u32;
     class * u32::from(HUBS) + u32::from(index) + 1
 }
 
-/// All hubs, as nodes are told.
+/// All hubs in the form for nodes.
 pub fn hub_rows(rows: &[Row]) -> Vec<HubRow> {
     let row = |(hub, &(term, leader)): (u32, &Row)| HubRow {
         hub: HubId(hub),
@@ -87,7 +87,7 @@ pub fn class_rows(node: &Node) -> Vec<ClassRow> {
 }
 
 impl Trio {
-    /// They are linked and ready; of each class node i leads the hub of index i.
+    /// Starts linked and ready nodes; node i leads the hub of index i in each class.
     pub fn start() -> Trio {
         let directories: Vec<_> = NAMES.iter().map(|_| tempfile::tempdir().unwrap()).collect();
         let nodes = directories.iter().enumerate().map(|(at, directory)| start(at, directory.path()));
@@ -118,7 +118,7 @@ impl Trio {
         trio
     }
 
-    /// Registers these nodes, on each of them.
+    /// Registers these nodes on each of them.
     pub fn link(&self, which: &[usize]) {
         for &at in which {
             let peers = which.iter().map(|&peer| Registered {
@@ -132,12 +132,12 @@ impl Trio {
         }
     }
 
-    /// Node a grants what the rows say, for a long time.
+    /// Node a grants leader leases according to `rows`, for an hour.
     pub fn lead(&self) {
         self.lead_as(&self.rows);
     }
 
-    /// Likewise of these rows.
+    /// As `lead`, with other entries.
     pub fn lead_as(&self, rows: &[Row]) {
         for (at, node) in self.nodes.iter().enumerate() {
             let ids = |names: &[&str]| names.iter().map(|name| node.board.id_of(name).unwrap()).collect();
@@ -163,17 +163,17 @@ impl Trio {
         });
     }
 
-    /// Tells these nodes all rows.
+    /// Sends all hubs to these nodes.
     pub fn tell(&self, which: &[usize]) {
         self.tell_as(&self.rows, which);
     }
 
-    /// Likewise others.
+    /// As `tell`, with other entries.
     pub fn tell_as(&self, rows: &[Row], which: &[usize]) {
         which.iter().for_each(|&at| self.nodes[at].set_hubs(hub_rows(rows)));
     }
 
-    /// A hub has another leader, in the next term: granted, then told to all.
+    /// Gives a hub another leader in the next term: grants the lease, then notifies all nodes.
     pub fn change(&mut self, hub: u32, leader: Option<usize>) {
         let row = &mut self.rows[hub as usize - 1];
         *row = (row.0 + 1, leader);
@@ -181,7 +181,7 @@ impl Trio {
         self.tell(&[0, 1, 2]);
     }
 
-    /// Until each knows that all are ready.
+    /// Waits until each node has all nodes as ready.
     pub fn wait_ready(&self) {
         for (at, node) in self.nodes.iter().enumerate() {
             until(
@@ -191,7 +191,7 @@ impl Trio {
         }
     }
 
-    /// The next event of a node that is meant.
+    /// Waits for a matching event of a node.
     pub fn wait(&self, at: usize, what: &str, is_meant: impl Fn(&Event) -> bool) -> Event {
         let control = &self.nodes[at].control;
         until(|| control.drain(1).into_iter().find(&is_meant), || format!("{}: {what}", NAMES[at]))
@@ -202,7 +202,7 @@ impl Trio {
     }
 }
 
-/// Asks again and again; the answer, or a panic with what is said then.
+/// Polls until a result exists; after `PATIENCE` panics with the text of `say`.
 pub fn until<T>(mut ask: impl FnMut() -> Option<T>, say: impl Fn() -> String) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -214,7 +214,7 @@ pub fn until<T>(mut ask: impl FnMut() -> Option<T>, say: impl Fn() -> String) ->
     }
 }
 
-/// Publishes once it is not refused for a moment; the receivers.
+/// Publishes; panics on a refusal. Returns the number of receivers.
 pub fn publish(client: &mut Client, topic: &str, payload: &str) -> i64 {
     let answer = client.call(&["PUBLISH", topic, payload]);
     assert!(!matches!(answer, Value::Line('-', _)), "{answer:?}");
