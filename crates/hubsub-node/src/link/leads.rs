@@ -94,7 +94,7 @@ pub(super) struct LeadRim {
     gate: LeadGate,
     /// Link 0 of each node that is up, with its process.
     links: BTreeMap<NodeId, (Process, ConnKey)>,
-    /// The registered processes.
+    /// The registered processes, by node id.
     registered: BTreeMap<NodeId, u64>,
     /// Processes that were unregistered and are not forgotten yet.
     left: Vec<Process>,

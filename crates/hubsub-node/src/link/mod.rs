@@ -74,7 +74,7 @@ pub struct Registered {
 pub enum LinkMail {
     /// This node's identity: its links begin.
     Begin(Arc<Identity>),
-    /// All registered processes.
+    /// The complete list of registered processes.
     Roster(Arc<[Registered]>),
     /// The version of this node's classes, for its status.
     Status(u64),

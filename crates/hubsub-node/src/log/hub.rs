@@ -21,13 +21,13 @@ pub struct Opened {
     pub seed: HubSeed,
     /// Its duplicate window; none if its records are damaged.
     pub producers: Option<Producers>,
-    /// Its retained messages.
+    /// The retained entries that it stores.
     pub rows: Rows,
 }
 
 /// The data for the shard, the segment thread and the operator.
 pub struct Described {
-    /// For its shard.
+    /// The data for its shard.
     pub opened: Opened,
     /// For the segment thread.
     pub keeping: Keeping,

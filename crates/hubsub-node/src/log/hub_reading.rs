@@ -49,7 +49,7 @@ impl HubSearch {
         HubSearch { asked, cursor: None, range, bytes: 0, begun: None, damage: None }
     }
 
-    /// Runs one turn.
+    /// Reads for at most `SLICE`.
     ///
     /// # Errors
     /// The error code for the client.

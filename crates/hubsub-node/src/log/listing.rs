@@ -30,7 +30,7 @@ pub struct Wanted {
     pub glob: Option<Vec<u8>>,
     /// Only rooms after this name.
     pub after: Option<Vec<u8>>,
-    /// The most rooms.
+    /// The most rooms on the page.
     pub limit: usize,
 }
 
@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Listing {
-    /// Starts the thread.
+    /// Starts the thread that reads names.
     ///
     /// # Errors
     /// If the system has no threads left.

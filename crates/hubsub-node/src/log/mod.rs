@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants: only synced records are reported safe; segments get nothing before it is synced; each queue
-//! has a limit, and whoever would exceed it waits or is refused.
+//! has a limit, at which the sender waits or is refused.
 
 mod archive;
 mod end;
@@ -79,7 +79,7 @@ pub struct LogSettings {
     pub keeping: HashMap<HubId, Keeping>,
 }
 
-/// A running log.
+/// A running log, shared by the shards and the control plane.
 pub struct Log {
     shared: Arc<Shared>,
     intake: Arc<Intake>,

@@ -67,7 +67,6 @@ pub struct Openings {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The thread's state.
 struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
@@ -111,8 +110,6 @@ struct Closing {
 }
 
 impl Openings {
-    /// Starts the thread.
-    ///
     /// # Errors
     /// If the system has no threads left.
     pub(crate) fn start(

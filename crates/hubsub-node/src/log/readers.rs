@@ -82,8 +82,6 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Queues a job.
-    ///
     /// # Errors
     /// The job, if the queue is full or stopped.
     pub fn submit(&self, job: Job) -> Result<(), Job> {

@@ -64,18 +64,16 @@ impl Numbering {
     }
 }
 
-/// A running log.
+/// The parts of a running log.
 pub struct Started {
     pub log: Arc<Log>,
     /// Access to its segments.
     pub(crate) handover: Arc<Handover<Disk>>,
-    /// The reader threads.
     pub readers: Arc<Readers>,
     /// Scans as Arrow streams.
     pub streams: Arc<Streams>,
     /// The identity of its directory.
     pub identity: u64,
-    /// The open hubs.
     pub hubs: Arc<LoggedHubs>,
     /// True if a cluster's controller numbers them.
     pub is_given: bool,
@@ -147,8 +145,8 @@ fn keep_classes(
 /// one per shard. A hub belongs to the shard of its index modulo the shard count.
 ///
 /// # Errors
-/// If another process uses the directory, it cannot be opened, it belongs to another cluster, or it has hubs of
-/// a class that is unknown or no longer has a log.
+/// If another process uses the directory, it cannot be opened, it belongs to another cluster, or it has hubs
+/// of a class that is unknown or no longer has a log.
 pub fn start(
     config: &LogConfig,
     limits: &Limits,

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// Records are accepted.
+    /// The log accepts records.
     Open = 0,
     /// None until the disk has room or a file can be opened.
     Full = 1,
@@ -46,7 +46,7 @@ pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000
 /// Counters since the start.
 #[derive(Default)]
 pub struct Counters {
-    /// Synced records.
+    /// The number of synced records.
     pub records: AtomicU64,
     /// Bytes of synced records.
     pub bytes: AtomicU64,
@@ -168,7 +168,6 @@ impl Shared {
     /// Notifies the listener that each hub's records up to this offset are safe.
     ///
     /// # Errors
-    ///
     /// `Broken` if another thread has reported a failure since they were written: nothing is reported safe
     /// after that.
     pub fn safe(&self, hubs: &[(HubId, u64)]) -> Result<(), LogError> {

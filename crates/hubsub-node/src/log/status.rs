@@ -30,7 +30,6 @@ pub struct LoggedHub {
     device: RwLock<Option<Arc<DeviceTemplate>>>,
     /// The shard that owns it.
     pub shard: u16,
-    /// Its archive state.
     archive: Arc<Archive>,
     /// Its chain, or if it is quarantined its entry in the manifest.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
@@ -112,7 +111,7 @@ impl LoggedHub {
         self.given.load(Ordering::Relaxed)
     }
 
-    /// Records a damage.
+    /// Records a damage, up to `DAMAGES_MAX`.
     pub fn is_damaged(&self, damage: String) {
         let mut damages = self.damages.lock().expect("nothing panics under this lock");
         if damages.len() < DAMAGES_MAX && !damages.contains(&damage) {
@@ -324,12 +323,11 @@ pub struct LogStatus {
     /// The sync time histogram: upper bound in µs (none for the last bucket) and the number of syncs in the
     /// bucket.
     pub syncs: Vec<(Option<u64>, u64)>,
-    /// Sorted by id.
     pub hubs: Vec<HubStatus>,
 }
 
 impl Started {
-    /// The current status.
+    /// Collects the current status.
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let (state, reason) = (self.log.state(), self.log.reason());

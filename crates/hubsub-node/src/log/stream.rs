@@ -86,7 +86,7 @@ impl Stream {
         self.encoder.is_none() && self.rest.is_empty()
     }
 
-    /// Runs one turn.
+    /// Reads and encodes for at most `SLICE`.
     pub fn turn(&mut self, log: &Log) -> Turn {
         if !self.rest.is_empty() {
             return self.give(Ok(Chunk::default()));
@@ -190,7 +190,7 @@ impl Search {
         Search { chain, cursor, until, timestamp_us, begun: Instant::now() }
     }
 
-    /// Runs one turn.
+    /// Searches for at most `SLICE`.
     pub fn turn(&mut self, log: &Log) -> SearchTurn {
         let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.has_ended());
         let wanted = self.timestamp_us;

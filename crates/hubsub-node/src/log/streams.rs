@@ -2,7 +2,7 @@
 //! the other. Separate threads encode the chunks, one ahead of the request at most.
 //!
 //! Invariants
-//! - A stream prefetches one chunk at most. A stream that failed, or of which nothing was requested for
+//! - A stream prefetches one chunk at most. A stream that failed, or that got no request for
 //!   `log_stream_idle_ms`, is closed and its number is invalid.
 //! - Rows come from segments only. Committed records that are not in segments yet are waited for; uncommitted
 //!   ones are never included.
@@ -67,7 +67,7 @@ struct Work {
     log: Arc<Log>,
     hubs: Arc<LoggedHubs>,
     control: Arc<Control>,
-    /// `log_streams_max`, `log_stream_idle_ms`.
+    /// The limits `log_streams_max` and `log_stream_idle_ms`.
     streams_max: AtomicU64,
     idle_ms: AtomicU64,
 }
@@ -86,7 +86,6 @@ struct Entry {
     stream: Option<Box<Stream>>,
     /// The ticket that waits for a chunk.
     asked: Option<u64>,
-    /// The prefetched chunk.
     ahead: Option<Outcome>,
     /// The time of the last request.
     touched: Instant,
@@ -100,8 +99,6 @@ enum Job {
 }
 
 impl Streams {
-    /// Starts the threads.
-    ///
     /// # Errors
     /// If the system has no threads left.
     pub fn start(
@@ -195,7 +192,6 @@ impl Streams {
         }
     }
 
-    /// Sets the limits.
     pub fn set_limits(&self, limits: &Limits) {
         self.work.streams_max.store(limits.log_streams_max, Ordering::Relaxed);
         self.work.idle_ms.store(limits.log_stream_idle_ms, Ordering::Relaxed);

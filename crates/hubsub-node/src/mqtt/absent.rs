@@ -67,7 +67,7 @@ pub struct Sessions {
     pub connected: usize,
     /// The number of queued messages, over all sessions.
     pub queued: usize,
-    /// Their memory, approximately.
+    /// Their memory in bytes, approximately.
     pub queued_bytes: usize,
 }
 

@@ -26,7 +26,6 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Found {
     pub id: Box<str>,
-    /// The snapshot.
     pub row: Vec<u8>,
     /// The entries after it, in order.
     pub entries: Vec<Vec<u8>>,

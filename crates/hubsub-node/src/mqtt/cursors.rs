@@ -42,7 +42,6 @@ struct InTopic {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InHub {
     hub: HubId,
-    /// Progress in offsets.
     progress: Progress,
     /// The first offset that arrived and was not taken; 0 if none.
     stop: u64,
@@ -126,7 +125,6 @@ impl Topics {
 #[derive(Clone, Default)]
 pub struct Cursors {
     topics: Topics,
-    /// Sorted by hub.
     hubs: Vec<InHub>,
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,

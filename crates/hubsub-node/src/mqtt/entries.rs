@@ -2,7 +2,8 @@
 //! changes since (docs/protocol/mqtt-state.md).
 //!
 //! ```text
-//! snapshot: | version | born | epoch | last key | last entry | through | before | queued from | cursors | state |
+//! snapshot: | version | born | epoch | last key | last entry | through | before | queued from | cursors |
+//!           | state |
 //! entry:    | born | epoch | number | parts |
 //! event:    1 | number, kind, id, ... (hubsub-wire)
 //! message:  2 | 1 if queued, +2 if a topic's cursor counts it, +4 if a hub's | key | if a hub's: hub, offset
@@ -94,7 +95,7 @@ impl Head {
 
 /// One part of an entry.
 pub enum Part {
-    /// Something happened, the event of this number.
+    /// An event and its number.
     Event(u64, Event<u64>),
     /// A message that is queued or in flight.
     Message {
@@ -110,9 +111,7 @@ pub enum Part {
 /// The fields before the parts of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHead {
-    /// The session's `born`.
     pub born: u64,
-    /// The holder's epoch.
     pub epoch: u64,
     /// Its number; 0 for a fence.
     pub number: u64,
@@ -221,7 +220,6 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -40,7 +40,6 @@ pub struct Kept {
     pub(super) has_moved: bool,
     /// True if the snapshot timer is set.
     pub(super) is_timed: bool,
-    /// Consecutive failed snapshots.
     pub(super) failures: u8,
     /// Bytes of entries since the store last removed one.
     pub(super) stored_bytes: u32,
@@ -132,7 +131,6 @@ pub enum Wait {
 /// A client's QoS 2 message for a log, which gets a number of its session before it is published.
 #[derive(Debug)]
 pub struct Intended {
-    /// The request number.
     pub number: u32,
     /// Its number in the session.
     pub intent: u64,

@@ -32,7 +32,7 @@ pub struct Said<'a> {
     pub position: Position,
     /// The place in its hub's log, if the hub has one.
     pub place: LogPlace,
-    /// The publisher's QoS.
+    /// The publisher's QoS, an upper limit.
     pub qos: Qos,
     /// The publisher's RETAIN flag.
     pub retain: bool,

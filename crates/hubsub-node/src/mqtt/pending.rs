@@ -59,7 +59,7 @@ struct Queue {
     closers: usize,
     /// Set once records were conflated, until the queue is empty.
     latest: Option<Box<Latest>>,
-    /// See [`Pending::soft_since_ms`].
+    /// Since when the soft limit is exceeded; see [`Pending::soft_since_ms`].
     soft_since_ms: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Pending {
         self.len() == 0
     }
 
-    /// Their memory, approximately.
+    /// Their memory in bytes, approximately.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {

@@ -71,7 +71,7 @@ struct Reading {
 enum Why {
     /// A connection in this slot; `is_clean` if it wants a new session.
     Client { is_clean: bool },
-    /// A session takeover.
+    /// A takeover without a connection.
     Adoption,
 }
 
@@ -344,7 +344,6 @@ pub fn adopt_orphans(core: &mut Core) {
 /// searches.
 #[derive(Default)]
 struct Gone {
-    /// Running processes.
     runs: HashSet<u64>,
     /// Processes missed in earlier searches and since.
     before: HashSet<u64>,

@@ -25,7 +25,7 @@ pub struct Recalled {
     pub entries: VecDeque<(u64, u64)>,
 }
 
-/// Restores a session.
+/// Restores a session from its snapshot and entries.
 ///
 /// # Errors
 /// If the snapshot or an entry is damaged.

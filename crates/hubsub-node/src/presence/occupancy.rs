@@ -2,8 +2,8 @@
 //! `$stats/room/ROOM/occupancy`:
 //!
 //! ```text
-//! {"room":"chat:lobby","subscribers":2,"by_protocol":{"redis":1,"mqtt":0,"phoenix":1,"events":0},"publishers":1,
-//!  "members":1,"ts":1785000000000}
+//! {"room":"chat:lobby","subscribers":2,"by_protocol":{"redis":1,"mqtt":0,"phoenix":1,"events":0},
+//!  "publishers":1,"members":1,"ts":1785000000000}
 //! ```
 //!
 //! The broker of each shard counts. Nodes exchange counts as they exchange members: there are [`BUCKETS`]

@@ -29,7 +29,7 @@ impl Links {
         self.is_stopping = true;
     }
 
-    /// Sends goodbye to all peers. If `is_late`, closes all connections with what their sockets take at once.
+    /// Sends goodbye to all peers. If `is_late`, closes all connections now, after one last write.
     pub fn leave(&mut self, is_late: bool) {
         if let (Some(mut listener), Some(registry)) = (self.listener.take(), &self.registry) {
             // The socket is closed next, which also deregisters it.

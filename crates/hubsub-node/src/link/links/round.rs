@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 /// How often a probe is repeated after a close without a frame. A dying process closes the port of each of
-/// its shards; the bound spares a listener that closes every connection at once.
+/// its shards; the limit is for listeners that close every connection immediately.
 pub(super) const RETRIES_MAX: usize = 16;
 
 /// One attempt over the addresses of a peer.

@@ -66,7 +66,6 @@ pub struct StoreStatus {
     pub state: StoreState,
     /// Why it does not answer; none if it does.
     pub reason: Option<String>,
-    /// Metrics by name.
     pub figures: Vec<(&'static str, u64)>,
 }
 
