@@ -1,7 +1,7 @@
-"""The columns of records, as Spark and as Arrow know them.
+"""The columns of records, for Spark and for Arrow.
 
-The two agree exactly, nullability and names of map entries included: Spark
-compares the schema of the first batch with its own and refuses any difference.
+The two agree exactly, including nullability and names of map entries: Spark compares the schema of the first
+batch with its own and refuses any difference.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ def spark_schema(columns: Iterable[str] = COLUMNS) -> StructType:
 
 
 def arrow_schema(columns: Iterable[str] = COLUMNS) -> "pa.Schema":
-    """The same for Arrow, as Spark demands it."""
+    """The same for Arrow, as Spark requires it."""
     import pyarrow as pa
 
     types = {
@@ -66,7 +66,7 @@ def arrow_schema(columns: Iterable[str] = COLUMNS) -> "pa.Schema":
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a user's own schema asks for: any of ours, in any order.
+    """The columns of a user-defined schema: any of ours, in any order.
 
     Raises:
         OptionError: it names another column, or one of ours with another type.

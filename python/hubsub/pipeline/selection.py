@@ -1,6 +1,6 @@
-"""Which records a read wants: a plain value, and the parameters of a request that say the same.
+"""Selects the records of a read: a plain value, and the equivalent parameters of a request.
 
-All of it must hold. Names are text as names.py writes it.
+All conditions must hold. Names are text as names.py writes it.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hubsub.pipeline.options import SourceOptions
 
 NAMES_BYTES_MAX = 16 << 10
-"""Names in a request, in its encoded form: servers and proxies take heads of 64 KiB, some of 32."""
+"""Names in a request, in its encoded form: servers and proxies accept heads of 64 KiB, some of 32."""
 
 OFFSET_END = 2**63
 
@@ -25,11 +25,11 @@ class Selection:
     hub_first: int = 0
     hub_end: int = 2**32
     hubs: frozenset[int] | None = None
-    """Of these only; None: of all."""
+    """Only these; None: all."""
     first: int = 1
-    """Lowest offset."""
+    """Lowest offset, inclusive."""
     end: int = OFFSET_END
-    """First offset that is not wanted."""
+    """First offset after the range."""
     rooms: frozenset[str] | None = None
     """Any of these; None: all."""
     room_prefix: str | None = ""
@@ -42,7 +42,7 @@ class Selection:
     devices: frozenset[str] | None = None
     since_us: int | None = None
     until_us: int | None = None
-    """First timestamp that is not wanted."""
+    """First timestamp after the range."""
 
     @classmethod
     def of(cls, options: SourceOptions) -> Self:
@@ -103,11 +103,11 @@ class Selection:
 
     @property
     def rooms_here(self) -> frozenset[str] | None:
-        """Rooms that the reader has to pick out itself, because their names are too many for a request."""
+        """Rooms that the reader has to select itself, because their names are too many for a request."""
         return None if self.rooms is None or fits(self.rooms) else self.rooms
 
     def params(self) -> list[tuple[str, str]]:
-        """What `GET /v1/hubs/{hub}/records` takes, apart from offsets."""
+        """Parameters for `GET /v1/hubs/{hub}/records`, apart from offsets."""
         params: list[tuple[str, str]] = []
         if self.rooms_here is None:
             params += [("room", room) for room in sorted(self.rooms or ())]
@@ -123,12 +123,12 @@ class Selection:
 
 
 def fits(names: Iterable[str]) -> bool:
-    """Whether these names may stand in one request."""
+    """Whether these names fit into one request."""
     return sum(map(_cost, names)) <= NAMES_BYTES_MAX
 
 
 def slices(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """The names in parts, each short enough for a request; one name is always let through."""
+    """Splits names into parts that are short enough for a request; a single name always passes."""
     parts: list[list[str]] = [[]]
     room = NAMES_BYTES_MAX
     for name in names:

@@ -1,7 +1,7 @@
-"""Starts Spark as the pipeline needs it: finds Java, and sets what is worth setting.
+"""Starts Spark for the pipeline: finds Java, and applies useful settings.
 
-A session of Spark Connect is made the same way, so nothing here asks the JVM or a SparkContext; it only starts Java
-where there is none yet, with an ear on what it says.
+Spark Connect sessions are created the same way, so nothing here uses the JVM or a SparkContext; it only
+starts Java if there is none yet, and filters its output.
 """
 
 import importlib.metadata
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYSPARK_MIN, PYSPARK_END = (4, 2), (5, 0)
-"""Versions of pyspark that do: from the first on, below the second."""
+"""Supported versions of pyspark: from the first on, below the second."""
 
 MASTER_DEFAULT = "local[*]"
 
@@ -33,18 +33,18 @@ _EVERYWHERE = {
 }
 _DRIVER = {"spark.ui.showConsoleProgress": "false"}
 _LOCAL = {
-    # Only what runs long is compiled to the last degree. With Java's own thresholds a run over 3,000 records spends
-    # half of 47 s of processor time in that compiler, and nothing comes of it; so it takes 28 s.
-    # And when a stream is stopped in the middle of a batch, Spark looks for words in a message of some 10,000
-    # characters by a regular expression that takes half a kilobyte of stack for each.
+    # Only long-running code is compiled at the highest level. With Java's own thresholds a run over 3,000
+    # records spends half of 47 s of processor time in that compiler, without benefit; with these it takes 28
+    # s. The stack size is for streams that are stopped in the middle of a batch: Spark then searches a
+    # message of some 10,000 characters by a regular expression that takes half a kilobyte of stack for each.
     "spark.driver.defaultJavaOptions": (
         "-Xss32m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
         "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
     ),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Renaming is atomic on a local disk; the default manager goes through Hadoop's FileContext, which sets the
-    # permissions of each file of a checkpoint by starting a process.
+    # Renaming is atomic on a local disk; the default manager uses Hadoop's FileContext, which starts a
+    # process to set the permissions of each file of a checkpoint.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -63,11 +63,11 @@ def connect(
 
     Args:
         master: `local[N]`, `spark://HOST:PORT` or another of Spark's, or `sc://HOST:PORT` for Spark Connect;
-            default: what `spark-submit` was told, else all cores of this machine.
-        conf: Spark's own settings; they win over the ones set here.
-        app: The name that Spark shows.
+            default: the one given to `spark-submit`, else all cores of this machine.
+        conf: Spark's own settings; they override the ones set here.
+        app: Displayed name of the application.
         ui: Whether Spark serves its own pages.
-        quiet: Leaves out of stderr what each start of Spark says there, and the like; warnings and errors stay.
+        quiet: Filters Spark's usual start-up messages and the like from stderr; warnings and errors stay.
 
     Raises:
         SparkMissingError: pyspark or Java is missing, or too old.
@@ -100,24 +100,27 @@ def connect(
 
 
 def register(spark: "SparkSession") -> None:
-    """Names the source to a session; `connect` has done it where executors are on other machines.
+    """Registers the source in a session; `connect` does it if executors are on other machines.
 
     Spark finds the source by itself where the package is installed, but then runs it by the `python3` of each
-    machine's PATH. Named to it, it is run by `spark.pyspark.python`, with the files of `--py-files` or, on Spark
-    Connect, the artifacts that the session has by now.
+    machine's PATH. A registered source is run by `spark.pyspark.python`, with the files of `--py-files` or,
+    on Spark Connect, the artifacts that the session has by now.
     """
     import hubsub
     from hubsub.pipeline.source import HubSubSource
 
     files = Path(hubsub.__file__).parent.parent
     if files.is_file() and hasattr(spark, "sparkContext"):
-        # A zip of `--py-files`: Spark hands it to all of its processes but the one on the driver that plans streams.
+        # A zip of `--py-files`: Spark passes it to all of its processes except the one on the driver that
+        # plans streams.
         spark.sparkContext.environment["PYTHONPATH"] = str(files)
     spark.dataSource.register(HubSubSource)
 
 
 def _start_java(conf: Mapping[str, str]) -> None:
-    """Starts the JVM as the builder would, but for its stderr, unless there is one or it is another's to start."""
+    """Starts the JVM like the builder, but with another stderr, unless one exists or another process starts
+    it.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -130,10 +133,10 @@ def _start_java(conf: Mapping[str, str]) -> None:
 
 
 def _choose_python(master: str, conf: Mapping[str, str]) -> None:
-    """Says by which Python Spark runs ours, which goes by the environment alone.
+    """Sets the Python that Spark's workers run, which Spark reads from the environment only.
 
-    This one, where all is on this machine: `python3` of PATH need not have the package. On others a path of this
-    machine may lead nowhere, so it is the one that was asked for, or `python3` of their PATH.
+    If everything is on this machine, it is this one: `python3` of PATH need not have the package. On other
+    machines a path of this one may not exist, so it is the configured one, or `python3` of their PATH.
     """
     if "spark.pyspark.python" in conf:
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
@@ -142,19 +145,19 @@ def _choose_python(master: str, conf: Mapping[str, str]) -> None:
 
 
 def is_running() -> bool:
-    """Whether this process has a session, which `connect` would give."""
+    """Whether this process has a session, which `connect` would return."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
 
 
 def _submitted() -> str | None:
-    """The master that `spark-submit` was told, in a program that it runs."""
+    """The master given to `spark-submit`, in a program that it runs."""
     return _submitted_conf().get("spark.master")
 
 
 def _submitted_conf() -> dict[str, str]:
-    """What `spark-submit` was told, in a program that it runs."""
+    """The settings given to `spark-submit`, in a program that it runs."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -164,7 +167,7 @@ def _submitted_conf() -> dict[str, str]:
 
 
 def defaults(master: str, *, ui: bool = False) -> dict[str, str]:
-    """What is set for a master unless the user sets it."""
+    """Default settings for a master; the user's override them."""
     if master.startswith("sc://"):
         return dict(_EVERYWHERE)
     settings = _EVERYWHERE | _DRIVER | {"spark.ui.enabled": str(ui).lower()}
@@ -175,9 +178,10 @@ def defaults(master: str, *, ui: bool = False) -> dict[str, str]:
 
 
 def tasks_at_once(master: str, conf: Mapping[str, str]) -> int | None:
-    """How many tasks run at once, for the source to make as many parts; None where settings do not say it.
+    """Number of tasks that run at once, from which the source derives its number of parts; None if settings
+    do not define it.
 
-    It plans on the driver's machine, whose cores say little of a cluster's.
+    The source plans on the driver's machine, whose cores need not match the cluster's.
     """
     if master.startswith("local"):
         return local_cores(master)
@@ -199,7 +203,7 @@ def local_cores(master: str) -> int:
 
 
 def parse_conf(pairs: Iterable[str]) -> dict[str, str]:
-    """Settings of `--conf NAME=VALUE`, as often as it was given.
+    """Settings of all options `--conf NAME=VALUE`.
 
     >>> parse_conf(["spark.executor.memory=2g"])
     {'spark.executor.memory': '2g'}
@@ -217,7 +221,7 @@ def parse_conf(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def check_pyspark() -> None:
-    """Raises SparkMissingError unless pyspark is there in a version that does."""
+    """Raises SparkMissingError unless a supported version of pyspark is installed."""
     hint = "pip install 'hubsub[spark]'"
     try:
         version = importlib.metadata.version("pyspark")

@@ -1,14 +1,13 @@
-"""Rows of Spark into rooms: each row of a batch is published once, whatever is tried again.
+"""Publishes rows of Spark into rooms: each row of a batch once, despite retries.
 
-A task sends its rows to a node as stages of some megabytes, each under a name that was never used;
-the driver names all of them in one commit. A task that fails leaves stages that nobody names. A
-batch that Spark repeats finds its number committed, and its new stages are dropped
-(docs/protocol/stages.md).
+A task sends its rows to a node as stages of some megabytes, each under a unique name; the driver names all of
+them in one commit. The stages of a failed task are never committed. A batch that Spark repeats finds its
+number committed, and its new stages are dropped (docs/protocol/stages.md).
 
-Input columns: `topic` (string; not with the option `topic`), `payload` (binary or string), and if
-they are there `publisher` (string) and `headers` (map of string to string). Grain: one record a
-row, in the order of each task's rows. Null in `publisher` or `headers` means none; null in `topic`
-or `payload` fails the batch.
+Input: `topic` (string; not with the option `topic`), `payload` (binary or string), and optionally `publisher`
+(string) and `headers` (map of string to string).
+Grain: one record per row, in the order of each task's rows.
+Null: in `publisher` or `headers` null means none; in `topic` or `payload` it fails the batch.
 """
 
 import json
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("hubsub.pipeline")
 
 STAGE_BYTES = 8 << 20
-"""A stage is sent with so much: it is kept in memory meanwhile, to be sent again where a connection breaks."""
+"""Size of a stage: it is held in memory while it is sent, to be sent again if a connection breaks."""
 
 COLUMNS = {
     "topic": ("string",),
@@ -43,23 +42,23 @@ COLUMNS = {
     "publisher": ("string",),
     "headers": ("map<string,string>",),
 }
-"""Column to its types, as Spark writes them: whether a value may be null is not part of that."""
+"""Column to its types, as Spark writes them, without nullability."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task has staged."""
+    """Stages of one task."""
 
     attempts: tuple[str, ...]
     rows: int
 
 
 class Sink:
-    """What both writers do. Goes to executors with each task, so it holds plain values only.
+    """Common part of both writers. Goes to executors with each task, so it holds plain values only.
 
     Args:
-        options: Of the sink.
-        query: Under which batches are numbered.
+        options: Options of the sink.
+        query: Name under which batches are numbered.
     """
 
     def __init__(self, options: SinkOptions, query: str) -> None:
@@ -77,26 +76,28 @@ class Sink:
         return Staged(tuple(names), rows)
 
     def stage_frame(self, rows: "DataFrame") -> list[Staged]:
-        """Sends the rows of a frame, whose tasks run meanwhile; for who commits by itself."""
+        """Sends the rows of a frame, whose tasks run here; for callers that commit by themselves."""
         task = partial(_stage, self)
         found = rows.mapInArrow(task, "attempts array<string>, rows bigint").collect()
         return [Staged(tuple(row["attempts"]), row["rows"]) for row in found]
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """Publishes what was staged, once, however often it is asked; returns when it is out."""
+        """Publishes the stages once, however often it is called; returns when they are published."""
         attempts = [name for message in messages if isinstance(message, Staged) for name in message.attempts]
         with Wire(self.options.access) as wire:
             wire.commit(self.query, batch, attempts)
 
     def commit_in_turn(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """Likewise, of a stream: passes a batch that an operator gave up, which Spark would repeat for ever."""
+        """As `commit`, for a stream: skips a batch that an operator gave up, which Spark would repeat for
+        ever.
+        """
         try:
             self.commit(messages, batch)
         except BatchGivenUpError as error:
             LOG.warning("%s; the stream goes on with the next", error.message)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drops what was staged, as far as a node can be reached: what stays goes by itself."""
+        """Drops stages, as far as a node can be reached: the others expire."""
         with Wire(self.options.access) as wire:
             for message in messages:
                 for name in message.attempts if isinstance(message, Staged) else ():
@@ -116,7 +117,7 @@ def _stage(sink: Sink, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.Reco
 
 
 class HubSubWriter(DataSourceArrowWriter):
-    """`df.write`: all rows are one batch, of a query of its own unless the options name one."""
+    """`df.write`: all rows are one batch, of a new query unless the options name one."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._batch = options.batch or 0
@@ -133,7 +134,7 @@ class HubSubWriter(DataSourceArrowWriter):
 
 
 class HubSubStreamWriter(DataSourceStreamArrowWriter):
-    """`writeStream`: one batch a micro-batch, numbered as Spark numbers them."""
+    """`writeStream`: one batch per micro-batch, with Spark's number."""
 
     def __init__(self, options: SinkOptions) -> None:
         if options.batch is not None:
@@ -172,13 +173,13 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 def query_of(options: SinkOptions) -> str:
-    """The name under which a stream's batches are numbered: that of its checkpoint, so it outlives the driver.
+    """The name under which a stream's batches are numbered: its checkpoint's, so that it outlives the driver.
 
-    A checkpoint on a local disk has an identity of its own, so one that is made anew at the same place
-    is another query. Elsewhere its path must do.
+    A checkpoint on a local disk has its own identity, so a new one at the same place is another query.
+    Elsewhere the path is used.
 
     Raises:
-        OptionError: the options tell neither a query nor a checkpoint.
+        OptionError: the options name neither a query nor a checkpoint.
     """
     if options.query is not None:
         return options.query
@@ -197,7 +198,7 @@ def query_of(options: SinkOptions) -> str:
 
 
 def _pieces(batches: Iterator["pa.RecordBatch"]) -> Iterator[list["pa.RecordBatch"]]:
-    """Batches in lists of some `STAGE_BYTES`, none empty; a batch that is larger is cut by rows."""
+    """Batches in lists of some `STAGE_BYTES`, none empty; a larger batch is split by rows."""
     piece: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

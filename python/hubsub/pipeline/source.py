@@ -1,7 +1,7 @@
-"""The Spark source and sink `hubsub`: what `format("hubsub")` and SQL's `USING hubsub` are answered by.
+"""The Spark source and sink `hubsub`, behind `format("hubsub")` and SQL's `USING hubsub`.
 
-Spark makes these objects in one process, plans with them in another and reads
-with pickled copies in a third, so they hold plain values only.
+Spark creates these objects in one process, plans with them in another and reads with pickled copies in a
+third, so they hold plain values only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,11 +59,11 @@ class HubSubSource(DataSource):
 
 
 class _Pushing:
-    """`HubSubReader.pushFilters`, which Spark takes whether its configuration has pushdown on or off.
+    """`HubSubReader.pushFilters`, which works whether Spark's configuration has pushdown on or off.
 
-    Spark refuses a reader with this method while spark.sql.python.filterPushdown.enabled is off, so that nobody
-    relies on filters that are never handed over. Ours saves work and changes no result. Spark goes by `__func__`,
-    which here is the base class's; where the configuration is on, it calls the method whatever that says.
+    Spark refuses a reader with this method while spark.sql.python.filterPushdown.enabled is off, so that no
+    reader relies on filters that are never passed. Ours saves work and changes no result. Spark checks
+    `__func__`, which here is the base class's; if the configuration is on, it calls the method anyway.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -76,7 +76,7 @@ class _Pushing:
 
 
 class HubSubReader(DataSourceReader):
-    """A batch: what is between two offsets of each hub when it is planned."""
+    """A batch: the records between two offsets of each hub at the time of planning."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._reading = Reading(options, columns, Selection.of(options))
@@ -86,13 +86,13 @@ class HubSubReader(DataSourceReader):
         return _Pushing(self)
 
     def push(self, filters: list[Filter]) -> list[Filter]:
-        """Takes filters over; returns those that Spark must still check."""
+        """Pushes filters down; returns those that Spark must still check."""
         selection, rest = push(self._reading.selection, filters)
         self._reading = replace(self._reading, selection=selection)
         return rest
 
     def partitions(self) -> list[InputPartition]:
-        """Asks the servers what there is, and shares it out."""
+        """Asks the servers for the hubs, and divides the ranges."""
         options = self._reading.options
         with Wire(options.access) as wire:
             listing = wire.listing(options.subscribe, options.subscribe_pattern)
@@ -105,7 +105,7 @@ class HubSubReader(DataSourceReader):
 
 
 def _ranges(wire: Wire, listing: Listing, reading: Reading) -> list[Range]:
-    """What has to be read of each hub: as little as options and filters leave."""
+    """The range to read of each hub: as small as options and filters allow."""
     options, selection = reading.options, reading.selection
     if selection.nothing:
         return []

@@ -1,8 +1,7 @@
-"""How a stream is planned: in one process that lives as long as the query, beside the tasks that read.
+"""Plans a stream: in one process that lives as long as the query, beside the tasks that read.
 
-What survives a restart is the offset that Spark keeps; what this object
-remembers only saves questions. Hubs that appear are read from their first
-offset on, hubs that end are read to their end.
+Only the offset that Spark stores survives a restart; the state of this object only saves requests. New hubs
+are read from their first offset on, removed hubs are read to their end.
 """
 
 import secrets
@@ -33,15 +32,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_S = 0.05
-"""Between two questions for news when the last brought none: Spark asks every 10 ms, and the node has other work."""
+"""Wait between two requests if the last brought nothing new: Spark polls every 10 ms, and the node has other
+work.
+"""
 
 
 RENEW_S = 60.0
-"""After which a query that stands still says again where: a node forgets those that are silent."""
+"""An idle query repeats its report after this time, in seconds: a node drops queries that do not report."""
 
 
 class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches; reads them too, as a pickled copy that has never planned."""
+    """Plans micro-batches; also reads them, as a pickled copy that has never planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         for name, value in (
@@ -67,7 +68,7 @@ class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan.begin().encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark's limits cannot be joined: that of bytes is added where the one of rows comes back."""
+        """Spark's limits cannot be combined: the limit of bytes is added when the one of rows comes back."""
         if self._options.max_rows_per_batch is not None:
             return ReadMaxRows(self._options.max_rows_per_batch)
         if self._options.max_bytes_per_batch is not None:
@@ -107,34 +108,34 @@ class HubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Planner:
-    """Asks the servers, and decides how far each batch goes."""
+    """Asks the servers, and decides the size of each batch."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._wire = Wire(options.access)
         self._query = options.query_name
         self._listing: Listing | None = None
-        """The last answer."""
+        """The last response."""
         self._ends: dict[int, int] = {}
-        """The last known end of each hub, also of those that are no more."""
+        """The last known end of each hub, also of removed ones."""
         self._ended: set[int] = set()
-        """Hubs that are no more, and of which that was said."""
+        """Removed hubs that have been logged."""
         self._target: dict[int, int] | None = None
-        """Where AvailableNow ends."""
+        """End offsets of AvailableNow."""
         self._goal: dict[int, int] | None = None
         """The end of each hub when this process first planned; empty once all are reached."""
         self._polled = 0.0
         self._quiet = False
-        """The last question brought nothing new."""
+        """The last request brought nothing new."""
         self._reported: tuple[float, StreamOffset] | None = None
         self._deaf = False
-        """The last report found nobody; said once."""
+        """The last report failed; logged once."""
 
     def close(self) -> None:
         self._wire.close()
 
     def begin(self) -> StreamOffset:
-        """Where a new query begins."""
+        """Start offsets of a new query."""
         options, listing = self._options, self._ask()
         if options.starting_timestamp_us is None:
             fail = options.fail_on_data_loss
@@ -146,9 +147,9 @@ class _Planner:
         return StreamOffset(log=listing.log, query=query, hubs=hubs)
 
     def stop_here(self) -> None:
-        """From now on there is nothing new. Hubs that are not asked for any more count: see `_ask`.
+        """Fixes the end offsets for AvailableNow. Includes hubs that are no longer requested: see `_ask`.
 
-        The node's own hubs are listed only to who asks for their rooms.
+        The node's internal hubs are listed only if their rooms are requested.
         """
         asked = self._ask()
         self._target = {
@@ -156,11 +157,18 @@ class _Planner:
         }
 
     def advance(self, start: StreamOffset, max_rows: int | None, max_bytes: int | None) -> StreamOffset:
-        """The end of the batch that begins at `start`; `start` itself if there is nothing new."""
+        """The end of the batch that begins at `start`; `start` itself if there is nothing new.
+
+        Args:
+            start: Start of the batch.
+            max_rows: Most records; None: no limit.
+            max_bytes: Most bytes; None: no limit.
+        """
         if self._quiet and (early := self._polled + POLL_S - time.monotonic()) > 0:
             time.sleep(early)
         self._polled = time.monotonic()
-        # Spark has done what is before `start`, and commits it with the next batch only: that may be hours from now.
+        # Spark has processed everything before `start`, but commits it only with the next batch, which may be
+        # hours from now.
         self.report(start)
         listing = self._ask(start.hubs)
         start.check_log(listing.log)
@@ -177,7 +185,7 @@ class _Planner:
             max_bytes=max_bytes,
             row_bytes={hub.id: hub.row_bytes for hub in listing.hubs.values()},
         )
-        # A hub that lost its end is read on from there, as what comes has the offsets of what was lost.
+        # A hub that lost its end is read from there on, as new records get the lost offsets.
         back = {hub: first for hub, first in hubs.items() if first < start.hubs.get(hub, first)}
         self._quiet = not any(taken.values()) and not back
         if self._quiet:
@@ -191,14 +199,14 @@ class _Planner:
         return StreamOffset(log=start.log, query=self._query or start.query, hubs=ends, born=born)
 
     def latest(self) -> StreamOffset | None:
-        """How far a query could be; from the last answer, because Spark asks after each batch."""
+        """The latest possible offset; from the last response, because Spark asks after each batch."""
         if self._listing is None:
             return None
         ends = {hub.id: hub.end for hub in self._listing.hubs.values()}
         return StreamOffset(log=self._listing.log, query=self._query or "", hubs=ends)
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[Range]:
-        """What lies between two offsets. Also of a batch that was planned before a restart."""
+        """The ranges between two offsets. Also for a batch that was planned before a restart."""
         listing = self._listing
         if listing is None or not end.hubs.keys() <= listing.hubs.keys():
             listing = self._ask(end.hubs)
@@ -214,18 +222,20 @@ class _Planner:
             elif self._options.fail_on_data_loss:
                 raise _gone(hub, first)
             if known is not None and not self._options.fail_on_data_loss:
-                until = min(until, known.end)  # The log may have lost what was planned.
+                until = min(until, known.end)  # The log may have lost planned records.
             if known is not None and first < until:
                 size = int(known.row_bytes * (until - first))
                 ranges.append(Range(hub=hub, first=first, end=until, bytes=size, servers=known.servers))
         return ranges
 
     def has_caught_up(self, end: StreamOffset) -> bool:
-        """Whether a batch that ends there, or one before it, reaches the ends that hubs had at the first planning."""
+        """Whether a batch that ends there, or one before it, reaches the ends that hubs had at the first
+        planning.
+        """
         listing = self._listing if self._listing is not None else self._ask(end.hubs)
         if self._goal is None:
             self._goal = {hub: self._end(listing, hub) for hub in listing.hubs}
-        # What is gone, or was lost at a hub's end, is not waited for.
+        # Do not wait for hubs that are gone, or for a lost end of a hub.
         ahead = {
             hub: goal
             for hub, goal in self._goal.items()
@@ -236,9 +246,9 @@ class _Planner:
         return not ahead
 
     def report(self, end: StreamOffset) -> None:
-        """Tells the node how far the query is, if that is news, or was told long ago.
+        """Reports the query's progress to the node, if it has changed or the last report is old.
 
-        A query does not fail for want of somebody to tell.
+        A failed report does not fail the query.
         """
         now = time.monotonic()
         rate = None
@@ -257,12 +267,13 @@ class _Planner:
                 LOG.warning("the query's progress could not be reported: %s", error.message)
             self._deaf = True
 
-    # -- hubs that come and go --
+    # -- new and removed hubs --
 
     def _ask(self, wanted: Iterable[int] = ()) -> Listing:
-        """The hubs that are asked for now, and those of `wanted` that are still there.
+        """The requested hubs, and those of `wanted` that still exist.
 
-        A room that was deleted, or has moved, does not name its hub any more, and its last records are to be read.
+        A room that was deleted, or has moved, no longer names its old hub, whose last records still have to
+        be read.
         """
         listing = self._wire.listing(self._options.subscribe, self._options.subscribe_pattern)
         missing = set(wanted) - listing.hubs.keys()
@@ -277,7 +288,7 @@ class _Planner:
         return listing
 
     def _kept(self, listing: Listing, hub: int, offset: int) -> int | None:
-        """Where a hub is read on from; None: it is no more and was read to its end."""
+        """Where to continue reading a hub; None: it is removed and was read to its end."""
         known = listing.hubs.get(hub)
         if known is not None:
             return checked(known, offset, self._options.fail_on_data_loss)
@@ -289,10 +300,10 @@ class _Planner:
         return None
 
     def _first(self, hub: Hub) -> int:
-        """Where a hub that appeared is read from.
+        """Where a new hub is read from.
 
-        Asked for are single rooms: the hub may be old, and the room new in it. Else the hub is new, and all of it
-        is wanted.
+        If single rooms are requested, the hub may be old, and the room new in it. Otherwise the hub is new,
+        and is read completely.
         """
         if hub.earliest > 1 and not self._options.subscribe and self._options.fail_on_data_loss:
             raise lost(hub.name, 1, hub.earliest)

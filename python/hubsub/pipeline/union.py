@@ -20,26 +20,27 @@ def history(
     table_format: str = "parquet",
     **options: str,
 ) -> "DataFrame":
-    """All records there are of the archive's rooms: those of the archive and those that came since.
+    """All existing records of the archive's rooms: the archived ones and the later ones.
 
-    Output: the columns of the source. Grain: one row for each record, none twice and none left out. Null: as the
-    source.
+    Output: the columns of the source.
+    Grain: one row for each record, none twice and none left out.
+    Null: as the source.
 
-    A hub of which the archive has nothing is read from its earliest offset; one that is gone from the servers is
-    in the archive alone. Records that the log has no more and the archive has not yet are an error
+    A hub that the archive does not have is read from its earliest offset; one that is gone from the servers
+    is in the archive alone. Records that are in neither the log nor the archive are an error
     (`OffsetsLostError`), unless `failOnDataLoss` is `false`.
 
     Args:
         spark: The session.
         archive: URI of the archive.
         servers: Addresses of the source's servers.
-        table_format: The archive's.
-        options: More options of the source, such as `token` or `compression`, for the live part. What chooses
-            records does not go here, as the archive would not heed it: filter the result.
+        table_format: The archive's format, default `parquet`.
+        options: More options of the source, such as `token` or `compression`, for the live part. Options that
+            select records are not allowed, as the archive would ignore them: filter the result.
 
     Raises:
         OtherLogError: the archive is of another log than the servers'.
-        OptionError: an option is unknown, or chooses records.
+        OptionError: an option is unknown, or selects records.
     """
     chosen = SourceOptions.parse({"servers": servers, **options})
     for field in _CHOOSING:
@@ -48,7 +49,7 @@ def history(
             raise OptionError(what, field, "the archive would not heed it; filter the frame that you get")
     table = open_table(archive, table_format)
     state, files = table.contents()
-    rooms = dict(state.selection or {})  # Offsets of an archive of some rooms say nothing of others.
+    rooms = dict(state.selection or {})  # Offsets of an archive of some rooms do not apply to others.
     asked = SourceOptions.parse({"servers": servers, **options, **rooms})
     with Wire(chosen.access) as wire:
         listing = wire.listing(asked.subscribe, asked.subscribe_pattern)

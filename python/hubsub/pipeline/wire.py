@@ -1,9 +1,8 @@
-"""Requests to the nodes' HTTP listeners, with what the standard library has: executors have nothing else.
+"""Requests to the nodes' HTTP listeners, with the standard library only: executors have nothing else.
 
-A request is tried on each server in turn, again and again with growing pauses,
-until it is answered or has made no progress for `retry_s`. An answer that says
-no for good is raised at once, as the class of its code. A server of a cluster
-that says who else has it (`elsewhere`) sends the request there.
+A request is tried on each server in turn, repeatedly with growing pauses, until it is answered or has made no
+progress for `retry_s`. A permanent refusal is raised at once, as the class of its code. If a server of a
+cluster redirects to another one (`elsewhere`), the request goes there.
 """
 
 import contextlib
@@ -41,10 +40,10 @@ CONNECT_S = 5.0
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
 SAY_S = 0.5
-"""A server that is away for less is nothing to speak of."""
+"""Shorter outages are not logged."""
 SAY_AGAIN_S = 15.0
 ANSWER_BYTES_MAX = 64 << 20
-"""Of a JSON answer: a listing of 100,000 hubs is 30 MB."""
+"""Of a JSON response: a listing of 100,000 hubs is 30 MB."""
 REPORT_S = 2.0
 """A report of progress delays the next batch by this at most."""
 
@@ -57,15 +56,15 @@ Params = Sequence[tuple[str, str]]
 LOG = logging.getLogger("hubsub.pipeline")
 
 BROKEN = (OSError, http.client.HTTPException)
-"""What a connection that does not work raises."""
+"""Errors of a broken connection."""
 
 
 class Patience:
-    """Pauses between attempts, and when to give up: `seconds` after the last progress.
+    """Back-off between attempts, until `seconds` after the last progress.
 
     Args:
         seconds: The option `retrySeconds`.
-        says: Whether a wait is told; not by tasks, which are many.
+        says: Whether to log waits; tasks do not, as they are many.
     """
 
     def __init__(self, seconds: float, says: bool = False) -> None:
@@ -75,7 +74,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """There was progress."""
+        """Call this after progress."""
         now = time.monotonic()
         self._until = now + self._seconds
         self._pause = PAUSE_S
@@ -95,16 +94,16 @@ class Patience:
 
 
 class Wire:
-    """Connections to nodes, one a server, kept between requests. For one thread."""
+    """Connections to nodes, one per server, reused between requests. For one thread."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._idle: dict[str, http.client.HTTPConnection] = {}
         self._context: ssl.SSLContext | None = None
         self._homes: dict[str, str] = {}
-        """By query, the server that took its last stage: of a cluster one takes them."""
+        """By query, the server that accepted its last stage: only one of a cluster does."""
         self.server = ""
-        """Who answered last."""
+        """The server that answered last."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,10 +117,10 @@ class Wire:
         while self._idle:
             self._idle.popitem()[1].close()
 
-    # -- the contract --
+    # -- requests of the protocol --
 
     def listing(self, rooms: Iterable[str] = (), pattern: str | None = None) -> Listing:
-        """The hubs that hold these rooms, or that may hold rooms of a pattern; all, if nothing is asked."""
+        """The hubs that hold these rooms, or that may hold rooms of a pattern; all, if neither is given."""
         asked: list[Params] = [[("subscribePattern", pattern)]] if pattern else [[]]
         parts = slices(rooms)
         if parts[0]:
@@ -138,10 +137,16 @@ class Wire:
     def report(
         self, query: str, offsets: Mapping[int, int], rows_per_second: float | None, ended: bool = False
     ) -> None:
-        """Tells how far a query is, or how far it came. One attempt: the next batch says it again.
+        """Reports the progress or the end of a query. One attempt: the next batch reports again.
+
+        Args:
+            query: Name of the query.
+            offsets: Hub to the first offset that is not read yet.
+            rows_per_second: Reading rate; None: unknown.
+            ended: Whether the query reads no further.
 
         Raises:
-            HubSubError: nobody took it.
+            HubSubError: no server accepted it.
         """
         body: dict[str, Any] = {"offsets": {str(hub): offset for hub, offset in offsets.items()}}
         if rows_per_second is not None:
@@ -152,19 +157,27 @@ class Wire:
             pass
 
     def tell(self, job: str, table: Mapping[str, Any]) -> None:
-        """Tells the latest rows of a job, as `JobTable` of the API. One attempt: the next batch tells others.
+        """Publishes the latest rows of a job, as `JobTable` of the API. One attempt: the next batch sends
+        newer ones.
 
         Raises:
-            HubSubError: nobody took it.
+            HubSubError: no server accepted it.
         """
         with self._answer("PUT", f"/v1/jobs/{job}", (), (), json.dumps(table).encode()):
             pass
 
     def archived(self, query: str, offsets: Mapping[int, int], log: str | None, pattern: str | None) -> None:
-        """Tells up to where an archive has all records of its hubs. One attempt: the next batch says it again.
+        """Reports the offsets up to which an archive has all records. One attempt: the next batch reports
+        again.
+
+        Args:
+            query: Name of the query.
+            offsets: Hub to the first offset that is not archived.
+            log: Identity of the log; None: unknown.
+            pattern: The archive has only rooms that match it; None: all.
 
         Raises:
-            HubSubError: nobody took it.
+            HubSubError: no server accepted it.
         """
         body = {"offsets": {str(hub): offset for hub, offset in offsets.items()}, "archived": True}
         body |= {"log": log, "room_pattern": pattern}
@@ -172,10 +185,18 @@ class Wire:
             pass
 
     def stage(self, query: str, body: bytes, topic: bytes | None) -> str:
-        """Sends rows as an Arrow stream; the name of their stage, another one for each attempt.
+        """Sends rows as an Arrow stream.
+
+        Args:
+            query: Name of the query.
+            body: The Arrow stream.
+            topic: Topic of all rows; None: they have a column for it.
+
+        Returns:
+            The name of their stage, a different one for each attempt.
 
         Raises:
-            HubSubError: a row is refused, or no node takes them.
+            HubSubError: a row is refused, or no node accepts them.
         """
         patience = Patience(self._access.retry_s)
         params = [] if topic is None else [("topic", text_of(topic))]
@@ -191,16 +212,21 @@ class Wire:
             except BROKEN as broken:
                 patience.wait(_unreachable(self._access.servers, broken))
             except HubSubError as error:
-                # One that is there was sent before its connection broke.
+                # An existing stage was sent before its connection broke.
                 if not error.retryable and not isinstance(error, StageExistsError):
                     raise
                 patience.wait(error)
 
     def commit(self, query: str, batch: int, attempts: Sequence[str]) -> dict[str, Any]:
-        """Publishes the rows of these stages, once, however often it is asked.
+        """Publishes the rows of these stages once, however often it is called.
+
+        Args:
+            query: Name of the query.
+            batch: Number of the batch.
+            attempts: Names of the stages.
 
         Raises:
-            HubSubError: nothing of the batch was published, or it will be and no node has said so.
+            HubSubError: nothing of the batch was published, or it will be and no node has confirmed it.
         """
         path = f"/v1/queries/{quote(query, safe='')}/batches/{batch}"
         body = json.dumps({"attempts": list(attempts)}).encode()
@@ -230,10 +256,15 @@ class Wire:
 
     @contextlib.contextmanager
     def records(self, hub: int, servers: Sequence[str], params: Params) -> Iterator[http.client.HTTPResponse]:
-        """Opens a stream of records: one round over the servers; what reads it knows when to try again.
+        """Opens a stream of records: one round over the servers; the caller decides about retries.
+
+        Args:
+            hub: Id of the hub.
+            servers: Servers to try first.
+            params: Query parameters.
 
         Raises:
-            HubSubError: a server said no, or none could be reached.
+            HubSubError: a server refused, or none could be reached.
         """
         with self._answer("GET", f"/v1/hubs/{hub}/records", params, servers) as answer:
             kind = answer.getheader("content-type", "")
@@ -241,7 +272,7 @@ class Wire:
                 raise PipelineError("the server sent no stream of records", kind or "nothing")
             yield answer
 
-    # -- requests --
+    # -- HTTP --
 
     def _json(self, method: str, path: str, params: Params, servers: Sequence[str] = ()) -> dict[str, Any]:
         patience = Patience(self._access.retry_s, says=True)
@@ -266,8 +297,9 @@ class Wire:
         body: bytes | None = None,
         kind: str = JSON,
     ) -> Iterator[http.client.HTTPResponse]:
-        """The first good answer of a server, or of one that it names. Its connection is kept if the answer was read to
-        its end."""
+        """The first good response of a server, or of one that it redirects to. Its connection is kept if the
+        response was read to its end.
+        """
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
         left, asked = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
@@ -308,7 +340,7 @@ class Wire:
     def _ask(
         self, server: str, method: str, target: str, body: bytes | None, kind: str
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """One request to one server. A kept connection that the server has closed since is made anew."""
+        """One request to one server. If the server has closed a kept connection, a new one is opened."""
         kept = self._idle.pop(server, None)
         is_report = method == "PUT" and kind == JSON
         for connection in ([kept] if kept else []) + [self._connection(server)]:
@@ -358,7 +390,7 @@ def _tls(access: Access) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_NONE
         if access.tls_cert is not None:
             context.load_cert_chain(access.tls_cert, access.tls_key)
-    except OSError as error:  # Also what the files say wrongly.
+    except OSError as error:  # Also errors in the files.
         files = ", ".join(name for name in (access.tls_ca, access.tls_cert, access.tls_key) if name)
         hint = "each executor needs the files of tls.* under the same path"
         raise PipelineError(
@@ -379,14 +411,14 @@ def _object(answer: http.client.HTTPResponse) -> dict[str, Any]:
 
 
 def _refusal(answer: http.client.HTTPResponse) -> HubSubError:
-    """The error that an answer tells, as the class of its code."""
+    """The error in a response, as the class of its code."""
     text = answer.read(64 << 10)
     try:
         body = json.loads(text)
         code, message, hint = str(body["code"]), str(body["message"]), body.get("hint")
     except (ValueError, KeyError, TypeError, AttributeError):
         shown = text[:100].decode(errors="replace")
-        if answer.status >= 500:  # Of something between us and the node, mostly.
+        if answer.status >= 500:  # Mostly from a proxy between us and the node.
             return NotConnectedError(f"the server answered {answer.status}", shown)
         if answer.status in (401, 403):
             return NotAllowedError(f"the server answered {answer.status}", shown, TOKEN_HINT)

@@ -1,4 +1,4 @@
-"""The jobs as queries: source, transform, and what takes the batches."""
+"""The jobs as queries: source, transform, and consumer of the batches."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ SESSION_TOLD = ("room", "user", "start", "end", "duration_s", "messages", "close
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """What jobs on times were asked for."""
+    """Settings of the jobs that depend on time."""
 
     event_time: str | None = None
     """Path in the payload; None: the record's timestamp."""
@@ -46,7 +46,7 @@ class Timing:
     timeout: timedelta = timedelta(minutes=30)
 
     def options(self, *names: str) -> dict[str, str]:
-        """Some of it, as a lineage keeps it."""
+        """The named settings, for a lineage."""
         values = {
             "event-time": self.event_time or "",
             "window": interval(self.window),
@@ -69,14 +69,14 @@ def records(spark: "SparkSession", settings: Settings, query: str, **options: st
 
 
 def records_by_time(spark: "SparkSession", settings: Settings, query: str) -> "DataFrame":
-    """Likewise, for a job that has a watermark."""
+    """As `records`, for a job that has a watermark."""
     given = [value for name, value in settings.options.items() if name.lower() == "columns"]
     columns = given[-1] if given else ",".join(COLUMNS)
     return patient(records(spark, settings, query, columns=f"{columns},{CAUGHT_UP}"))
 
 
 def query_name(settings: Settings, query: str) -> str:
-    """What a query is called where people see it: as the option `queryName` says, else as its lineage."""
+    """Displayed name of a query: the option `queryName`, else the name of its lineage."""
     given = [value for name, value in settings.options.items() if name.lower() == "queryname"]
     return given[-1] if given else query
 
@@ -84,10 +84,20 @@ def query_name(settings: Settings, query: str) -> str:
 def activity_job(
     spark: "SparkSession", settings: Settings, timing: Timing, publish: bool = True
 ) -> tuple[Sequence[Output], Results]:
-    """Activity of rooms by window, as a table and, with `publish`, as a message a row to `$stats/room/ROOM`.
+    """Activity of rooms by window, as a table and, with `publish`, as messages to `$stats/room/ROOM`, one per
+    row.
 
-    A run with an end gives windows as they are (update mode): a later run has later versions of those that go on.
-    One without gives each window once, when nothing more can come into it.
+    A bounded run outputs windows as they are (update mode): a later run has later versions of those that
+    continue. An endless run outputs each window once, when nothing more can come into it.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        timing: Window, watermark and event time.
+        publish: Whether to publish the windows.
+
+    Returns:
+        The queries, and the table.
     """
     table = Results(Store(settings.out).uri, WINDOW_KEYS)
     line = lineage(settings, settings.out, **timing.options("event-time", "window", "watermark"))
@@ -103,7 +113,17 @@ def activity_job(
 def devices_job(
     spark: "SparkSession", settings: Settings, template: str, publish: bool = True
 ) -> tuple[Sequence[Output], Results, Results]:
-    """The latest value of each device and key, and what could not be read."""
+    """The latest value of each device and key, and the unreadable records.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        template: Marks the device in a topic, if its class does not.
+        publish: Whether to report the latest rows to nodes.
+
+    Returns:
+        The queries, the table of values, and the table of unreadable records.
+    """
     state = Results(f"{Store(settings.out).uri}/state", DEVICE_KEYS)
     dead = Results(f"{Store(settings.out).uri}/dead-letters")
     line = lineage(settings, settings.out, device=template)
@@ -118,7 +138,17 @@ def devices_job(
 def sessions_job(
     spark: "SparkSession", settings: Settings, timing: Timing, publish: bool = True
 ) -> tuple[Sequence[Output], Results, Results]:
-    """Sessions that are over, and what could not be read."""
+    """Ended sessions, and the unreadable records.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        timing: Time-out, watermark and event time.
+        publish: Whether to report the latest rows to nodes.
+
+    Returns:
+        The queries, the table of sessions, and the table of unreadable records.
+    """
     table = Results(f"{Store(settings.out).uri}/sessions")
     dead = Results(f"{Store(settings.out).uri}/dead-letters")
     line = lineage(settings, settings.out, **timing.options("event-time", "timeout", "watermark"))
@@ -134,14 +164,16 @@ def sessions_job(
 
 @dataclass
 class Told:
-    """Tells nodes what the archive has committed, as retention may wait for it. It goes on where nobody hears it."""
+    """Reports to nodes what the archive has committed, as retention may wait for it. Failures do not stop the
+    job.
+    """
 
     access: Access
     query: str
     log: str | None
     pattern: str | None
     deaf: bool = False
-    """The last time nobody heard it; said once."""
+    """Whether the last report failed; logged once."""
 
     def __call__(self, offsets: Mapping[int, int]) -> None:
         if not offsets:
@@ -159,7 +191,20 @@ class Told:
 def archive_job(
     spark: "SparkSession", settings: Settings, table_format: str, publish: bool = True
 ) -> tuple[Sequence[Output], Archive]:
-    """All records into files, each once. A new checkpoint goes on where the archive ends."""
+    """Writes all records into files, each once. A new checkpoint continues where the archive ends.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        table_format: `parquet` or `delta`.
+        publish: Whether to report the archived offsets to nodes for display.
+
+    Returns:
+        The query, and the archive.
+
+    Raises:
+        OptionError: an option selects records or columns.
+    """
     for name in settings.options:
         if name.lower() in ("topicfilter", "columns", "startingoffsets", "startingtimestamp"):
             raise OptionError("the archive keeps all records of its rooms, whole", name, "leave it out")
@@ -167,7 +212,7 @@ def archive_job(
     with Wire(options.access) as wire:
         listing = wire.listing(options.subscribe, options.subscribe_pattern)
     log = listing.log or None
-    # Each checkpoint numbers batches of its own; the archive knows them by its identity.
+    # Each checkpoint numbers its own batches; the archive identifies it by its lineage.
     line = join(
         settings.job, settings.checkpoint, None, {"format": table_format, "out": Store(settings.out).uri}
     )
@@ -176,7 +221,7 @@ def archive_job(
     given = {name.lower(): value for name, value in settings.source().items()}
     selection = {name: given[name] for name in ("subscribe", "subscribepattern") if given.get(name)}
     state.check_selection(selection)
-    # What has some rooms of a hub alone is no archive that retention could wait for.
+    # Retention cannot wait for an archive that has only some rooms of a hub.
     tell = None if options.subscribe else Told(options.access, line.query, log, options.subscribe_pattern)
     archive = Archive(settings.out, table_format, line.query, log, selection=selection, tell=tell)
     archive.begun()

@@ -1,7 +1,7 @@
-"""Which checkpoint a job's results are of: an identity that both keep.
+"""Ties a job's results to their checkpoint by an identity that both store.
 
-A checkpoint numbers batches and results are named by these numbers, so a new checkpoint would write over the results
-of an old one, and other options would mix two meanings in one table. Both are refused.
+A checkpoint numbers batches, and results are named by these numbers. A new checkpoint would therefore
+overwrite the results of an old one, and other options would mix two meanings in one table. Both are refused.
 """
 
 import json
@@ -15,7 +15,7 @@ from hubsub.pipeline.archive.store import Store
 
 IN_CHECKPOINT = "hubsub.json"
 IN_RESULTS = "_hubsub.json"
-"""Readers of Parquet pass over names that begin so."""
+"""Readers of Parquet skip names that begin with an underscore."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,21 @@ class Lineage:
     job: str
     id: str
     options: Mapping[str, str]
-    """What changes the meaning of results."""
+    """Options that change the meaning of the results."""
 
     @property
     def query(self) -> str:
-        """Under which nodes show its progress."""
+        """Name under which nodes show its progress."""
         return f"{self.job}-{self.id}"
 
     def check(self, job: str, options: Mapping[str, str], hint: str) -> None:
-        """Raises OptionError unless a run is of this job, with these options."""
+        """Raises OptionError unless a run is of this job, with these options.
+
+        Args:
+            job: Name of the run's job.
+            options: Options of the run.
+            hint: Hint of the error.
+        """
         if self.job != job:
             raise OptionError("the checkpoint is of another job", self.job, hint)
         for name in sorted({*options, *self.options}):
@@ -44,16 +50,16 @@ class Lineage:
 
 
 def join(job: str, checkpoint: str, out: str | None, options: Mapping[str, str]) -> Lineage:
-    """The identity of a checkpoint and its results; a new one where neither has any.
+    """The identity of a checkpoint and its results; a new one if neither has any.
 
     Args:
-        job: Its name.
+        job: Name of the job.
         checkpoint: URI of the checkpoint.
-        out: URI of the results; None: they know themselves what is in them.
-        options: What changes the meaning of results.
+        out: URI of the results; None if the results store their own identity.
+        options: Options that change the meaning of the results.
 
     Raises:
-        ArchiveMismatchError: one is of another run than the other.
+        ArchiveMismatchError: checkpoint and results are from different runs.
         OptionError: they are of another job, or were made with other options.
     """
     anew = "give another --checkpoint and another --out, or remove both"
@@ -71,7 +77,7 @@ def join(job: str, checkpoint: str, out: str | None, options: Mapping[str, str])
     if kept is not None:
         kept.check(job, options, anew)
         return kept
-    # Results that have an identity and nothing else: the first run did not come further.
+    # Results with an identity and nothing else: the first run did not get further.
     made = Lineage(job, found.id if found else secrets.token_hex(4), dict(options))
     body = json.dumps(vars(made), sort_keys=True).encode()
     if at_out is not None:

@@ -1,7 +1,7 @@
-"""The picture of a job's result: messages of each window, by room.
+"""The plot of a job's result: messages of each window, by room.
 
-What is drawn can be read: few enough columns for the width, names that fit, colours that colour-blind people tell
-apart too (those of Okabe and Ito).
+The plot is readable: few enough columns for the width, names that fit, colours that colour-blind people can
+tell apart (those of Okabe and Ito).
 """
 
 import warnings
@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any
 
 ROOMS = 7
-"""That have a colour of their own; the rest is one."""
+"""Rooms with a colour of their own; the rest shares one."""
 OTHERS = "all others"
 BARS = 15
-"""Rooms that are shown where there is one window alone."""
+"""Rooms shown if there is only one window."""
 COLUMNS_MAX = 60
-"""Where there are more windows, a column is the mean of several: single ones are too thin to be seen."""
+"""With more windows, a column is the mean of several: single ones are too thin to be seen."""
 NAME_MAX = 28
 """Letters of a room's name."""
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _GREY = "#D9D9D9"
 _NICE = (1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 180, 240, 360, 720, 1_440)
-"""How many windows make a column: of minutes, what a clock shows."""
+"""Possible numbers of windows per column, in the steps of a clock."""
 
 Point = tuple[str, datetime, int]
-"""Room, when its window begins, messages."""
+"""Room, start of its window, messages."""
 
 
 def series(points: Iterable[Point], window: timedelta) -> tuple[list[datetime], dict[str, list[int]]]:
-    """The windows from the first to the last, none left out, and the messages of each of the busiest rooms.
+    """All windows from the first to the last, and the messages of each of the busiest rooms.
 
     Returns:
-        When windows begin, and room to a number for each; the busiest first, `OTHERS` last.
+        Starts of the windows, and room to a number for each; the busiest first, `OTHERS` last.
     """
     by_room = _by_room(points)
     if not by_room:
@@ -53,16 +53,16 @@ def series(points: Iterable[Point], window: timedelta) -> tuple[list[datetime], 
 
 
 WINDOWS_MAX = 10_000
-"""Where more lie between the first and the last, only those that have messages are drawn."""
+"""With more windows between the first and the last, only those that have messages are drawn."""
 
 
 def columns(
     starts: list[datetime], lines: dict[str, list[int]]
 ) -> tuple[list[datetime], dict[str, list[float]], int]:
-    """Few enough columns to be seen: where there are too many windows, means of as many as make one.
+    """Few enough columns to be seen: combines windows to their mean if there are too many.
 
     Returns:
-        When columns begin, room to a number for each, and how many windows make one.
+        Starts of the columns, room to a number for each, and the number of windows in a column.
     """
     least = ceil(len(starts) / COLUMNS_MAX)
     each = next((nice for nice in _NICE if nice >= least), least)
@@ -75,7 +75,12 @@ def columns(
 
 
 def draw(points: Iterable[Point], window: timedelta, file: Path) -> None:
-    """Writes the picture as PNG: areas over time, or bars of rooms where there is one window alone.
+    """Writes the plot as PNG: areas over time, or bars of rooms if there is only one window.
+
+    Args:
+        points: Messages by room and window.
+        window: Length of a window.
+        file: Path of the PNG.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -131,7 +136,7 @@ def _areas(axes: Any, starts: list[datetime], lines: dict[str, list[int]], windo
     mean_of = _words(window * each).removeprefix("in ")
     axes.set_ylabel(f"messages {a_window}" + (f", mean of {mean_of}" if each > 1 else ""))
     axes.figure.suptitle(f"Messages {a_window}, by room", x=0.01, ha="left", fontsize=14)
-    # As the areas lie: the busiest below.
+    # In the order of the areas: the busiest at the bottom.
     labels = [f"{_name(room)}   {totals[room]:,}" for room in means]
     axes.legend(
         areas[::-1],
@@ -145,7 +150,7 @@ def _areas(axes: Any, starts: list[datetime], lines: dict[str, list[int]], windo
 
 
 def _bars(axes: Any, points: list[Point]) -> None:
-    """The busiest rooms; the rest is a line of text, as one bar for all of it would dwarf them."""
+    """The busiest rooms; the others are summarized as text, as one bar for them would dwarf the rest."""
     totals = {room: sum(counts.values()) for room, counts in _by_room(points).items()}
     rooms = list(totals)[:BARS]
     bars = axes.barh(range(len(rooms)), [totals[room] for room in rooms], color=_COLOURS[0])
@@ -162,7 +167,7 @@ def _bars(axes: Any, points: list[Point]) -> None:
 
 
 def _by_room(points: Iterable[Point]) -> dict[str, dict[datetime, int]]:
-    """Room to begin of window to messages; the busiest room first."""
+    """Room to start of window to messages; the busiest room first."""
     by_room: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
     for room, start, messages in points:
         by_room[room][start] += messages
@@ -170,13 +175,15 @@ def _by_room(points: Iterable[Point]) -> dict[str, dict[datetime, int]]:
 
 
 def _name(room: str) -> str:
-    """A room's name as matplotlib shows it: not too long; `$` is no formula, and `_` in front hides no label."""
+    """A room's name for matplotlib: shortened, with `$` escaped, and without a leading `_`, which would hide
+    a label.
+    """
     short = room if len(room) <= NAME_MAX else f"{room[: NAME_MAX // 2]}…{room[-NAME_MAX // 2 + 1 :]}"
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
 def _span(begin: datetime, end: datetime) -> str:
-    """From when to when, the date once where it is the same."""
+    """A time span as text, with the date only once if it is the same."""
     last = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
     return f"{begin:%Y-%m-%d %H:%M:%S} to {last}"
 

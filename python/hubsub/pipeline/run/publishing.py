@@ -1,8 +1,8 @@
-"""Windows of `activity` as messages, each version of each once: a second way out of a job's batches.
+"""Publishes windows of `activity` as messages, each version of each once: a second output of a job's batches.
 
-Each batch is one batch of the sink, under the job's own query and Spark's number. Spark runs a batch again whose
-end it did not note, with the same rows: the node has that number, and drops them. The table is written first, so
-who hears of a window finds it there.
+Each batch is one batch of the sink, under the job's own query and Spark's number. If Spark repeats a batch
+because its end was not recorded, the node knows the number, and drops the rows. The table is written first,
+so that a subscriber of a window finds it there.
 """
 
 import logging
@@ -24,12 +24,13 @@ LOG = logging.getLogger("hubsub.pipeline")
 
 @dataclass(frozen=True)
 class Publishing:
-    """Takes batches of windows: into a table, then to `$stats/room/ROOM`. Plain values only, as `Results`.
+    """Writes batches of windows into a table, then publishes them to `$stats/room/ROOM`. Plain values only,
+    as `Results`.
 
     Args:
         results: The table.
-        query: Under which nodes number the batches.
-        name: What the messages call the query, so that those of several in one room can be told apart.
+        query: Name under which nodes number the batches.
+        name: Name of the query in the messages, which distinguishes several queries of one room.
         access: Options of the sink.
         final: Whether each window comes once, when it is over; else a later batch may have a later version.
     """
@@ -50,7 +51,7 @@ class Publishing:
             rows.unpersist()
 
     def publish(self, rows: "DataFrame", batch: int) -> None:
-        """Publishes a batch in the order of its windows, unless it was before, or was given up: that is passed."""
+        """Publishes a batch in the order of its windows. Batches published or given up before are skipped."""
         ordered = rows.coalesce(1).sortWithinPartitions("window_start", "room", "epoch")
         options = {**self.access, "query": self.query, "batch": str(batch)}
         told = messages(ordered, self.final, query=self.name)

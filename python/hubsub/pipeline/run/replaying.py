@@ -1,4 +1,4 @@
-"""Replay as a run: slices of an archive into rooms through the sink, each once, at their times.
+"""Runs a replay: publishes slices of an archive into rooms through the sink, each once, at their times.
 
 A slice is a batch of the sink under the replay's own query, whose number the node knows.
 """
@@ -34,31 +34,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLICE_S = 1.0
-"""Of the replay's time: what goes out together, and so how early a record may come."""
+"""Length of a slice in the replay's time, and so how early a record may come."""
 SLICE_ROWS_MAX = 250_000
 SLICE_BYTES_MAX = 128 << 20
-"""Of topics and payloads, so that a node has place for the stages of several replays (`stage_bytes_max`)."""
+"""Bytes of topics and payloads, so that a node has space for the stages of several replays
+(`stage_bytes_max`).
+"""
 AHEAD = 2
 """Slices that are staged, or being staged, while one is moved."""
 TELL_S = 2.0
-"""Between two times that nodes are told how far it is."""
+"""Seconds between two progress reports to nodes."""
 TOLD = ("rooms", "records out", "left", "records/s")
 AHEAD_S = 5.0
-"""A slice is staged so long before its time at most."""
+"""A slice is staged at most this long before its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What is to be replayed, and how.
+    """Arguments of a replay.
 
     Args:
         archive: URI of the archive.
-        table_format: The archive's.
-        factor: Times as fast as it was.
-        rate: Records a second instead, 0 as many as go; None takes the factor.
+        table_format: The archive's format, default `parquet`.
+        factor: Speed relative to the original, default 1.
+        rate: Records a second, instead of the factor; 0 is as fast as possible.
         prefix: Put before each topic.
         where: SQL condition on archived records, or None.
-        origin: Adds headers that say where and when a record was first.
+        origin: Adds headers with the original position and time of a record.
     """
 
     archive: str
@@ -80,19 +82,19 @@ class Replay:
             )
 
     def options(self) -> Mapping[str, str]:
-        """What changes its meaning, as a lineage keeps it; the pace may change from run to run."""
+        """The arguments that change its meaning, for a lineage; the pace may change from run to run."""
         where = self.where or ""
         origin = "yes" if self.origin else "no"
         return {"from": Store(self.archive).uri, "prefix": self.prefix, "where": where, "origin": origin}
 
     def due_s(self, piece: Slice, origin_us: int) -> float:
-        """Seconds of the replay at which a slice goes out."""
+        """Seconds of the replay at which a slice is sent."""
         if self.rate is None:
             return max(piece.begin_us - origin_us, 0) / 1e6 / self.factor
         return piece.before / self.rate if self.rate else 0.0
 
     def bounds(self, origin_us: int) -> Bounds:
-        """Of slices."""
+        """Limits of a slice."""
         if self.rate is None:
             grid = (origin_us, max(1, round(SLICE_S * 1e6 * self.factor)))
             return Bounds(rows=SLICE_ROWS_MAX, bytes=SLICE_BYTES_MAX, grid=grid)
@@ -108,10 +110,18 @@ def replay(
     progress: Progress,
     publish: bool = True,
 ) -> Tally:
-    """Replays until all is out or a signal comes; with `publish` it tells nodes how far it is, now and then.
+    """Replays until everything is sent or a signal comes.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        asked: Arguments of the replay.
+        ending: Detects signals.
+        progress: Shows progress.
+        publish: Whether to report the progress to nodes from time to time.
 
     Returns:
-        How far the replay is: batches and records of all its runs.
+        Progress of the replay: batches and records of all its runs.
 
     Raises:
         OptionError: there is nothing to replay.
@@ -155,7 +165,9 @@ def replay(
 
 
 def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress: Progress) -> None:
-    """Says where what is replayed is not kept. The first and last topic of each hub stand for its class."""
+    """Warns if replayed records go to rooms without a log. The first and last topic of each hub represent its
+    class.
+    """
     with Wire(access) as wire:
         classes = wire.listing((prefix + topic).replace(",", "%2C") for topic in source.topics).ephemeral
     if classes:
@@ -164,7 +176,7 @@ def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress:
 
 
 def _told(asked: Replay, tally: Tally) -> tuple[str, int, int, float]:
-    # Where the archive is may be nobody's business.
+    # The archive's location may be confidential.
     return f"{asked.prefix}…", tally.records, tally.lag, round(tally.rate, 1)
 
 
@@ -176,7 +188,7 @@ def _tally(last: Slice | None, total: int, rate: float) -> Tally:
 
 
 class _Ahead:
-    """Slices that are staged ahead, while those before them wait for their time or are moved.
+    """Prefetch of slices: stages them while earlier ones wait for their time or are moved.
 
     One thread plans and stages, in the order of slices; the caller commits.
     """
@@ -194,7 +206,7 @@ class _Ahead:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drops what is staged and will not be committed."""
+        """Drops staged slices that will not be committed."""
         self._stop.set()
         self._thread.shutdown()
         for future in self._ready:
@@ -204,7 +216,7 @@ class _Ahead:
         self._slices.close()
 
     def take(self, ending: Ending) -> tuple[Slice, list[Staged]] | None:
-        """The next slice when its time has come; None at the end, or when a signal came."""
+        """The next slice when its time has come; None at the end, or after a signal."""
         while len(self._ready) < AHEAD:
             self._ready.append(self._thread.submit(self._stage))
         while ending.signal is None:
@@ -235,7 +247,7 @@ class _Ahead:
         return self._pace.wait_s(self._asked.due_s(piece, self._origin_us), time.monotonic())
 
     def _left(self, planned: Slice | None, done: Slice | None) -> "Generator[tuple[Slice, DataFrame]]":
-        """What is not out, in the order of time, each slice with its rows; planned as it goes."""
+        """The remaining slices in the order of time, each with its rows; planned lazily."""
         source, last = self._source, done
         made = partial(outgoing, prefix=self._asked.prefix, origin=self._asked.origin)
         if planned is not None:

@@ -1,4 +1,4 @@
-"""What is shown of results: small tables, made by Spark. Only the rows that are shown come to the driver."""
+"""Reports of results: small tables, computed by Spark. Only the displayed rows reach the driver."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,11 +21,11 @@ ROOM_COLUMNS = (
 
 
 def rooms(windows: "DataFrame", limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The busiest rooms of a table of activity, and how many rooms there are.
+    """The busiest rooms of a table of activity, and the number of rooms.
 
-    Columns are named as those of the table: `window_start` is the first one's and `window_end` the last one's,
-    `publishers` is the most in one window, `missing` counts over all windows of an epoch, `delay_ms_p50` is the
-    median of the windows' medians.
+    Columns are named as those of the table: `window_start` is the first one's and `window_end` the last
+    one's, `publishers` is the most in one window, `missing` counts over all windows of an epoch,
+    `delay_ms_p50` is the median of the windows' medians.
     """
     from pyspark.sql import functions as sf
 
@@ -67,11 +67,11 @@ def by_device(state: "DataFrame") -> "DataFrame":
 
 
 def points(windows: "DataFrame") -> Iterator[tuple[str, datetime, int]]:
-    """Room, begin of the window and messages, of every row of a table of activity."""
+    """Room, start of the window and messages, of every row of a table of activity."""
     from pyspark.sql import functions as sf
 
     rows = windows.groupBy("room", "window_start").agg(sf.sum("messages").alias("messages"))
-    # As a number: Spark gives times without a zone, in the machine's.
+    # As a number: Spark returns times without a zone, in the machine's.
     for row in rows.select("room", sf.unix_micros("window_start").alias("at"), "messages").toLocalIterator():
         yield row["room"], datetime.fromtimestamp(row["at"] / 1e6, UTC), row["messages"]
 
@@ -79,7 +79,14 @@ def points(windows: "DataFrame") -> Iterator[tuple[str, datetime, int]]:
 def top(
     rows: "DataFrame", order: str, columns: tuple[str, ...], limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """The rows with the highest values of a column, times as text in UTC; and how many there are."""
+    """The rows with the highest values of a column, and the number of all rows.
+
+    Args:
+        rows: The table.
+        order: Column to sort by.
+        columns: Columns to return; times as text in UTC.
+        limit: Most rows to return.
+    """
     from pyspark.sql import functions as sf
 
     times = {name for name, kind in rows.dtypes if kind == "timestamp"}
@@ -89,7 +96,7 @@ def top(
 
 
 def reasons(letters: "DataFrame") -> list[dict[str, Any]]:
-    """How many records could not be read, by reason."""
+    """Number of unreadable records, by reason."""
     from pyspark.sql import functions as sf
 
     rows = letters.groupBy("reason").agg(sf.count("*").alias("records")).orderBy(sf.desc("records"), "reason")

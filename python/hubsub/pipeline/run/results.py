@@ -1,7 +1,8 @@
-"""A job's result: a table of Parquet files, a directory for each batch, of which a row's latest version counts.
+"""A job's result: a table of Parquet files, with a directory per batch; of each row the latest version
+counts.
 
-Written from `foreachBatch`, also in a process of Spark Connect's server, so it holds plain values only. A batch that
-Spark runs again writes over what it wrote before: with the same rows the table is the same.
+It is written from `foreachBatch`, also in a process of Spark Connect's server, so it holds plain values only.
+A repeated batch overwrites its earlier files: with the same rows the table is the same.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ BATCH = "batch_id"
 
 @dataclass(frozen=True)
 class Results:
-    """A table.
+    """A table of results.
 
     Args:
-        uri: Its root, as Spark takes it.
-        keys: Columns that name a row: a later batch has a later version of it. Without any, rows are only added.
+        uri: Its root, in Spark's form.
+        keys: Columns that identify a row: a later batch has a later version of it. Without any, rows are only
+            added.
     """
 
     uri: str

@@ -1,8 +1,9 @@
-"""Starts a job's queries, shows how far they are, and ends them: all read, told to stop, or failed.
+"""Starts a job's queries, shows their progress, and ends them: when everything is read, on a signal, or on an
+error.
 
-Invariants: whatever happens, queries are stopped before `run` is over, and a session that began with `session`
-before that is over. A stop may come in the middle of a batch; Spark runs that again the next time, and what takes
-batches can bear it.
+Invariants: queries are always stopped before `run` returns, and a session started by `session` before that
+block ends. A stop may interrupt a batch; Spark repeats it the next time, which the consumers of batches
+support.
 """
 
 import contextlib
@@ -31,20 +32,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_S = 0.2
-"""Between two looks at the queries, and so how late a signal is heard."""
+"""Seconds between two polls of the queries, and so the delay of a signal."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 PARTITIONS_ELSEWHERE = 16
-"""Of a job's shuffles, where Spark runs on other machines and nothing says how many tasks they run at once. Spark's 200
-are as many stores of state and Python processes in each batch: minutes for a few thousand records on a few cores."""
+"""Partitions of a job's shuffles, if Spark runs on other machines and their number of parallel tasks is
+unknown. Spark's 200 mean as many state stores and Python processes in each batch: minutes for a few thousand
+records on a few cores.
+"""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 """Ours and the user's are joined: with the user's alone, Spark would log on stderr."""
 
-# Spark's gateway for Python says on stderr that it sets a level, unless its own logger has the root's.
+# Spark's gateway for Python prints on stderr that it sets a level, unless its own logger has the root's.
 _LOGGING = """
 status = error
 rootLogger.level = {level}
@@ -61,7 +64,7 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 @dataclass(frozen=True)
 class Output:
-    """A query of a job: a frame, and what takes its batches."""
+    """A query of a job: a frame, and the consumer of its batches."""
 
     name: str
     frame: "DataFrame"
@@ -70,15 +73,16 @@ class Output:
 
 
 class Stopped(BaseException):
-    """A signal came while nothing ran that must be ended with care."""
+    """Raised by a signal outside of `Ending.gently`."""
 
 
 class Ending:
-    """Hears SIGINT and SIGTERM while its block runs: within `gently` they are noted, elsewhere they raise `Stopped`.
+    """Handles SIGINT and SIGTERM in its block: within `gently` they are recorded, elsewhere they raise
+    `Stopped`.
 
     Args:
-        say: What is told at once that one was heard.
-        quiet: Whether Spark says nothing more then.
+        say: Called at once with a message after a signal.
+        quiet: Whether to silence Spark from then on.
     """
 
     def __init__(self, say: Callable[[str], object] = lambda _: None, *, quiet: bool = False) -> None:
@@ -98,7 +102,9 @@ class Ending:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Takes the signals over; again, where Spark has taken one meanwhile. What is ignored, as by nohup, stays."""
+        """Installs the signal handlers; again, if Spark has replaced one meanwhile. Ignored signals stay
+        ignored, as with nohup.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.getsignal(number)
             if before != signal.SIG_IGN and before != self._hear:
@@ -107,7 +113,7 @@ class Ending:
 
     @contextlib.contextmanager
     def gently(self) -> Iterator[None]:
-        """Its block looks at `signal` and ends itself."""
+        """Its block polls `signal` and ends itself."""
         self._is_gentle = True
         try:
             yield
@@ -121,7 +127,7 @@ class Ending:
                 hush()
             with contextlib.suppress(
                 Exception
-            ):  # Whoever should read it may be gone, or the line before be half said.
+            ):  # The reader may be gone, or the signal may have interrupted the output of a line.
                 self._say("stopping")
         if not self._is_gentle:
             raise Stopped
@@ -129,11 +135,11 @@ class Ending:
 
 @contextlib.contextmanager
 def session(settings: Settings, ending: Ending) -> Iterator["SparkSession"]:
-    """A session for a run: the one that is there, or a new one.
+    """A session for a run: the existing one, or a new one.
 
-    Spark's own log goes to stderr with `verbose` alone.
+    Spark's own log goes to stderr only with `verbose`.
     """
-    # Spark's own processes may be a moment longer in it than we are.
+    # Spark's own processes may use it slightly longer than this one.
     with tempfile.TemporaryDirectory(prefix="hubsub-pipeline-", ignore_cleanup_errors=True) as directory:
         is_ours = not is_running()
         if is_ours:
@@ -152,10 +158,16 @@ def session(settings: Settings, ending: Ending) -> Iterator["SparkSession"]:
 def run(
     settings: Settings, outputs: Sequence[Output], ending: Ending, progress: Progress
 ) -> Mapping[str, Tally]:
-    """Runs queries until all is read (`once`), a signal comes, or one of them fails.
+    """Runs queries until everything is read (`once`), a signal comes, or one of them fails.
+
+    Args:
+        settings: Settings of the run.
+        outputs: The queries.
+        ending: Detects signals.
+        progress: Shows progress.
 
     Returns:
-        How far each came.
+        Progress of each query.
 
     Raises:
         HubSubError: one failed; the others were stopped.
@@ -175,7 +187,7 @@ def _run(
             queries[output.name] = _start(settings, output)
         while ending.signal is None and any(query.isActive for query in queries.values()):
             for name, query in queries.items():
-                query.awaitTermination(POLL_S / len(queries))  # Raises what it has failed with.
+                query.awaitTermination(POLL_S / len(queries))  # Raises the error of a failed query.
                 tallies[name] = _look(query, tallies[name])
                 progress.show(name, tallies[name])
         failed = next((reason for query in queries.values() if (reason := query.exception())), None)
@@ -189,14 +201,14 @@ def _run(
     for name, query in queries.items():
         tallies[name] = _look(query, tallies[name])
         progress.show(name, tallies[name], last=True)
-    # A terminal's Ctrl-C reaches Spark's workers too: what fails after a signal fails because of it.
+    # A terminal's Ctrl-C reaches Spark's workers too: an error after a signal is caused by it.
     if failed is not None and ending.signal is None:
         raise failure(failed) from (failed if settings.verbose else None)
     return tallies
 
 
 def _over(settings: Settings, queries: Iterable[Any]) -> None:
-    """Tells the nodes where queries ended; one of which that cannot be told falls silent there."""
+    """Reports to the nodes where queries ended; a query whose end cannot be reported just stops reporting."""
     with Wire(SourceOptions.parse(settings.access()).access) as wire:
         for query in queries:
             try:
@@ -218,7 +230,7 @@ def _start(settings: Settings, output: Output) -> Any:
 def _look(query: Any, tally: Tally) -> Tally:
     try:
         report = query.lastProgress
-    except Exception:  # A query that ends just now.
+    except Exception:  # The query is just ending.
         return tally
     return tally if report is None else tally.plus(report)
 
@@ -226,9 +238,9 @@ def _look(query: Any, tally: Tally) -> Tally:
 def _conf(settings: Settings, directory: Path) -> dict[str, str]:
     conf = {
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        # A batch keeps what it changed, and not the whole state: 0.1 s a batch instead of 0.7.
+        # A batch stores only its changes, not the whole state: 0.1 s a batch instead of 0.7.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Times in files as every reader takes them: in UTC, and said so.
+        # Times in files are in UTC and marked as such, as every reader expects.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     given = dict(settings.conf)

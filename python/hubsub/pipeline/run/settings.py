@@ -1,4 +1,4 @@
-"""What a run was asked for: the options of the command line as one frozen value, with defaults that need none."""
+"""Options of a run's command line as one frozen value; all have defaults."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from hubsub.errors import OptionError
 from hubsub.pipeline.options import ACCESS, SERVER_DEFAULT, SourceOptions
 
 BASE = "hubsub-pipeline"
-"""Directory, where the command runs, of everything that has no other place."""
+"""Directory below the working directory for everything without an explicit location."""
 
 JOBS = ("archive", "activity", "devices", "sessions", "replay", "compact")
 
@@ -21,7 +21,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Of one run of one job."""
+    """Settings of one run of one job."""
 
     job: str
     servers: str = SERVER_DEFAULT
@@ -43,10 +43,10 @@ class Settings:
             object.__setattr__(self, "checkpoint", str(Path(BASE, self.job, "checkpoint")))
         if not self.out:
             object.__setattr__(self, "out", str(Path(BASE, self.job, "out")))
-        SourceOptions.parse(self.source())  # What is wrong is said before Spark starts.
+        SourceOptions.parse(self.source())  # Reports errors before Spark starts.
 
     def source(self) -> dict[str, str]:
-        """Options of the source. A run begins with the oldest records, unless told otherwise."""
+        """Options of the source. By default a run begins with the oldest records."""
         chosen = {"servers": self.servers}
         if self.subscribe is not None:
             chosen["subscribe"] = self.subscribe
@@ -58,13 +58,13 @@ class Settings:
         return chosen | dict(self.options)
 
     def access(self) -> dict[str, str]:
-        """Options of the sink: those that say which nodes, and who asks."""
+        """Options of the sink: servers, token and TLS."""
         access = {name.lower() for name in ACCESS}
         return {"servers": self.servers} | {k: v for k, v in self.options.items() if k.lower() in access}
 
 
 def beside(table: str, name: str) -> Path:
-    """A file of this machine next to a table; where that is elsewhere, in the directory of our own.
+    """A local file next to a table; if the table is remote, in `BASE`.
 
     >>> str(beside("by-ts/out", "activity.png")), str(beside("s3a://bucket/out", "activity.png"))
     ('by-ts/activity.png', 'hubsub-pipeline/activity.png')
@@ -76,7 +76,7 @@ def beside(table: str, name: str) -> Path:
 
 
 def span(text: str) -> timedelta:
-    """A length of time as people and Spark write it.
+    """Parses a length of time as people and Spark write it.
 
     >>> span("10 minutes"), span("1.5s")
     (datetime.timedelta(seconds=600), datetime.timedelta(seconds=1, microseconds=500000))
@@ -93,7 +93,7 @@ def span(text: str) -> timedelta:
 
 
 def interval(length: timedelta) -> str:
-    """A length of time as Spark takes it: whole milliseconds.
+    """A length of time in Spark's form: whole milliseconds.
 
     >>> interval(timedelta(minutes=1))
     '60000 milliseconds'

@@ -1,12 +1,12 @@
-"""What a replay keeps in its checkpoint: where it is, in a handful of small files.
+"""State of a replay in its checkpoint: its position, in a few small files.
 
-    archive.json      the archive's offsets when the replay began: what came later is none of its records
-    slices/N          slice N is planned: what is in it is certain from here on
-    done/N            slice N is out
+    archive.json      the archive's offsets when the replay began: later records are not replayed
+    slices/N          slice N is planned: its content is fixed from here on
+    done/N            slice N is published
 
-Invariant: a slice is planned before anything of it is published, and done when all of it is. So a run that was
-killed is followed by one that sends the same records under the same number, which the node knows; and what comes
-behind may be planned in another way. Files of slices before the last ones are removed.
+Invariant: a slice is planned before anything of it is published, and done when all of it is. After a kill the
+next run therefore publishes the same records under the same number, which the node knows; later slices may be
+planned differently. Files of slices before the last ones are removed.
 """
 
 import json
@@ -21,19 +21,19 @@ ARCHIVE, PLANNED, DONE = "archive.json", "slices", "done"
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """Records that go out as one batch."""
+    """Records that are published as one batch."""
 
     number: int
     begin_us: int
     end_us: int
-    """First microsecond of the archive's time that is behind it."""
+    """First microsecond of the archive's time after the slice."""
     rows: int
     before: int
     """Records of all slices before it."""
 
     @property
     def records(self) -> int:
-        """Records that are out when it is."""
+        """Records published once this slice is."""
         return self.before + self.rows
 
 
@@ -43,24 +43,24 @@ class SliceLog:
     def __init__(self, checkpoint: Store) -> None:
         self._store = checkpoint
         self.done = self._last(DONE)
-        """The last one that is out."""
+        """The last published one."""
         planned = self._last(PLANNED)
         known = -1 if self.done is None else self.done.number
         self.planned = planned if planned is not None and planned.number > known else None
         """One that was planned and perhaps published."""
 
     def archived(self, offsets: Mapping[int, int]) -> dict[int, int]:
-        """The offsets of the replay's first run; these, if this is it."""
+        """The archive's offsets at the replay's first run; the given ones, if this is it."""
         text = json.dumps({str(hub): offset for hub, offset in sorted(offsets.items())})
         self._store.create(ARCHIVE, text.encode())
         kept = self._store.read(ARCHIVE) or b"{}"
         return {int(hub): offset for hub, offset in json.loads(kept).items()}
 
     def plan(self, piece: Slice) -> None:
-        """Notes a slice before it is published.
+        """Records a slice before it is published.
 
         Raises:
-            ArchiveMismatchError: somebody else did.
+            ArchiveMismatchError: another process did.
         """
         if not self._store.create(f"{PLANNED}/{piece.number}", _encode(piece)):
             where = self._store.spark_uri(f"{PLANNED}/{piece.number}")
@@ -68,7 +68,7 @@ class SliceLog:
         self.planned = piece
 
     def finish(self, piece: Slice) -> None:
-        """Notes that a slice is out; forgets the ones before it."""
+        """Records that a slice is published; removes the ones before it."""
         self._store.create(f"{DONE}/{piece.number}", _encode(piece))
         old = [f"{PLANNED}/{piece.number}"]
         old += [] if self.done is None else [f"{DONE}/{self.done.number}"]

@@ -1,7 +1,7 @@
-"""What Spark's reports of progress come to. Pure.
+"""Summarizes Spark's progress reports. Pure.
 
-Records are counted by offsets of the log, which each report holds: Spark's own `numInputRows` counts a row as often
-as a job looks at it. So records are those that were read, before any filter.
+Records are counted by offsets of the log, which each report holds: Spark's own `numInputRows` counts a row as
+often as a job reads it. The count is thus of records read, before any filter.
 """
 
 import json
@@ -12,36 +12,36 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Tally:
-    """How far a query is, in this run."""
+    """Progress of a query in this run."""
 
     batches: int = 0
-    """That read something: Spark ends with one that reads nothing, and only moves the watermark."""
+    """Batches that read something: Spark ends with one that reads nothing, and only moves the watermark."""
     records: int = 0
-    """That were read."""
+    """Number of records read."""
     lag: int = 0
     """Records that are committed and not read."""
     rate: float = 0.0
     """Records a second, of the last batch that had any."""
     late: int = 0
-    """Rows that came behind the watermark and were dropped."""
+    """Rows dropped because they were older than the watermark."""
     first: Mapping[str, int] | None = None
-    """Where the run began."""
+    """Offsets at the start of the run."""
     last_batch: int = -1
 
     @property
     def total(self) -> int:
-        """Records that the run will have read if nothing comes any more."""
+        """Records read at the end of the run, if no more are committed."""
         return self.records + self.lag
 
     def plus(self, report: Mapping[str, Any]) -> "Tally":
-        """With a report, as Spark gives it in JSON. One that was taken already changes nothing."""
+        """Adds a report in Spark's JSON form. A repeated report changes nothing."""
         batch = int(report["batchId"])
         source = report["sources"][0] if report.get("sources") else {}
         end = _hubs(source.get("endOffset"))
         if batch <= self.last_batch or end is None:
             return self
         start = _hubs(source.get("startOffset"))
-        # Hubs that are born begin with their first offset; so does a query without a start.
+        # New hubs begin with their first offset; so does a query without a start.
         first = dict(self.first) if self.first is not None else dict(start or {})
         first |= {hub: 1 for hub in end if hub not in first}
         records = sum(max(offset - first[hub], 0) for hub, offset in end.items())
@@ -61,7 +61,7 @@ class Tally:
 
 
 def _hubs(offset: object) -> dict[str, int] | None:
-    """Hub to offset, of an offset of the source: an object, or JSON in a text."""
+    """Hub to offset, from an offset of the source: an object, or JSON in a text."""
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

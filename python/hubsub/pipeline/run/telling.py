@@ -1,7 +1,7 @@
-"""The latest rows of a job for who watches nodes, such as the console: a small table, told after a batch.
+"""Publishes the latest rows of a job for viewers such as the console: a small table, after each batch.
 
-What is told is a record of `$stats/job/JOB`. It is for eyes: what a job made is where it writes it, and a table that
-no node takes is not told again.
+A report is a record of `$stats/job/JOB`. It is for display only: the job's results are where it writes them,
+and a table that no node accepts is not sent again.
 """
 
 import logging
@@ -22,35 +22,36 @@ LOG = logging.getLogger("hubsub.pipeline")
 
 ROWS = 20
 TEXT_CHARACTERS = 200
-"""What is longer is cut."""
+"""Longer texts are cut."""
 
 
 @dataclass
 class Teller:
-    """Tells nodes tables of one job. Plain values only, as it may go to Spark Connect's server.
+    """Publishes tables of one job to nodes. Plain values only, as it may go to Spark Connect's server.
 
     Args:
-        access: Whom.
+        access: Servers.
         job: `sessions`, `devices`, `archive` or `replay`.
-        query: What nodes show the job's query as.
+        query: Displayed name of the job's query.
     """
 
     access: Access
     job: str
     query: str
     deaf: bool = False
-    """The last time nobody heard it; said once."""
+    """Whether the last report failed; logged once."""
 
     def __call__(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], keys: int = 0, more: int = 0
     ) -> None:
-        """Tells the latest rows.
+        """Publishes the latest rows.
 
         Args:
             columns: Their names.
             rows: Values: text, numbers or None.
-            keys: So many columns, the first ones, name a row: a later one takes its place. 0: each row is one.
-            more: Rows that are not told.
+            keys: Number of leading columns that identify a row: a later one replaces it. 0: each row is
+                separate.
+            more: Number of further rows that are not included.
         """
         table = {
             "query": self.query,
@@ -71,14 +72,14 @@ class Teller:
 
 @dataclass
 class Telling:
-    """Takes batches into a table, and tells the latest rows of each.
+    """Writes batches into a table, and publishes the latest rows of each.
 
     Args:
         results: The table.
-        tell: Whom.
-        columns: Of these.
-        order: A column with a time; the latest rows are those with the latest.
-        keys: As of `Teller`.
+        tell: Publishes them.
+        columns: Columns to publish.
+        order: A time column; the latest rows are those with the latest times.
+        keys: As in `Teller`.
     """
 
     results: Results
@@ -112,12 +113,12 @@ class Telling:
 
 @dataclass
 class TellingArchive:
-    """Takes batches into an archive, and tells up to where it has each hub."""
+    """Writes batches into an archive, and publishes the archived offset of each hub."""
 
     archive: Archive
     tell: Teller
     names: Mapping[int, str] = field(default_factory=dict)
-    """Of hubs, as far as they were known at the start."""
+    """Names of hubs, as known at the start."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         self.archive(rows, batch)

@@ -1,4 +1,4 @@
-"""Sessions of users in rooms, from what they did there: join, leave, message, action."""
+"""Sessions of users in rooms, from their events there: join, leave, message, action."""
 
 from hubsub.pipeline.sessions.batch import sessions
 from hubsub.pipeline.sessions.concurrency import concurrency

@@ -19,8 +19,9 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
     Null: `end` and `duration_s` are null where `closed_by` is `open`, else nothing is.
 
     Args:
-        timeout: Silence after which a session is over.
-        now: Sessions that time out after this time are `open`. None: all are over.
+        moves: The input.
+        timeout: Silence after which a session ends; default 30 minutes.
+        now: Sessions that time out after this time are `open`. None: all have ended.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -30,7 +31,8 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
     rows = moves.withColumn("_t", sf.unix_micros(sf.max("at").over(user)))
     rows = rows.withColumn("_silence", sf.col("_t") - sf.lag("_t").over(user))
     rows = _counted(rows, limit)
-    # A session is open before a row if the row before it was no leave of the last one, and is not too long ago.
+    # A session is open before a row if the previous row was no final leave and is not older than the
+    # time-out.
     rows = rows.withColumn("_closes", (sf.col("kind") == "leave") & (sf.col("_in") == 0))
     open_before = ~sf.lag("_closes").over(user) & (sf.col("_silence") <= limit)
     rows = rows.withColumn("_open", sf.coalesce(open_before, sf.lit(False)))
@@ -80,7 +82,9 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
 
 
 def _counted(rows: "DataFrame", limit: "Column") -> "DataFrame":
-    """With `_in`: how many refs of the user are in the room behind each row; a silence above the limit puts all out."""
+    """Adds `_in`: the number of the user's refs in the room after each row; a silence above the limit removes
+    all.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -88,7 +92,7 @@ def _counted(rows: "DataFrame", limit: "Column") -> "DataFrame":
     of_moves = sf.col("kind").isin("join", "leave")
     rows = rows.withColumn("_stay", sf.count_if(sf.col("_silence") > limit).over(user.orderBy(*ORDER)))
     rows = rows.withColumn("_ref", sf.when(of_moves, sf.col("ref")))
-    # One that is in comes in no more, and one that is out goes out no more.
+    # A ref that is in cannot join again, and one that is out cannot leave again.
     of_ref = Window.partitionBy("room", "user", "_stay", "_ref").orderBy(*ORDER)
     was_in = sf.lag("kind", 1, "leave").over(of_ref) == "join"
     step = sf.when(

@@ -1,4 +1,4 @@
-"""How many users were in a room at once, hour by hour."""
+"""Number of users in a room at once, hour by hour."""
 
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 def concurrency(sessions: "DataFrame") -> "DataFrame":
     """Peak concurrency of each room and hour.
 
-    Input: `room string, start timestamp, end timestamp, last_seen timestamp`, as `sessions` gives them.
+    Input: `room string, start timestamp, end timestamp, last_seen timestamp`, as returned by `sessions`.
     Output: `room string, hour timestamp` (its beginning, in UTC), `sessions bigint` (that touch the hour),
     `peak bigint` (most at one time).
     Grain: one row for each room and hour in which a session is open, also one that began hours before.
     Null: a null `end` is a session that is still open: it counts until it was last seen.
 
-    A session holds from its start until before its end; one that ends where it began counts at that instant.
-    A session that spans n hours costs n rows.
+    A session lasts from its start until just before its end; one that ends where it began counts at that
+    instant. A session that spans n hours costs n rows.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -27,7 +27,7 @@ def concurrency(sessions: "DataFrame") -> "DataFrame":
         sf.unix_micros("start").alias("_start"),
         sf.unix_micros(sf.coalesce("end", "last_seen")).alias("_end"),
     )
-    # The last instant at which a session holds; hours are those of UTC, whatever zone Spark has.
+    # The last instant of a session; hours are those of UTC, whatever zone Spark has.
     last = sf.greatest(sf.col("_start"), sf.col("_end") - 1)
     first_hour, last_hour = sf.floor(sf.col("_start") / hour), sf.floor(last / hour)
     rows = rows.withColumn("_hour", sf.explode(sf.sequence(first_hour, last_hour)))
@@ -36,7 +36,7 @@ def concurrency(sessions: "DataFrame") -> "DataFrame":
         "_to", sf.least("_end", begin + hour)
     )
 
-    # At one instant: those that end go first, then come those that begin, then go those that did not last.
+    # Order at one instant: ended sessions leave, then new ones enter, then those without duration leave.
     leaves_at = sf.when(sf.col("_from") == sf.col("_to"), 2).otherwise(0)
     steps = sf.array(
         sf.struct(sf.col("_from").alias("at"), sf.lit(1).alias("turn"), sf.lit(1).alias("step")),

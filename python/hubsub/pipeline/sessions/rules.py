@@ -1,18 +1,19 @@
-"""What a session is; batch and streaming both say it, and a test holds them against each other.
+"""Definition of a session; batch and streaming both implement it, and a test compares them.
 
-A session is the presence of one user in one room, with however many pages or devices.
+A session is the presence of one user in one room, with any number of pages or devices.
 
-1. A `join` opens one. If one is open it goes on where the join has a `ref`, which names the page or device that came;
-   without a `ref` nobody can say which one leaves, so the open one ends at that join.
-2. A `message` or an `action` counts in the open session; where none is open it opens one, for somebody who
-   speaks is there: the join was before the log began, or was lost.
-3. A `leave` with a `ref` takes that one out. No `leave` ends a session while a `ref` is in; any other one ends it.
-   Where none is open, or for a `ref` that is not in, it means nothing: so what was said twice does no harm.
-4. A session of which nothing was heard for the time-out ends when that has passed, and no `ref` is in any more.
-5. What a user did in a room is taken in the order of its records, not of the times that senders wrote: a time
-   before the latest one heard is taken for that latest one. So nothing ends before it began.
+1. A `join` opens one. If one is open it continues if the join has a `ref`, which names the page or device
+   that came; without a `ref` it is unknown which one leaves, so the open one ends at that join.
+2. A `message` or an `action` counts in the open session. If none is open it opens one, as its sender must be
+   present: the join was before the log began, or was lost.
+3. A `leave` with a `ref` removes that one. No `leave` ends a session while a `ref` is in; any other one ends
+   it. If none is open, or the `ref` is not in, it has no effect: duplicates do no harm.
+4. A session without events for the time-out ends when that has passed, and no `ref` is in any more.
+5. A user's events in a room are taken in the order of its records, not of the times that senders wrote: a
+   time before the latest one is replaced by the latest. So nothing ends before it began.
 
-`opened_by` is join or message, `closed_by` leave, join or timeout: what was not closed by a leave is marked.
+`opened_by` is join or message, `closed_by` leave, join or timeout: sessions that were not closed by a leave
+are recognizable.
 """
 
 from datetime import timedelta
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TIMEOUT = timedelta(minutes=30)
-"""Silence after which a user is taken to have gone."""
+"""Silence after which a user counts as gone."""
 
 FIELDS = {
     "kind": Field("$.kind"),
@@ -32,22 +33,25 @@ FIELDS = {
     "room": Field("$.room", required=False),
     "ref": Field("$.ref", required=False),
 }
-"""What `events.parsed` is to read of payloads; the time is its `event_time`, such as `$.ts`."""
+"""Fields of payloads for `events.parsed`; the time is its `event_time`, such as `$.ts`."""
 
 KINDS = ("join", "leave", "message", "action")
 
 ORDER = ("timestamp", "epoch", "seq")
-"""The order of a room's records: its seqs, and its epochs by their times, for epochs compare for equality only."""
+"""The order of a room's records: its seqs, and its epochs by their times, for epochs compare for equality
+only.
+"""
 
 
 def moves(events: "DataFrame") -> "DataFrame":
-    """What users did in rooms.
+    """Events of users in rooms.
 
-    Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp,
-    event struct<kind, user, room, ref>`, as `events.good` gives them for `FIELDS`.
+    Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp, event
+    struct<kind, user, room, ref>`, as returned by `events.good` for `FIELDS`.
     Output: `room string, user string, kind string, ref string, at timestamp, timestamp, epoch, seq`.
     Grain: one row for each event of a known kind; `strangers` has the others.
-    Null: a null `event.room` takes the record's room. A null `ref` is none; nothing else of the output is null.
+    Null: a null `event.room` takes the record's room. A null `ref` is none; nothing else of the output is
+    null.
     """
     from pyspark.sql import functions as sf
 
@@ -64,7 +68,8 @@ def moves(events: "DataFrame") -> "DataFrame":
 def strangers(events: "DataFrame") -> "DataFrame":
     """The events of unknown kinds, with `reason` `unknown_kind`: rows for the dead letters.
 
-    Input and grain as `moves`. Output: the input without `event` and `event_time`, and `reason string`.
+    Input and grain as `moves`.
+    Output: the input without `event` and `event_time`, and `reason string`.
     """
     from pyspark.sql import functions as sf
 

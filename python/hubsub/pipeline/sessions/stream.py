@@ -1,4 +1,4 @@
-"""Sessions of a stream: the open ones are state, and each is given out once, when it is over."""
+"""Sessions of a stream: the open ones are state, and each is output once, when it has ended."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STATE = "start_us bigint, last_us bigint, messages bigint, opened_by string, refs array<string>"
-"""Of a user; `refs` are in the room."""
+"""State of a user; `refs` are in the room."""
 GONE = ""
-"""In place of `opened_by`: the user has left. Kept for one time-out, as times do not fall behind that either."""
+"""Replaces `opened_by` after the user has left. Kept for one time-out, so that times do not go back after a
+leave either.
+"""
 OUTPUT = (
     "room string, user string, start_us bigint, end_us bigint, last_seen_us bigint, duration_s double, "
     "messages bigint, opened_by string, closed_by string"
@@ -20,22 +22,24 @@ OUTPUT = (
 
 
 def streamed(moves: "DataFrame", timeout: timedelta = TIMEOUT, watermark: str = "1 minute") -> "DataFrame":
-    """Sessions by the rules of `hubsub.pipeline.sessions.rules`, each when it is over.
+    """Sessions by the rules of `hubsub.pipeline.sessions.rules`, each when it has ended.
 
     Input: the output of `rules.moves`, as a stream. It needs the RocksDB state store.
-    Output, grain and null rule: as `batch.sessions`, without the sessions that are still open.
+    Output, grain and null: as `batch.sessions`, without the sessions that are still open.
 
-    Append mode. A session that times out is given out when the watermark has passed its end; an event older
-    than the watermark is dropped by Spark, which counts it in the query's progress. State is one small row for
-    each user that is in a room, with the refs that are.
+    Append mode. A session that times out is output when the watermark has passed its end; Spark drops events
+    older than the watermark, and counts them in the query's progress. State is one small row for each user in
+    a room, with the refs.
 
     Args:
-        timeout: Silence after which a session is over.
-        watermark: How far an event may lie behind the latest one of all rooms, as an interval.
+        moves: The input.
+        timeout: Silence after which a session ends; default 30 minutes.
+        watermark: How much older than the latest event of all rooms an event may be, as an interval; default
+            1 minute.
     """
     from pyspark.sql import functions as sf
 
-    # Times go to Python and back as numbers, which know no time zones.
+    # Times go to Python and back as numbers, which have no time zones.
     rows = moves.withWatermark("at", watermark).select(
         "room", "user", "kind", "ref", "at", sf.unix_micros("at").alias("at_us"), *ORDER
     )
@@ -103,7 +107,7 @@ def _processor(timeout_us: int) -> Any:
                 self.state.clear()
 
         def keep(self, before: Any, session: Any) -> None:
-            """The new state, with one timer: that of its time-out."""
+            """Stores the new state, with one timer: that of its time-out."""
             if before is not None:
                 self.handle.deleteTimer(_timer(before[1] + timeout_us))
             self.state.update(session)
@@ -127,8 +131,8 @@ def _processor(timeout_us: int) -> Any:
 
 
 def _timer(us: int) -> int:
-    """When a timer is due, in ms, that is to run as soon as the watermark is at a time or after it.
+    """Time of a timer in ms that must fire as soon as the watermark is at a time or after it.
 
-    By then a message at that very time, which would keep the session, comes too late.
+    By then a message at exactly that time, which would extend the session, comes too late.
     """
     return -(-us // 1_000)
