@@ -1,9 +1,9 @@
 """Load scenarios and reports against HubSub and its peers.
 
-`scenarios` says what is run and what it must reach, `servers` starts and pins
-what is measured, `load` runs the generator (`hubsub-load`), `runner` takes
-turns between the two servers, `stats` makes figures of the runs, `report` and
-`plot` show them, `capacity` reckons what a machine holds. `cluster` has the rows of several nodes. `cli` is the door.
+`scenarios` defines the rows and their bounds. `servers` starts and pins the measured servers, and `load` runs
+the generator (`hubsub-load`). `runner` alternates between the two servers. `stats` computes figures from the
+runs, `report` and `plot` show them, `capacity` estimates the capacity of a machine. `cluster` has the rows of
+several nodes. `cli` has the commands.
 """
 
 from hubsub.errors import HubSubError

@@ -1,4 +1,4 @@
-"""MQTT brokers that are measured beside HubSub: Mosquitto, started for every run, or any that runs already."""
+"""MQTT brokers measured beside HubSub: Mosquitto, started for every run, or any broker that already runs."""
 
 import shutil
 import socket
@@ -35,14 +35,21 @@ PORT = 1883
 
 @dataclass(frozen=True, slots=True)
 class Mosquitto:
-    """A `mosquitto` without persistence, whose queues have no limit: it must lose nothing that is counted."""
+    """A `mosquitto` without persistence, and with unlimited queues, so that it loses no counted message."""
 
     name: str = "Mosquitto"
     protocols: frozenset[str] = frozenset({"mqtt"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """The broker, on its cores, until the end of the block; it routes on one thread, whatever `shards` says."""
+        """Runs the broker on its cores until the end of the block. It routes on one thread, whatever `shards`
+        is.
+
+        Args:
+            cores: Cores of server and generator.
+            shards: Ignored.
+            store: Ignored.
+        """
         program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
         if program is None:
             raise BenchError("mosquitto is not in PATH", None, "apt-get install mosquitto")
@@ -73,7 +80,7 @@ class Mosquitto:
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A broker that runs already and is not stopped; where it runs is not touched.
+    """A broker that already runs and is not stopped; its cores are not changed.
 
     Args:
         url: `mqtt://HOST:PORT`.
@@ -87,12 +94,14 @@ class RunningBroker:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """The broker as it is."""
+        """Yields the running broker; the arguments are ignored."""
         address = self.address()
         yield Running(address, self.pid, "MQTT broker", "", mqtt=address)
 
     def check(self) -> None:
-        """Raises BenchError if it takes no client: better now than after the first run of the other server."""
+        """Raises BenchError if it accepts no client, so that this is known before the other server's first
+        run.
+        """
         address = self.address()
         host, _, port = address.rpartition(":")
         try:
@@ -107,7 +116,7 @@ class RunningBroker:
             raise BenchError("the broker takes no client", f"{address} ({answer.hex()})")
 
     def address(self) -> str:
-        """Its `HOST:PORT`."""
+        """Address of the broker as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or PORT
@@ -131,7 +140,13 @@ def parse_peer(text: str) -> Target:
 
 
 def running(url: str, pid: int | None, name: str) -> RunningServer | RunningBroker:
-    """A server that runs already, by its URL."""
+    """A server that already runs, by its URL.
+
+    Args:
+        url: `redis://HOST:PORT` or `mqtt://HOST:PORT`.
+        pid: Its process; None if unknown.
+        name: Name in tables.
+    """
     kind = RunningBroker if url.startswith("mqtt://") else RunningServer
     return kind(url, pid, name)
 

@@ -1,9 +1,8 @@
-"""What a machine holds: measured costs, and the arithmetic for 100k to 1M connections.
+"""Capacity of a machine: measured costs, extrapolated to 100k to 1M connections.
 
-Three idle runs part the memory of a connection: connections that only sent a
-PING; the same, all subscribed to one room (plus a subscription); the same, each
-subscribed to a room of its own (plus a room). Loopback has both ends of a
-connection in one kernel, so the server's share is half of what the kernel gained.
+Three idle runs separate the memory of a connection: connections that only sent a PING; the same, all
+subscribed to one room (plus a subscription); the same, each subscribed to a room of its own (plus a room).
+Loopback has both ends of a connection in one kernel, so the server's share is half of the kernel's growth.
 """
 
 from collections.abc import Mapping
@@ -16,15 +15,15 @@ from hubsub.bench.scenarios import IDLE_HOLD_S, W1B, W2, W3
 from hubsub.bench.servers import Target
 
 SIZES = (100_000, 600_000, 1_000_000)
-"""Connections that the tables are made for."""
+"""Numbers of connections in the tables."""
 PAGE_BYTES = 4096
 BACKLOG = 65_535
-"""Connections that may wait to be accepted when all come back at once."""
+"""Connections that may wait to be accepted when all reconnect at once."""
 SPARE_DESCRIPTORS = 3_000
 PORTS_PER_ADDRESS = 28_232
 """Local ports of Linux's default range; they limit a client machine, not the server."""
 BUFFERED_SHARE = 0.05
-"""Share of connections for which kernel buffers are reckoned to be filled at a time."""
+"""Share of connections whose kernel buffers are assumed to be filled at the same time."""
 BUFFERED_BYTES = 16 * 1024
 """Kernel memory of such a connection's buffers."""
 
@@ -40,12 +39,13 @@ class Costs:
     """Measured costs of one server.
 
     Args:
-        version: Server that was measured.
+        machine: The machine.
+        version: Version of the measured server.
         connections: Idle connections of each memory run.
         base_bytes: Resident memory before the first connection.
         connection_bytes: Resident memory of a connection without a subscription.
-        subscription_bytes: What a subscription adds, to a room that is there.
-        room_bytes: What a room with one subscriber adds.
+        subscription_bytes: Addition for a subscription to an existing room.
+        room_bytes: Addition for a room with one subscriber.
         kernel_bytes: The kernel's memory for the server's end of a connection.
         per_core: Deliveries a second of one core, by workload.
     """
@@ -68,7 +68,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What so many connections need, each subscribed to a room of its own."""
+    """Resources for a number of connections, each subscribed to a room of its own."""
 
     connections: int
     process_bytes: float
@@ -79,8 +79,13 @@ class Need:
 def measure(target: Target, *, connections: int = 15_000, seconds: float = 5.0) -> Costs:
     """Measures a server's costs on one core.
 
+    Args:
+        target: The server.
+        connections: Idle connections of each memory run, default 15,000.
+        seconds: Length of the runs with traffic, default 5.
+
     Raises:
-        BenchError: its process cannot be looked at, or it could not be run.
+        BenchError: its process cannot be inspected, or it could not be run.
     """
     need_descriptors(connections + SPARE_DESCRIPTORS)
     cores = share_cores(1)
@@ -117,7 +122,7 @@ def measure(target: Target, *, connections: int = 15_000, seconds: float = 5.0) 
 
 
 def reckon(costs: Costs, connections: int) -> Need:
-    """What so many connections need; every number follows from the costs."""
+    """Resources for a number of connections; every number follows from the costs."""
     buffers = connections * BUFFERED_SHARE * BUFFERED_BYTES
     pages = int(buffers / PAGE_BYTES)
     descriptors = connections + SPARE_DESCRIPTORS

@@ -1,4 +1,4 @@
-"""The page `docs/capacity.md`, all of it: words around the figures of `capacity`."""
+"""Generates the whole page `docs/capacity.md` from the figures of `capacity`."""
 
 from collections.abc import Sequence
 from math import log
@@ -65,7 +65,7 @@ Lowest values; leave what is higher already. `hubsub doctor` shows what this mac
 
 
 def page(costs: Costs) -> str:
-    """The whole page."""
+    """The complete Markdown page."""
     machine = costs.machine
     needs = [reckon(costs, size) for size in SIZES]
     rates = [(f"{name}: {WORKLOADS[name][0]}", f"{rate:,.0f}") for name, rate in costs.per_core.items()]
@@ -95,7 +95,7 @@ def page(costs: Costs) -> str:
 
 
 def size_text(value: float) -> str:
-    """Bytes as a person reads them."""
+    """Bytes as text for people."""
     if value < 10_000:
         return f"{value:,.0f} B"
     step = min(3, int(log(value, 1024)))

@@ -1,4 +1,4 @@
-"""`hubsub bench`: one command a scenario, `all`, `cluster`, `pipeline`, `capacity`."""
+"""`hubsub bench`: one command per scenario, `all`, `cluster`, `pipeline`, `capacity`."""
 
 import tempfile
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ app = typer.Typer(
 )
 
 SIZE = "10GB"
-"""Of a log that is filled."""
+"""Default size of a filled log."""
 
 CONNECTIONS_MIN = 1_000
-"""Of `capacity`: memory is taken in pieces, so a figure for one connection needs many."""
+"""Minimum for `capacity`: memory is allocated in pieces, so a figure per connection needs many."""
 
 Against = Annotated[
     str | None,
@@ -129,7 +129,7 @@ def run_all(
     size: Size = SIZE,
     out: Out = None,
 ) -> None:
-    """Every scenario, one table; with --target without those that fill or restart a log."""
+    """Runs every scenario and prints one table; with --target, leaves out those that fill or restart a log."""
     from hubsub.bench.session import names_of
 
     _run(
@@ -178,7 +178,7 @@ def pipeline(
     data: Data = None,
     out: Out = None,
 ) -> None:
-    """What Spark gets out of a node, beside the same rows from a file, as tuples, and from Kafka."""
+    """Measures Spark reading from a node, beside the same rows from a file, as tuples, and from Kafka."""
     from hubsub.bench import servers
     from hubsub.bench.load import find_program
     from hubsub.bench.runner import Result
@@ -226,7 +226,9 @@ def capacity(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the Markdown; default: standard output.")] = None,
 ) -> None:
-    """Messages a second a core, bytes a connection and a room; what 100k to 1M connections need."""
+    """Measures messages a second per core and bytes per connection and room; computes the needs of 100k to 1M
+    connections.
+    """
     if connections < CONNECTIONS_MIN:
         raise typer.BadParameter(
             f"--connections {connections} is too few: below {CONNECTIONS_MIN:,} what one costs drowns in what "

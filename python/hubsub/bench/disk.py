@@ -1,4 +1,4 @@
-"""The disk below a directory: what it is, what was flushed to it, whether a log fits on it."""
+"""The disk of a directory: its type, its flush count, and its space for a log."""
 
 import os
 import shutil
@@ -9,15 +9,15 @@ from hubsub.bench import BenchError
 
 IN_MEMORY = ("tmpfs", "ramfs")
 SPARE_BYTES = 2 << 30
-"""Room for journals and indexes, beside a log."""
+"""Space for journals and indexes, beside a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Where a directory lies."""
+    """Device and file system of a directory."""
 
     file_system: str
-    """`ext4`, …; empty where it is not known."""
+    """`ext4`, …; empty if unknown."""
     device: str
 
     def as_dict(self) -> dict[str, object]:
@@ -36,9 +36,9 @@ def find(directory: Path) -> Disk:
 
 
 def flushes(directory: Path) -> int | None:
-    """Flushes that the directory's device has done since the system started; None where it does not say.
+    """Flushes of the directory's device since the system started; None if unknown.
 
-    Each sync of a file ends in one, whoever asks for it: on a quiet machine they are the server's.
+    Each sync of a file causes one, whichever process requests it: on a quiet machine they are the server's.
     """
     device = directory.stat().st_dev
     for fields in _fields("/proc/diskstats"):

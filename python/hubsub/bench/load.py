@@ -1,4 +1,4 @@
-"""Runs the load generator, a program of its own, and reads its report."""
+"""Runs the load generator, a separate program, and reads its report."""
 
 import json
 import os
@@ -16,19 +16,19 @@ from hubsub.bench.pinning import pinned
 
 PROGRAM = "hubsub-load"
 PATIENCE_S = 2.0
-"""What does not come for so long behind a window's end is lost."""
+"""Messages that arrive later than this after a window's end count as lost, in seconds."""
 SLACK_S = 120.0
-"""Time for connecting and draining, beyond what a scenario asks for."""
+"""Time for connecting and draining, in addition to the scenario's."""
 REFUSED_PROFILE = "debug"
-"""A build of the generator that would measure itself."""
+"""A build profile of the generator that would measure itself."""
 FILL_S = 3600.0
-"""Time that may be spent on filling or reading a whole log."""
+"""Time limit for filling or reading a whole log."""
 BUSY_MAX = 0.9
 """Share of a core above which a thread of the generator counts as the bottleneck."""
 
 
 def find_program() -> Path:
-    """Where `hubsub-load` is: `$HUBSUB_LOAD`, a checkout's build, or the PATH.
+    """Path of `hubsub-load`: `$HUBSUB_LOAD`, a checkout's build, or the PATH.
 
     Raises:
         BenchError: there is none.
@@ -55,13 +55,13 @@ def find_program() -> Path:
 
 
 def latency_us(latency: Mapping[str, Any], name: str) -> float | None:
-    """Of one of the generator's latencies, in µs by name: `p50`, …; None where nothing was measured."""
+    """One of the generator's latencies, in µs by name: `p50`, …; None if nothing was measured."""
     return latency[f"{name}_ns"] / 1000 if latency["count"] else None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run of the generator found.
+    """Result of one run of the generator.
 
     Args:
         raw: Its JSON object, as printed.
@@ -94,11 +94,11 @@ class Report:
         return float(self.raw["window"]["published_per_second"])
 
     def latency_us(self, name: str) -> float | None:
-        """Latency in µs by name: `p50`, `p99`, `p999`, …; None where nothing was measured."""
+        """Latency in µs by name: `p50`, `p99`, `p999`, …; None if nothing was measured."""
         return latency_us(self.raw["latency"], name)
 
     def reply_us(self, name: str) -> float | None:
-        """Time from a publish to its reply, likewise."""
+        """Time from a publish to its reply in µs, by name as `latency_us`."""
         return latency_us(self.raw["replies"], name)
 
     def memory(self, moment: str, kind: str = "rss") -> int | None:
@@ -114,7 +114,7 @@ class Report:
         return found[-1] if found else None
 
     def complaints(self) -> list[str]:
-        """Why this run's figures are not to be trusted; empty if they are."""
+        """Why this run's figures are unreliable; empty if they are reliable."""
         total = self.raw["total"]
         counts = ("lost", "doubled", "reordered", "misrouted", "corrupt", "errors", "disconnected")
         found = [f"{total[name]} {name}" for name in (*counts, "idle_disconnected") if total[name]]
@@ -133,7 +133,7 @@ def run(address: str, pid: int | None, cores: Cores, params: Mapping[str, object
     Args:
         address: `HOST:PORT`.
         pid: Process of the server; None if its costs cannot be read.
-        cores: Where the generator runs.
+        cores: Cores of the generator.
         params: The generator's options by name, with `_` for `-`.
 
     Raises:
@@ -149,7 +149,15 @@ def run(address: str, pid: int | None, cores: Cores, params: Mapping[str, object
 
 
 def measure(what: str, cores: Cores, params: Mapping[str, object]) -> Mapping[str, Any]:
-    """Runs one of the generator's smaller measurements: `sync`, `scan` or `past`; its JSON object.
+    """Runs one of the generator's smaller measurements.
+
+    Args:
+        what: `sync`, `scan` or `past`, for example.
+        cores: Cores of the generator.
+        params: Options by name, with `_` for `-`.
+
+    Returns:
+        Its JSON object.
 
     Raises:
         BenchError: it failed, or is a debug build.
@@ -161,7 +169,16 @@ def measure(what: str, cores: Cores, params: Mapping[str, object]) -> Mapping[st
 def beside(
     what: str, cores: Cores, params: Mapping[str, object]
 ) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Runs a smaller measurement meanwhile; its JSON object is had by calling what this yields, which waits."""
+    """Runs a smaller measurement in the background.
+
+    Args:
+        what: Name of the measurement.
+        cores: Cores of the generator.
+        params: Options by name, with `_` for `-`.
+
+    Yields:
+        A function that waits for the end and returns the JSON object.
+    """
     process = _start(what, cores, params)
     limit_s = float(str(params.get("seconds", 5))) + SLACK_S
     try:

@@ -1,4 +1,6 @@
-"""Runs a scenario with a log: as `runner` does, each run in a directory of its own that is removed behind it."""
+"""Runs a scenario with a log, as `runner` does: each run in a directory of its own that is removed
+afterwards.
+"""
 
 import resource
 import tempfile
@@ -32,15 +34,19 @@ def run_log_scenario(
     """Runs a scenario with a log in pairs.
 
     Args:
-        data: Where directories are made; on the disk that is measured.
-        size: Bytes of the log, where the scenario fills one.
+        scenario: The row.
+        ours: HubSub.
+        peer: The other server; None: there is none.
+        data: Where directories are created; on the disk that is measured.
+        size: Bytes of the log, if the scenario fills one.
         pairs: Runs of each server, at most as many as the scenario allows.
         seconds: Length of each measured window.
         shards: Shards of HubSub, and cores of both servers; default: the scenario's.
         on_row: Called after every run.
 
     Raises:
-        BenchError: a server or the generator could not be run, is a debug build, or the disk has too little room.
+        BenchError: a server or the generator could not be run, is a debug build, or the disk has too little
+            room.
     """
     shards = shards or scenario.shards
     cores = share_cores(shards)
@@ -71,7 +77,7 @@ def run_log_scenario(
 
 
 class _Others:
-    """Cores that others than this process's children keep busy; all of these have ended at both looks."""
+    """Cores kept busy by processes other than this one and its children; sampled when no child runs."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()

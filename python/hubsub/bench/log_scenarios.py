@@ -1,8 +1,7 @@
-"""The rows of a node that remembers: what a synced publish costs, and what reading a large log does.
+"""The rows of a node with a log: the cost of a synced publish, and the effect of reading a large log.
 
-A scenario starts servers on a directory of its own as often as it needs to. Redis
-writes with `XADD`, its log synced before each reply (`appendfsync always`): the
-same promise as a publish to a durable class.
+A scenario starts servers on a directory of its own as often as it needs to. Redis writes with `XADD`, its log
+synced before each reply (`appendfsync always`): the same guarantee as a publish to a durable class.
 """
 
 import math
@@ -27,10 +26,10 @@ DURABLE_ONE: Params = {
     "spin": True,
 }
 JOURNAL_BYTES = 269
-"""What the journal gets for one record of 128 bytes."""
+"""Bytes in the journal for one record of 128 bytes."""
 
 PAYLOAD_BYTES = 1024
-"""Of the records that logs are filled with."""
+"""Payload of the records that fill a log."""
 FILL: Params = {
     "subscribers": 0,
     "publishers": 16,
@@ -40,7 +39,7 @@ FILL: Params = {
 }
 ROOMS_MAX = 100_000
 ROOM_RECORDS = 97
-"""Records of a room, in the mean: 10 GB have 100,000 rooms."""
+"""Mean number of records of a room: 10 GB have 100,000 rooms."""
 QUESTIONS = 2000
 HISTORY = 50
 PAGE = 1000
@@ -55,13 +54,15 @@ LIVE: Params = {
     "spin": True,
 }
 ROUNDS = 5
-"""Windows without and with slow subscribers, in turn: one alone says what the machine did meanwhile."""
+"""Windows without and with slow subscribers, in turn: a single one may show only other activity of the
+machine.
+"""
 CATCH_UP_SHARE = 10
-"""Slow subscribers catch up with a tenth of the log's size: so much they read in a window at most."""
+"""Slow subscribers catch up with a tenth of the log's size: the most that they read in a window."""
 SLOW_SUBSCRIBERS = 1000
 SLOW_BYTES_PER_SECOND = 50_000
 SLOW_RECEIVE_BYTES = 64 * 1024
-"""Received ahead of each: more would make them quick ones at first, until some MB are full."""
+"""Receive buffer of each: a larger one would make them fast at first, until some MB are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,13 @@ class LogScenario:
     """One row.
 
     Args:
-        stages: Runs it on a site; figures by name.
+        name: Name of the row.
+        title: Description for tables.
+        figures: Its figures and their bounds.
+        stages: Runs it on a site; returns figures by name.
         shards: Shards of the server, and its cores.
-        has_peer: Whether the peer can do it too.
-        pairs_max: Where a run takes long.
+        has_peer: Whether the peer can run it too.
+        pairs_max: Limit of runs, if a run takes long.
     """
 
     name: str
@@ -93,7 +97,7 @@ def _durable(site: Site) -> Figures:
     by_disk = None if flushes is None or flushed is None else flushed - flushes
     site.keep("syncs", {"flushes_of_the_disk": by_disk, "syncs": syncs, "records": records})
     if not syncs:
-        # A server that does not say: every sync is a flush of the disk, with few others between.
+        # A server without these metrics: every sync is a flush of the disk, with few others in between.
         syncs, records = by_disk, report.raw["total"]["answered"]
     return {
         "acknowledged per second": report.answered_per_second,
@@ -108,7 +112,7 @@ def _durable_one(site: Site) -> Figures:
     before = site.disk_sync_us(JOURNAL_BYTES)
     with site.serving() as server:
         report = server.load({**DURABLE_ONE, "verb": server.server.verb})
-    # The quicker of both: where the machine was busy meanwhile, it is the nearer to the disk's own.
+    # The smaller of both: if the machine was busy meanwhile, it is closer to the disk's own time.
     disk = min(before, site.disk_sync_us(JOURNAL_BYTES))
     with site.serving(durability=None) as server:
         unlogged = server.load({**DURABLE_ONE, "verb": server.server.verb})
@@ -126,7 +130,7 @@ def _cold(site: Site) -> Figures:
     rooms, records = _rooms(site.size), _records(site.size)
     asked = {"rooms": rooms, "count": HISTORY, "questions": QUESTIONS}
     with site.serving() as server:
-        # The same questions of a log without records: what is gained over that is the log's.
+        # The same requests to a log without records: the difference is the log's share.
         server.past(asked)
         empty = server.resident_settled()
         filled = _fill(server, site.size, rooms)
@@ -200,7 +204,7 @@ def _rooms(size: int) -> int:
 
 
 def _fill(server: Subject, size: int, rooms: int) -> Report:
-    """Publishes a log of so many bytes, as fast as it is taken."""
+    """Publishes a log of `size` bytes, as fast as it is accepted."""
     return server.load({**FILL, "rooms": rooms, "messages": _records(size), "verb": "publish"})
 
 

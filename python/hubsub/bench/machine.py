@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, and how its cores are shared out."""
+"""The machine that a benchmark ran on, and the assignment of its cores."""
 
 import os
 import platform
@@ -15,14 +15,14 @@ LOAD_THREADS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a result must name so that it can be judged."""
+    """Properties of the machine that a result must name."""
 
     cpu: str
     cores: int
     memory_bytes: int
     kernel: str
     congestion_control: str
-    """TCP's, on loopback too."""
+    """TCP's congestion control, also on loopback."""
     python: str
     commit: str
     time: str
@@ -32,7 +32,7 @@ class Machine:
 
 
 def describe() -> Machine:
-    """The machine and commit now."""
+    """The current machine and commit."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
     )
@@ -59,14 +59,16 @@ def commit() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Which cores the server and the generator get; empty sets where there are too few to part them."""
+    """Cores of the server and the generator; empty sets if there are too few to separate them."""
 
     server: frozenset[int]
     load: frozenset[int]
     load_threads: int
 
     def two_loads(self) -> "tuple[Cores, Cores]":
-        """For two generators at once: all of its cores but one, and that one; the same for both if it has one."""
+        """Splits them for two generators at once: all cores of the generator but one, and that one; the same
+        for both if it has one.
+        """
         if len(self.load) < 2:
             return self, self
         *most, last = sorted(self.load)
@@ -77,7 +79,7 @@ class Cores:
 
 
 def share_cores(shards: int, available: set[int] | None = None) -> Cores:
-    """The first `shards` cores for the server, the others for the generator.
+    """Assigns the first `shards` cores to the server, the others to the generator.
 
     A one-core server leaves three of four to the generator; a two-core server leaves two.
     """

@@ -1,16 +1,18 @@
-"""The rows of MQTT: the workloads of Redis's rows by MQTT clients, beside HubSub's own Redis rows or beside a broker.
+"""The rows of MQTT: the workloads of the Redis rows by MQTT clients, beside HubSub's own Redis rows or a
+broker.
 
-How they are read (payloads 128 bytes; a publish is in flight until PUBACK, with QoS 2 until PUBCOMP; with QoS 0 nothing
-answers it: a ping behind each quarter of the window does):
+Definitions (payloads 128 bytes; a publish is in flight until PUBACK, with QoS 2 until PUBCOMP; with QoS 0 it
+has no reply: a ping after each quarter of the window replaces it):
 
-- `mqtt-w1` … `mqtt-w4`: W1 to W4 with QoS 0, in turn with the same rows by Redis clients of the same node. The figure
-  is deliveries per CPU second, of MQTT by Redis.
-- `mqtt-w5`: 200 publishers, 16 in flight each, each into a room of its own with one subscriber, QoS 1 both ways.
+- `mqtt-w1` … `mqtt-w4`: W1 to W4 with QoS 0, in turn with the same rows by Redis clients of the same node.
+  The figure is deliveries per CPU second, MQTT relative to Redis.
+- `mqtt-w5`: 200 publishers, 16 in flight each, each into a room of its own with one subscriber, QoS 1 both
+  ways.
 - `mqtt-fanout-0`, `-1`, `-2`: 4 publishers, 4 in flight each, one room with 1000 subscribers, QoS 0, 1, 2.
 - `mqtt-idle`: connections with a clean session and one subscription each.
-- `mqtt-absent`: 100,000 sessions of QoS 1, each with one subscription, of clients that are absent.
-- `mqtt-retained`: 100,000 retained messages of 64 bytes; then W5's rooms at 2,000 publishes a second, without and with
-  clients beside it, one after the other, that subscribe to all retained messages by a wildcard.
+- `mqtt-absent`: 100,000 sessions of QoS 1, each with one subscription, of absent clients.
+- `mqtt-retained`: 100,000 retained messages of 64 bytes; then W5's rooms at 2,000 publishes a second, without
+  and with further clients that, one after the other, subscribe to all retained messages by a wildcard.
 """
 
 from functools import partial
@@ -47,9 +49,10 @@ W5: Params = {
 FANOUT: Params = {"protocol": "mqtt", "rooms": 1, "subscribers": 1000, "publishers": 4, "in_flight": 4}
 PACED: Params = {**W5, "rate": 2_000.0, "publisher_threads": 1}
 KEPT = 100_000
-"""Absent sessions, and retained messages."""
+"""Number of absent sessions, and of retained messages."""
 COLLECT_S = 8
-"""How long clients collect them, one after the other: as long as the others are measured, and their start."""
+"""Seconds in which clients collect them, one after the other: as long as the other measurement and its start.
+"""
 
 
 def _absent(load: Load, _rate: float | None) -> Figures:

@@ -1,12 +1,13 @@
 """The rows of browsers: Phoenix channels over WebSockets, beside HubSub's own Redis rows.
 
-How they are read (payloads of 128 bytes, which are JSON; what pages read, Redis clients publish):
+Definitions (payloads of 128 bytes, which are JSON; Redis clients publish for the browsers):
 
-- `phoenix-fanout`: 4 publishers, 4 in flight each, one room with 1000 subscribers over WebSockets, in turn with the
-  same by Redis clients of the same node. The figure is deliveries per CPU second, of pages by Redis.
+- `phoenix-fanout`: 4 publishers, 4 in flight each, one room with 1000 subscribers over WebSockets, in turn
+  with the same by Redis clients of the same node. The figure is deliveries per CPU second, WebSockets
+  relative to Redis.
 - `phoenix-idle`: connections that have joined one topic each, which is a room of its own.
-- `phoenix-joins`: 1000 connections that join and leave 100 topics, 10,000 joins a second; beside them 100 others that
-  say ten times a second that they are there.
+- `phoenix-joins`: 1000 connections that join and leave 100 topics, 10,000 joins a second; beside them 100
+  others that send ten heartbeats a second.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,10 @@ from hubsub.bench.scenarios import Figure, Figures, Load, Params, Scenario, by_o
 from hubsub.bench.stats import Bound
 
 JOINS = 10_000
-"""A second."""
+"""Joins per second."""
 JOINS_S = 5.0
 LATE_US_MAX = 1_000_000
-"""What a heartbeat beside them may take; a page gives its server up after 10 s."""
+"""Limit for a heartbeat meanwhile; a page gives its server up after 10 s."""
 
 
 def _joins(load: Load, _rate: float | None) -> Figures:
@@ -52,7 +53,7 @@ PHOENIX_SCENARIOS: tuple[Scenario, ...] = (
         "phoenix-joins",
         f"{JOINS:,} joins a second by 1000 pages, beside 100 others",
         (
-            # As many as were due, but for those of the last moment.
+            # All scheduled joins, except those of the last moment.
             Figure("joined", "/s", lower_is_better=False, bound=Bound(0.99 * JOINS, of="value")),
             Figure("p99 of a join", "µs"),
             Figure("p99 of a heartbeat beside", "µs", bound=Bound(LATE_US_MAX, of="value")),

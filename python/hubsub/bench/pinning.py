@@ -1,4 +1,4 @@
-"""Children on cores of their own."""
+"""Starts child processes on dedicated cores."""
 
 import os
 from collections.abc import Iterator, Set
@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def pinned(cores: Set[int]) -> Iterator[None]:
-    """Children started inside run on `cores` only; no cores, or no such call here: anywhere.
+    """Children started in the block run on `cores` only; with no cores, or without this system call:
+    anywhere.
 
-    A child inherits what its parent's thread may use, so the calling thread is moved
-    for the time of the start and moved back.
+    A child inherits the affinity of its parent's thread, so the calling thread is moved during the start and
+    moved back.
     """
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield

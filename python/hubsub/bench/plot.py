@@ -27,7 +27,7 @@ def plot(results: Sequence[Result], path: Path) -> list[Path]:
     except ImportError:
         return []
     matplotlib.use("svg")
-    # Names of parts would be random otherwise, and every run a change.
+    # Otherwise ids in the file would be random, and differ in every run.
     matplotlib.rcParams["svg.hashsalt"] = "hubsub"
     drawn = [_ratios(results, path / RATIOS_FILE)]
     drawn += [_latency(r, path / f"{r.scenario.name}.svg") for r in results if _is_latency(r)]

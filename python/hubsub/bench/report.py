@@ -33,7 +33,7 @@ class Line:
     complaints: tuple[str, ...]
 
     def cells(self) -> tuple[str, ...]:
-        """What both tables show, in order."""
+        """Cells of both tables, in order."""
         return (self.scenario, self.figure, self.ours, self.peer, self.ratio, self.bound, str(self.verdict))
 
 
@@ -41,7 +41,7 @@ HEADINGS = ("scenario", "figure", "HubSub", "peer", "times as good", "floor / go
 
 
 def lines(results: Sequence[Result]) -> Iterator[Line]:
-    """The table's lines: one a figure."""
+    """The table's lines: one per figure."""
     for result in results:
         for i, figure in enumerate(result.scenario.figures):
             summary = result.summary(figure.name)
@@ -71,7 +71,9 @@ def terminal_table(results: Sequence[Result]) -> "Table":
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """The table in Markdown; below it what each scenario is, and what speaks against its figures."""
+    """The table in Markdown, followed by descriptions of the scenarios and reasons why figures are
+    unreliable.
+    """
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells() for line in lines(results))]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     legend: list[str] = []
@@ -82,7 +84,7 @@ def markdown_table(results: Sequence[Result]) -> str:
 
 
 def directory(root: Path, machine: Machine) -> Path:
-    """Makes the directory of a new set of results: `<date>-<commit>`, numbered where it is taken."""
+    """Creates the directory of a new set of results: `<date>-<commit>`, numbered if it exists."""
     name = f"{machine.time[:10]}-{machine.commit}"
     taken = 1
     path = root / name
@@ -101,7 +103,7 @@ class RowFile:
         self._append({"kind": "machine", **machine.as_dict()})
 
     def add(self, row: Row) -> None:
-        """Appends a run."""
+        """Appends one run to the file."""
         self._append({"kind": "run", **asdict(row)})
 
     def _append(self, value: dict[str, object]) -> None:
@@ -125,7 +127,7 @@ def ratio_text(summary: Summary) -> str:
 
 
 def bound_text(bound: Bound, unit: str) -> str:
-    """What a figure must and should reach."""
+    """Floor and goal of a figure as text."""
     limits = [limit for limit in (bound.floor, bound.goal) if limit is not None]
     if not limits:
         return ""

@@ -1,4 +1,4 @@
-"""Takes turns between two servers: A B, B A, A B …, each run on a server started for it."""
+"""Alternates between two servers: A B, B A, A B …, each run on a server started for it."""
 
 import os
 import resource
@@ -38,11 +38,11 @@ class Row:
     build_profile: str
     figures: Mapping[str, float | None]
     complaints: Sequence[str]
-    """Why its figures are not to be trusted; empty if they are."""
+    """Why its figures are unreliable; empty if they are reliable."""
     others_busy: float
     """Cores that other processes kept busy meanwhile: noise."""
     reports: Sequence[Mapping[str, Any]]
-    """The generator's reports as they came."""
+    """The generator's raw reports."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Result:
         return summarize(ours, peer, wanted.bound, wanted.lower_is_better)
 
     def complaints(self) -> list[str]:
-        """What was wrong with any run, once each."""
+        """Complaints of all runs, once each."""
         return list(dict.fromkeys(f"{row.target}: {text}" for row in self.rows for text in row.complaints))
 
 
@@ -81,7 +81,9 @@ def run_scenario(
     """Runs a scenario in pairs.
 
     Args:
-        peer: Left out where it does not speak what the scenario needs.
+        scenario: The row.
+        ours: HubSub.
+        peer: Left out if it lacks a protocol that the scenario needs.
         pairs: Runs of each server.
         seconds: Length of each measured window.
         shards: Cores and shards of HubSub; default: the scenario's.
@@ -120,7 +122,7 @@ def run_scenario(
 
 
 def in_turn(targets: Sequence[T], pairs: int) -> Iterator[tuple[int, T]]:
-    """Number of the pair and whose run it is, as A B, B A, A B."""
+    """Number of the pair and target of each run, as A B, B A, A B."""
     for pair in range(pairs):
         for target in targets if pair % 2 == 0 else reversed(targets):
             yield pair, target
@@ -142,7 +144,7 @@ def _rates(
 
 
 class _Meter:
-    """Runs the generator against one server and keeps what came out."""
+    """Runs the generator against one server and collects the reports."""
 
     def __init__(self, server: Running, cores: Cores, common: Params) -> None:
         self._server, self._cores, self._common = server, cores, common
@@ -154,31 +156,31 @@ class _Meter:
         """Runs the generator once."""
         address = self._address(params)
         cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
-        # What pages are told, Redis clients say.
+        # Redis clients publish for the pages.
         said: Params = {"publish_target": self._server.address} if params.get("protocol") == "phoenix" else {}
         report = run(address, self._server.pid, cores, {**self._common, **said, **params})
         self.reports.append(report)
         return report
 
     def measure(self, what: str, params: Params) -> Mapping[str, Any]:
-        """One of the generator's smaller measurements; of MQTT, unless its `protocol` says otherwise."""
+        """One of the generator's smaller measurements; of MQTT, unless its `protocol` is another."""
         options = {name: value for name, value in params.items() if name != "protocol"}
         target = self._address({"protocol": "mqtt", **params})
         return load.measure(what, self._cores.two_loads()[1], {**options, "target": target})
 
     def beside(self, what: str, params: Params) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-        """Likewise, meanwhile, on a core of its own."""
+        """A smaller measurement of MQTT in the background, on a core of its own."""
         return load.beside(
             what, self._cores.two_loads()[1], {**params, "target": self._address({"protocol": "mqtt"})}
         )
 
     @property
     def pid(self) -> int | None:
-        """The server's process."""
+        """Process id of the server."""
         return self._server.pid
 
     def _address(self, params: Params) -> str:
-        """Where the server listens for what the generator is to speak."""
+        """The server's address for the protocol of the generator."""
         match params.get("protocol"):
             case "mqtt":
                 address, named = self._server.mqtt, "MQTT"
@@ -191,13 +193,13 @@ class _Meter:
         return address
 
     def complaints(self) -> list[str]:
-        """Why what was measured so far is not to be trusted."""
+        """Why the measurements so far are unreliable."""
         found = [text for report in self.reports for text in report.complaints()]
         busy = self.others_busy()
         return [*found, f"other processes kept {busy:.1f} cores busy"] if busy > OTHERS_BUSY_MAX else found
 
     def others_busy(self) -> float:
-        """Cores that neither the server nor the generator kept busy since the start."""
+        """Cores kept busy by neither the server nor the generator since the start."""
         others = (busy_seconds() - self._busy_before) - (self._own_seconds() - self._own_before)
         return max(0.0, others / (time.monotonic() - self._started))
 

@@ -1,15 +1,15 @@
-"""What is measured and what it must reach: the rows of the benchmark, in one table.
+"""The rows of the benchmark and their bounds, in one table.
 
-A scenario measures one server that was started for it: it runs the generator
-once or more and returns figures by name. The same parameters go to every server.
+A scenario measures one server that was started for it: it runs the generator once or more and returns figures
+by name. The same parameters go to every server.
 
-How the rows are read (all payloads 128 bytes; a publish is in flight until its
-reply came; publishers and subscribers are connections of their own):
+Definitions (all payloads 128 bytes; a publish is in flight until its reply came; publishers and subscribers
+are separate connections):
 
 - W1: 1 publisher, 1 in flight, 1 room with 1000 subscribers.
 - W1b: 16 publishers, 4 in flight each, the same room.
-- W2: 100 publishers, 4 in flight each, rooms picked at random of 1000 with 10
-  subscribers each: 10,000 subscribing connections.
+- W2: 100 publishers, 4 in flight each, rooms picked at random of 1000 with 10 subscribers each: 10,000
+  subscribing connections.
 - W3: 200 publishers, 64 in flight each, each into a room of its own with one subscriber.
 - W4: 1 publisher, 256 in flight, 1 subscriber.
 """
@@ -28,20 +28,20 @@ Params: TypeAlias = Mapping[str, object]
 
 
 class Load(Protocol):
-    """Runs the generator against the server that is measured."""
+    """Runs the generator against the measured server."""
 
     @property
     def pid(self) -> int | None:
-        """The server's process, where it is known."""
+        """The server's process, if known."""
 
     def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
-        """A run of publishers and subscribers; it may leave a core to what runs beside it."""
+        """A run of publishers and subscribers; it may leave a core to a measurement in the background."""
 
     def measure(self, what: str, params: Params) -> Mapping[str, Any]:
         """One of the generator's smaller measurements of MQTT: its JSON object."""
 
     def beside(self, what: str, params: Params) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-        """Likewise, meanwhile; what this yields waits for its end."""
+        """The same in the background; yields a function that waits for its end."""
 
 
 Figures: TypeAlias = dict[str, float | None]
@@ -58,7 +58,7 @@ SLOW: Params = {"rooms": 1, "subscribers": 100, "publishers": 16, "in_flight": 4
 
 IDLE_CONNECTIONS = 15_000
 IDLE_HOLD_S = 16
-"""Redis gives the buffers of idle clients back bit by bit for about 12 s."""
+"""Redis releases the buffers of idle clients gradually over about 12 s."""
 SLOW_READERS = 4
 
 
@@ -67,9 +67,10 @@ class Figure:
     """One number of a scenario.
 
     Args:
-        unit: As printed behind it.
-        lower_is_better: Direction.
-        bound: What it must reach.
+        name: Name in tables.
+        unit: Printed after the number.
+        lower_is_better: Direction, default true.
+        bound: Its floor and goal.
     """
 
     name: str
@@ -83,12 +84,15 @@ class Scenario:
     """One row of the benchmark.
 
     Args:
-        measure: Runs it against one server: `(load, rate)` to figures by name. `rate` is the open
-            loop's publishes a second, if the scenario asks for one.
+        name: Name of the row.
+        title: Description for tables.
+        figures: Its figures and their bounds.
+        measure: Runs it against one server: `(load, rate)` to figures by name. `rate` is the open loop's
+            publishes a second, if the scenario uses one.
         shards: Cores of the server.
-        half_of: Parameters of a closed-loop run that finds the rate, half of what was reached there.
+        half_of: Parameters of a closed-loop run that determines the rate, half of what was reached there.
         rate_of: Whose capacity that is: the `peer`'s for both servers, or each server's `own`.
-        protocols: What a server must speak; a peer that does not takes no part.
+        protocols: Required protocols; a peer that lacks one is left out.
     """
 
     name: str
@@ -102,7 +106,12 @@ class Scenario:
 
 
 def saturate(params: Params, load: Load, _rate: float | None) -> Figures:
-    """What a saturated server delivers, and at which cost."""
+    """Deliveries of a saturated server, and their cost.
+
+    Args:
+        params: Options of the generator.
+        load: Runs the generator.
+    """
     report = load(params)
     return {
         "CPU per delivery": report.cpu_us_per_delivery,
@@ -111,7 +120,7 @@ def saturate(params: Params, load: Load, _rate: float | None) -> Figures:
 
 
 def _latency(params: Params, load: Load, rate: float | None) -> Figures:
-    # A sleeping generator would count its own waking up as latency.
+    # A sleeping generator would count its own wake-up as latency.
     params = {**params, "spin": True}
     report = load(params if rate is None else {**params, "rate": rate, "publisher_threads": 1})
     return {name: report.latency_us(name) for name in ("p50", "p99", "p999")}
@@ -175,10 +184,14 @@ def _by_own(params: Params, protocol: str, load: Load, _rate: float | None) -> F
 
 
 def by_own_row(name: str, title: str, params: Params, protocol: str, floor: float) -> Scenario:
-    """Clients of a protocol, in turn with Redis clients of the same node.
+    """A row for clients of a protocol, in turn with Redis clients of the same node.
 
     Args:
-        floor: Deliveries per CPU second that they get, by those of Redis, at least.
+        name: Name of the row.
+        title: Description for tables.
+        params: Options of the generator.
+        protocol: The protocol.
+        floor: Least deliveries per CPU second, relative to those of Redis.
     """
     figures = (
         Figure(BY_OWN, "×", lower_is_better=False, bound=Bound(floor, of="value")),
@@ -190,7 +203,14 @@ def by_own_row(name: str, title: str, params: Params, protocol: str, floor: floa
 
 
 def idle_row(name: str, title: str, bound: Bound, protocol: str = "redis") -> Scenario:
-    """What idle clients of a protocol cost."""
+    """A row for the memory of idle clients of a protocol.
+
+    Args:
+        name: Name of the row.
+        title: Description for tables.
+        bound: Bound of the settled memory per connection, in bytes.
+        protocol: The protocol, default `redis`.
+    """
     figures = (Figure("resident, settled", "B", bound=bound), Figure("resident, at once", "B"))
     measure = partial(_idle, {"protocol": protocol})
     return Scenario(name, title, figures, measure, protocols=frozenset({protocol}))

@@ -1,6 +1,6 @@
-"""What is measured: a HubSub node, a Redis server, or one that runs already.
+"""Servers to measure: a HubSub node, a Redis server, or one that already runs.
 
-A target is started anew for every run, so that no run inherits another's memory.
+A target is started again for every run, so that no run inherits another's memory.
 """
 
 import json
@@ -28,20 +28,20 @@ LISTENERS = ("http", "mqtt", "ws")
 START_S = 30.0
 STOP_S = 30.0
 STORE_START_S = 600.0
-"""A log is read again before a server serves."""
+"""A server first reads its log again."""
 STORE_STOP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What a server keeps on the disk, and where.
+    """Persistence of a server.
 
     Args:
-        directory: Made for this run; what an earlier server of the run left there is taken up.
-        history_bytes: What HubSub's class of all rooms keeps.
-        durability: Of that class.
-        classes: How many HubSub has instead of that one; each has a hub on each shard.
-        rooms: The generator's, dealt out to the classes, where there are several.
+        directory: Created for this run; data of an earlier server of the run is reused.
+        history_bytes: History of HubSub's class of all rooms.
+        durability: Durability of that class.
+        classes: Number of HubSub's classes instead of that one; each has a hub on each shard.
+        rooms: The generator's rooms, distributed over the classes, if there are several.
     """
 
     directory: Path
@@ -51,7 +51,7 @@ class Store:
     rooms: int = 0
 
     def write_config(self) -> Path:
-        """HubSub's configuration, in the directory."""
+        """Writes HubSub's configuration into the directory."""
         path = self.directory / "hubsub.toml"
         classes = [f'name = "all"\n{self._policy}']
         if self.classes > 1:
@@ -70,48 +70,54 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that can be measured."""
+    """A running server to measure."""
 
     address: str
     pid: int | None
     version: str
     build_profile: str
-    """`release`, `dist`, `debug`, or empty where a server does not say."""
+    """`release`, `dist`, `debug`, or empty if unknown."""
     http: str | None = None
-    """Where its metrics are."""
+    """Address of its metrics."""
     start_s: float | None = None
-    """From its start until it served."""
+    """Seconds from its start until it served."""
     mqtt: str | None = None
-    """Where it listens for MQTT clients."""
+    """Address for MQTT clients."""
     ws: str | None = None
-    """Where it listens for WebSockets."""
+    """Address for WebSockets."""
 
     @property
     def verb(self) -> str:
-        """How the generator writes into its log: Redis has no durable PUBLISH."""
+        """The generator's command for its log: Redis has no durable PUBLISH."""
         return "xadd" if self.version.startswith("Redis") else "publish"
 
 
 class Target(Protocol):
-    """Something that can be started, measured and stopped."""
+    """A server that can be started, measured and stopped."""
 
     @property
     def name(self) -> str:
-        """What to call it in tables."""
+        """Name in tables."""
 
     @property
     def protocols(self) -> frozenset[str]:
-        """What the generator may speak with it: `redis`, `mqtt`, `phoenix`."""
+        """Protocols that the generator may use: `redis`, `mqtt`, `phoenix`."""
 
     def running(
         self, cores: Cores, shards: int, store: Store | None = None
     ) -> AbstractContextManager[Running]:
-        """The server, on its cores, until the end of the block; with a store it logs what it gets."""
+        """Runs the server on its cores until the end of the block; with a store it logs records.
+
+        Args:
+            cores: Cores of server and generator.
+            shards: Shards of the server.
+            store: Its persistence; None: none.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class HubSubServer:
-    """A HubSub node.
+    """A HubSub node as a target.
 
     Args:
         command: A program that serves and prints the ready line; default: this Python's `hubsub serve`.
@@ -123,7 +129,7 @@ class HubSubServer:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """The node, on its cores, until the end of the block."""
+        """Runs the node on its cores until the end of the block; see `Target.running`."""
         own = [sys.executable, "-m", "hubsub", "serve"]
         own += ["--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--mqtt", "127.0.0.1:0"]
         own += ["--ws", "127.0.0.1:0"]
@@ -152,14 +158,18 @@ class HubSubServer:
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` with its defaults, but for persistence: off, or with a store a log synced before each reply."""
+    """A `redis-server` with its defaults, except for persistence: off, or with a store a log synced before
+    each reply.
+    """
 
     name: str = "Redis"
     protocols: frozenset[str] = frozenset({"redis"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """The server, on its cores, until the end of the block; it routes on one thread, whatever `shards` says."""
+        """Runs the server until the end of the block; see `Target.running`. It routes on one thread, whatever
+        `shards` is.
+        """
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
@@ -181,12 +191,12 @@ class RedisServer:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that runs already and is not stopped; where it runs is not touched.
+    """A server that already runs and is not stopped; its cores are not changed.
 
     Args:
         url: `redis://HOST:PORT`.
-        pid: Its process; default: what its INFO says, where that is a process of this machine.
-        name: What to call it.
+        pid: Its process; default: from its INFO, if that is a process of this machine.
+        name: Name in tables.
     """
 
     url: str
@@ -196,15 +206,15 @@ class RunningServer:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """The server as it is; what it logs, and where, is its own affair."""
+        """Yields the running server; the arguments are ignored."""
         yield _inspect(self.address(), self.pid)
 
     def check(self) -> None:
-        """Raises BenchError if it does not answer: better now than after the first run of the other server."""
+        """Raises BenchError if it does not answer, so that this is known before the other server's first run."""
         info(self.address())
 
     def address(self) -> str:
-        """Its `HOST:PORT`."""
+        """Address of the server as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or 6379
@@ -218,7 +228,7 @@ class RunningServer:
 
 
 def info(address: str) -> dict[str, str]:
-    """What a Redis server says about itself."""
+    """The fields of a Redis server's INFO."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), START_S) as connection:

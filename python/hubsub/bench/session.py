@@ -1,4 +1,4 @@
-"""One call of `hubsub bench`: where its rows and its table go, and what the terminal shows of them."""
+"""One call of `hubsub bench`: stores its rows and its table, and shows them on the terminal."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from hubsub.bench.runner import Result, Row
 from hubsub.bench.scenarios import Figure
 
 RESULTS = Path("benches/results")
-"""Where results go in a checkout."""
+"""Directory of results in a checkout."""
 
 
 class Known(Protocol):
@@ -24,10 +24,15 @@ class Known(Protocol):
 
 
 def names_of(text: str | None, known: Mapping[str, Known], default: Sequence[str]) -> Sequence[str]:
-    """The scenarios that a text names, with commas between; `default` where there is none.
+    """The scenarios named in a comma-separated text; `default` without one.
+
+    Args:
+        text: Names, separated by commas, or None.
+        known: Scenarios by name.
+        default: Names without a text.
 
     Raises:
-        BenchError: there is none of a name.
+        BenchError: a name is unknown.
     """
     names = default if text is None else text.split(",")
     if unknown := [name for name in names if name not in known]:
@@ -40,7 +45,8 @@ class Session:
 
     Args:
         known: Scenarios by name.
-        out: The directory; default: one of the day and the commit, below it `folder`.
+        out: The directory; default: one named after the day and the commit, with `folder` below it.
+        folder: Subdirectory of the default directory.
     """
 
     def __init__(self, known: Mapping[str, Known], out: Path | None, folder: str = "") -> None:
@@ -52,7 +58,7 @@ class Session:
         self._progress = Console(stderr=True)
 
     def on_row(self, row: Row) -> None:
-        """Keeps a run, and tells of it."""
+        """Stores a run, and prints it."""
         self._rows.add(row)
         units = {figure.name: figure.unit for figure in self._known[row.scenario].figures}
         said = ", ".join(
@@ -63,13 +69,14 @@ class Session:
         self._progress.print(line, highlight=False, soft_wrap=True)
 
     def write(self, results: Sequence[Result]) -> None:
-        """Writes the table of what there is so far."""
+        """Writes the table of the results so far."""
         (self.path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
 
     def end(self, results: Sequence[Result], also: Sequence[Path] = ()) -> None:
-        """Writes the table, shows it, and says where everything is.
+        """Writes the table, shows it, and prints the location of the files.
 
         Args:
+            results: The results.
             also: Files that were written beside it.
         """
         self.write(results)

@@ -1,4 +1,4 @@
-"""Where a scenario with a log does its work: a directory of its own, in which it starts servers one after another."""
+"""Environment of a scenario with a log: a directory of its own, in which it starts servers one after another."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ METRICS_S = 10.0
 SETTLE_S = 15.0
 """Longest wait for memory to settle."""
 SETTLED_S = 4.0
-"""Without falling for so long it has."""
+"""Memory has settled after not falling for this time."""
 LOOK_S = 0.25
 
 
@@ -28,8 +28,11 @@ class Site:
     """One run of one scenario against one target.
 
     Args:
+        target: The server.
+        cores: Cores of server and generator.
+        shards: Shards of the server.
         directory: Empty; on the disk that is measured.
-        size: Bytes of the log, where a scenario fills one.
+        size: Bytes of the log, if a scenario fills one.
         seconds: Length of every measured window.
     """
 
@@ -40,9 +43,9 @@ class Site:
         self._target, self._cores, self._shards = target, cores, shards
         self._directory = directory
         self.reports: list[dict[str, Any]] = [{"measured": "disk", **disk.find(directory).as_dict()}]
-        """Everything raw, in order: `measured` says what each is."""
+        """All raw results in order; `measured` names each."""
         self.wrong: list[str] = []
-        """Why the figures are not to be trusted."""
+        """Why the figures are unreliable."""
         self.version, self.build_profile = "", ""
 
     @contextmanager
@@ -52,8 +55,9 @@ class Site:
         """A server on this site's directory; without a log if `durability` is None.
 
         Args:
-            hubs: Of HubSub: a new log with so many hubs, a multiple of its shards.
-            rooms: How many of the generator's rooms are dealt out to them.
+            durability: Durability of its class.
+            hubs: For HubSub: a new log with this number of hubs, a multiple of its shards.
+            rooms: Number of the generator's rooms that are distributed over them.
         """
         store = None if durability is None else Store(self._directory, durability=durability)
         if store is not None and hubs is not None:
@@ -65,20 +69,20 @@ class Site:
             yield Subject(self, server, self._cores)
 
     def disk_sync_us(self, size: int) -> float:
-        """What a write of so many bytes and its fdatasync take: the median.
+        """Median time of a write of `size` bytes and its fdatasync.
 
-        On the server's cores: a disk interrupts one core, and another one has the answer later.
+        Measured on the server's cores: a disk interrupts one core, and another core sees the result later.
         """
         asked = {"directory": self._directory, "size": size, "seconds": max(0.2, self.seconds / 2)}
         raw = self.keep("sync", load.measure("sync", replace(self._cores, load=self._cores.server), asked))
         return float(raw["latency"]["p50_ns"]) / 1000
 
     def forget(self) -> None:
-        """Makes the system forget what it holds of the log in memory: the next reads are cold."""
+        """Drops the log from the system's page cache: the next reads are cold."""
         self.keep("forget", load.measure("scan", self._cores, {"directory": self._directory, "forget": True}))
 
     def scan_rate(self) -> float:
-        """Bytes a second at which the disk gives the log's files, read from end to end."""
+        """Bytes a second when the log's files are read from disk from end to end."""
         raw = self.keep("scan", load.measure("scan", self._cores, {"directory": self._directory}))
         return float(raw["bytes"]) / float(raw["seconds"])
 
@@ -87,7 +91,7 @@ class Site:
         return disk.flushes(self._directory)
 
     def keep(self, measured: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Keeps what was measured, for the rows."""
+        """Stores a raw result for the rows."""
         self.reports.append({"measured": measured, **raw})
         return raw
 
@@ -100,10 +104,11 @@ class Subject:
         self._site, self._cores = site, cores
 
     def load(self, params: Mapping[str, object], *, leaves_a_core: bool = False) -> Report:
-        """Runs the generator; any wrong delivery, error or bottleneck is kept as a complaint.
+        """Runs the generator; any wrong delivery, error or bottleneck is stored as a complaint.
 
         Args:
-            leaves_a_core: To those who follow, now or in the run that this one is held against.
+            params: Options of the generator.
+            leaves_a_core: Leaves a core to followers, in this run or in the run that it is compared with.
         """
         common = {"seconds": self._site.seconds, "warmup": min(1.0, self._site.seconds)}
         cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
@@ -113,7 +118,7 @@ class Subject:
         return report
 
     def past(self, params: Mapping[str, object]) -> Mapping[str, Any]:
-        """Asks for the past of rooms."""
+        """Reads the history of rooms with the generator."""
         asked = {**params, "target": self.server.address}
         if self.server.pid is not None:
             asked["pid"] = self.server.pid
@@ -126,12 +131,12 @@ class Subject:
     def followed(
         self, params: Mapping[str, object]
     ) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-        """Slow subscribers that catch up meanwhile, on a core that others leave them."""
+        """Slow subscribers that catch up in the background, on a core that others leave them."""
         beside = self._cores.two_loads()[1]
         return load.beside("follow", beside, {**params, "target": self.server.address})
 
     def metrics(self) -> dict[str, float]:
-        """The server's metrics by name, labels apart; empty where it has none."""
+        """The server's metrics by name, summed over labels; empty if it has none."""
         if self.server.http is None:
             return {}
         try:
@@ -156,7 +161,7 @@ class Subject:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def resident_settled(self) -> int | None:
-        """Resident memory once it no longer falls: allocators give back what a start took bit by bit."""
+        """Resident memory once it no longer falls: allocators release the memory of a start gradually."""
         quiet_s = min(SETTLED_S, self._site.seconds)
         until = time.monotonic() + SETTLE_S
         least, since = self.resident(), time.monotonic()

@@ -1,8 +1,8 @@
 """From single runs to figures: medians, ratios of paired runs, verdicts. Pure.
 
-Runs come in pairs, one of HubSub and one of the peer next to each other in time,
-so a slow change of the machine is in both. A ratio is taken within each pair;
-the median over the pairs is quoted, with the smallest and largest next to it.
+Runs come in pairs, one of HubSub and one of the peer next to each other in time, so a slow change of the
+machine is in both. A ratio is taken within each pair; the median over the pairs is quoted, with the smallest
+and largest next to it.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from enum import StrEnum
 from statistics import median
 
 EQUAL_WITHIN = 0.03
-"""Ratios so near to a bound count as equal to it."""
+"""Ratios this close to a bound count as equal to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a figure must reach (`floor`) and should reach (`goal`).
+    """Required (`floor`) and desired (`goal`) value of a figure.
 
     Args:
         floor: None if there is none.
         goal: None if there is none.
-        of: `ratio`: times the peer's speed, larger is better; `value`: the figure itself, in its
-            unit and direction.
+        of: `ratio`: times the peer's speed, larger is better; `value`: the figure itself, in its unit and
+            direction.
     """
 
     floor: float | None = None
@@ -31,7 +31,7 @@ class Bound:
 
 
 class Verdict(StrEnum):
-    """How a figure stands to its bound."""
+    """Result of comparing a figure with its bound."""
 
     GOAL = "goal"
     FLOOR = "floor"
@@ -55,13 +55,26 @@ class Summary:
 
 
 def speed_ratio(ours: float, peer: float, lower_is_better: bool) -> float | None:
-    """How many times as good as the peer; None where a zero makes no ratio."""
+    """How many times as good as the peer; None if a zero makes no ratio.
+
+    Args:
+        ours: HubSub's figure.
+        peer: The peer's figure.
+        lower_is_better: Direction of the figure.
+    """
     above, below = (peer, ours) if lower_is_better else (ours, peer)
     return above / below if below > 0 else None
 
 
 def verdict(bound: Bound, ours: float | None, ratio: float | None, lower_is_better: bool) -> Verdict:
-    """Holds a figure against its bound; within 3 % counts as reached."""
+    """Compares a figure with its bound; within 3 % counts as reached.
+
+    Args:
+        bound: The bound.
+        ours: HubSub's figure; None: not measured.
+        ratio: Ratio to the peer; None: not measured.
+        lower_is_better: Direction of the figure.
+    """
     reached = ratio if bound.of == "ratio" else ours
     if reached is None or (bound.floor is None and bound.goal is None):
         return Verdict.NONE
@@ -80,8 +93,10 @@ def summarize(
     """The figure of a scenario from the runs of both servers, in order of the pairs.
 
     Args:
-        ours: HubSub's figure in each run; None where a run gave none.
+        ours: HubSub's figure in each run; None if a run gave none.
         peer: The peer's, in the same order; empty without a peer.
+        bound: The bound.
+        lower_is_better: Direction of the figure.
     """
     pairs = [(a, b) for a, b in zip(ours, peer, strict=False) if a is not None and b is not None]
     ratios = [r for a, b in pairs if (r := speed_ratio(a, b, lower_is_better)) is not None]

@@ -1,4 +1,4 @@
-"""The Spark source and sink `hubsub`, behind `format("hubsub")` and SQL's `USING hubsub`.
+"""The Spark source and sink `hubsub`, used by `format("hubsub")` and SQL's `USING hubsub`.
 
 Spark creates these objects in one process, plans with them in another and reads with pickled copies in a
 third, so they hold plain values only.

@@ -1,4 +1,4 @@
-"""A node for tests: a process of its own on ports from the operating system.
+"""A node for tests: a separate process on ports from the operating system.
 
 ```python
 from hubsub.testing import Node
@@ -26,24 +26,25 @@ from hubsub.config.render import toml
 from hubsub.errors import StartError
 
 READY_S = 30.0
-"""How long a start may take before it counts as hung."""
+"""Time limit of a start, in seconds."""
 STOP_S = 30.0
 
 
 class Node:
-    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that made it.
+    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that
+    created it.
 
     Args:
         classes: `[[class]]` tables.
         limits: `[limits]` by name.
-        config: More top-level keys; they win over the ones that the node sets itself.
+        config: More top-level keys; they override the node's defaults here.
         args: More arguments for `hubsub serve`.
         env: More environment variables.
-        command: What runs the program; default: this Python's `hubsub`.
-            Another one is not ended when this process dies without `stop()`.
+        command: Command that runs the program; default: this Python's `hubsub`. Another one is not ended when
+            this process dies without `stop()`.
 
     Raises:
-        StartError: it ended, or said nothing, before it was ready; the message holds its log.
+        StartError: it ended, or printed nothing, before it was ready; the message has its log.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Node:
             with open(self.log_file, "wb") as log:
                 self.process = subprocess.Popen(
                     [*run, "serve", "--config", str(self.config_file), *args],
-                    stdin=subprocess.PIPE,  # Its end tells the node that this process is gone.
+                    stdin=subprocess.PIPE,  # Its end informs the node that this process is gone.
                     stdout=subprocess.PIPE,
                     stderr=log,
                     env=environ,
@@ -100,17 +101,17 @@ class Node:
 
     @property
     def redis_cluster(self) -> tuple[str, int]:
-        """Host and port for Redis cluster clients, where that listener is on."""
+        """Host and port for Redis cluster clients, if that listener is on."""
         return split_address(self.ready["redis_cluster"])
 
     @property
     def mqtt(self) -> tuple[str, int]:
-        """Host and port for MQTT clients, where that listener is on."""
+        """Host and port for MQTT clients, if that listener is on."""
         return split_address(self.ready["mqtt"])
 
     @property
     def ws(self) -> tuple[str, int]:
-        """Host and port for WebSockets, where that listener is on."""
+        """Host and port for WebSockets, if that listener is on."""
         return split_address(self.ready["ws"])
 
     @property
@@ -123,14 +124,14 @@ class Node:
 
     @property
     def log(self) -> str:
-        """What it has logged; still there after its end."""
+        """The node's log; available even after its end."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else self._log_kept
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Its log as events: JSON lines, as it logs to a file by default."""
+        """Its log as events: JSON lines, the default format for files."""
         lines = self.log.splitlines(keepends=True)
-        # The last line may be half written.
+        # The last line may be incomplete.
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def stop(self, sig: int = signal.SIGTERM) -> int:

@@ -1,4 +1,6 @@
-"""`python -m hubsub.testing …`: as `hubsub …`, and ends with whoever holds the other end of its standard input."""
+"""`python -m hubsub.testing …`: as `hubsub …`, but ends with the process at the other end of its standard
+input.
+"""
 
 import os
 import runpy
@@ -7,7 +9,7 @@ import threading
 
 
 def end_with_input() -> None:
-    """Ends this process, gracefully, at the end of its standard input: with the process that holds the other end."""
+    """Ends this process gracefully at the end of its standard input, i.e. with the process at the other end."""
     while os.read(0, 4_096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

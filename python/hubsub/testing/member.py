@@ -1,8 +1,7 @@
 """A member of the embedded coordinator as a process: `python -m hubsub.testing.member SETUP`.
 
-SETUP is JSON of what `EmbeddedCoordinator.open` takes.
-It says `ready` once it is in its cluster, answers each line of its standard input with its status, and
-ends with that.
+SETUP is JSON with the arguments of `EmbeddedCoordinator.open`. The process prints `ready` once it is in its
+cluster, answers each line of its standard input with its status, and ends with its input.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Whether the hubs of a cluster are where they are to stay. The controller moves a few at a time to a node that has
-come, and between two of these times no record shows that more are to move."""
+"""Finds hubs that are not at their final nodes. The controller moves a few at a time to a new node, and
+between two moves no record shows that more will follow.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -11,15 +12,15 @@ from hubsub.control.cluster.ring import Place, assign
 def hubs_away(
     status: Mapping[str, Any], running: Collection[str], classes: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Hubs that are elsewhere than the ring has them.
+    """Hubs that are not where the ring places them.
 
     Args:
         status: The cluster as a node sees it (`GET /v1/cluster`).
-        running: Names of the nodes that hubs may be on, as far as they hold any.
-        classes: Whose hubs are asked for: classes without a log, of one member.
+        running: Names of the nodes that may have hubs, as far as they hold any.
+        classes: Classes of the hubs to check: classes without a log, with one member.
 
     Returns:
-        Their rows of `status`, in its order.
+        Their entries of `status`, in its order.
     """
     places = [
         Place(node["name"], node["capacity"], node["zone"])

@@ -1,8 +1,8 @@
-"""The servers that a cluster's coordinator can be, as processes for tests and benchmarks: members of the embedded one,
-etcd and ZooKeeper, three of each.
+"""Coordinator servers as processes for tests and benchmarks: members of the embedded one, etcd and ZooKeeper,
+three of each.
 
-Each has a directory of its own and ports that were free, and is ended by its process alone. Etcd and ZooKeeper are
-Debian's packages.
+Each has a directory of its own and free ports, and is ended by its own pid. Etcd and ZooKeeper are Debian's
+packages.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MEMBERS = 3
 
 
 class Members(ABC):
-    """Processes; `commands` are what starts each of them."""
+    """Processes of a store; `commands` starts each of them."""
 
     kind: str
     scheme: str
@@ -42,7 +42,7 @@ class Members(ABC):
         self.commands: list[list[str]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
         self.ports: list[int] = []
-        """For clients."""
+        """Ports for clients."""
 
     @abstractmethod
     def is_ready(self, member: int) -> bool:
@@ -50,7 +50,7 @@ class Members(ABC):
 
     @abstractmethod
     def leads(self, member: int) -> bool:
-        """Whether the others follow this one."""
+        """Whether it is the leader."""
 
     def __enter__(self) -> Self:
         try:
@@ -77,15 +77,30 @@ class Members(ABC):
             self._wait(member)
 
     async def open(self, prefix: str, *, member: int | None = None, timeout: str = "2s") -> Coordinator:
+        """Connects to the store.
+
+        Args:
+            prefix: Directory in front of all keys.
+            member: Only this server; None: all.
+            timeout: Time limit of a request.
+        """
         ports = self.ports if member is None else [self.ports[member]]
         return await open_url(self.url(ports, prefix, timeout))
 
     def url(self, ports: list[int], prefix: str, timeout: str = "2s", login: str = "") -> str:
+        """URL of the store for these ports, with the options of `hubsub.coordination.location`.
+
+        Args:
+            ports: Ports of the servers.
+            prefix: Directory in front of all keys.
+            timeout: Time limit of a request.
+            login: Empty, or `USER:PASSWORD@`.
+        """
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
         return f"{self.scheme}://{login}{hosts}/{prefix}?timeout={timeout}"
 
     def pause_one(self, member: int) -> None:
-        """Returns when it stands still: until one of its threads had a processor, the others go on."""
+        """Returns once the process has stopped: its threads run until each has had a processor."""
         process = self.processes[member]
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
@@ -99,7 +114,7 @@ class Members(ABC):
         await asyncio.to_thread(self._wait, member)
 
     def stop(self) -> None:
-        """Ends them for good."""
+        """Ends all processes for good."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -200,7 +215,7 @@ class ZooKeeper(Members):
         return self._mode(member) == "leader"
 
     def _mode(self, member: int) -> str:
-        """What a member says that it is; empty while it does not serve."""
+        """The mode that a member reports; empty while it does not serve."""
         try:
             with socket.create_connection(("127.0.0.1", self.ports[member]), 5) as connection:
                 connection.sendall(b"srvr")
@@ -211,7 +226,7 @@ class ZooKeeper(Members):
 
 
 class Learner(EmbeddedCoordinator):
-    """One that is in the cluster for a test, and does not vote."""
+    """A learner that joins the cluster for one test."""
 
     async def close(self) -> None:
         if not self._closed:
@@ -221,7 +236,9 @@ class Learner(EmbeddedCoordinator):
 
 
 class Embedded(Members):
-    """The members are processes; who connects is a learner in this one, as each node of a cluster is one of them."""
+    """The members are processes; each connection is a learner in this process, as each node of a cluster is a
+    member.
+    """
 
     kind = scheme = "embedded"
     secret = "a secret of tests"
@@ -232,7 +249,7 @@ class Embedded(Members):
         self.ports = free_ports(members)
         self._numbers = 0
         self._ready: set[int] = set()
-        """Processes that said so."""
+        """Processes that have printed `ready`."""
         first = f"127.0.0.1:{self.ports[0]}"
         for member, port in enumerate(self.ports):
             setup = {
@@ -256,7 +273,7 @@ class Embedded(Members):
             time.sleep(0.02)
 
     def setup(self, timeout: str = "2s", **more: Any) -> dict[str, Any]:
-        """Of one more member."""
+        """Setup of one more learner."""
         number, self._numbers = self._numbers, self._numbers + 1
         return {
             "directory": str(self.directory / f"learner-{number}"),
@@ -269,6 +286,13 @@ class Embedded(Members):
         }
 
     async def open(self, prefix: str, *, member: int | None = None, timeout: str = "2s") -> Coordinator:
+        """Starts a learner.
+
+        Args:
+            prefix: Directory in front of all keys.
+            member: Ignored.
+            timeout: Time limit of a request.
+        """
         return await Learner.open(self.setup(timeout), prefix)
 
     def status(self, member: int) -> dict[str, Any]:
@@ -307,7 +331,7 @@ def unchecked() -> ssl.SSLContext:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody had a moment ago; neither store can say which one it got."""
+    """Ports that were free a moment ago; neither store can report which one it got."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -1,7 +1,8 @@
-"""Rows of a cluster: what each node does for rooms of others, and what is lost when one is killed.
+"""Rows of a cluster: the work of each node for rooms of other nodes, and losses when a node is killed.
 
-`subject` says what can be measured: nodes that are started, killed, and asked where a room lives; `hubsub` and
-`redis` are such. `sockets` counts what their connections carry, by the system's own counters, and `resp` speaks to
-them. `rows` says what is measured and what it must reach, `places`, `isolation`, `scaling`, `forward` and `failover`
-measure; `runner` takes turns between the clusters. `cli` is the door.
+`subject` defines the interface of a measured cluster: nodes that are started, killed, and asked for the
+location of a room; `hubsub` and `redis` implement it. `sockets` counts the bytes of their connections by the
+system's own counters, and `resp` is a client. `rows` defines the rows and their bounds; `places`,
+`isolation`, `scaling`, `forward` and `failover` measure; `runner` alternates between the clusters. `cli` has
+the command.
 """

@@ -1,4 +1,4 @@
-"""`hubsub bench cluster`."""
+"""The command `hubsub bench cluster`."""
 
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +43,9 @@ def cluster(
         typer.Option(help="Directory for the results; default: benches/results/DATE-COMMIT/cluster."),
     ] = None,
 ) -> None:
-    """What a cluster costs each node, and what a death costs its rooms; beside it Redis Cluster."""
+    """Measures the cost of a cluster for each node, and the effect of a node's death on its rooms, beside
+    Redis Cluster.
+    """
     from hubsub.bench import BenchError
     from hubsub.bench.cluster.hubsub import HubSubCluster
     from hubsub.bench.cluster.redis import RedisCluster
@@ -88,7 +90,9 @@ def cluster(
 
 @contextmanager
 def _coordinator(named: str, place: Path) -> Iterator[str | None]:
-    """The URL of servers that were started for this, or of others; None: the nodes have one of their own."""
+    """The URL of servers started for this run, or of existing ones; None: the nodes use the embedded
+    coordinator.
+    """
     from hubsub.testing.stores import STORES
 
     if named == "embedded":

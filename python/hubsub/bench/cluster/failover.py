@@ -1,10 +1,11 @@
 """Row `failover`: from the `kill -9` of a room's node to its first message in a new epoch, at another node.
 
-Both clients are at one node that lives on, on connections that nothing retries. One publishes every few milliseconds
-and waits for no reply; the other one has positions on. The time is from the signal to the read of the first message
-with another epoch. Then the killed node is started again, and the next kill waits until all nodes know each other.
+Both clients are connected to a surviving node, without retries. One publishes every few milliseconds and
+waits for no reply; the other one has positions on. The time is from the signal to the read of the first
+message with another epoch. Then the killed node is restarted, and the next kill waits until all nodes know
+each other.
 
-A kill without such a message leaves what there is to find out why: see `Kill.report`.
+For a kill without such a message, data for a diagnosis is stored: see `Kill.report`.
 """
 
 import math
@@ -29,18 +30,18 @@ NEVER = "without a delivery in time"
 
 NODES = 3
 LOOK = 256
-"""Rooms that are asked for, to find one of each node."""
+"""Rooms that are located, to find one of each node."""
 EVERY_CONTROLLER = 3
 PUBLISH_S = 0.005
 LIMIT_S = 10.0
-"""After which a kill counts as one without a delivery."""
+"""Time after which a kill counts as one without a delivery, in seconds."""
 LEADS_S = 30.0
-"""How long a node that came back may take until it leads rooms; then another one is killed."""
+"""Time limit for a restarted node to lead rooms, in seconds; then another one is killed."""
 POLL_S = 0.05
 
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
-    """Runs it once; figures by name."""
+    """Runs the row once; returns its figures by name."""
     took: list[Kill] = []
     with target.running(NODES, asked.directory) as cluster:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
@@ -64,7 +65,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
 
 @dataclass(slots=True)
 class Kill:
-    """What became of one."""
+    """Result of one kill."""
 
     node: str
     room: str
@@ -72,20 +73,20 @@ class Kill:
     seconds: float | None = None
     """Until the first message of another epoch; None: not within `LIMIT_S`."""
     heard: Counter[str] = field(default_factory=Counter)
-    """What the subscriber was sent behind the kill: messages by epoch, and other kinds."""
+    """Messages received after the kill, by epoch, and other kinds."""
     ended: str | None = None
-    """Why nothing more was read, if it was not for the time."""
+    """Why reading ended before the time limit."""
     sent: int = 0
-    """Publishes behind the kill."""
+    """Publishes after the kill."""
     answers: Counter[str] = field(default_factory=Counter)
-    """What they were answered: receivers, or an error."""
+    """Their replies: receivers, or an error."""
     last_answer_s: float | None = None
-    """When the last one came, from the kill on."""
+    """Time of the last reply, in seconds after the kill."""
     seen: Mapping[str, Any] = field(default_factory=dict)
-    """What the cluster said of itself when the time was over: `Cluster.evidence`."""
+    """The cluster's state at the time limit: `Cluster.evidence`."""
 
     def report(self) -> dict[str, Any]:
-        """As it is kept: all of it where nothing came."""
+        """The stored form: complete only if no message came."""
         row = {"node": self.node, "is_controller": self.is_controllers, "seconds": self.seconds}
         if self.seconds is not None:
             return row
@@ -115,14 +116,14 @@ def _figures(took: Sequence[Kill]) -> Figures:
 
 
 def _rank(ascending: Sequence[float], share: float) -> float | None:
-    """The smallest value that so many are at most as large as."""
+    """The smallest value that at least this share of the values do not exceed."""
     if not ascending:
         return None
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def _victim(cluster: Cluster, index: int, wants_controller: bool) -> tuple[str, int]:
-    """The node that is killed, and a room that it leads."""
+    """The node to kill, and a room that it leads."""
     until = time.monotonic() + LEADS_S
     while True:
         led = _led(cluster)
@@ -142,7 +143,7 @@ def _victim(cluster: Cluster, index: int, wants_controller: bool) -> tuple[str, 
 
 
 def _led(cluster: Cluster) -> Mapping[str, int]:
-    """A room of each node that leads any."""
+    """One room of each node that leads any."""
     try:
         return {name: number for number, name in cluster.places(range(LOOK)).items()}
     except BenchError:
@@ -174,7 +175,7 @@ def _kill(cluster: Cluster, victim: str, watcher: str, room: str) -> Kill:
 
 
 def _epoch(subscriber: Connection, within_s: float, kill: Kill) -> bytes | None:
-    """Of the next message; None: none came, or the connection ended."""
+    """Epoch of the next message; None: none came, or the connection ended."""
     until = time.monotonic() + within_s
     while (left_s := until - time.monotonic()) > 0:
         try:
@@ -197,7 +198,7 @@ def _epoch(subscriber: Connection, within_s: float, kill: Kill) -> bytes | None:
 
 
 class _Publisher:
-    """Publishes all the time meanwhile, and reads what is answered, whatever it is."""
+    """Publishes continuously in the background, and reads all replies."""
 
     def __init__(self, address: str, room: str) -> None:
         self._connection = Connection(address)
@@ -221,7 +222,7 @@ class _Publisher:
         self._connection.close()
 
     def note(self, since_s: float, kill: Kill) -> None:
-        """Has it keep what it sends and is answered from now on."""
+        """Records publishes and replies into `kill` from now on."""
         self._noted = since_s, kill
 
     def _publish(self) -> None:

@@ -1,8 +1,9 @@
-"""Row `forward`: a publish at the room's node and at another one, and frames between nodes for a message.
+"""Row `forward`: a publish at the room's node and at another one, and frames between nodes per message.
 
-Latency: windows in turn (local, away, away, local) on one cluster, one publish in flight, a generator that polls.
-Frames: a subscriber on each other node but the last of three, messages one after another; what the room's node has
-sent, by messages and by those nodes. A broadcast sends more than one.
+Latency: windows in turn (local, away, away, local) on one cluster, one publish in flight, a polling
+generator. Frames: with three nodes, a subscriber on each other node but the last, messages one after another;
+the frames that the room's node has sent, divided by messages and by those nodes. A broadcast sends more than
+one.
 """
 
 from statistics import median
@@ -24,11 +25,11 @@ NODES = 3
 WINDOWS = ("local", "away", "away", "local")
 MESSAGES = 1_000
 OPENING = b"opening"
-"""What a message is behind which frames are counted."""
+"""Message after which frames are counted."""
 
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
-    """Runs it once; figures by name."""
+    """Runs the row once; returns its figures by name."""
     with target.running(NODES, asked.directory) as cluster:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
         home, *others = cluster.members()
@@ -81,9 +82,9 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
 def _frames(
     cluster: Cluster, target: ClusterTarget, home: Member, interested: list[Member], number: int
 ) -> float | None:
-    """Frames that the room's node sends for a message, by nodes with interest."""
+    """Frames that the room's node sends per message, divided by the nodes with interest."""
     if target.verb != "publish":
-        return None  # Nobody subscribes elsewhere than at the slot's node.
+        return None  # Subscribers exist only at the slot's node.
     room = room_name(number)
     subscribers = [Connection(member.address) for member in interested]
     try:
@@ -103,7 +104,9 @@ def _frames(
 
 
 def _until_all_hear(publisher: Connection, subscribers: list[Connection], room: str) -> None:
-    """One message that all have: their interest is known, and nothing of earlier windows is under way any more."""
+    """Sends one message to all: afterwards their interest is known, and nothing of earlier windows is in
+    flight.
+    """
     publisher.ask("PUBLISH", room, OPENING)
     for subscriber in subscribers:
         while _payload(subscriber) != OPENING:

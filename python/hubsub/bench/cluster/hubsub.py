@@ -1,6 +1,6 @@
-"""HubSub nodes as `hubsub cluster up` starts them: processes of one shard each, killed by pid, started again by it.
+"""HubSub nodes of `hubsub cluster up`: processes of one shard each, killed by pid, restarted by that command.
 
-They publish no load samples: all that goes from node to node for rooms is of the clients.
+They publish no load samples: all room traffic between nodes comes from the clients.
 """
 
 import json
@@ -24,25 +24,27 @@ from hubsub.testing.rest import hubs_away
 
 HUBSUB = (sys.executable, "-m", "hubsub")
 CLASS = "default"
-"""Of the rooms of all rows."""
+"""Class of the rooms of all rows."""
 STILL_S = 0.5
-"""Nodes count their frames anew with the heartbeats of links: counts that stand so long are whole."""
+"""Nodes update their frame counts with the heartbeats of links: counts are complete after this time without a
+change.
+"""
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
 END_BYTES = 4_096
-"""Of the nodes' log, where one does not start."""
+"""Length of the nodes' log in the error if one does not start."""
 BEFORE_BYTES, BEHIND_BYTES = 16_384, 65_536
-"""Of the nodes' log, around a kill behind which a room stays silent."""
+"""Length of the nodes' log before and after a kill, stored if a room stays silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubSubCluster:
-    """HubSub.
+    """A HubSub cluster.
 
     Args:
         coordinator: Its URL; None for the embedded one.
-        limits: Of all nodes, beside the benchmark's own.
+        limits: Limits of all nodes, in addition to the benchmark's own.
     """
 
     coordinator: str | None = None
@@ -54,7 +56,7 @@ class HubSubCluster:
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningHubSub"]:
-        """See `ClusterTarget`."""
+        """Runs the cluster; see `ClusterTarget.running`."""
         command = [
             *HUBSUB,
             "cluster",
@@ -99,7 +101,7 @@ class RunningHubSub:
     def __init__(self, directory: Path, log: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         self._data, self._directory, self._log = directory / "data", directory, log
         self._killed_at = 0
-        """Where in the log the last kill was."""
+        """Position of the last kill in the log."""
         self._count = len(rows)
         self._rows: dict[str, Mapping[str, Any]] = {}
         self._pids: dict[str, Pidfd] = {}
@@ -147,7 +149,7 @@ class RunningHubSub:
         return at_s
 
     def evidence(self, room: str) -> Mapping[str, Any]:
-        """What each node sees, and its last words before the kill and behind it."""
+        """The view of each node, and the log around the kill."""
         seen: dict[str, Any] = {}
         for member in self.members():
             try:
@@ -177,7 +179,7 @@ class RunningHubSub:
         self.wait_joined()
 
     def wait_joined(self) -> None:
-        """Waits until the cluster is at rest: each node is ready, hears all others and leads the hubs that it keeps.
+        """Waits until the cluster is at rest: each node is ready, hears all others and leads its final hubs.
 
         Raises:
             BenchError: not within `READY_S`.
@@ -211,7 +213,7 @@ class RunningHubSub:
         return body
 
     def _live(self) -> dict[tuple[str, str], int]:
-        """Frames with messages that each node has sent to each other one."""
+        """Message frames that each node has sent to each other one."""
         found = {}
         for name in self._rows:
             for line in self._get(name, "/metrics").decode().splitlines():
@@ -228,7 +230,7 @@ class RunningHubSub:
 
 
 def is_at_rest(seen: Mapping[str, Any], count: int) -> bool:
-    """Whether the cluster as a node sees it has so many nodes that are up and count, and no hub is to move."""
+    """Whether, as a node sees it, that many nodes are up and are voters, and no hub is to move."""
     up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
     leaders = {hub["leader"] for hub in seen["hubs"] if hub["class"] == CLASS}
     return (
@@ -241,12 +243,12 @@ def is_at_rest(seen: Mapping[str, Any], count: int) -> bool:
 
 
 def _node_ports(row: Mapping[str, Any]) -> list[int]:
-    """Of links, and of the embedded coordinator where there is one."""
+    """Ports of links, and of the embedded coordinator if there is one."""
     return [split_address(address)[1] for address in (row["link"], row.get("raft")) if address]
 
 
 def _brief(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster as a node sees it, without what all nodes have alike."""
+    """The cluster as a node sees it, without parts that are the same on all nodes."""
     kept = ("controller", "mandate", "census", "coordinator", "moves", "wrong")
     return {key: seen[key] for key in kept} | {
         "nodes": {node["name"]: node["state"] for node in seen["nodes"]},
@@ -271,12 +273,12 @@ def _leader(rows: object) -> str:
 
 
 def _rows(process: subprocess.Popen[bytes], nodes: int, log: Path) -> list[Mapping[str, Any]]:
-    """A line of JSON a node, once all serve."""
+    """A line of JSON per node, once all serve."""
     assert process.stdout is not None, "it is a pipe"
     rows: list[Mapping[str, Any]] = []
     until = time.monotonic() + READY_S
     for _ in range(nodes):
-        # All lines come in one write, behind which nothing does: those that are buffered are read at once.
+        # All lines come in one write, with nothing after it: buffered lines can be read at once.
         readable = rows or select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]
         line = process.stdout.readline() if readable else b""
         if not line:

@@ -1,9 +1,9 @@
-"""Row `isolation`: what a node carries for rooms that neither live there nor have clients there.
+"""Row `isolation`: traffic of a node for rooms that neither live there nor have clients there.
 
-Two windows of one length on one cluster: in the first all clients are connected and nobody publishes, in the second
-they publish. What the third node's connections carried more in the second is what messages cost it; heartbeats and
-what else nodes tell each other is in both. Its frames of rooms are counted by the nodes themselves: those of the second
-window, behind what nodes tell each other when they have just met.
+Two windows of equal length on one cluster: in the first, clients are connected and do not publish; in the
+second they publish. The additional traffic of the third node's connections in the second window is the cost
+of the messages; heartbeats and other traffic between nodes are in both. The nodes themselves count the third
+node's frames of rooms, in the second window, after the nodes' initial exchange.
 """
 
 import time
@@ -23,16 +23,16 @@ IDLE, BUSY = "all its bytes, nobody publishes", "all its bytes, all publish"
 
 NODES = 3
 ROOMS = 10
-"""Of each of the two nodes."""
+"""For each of the two nodes."""
 SUBSCRIBERS = 5
 RATE = 2_000.0
-"""Publishes a second, of all."""
+"""Publishes a second, of all clients."""
 ANYWHERE = Cores(frozenset(), frozenset(), 2)
 """Servers and generator share the machine."""
 
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
-    """Runs it once; figures by name."""
+    """Runs the row once; returns its figures by name."""
     with target.running(NODES, asked.directory) as cluster:
         asked.version, asked.build_profile = cluster.version, cluster.build_profile
         *active, third = cluster.members()
@@ -47,7 +47,7 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
         }
 
         def window(rate: float) -> tuple[float, Carried, int, int]:
-            """Seconds, bytes, frames and messages."""
+            """Seconds, bytes, frames and messages of one window."""
             frames, before, begun_s = _frames(cluster, third), carried(third.pid, ports), time.monotonic()
             if rate:
                 report = load.run(placed.address, None, ANYWHERE, {**common, "rate": rate, "sleep": True})

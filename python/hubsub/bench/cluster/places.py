@@ -1,4 +1,4 @@
-"""Rooms by where they live, and clients that connect there."""
+"""Finds rooms by their nodes, and connects clients there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from hubsub.bench import BenchError
 from hubsub.bench.cluster.subject import Cluster, Member
 
 LOOK = 64
-"""Rooms that are asked for at a time, for each one that is wanted."""
+"""Rooms that are located at a time, per wanted room."""
 LOOKS = 32
-"""So often, before a node counts as one that gets no rooms."""
+"""Number of attempts before a node counts as one without rooms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rooms on nodes, as the generator takes them: room i is at the i-th node, in turn."""
+    """Rooms on nodes, in the generator's form: room i is at the i-th node, in turn."""
 
     members: Sequence[Member]
     numbers: Sequence[int]
 
     def params(self) -> dict[str, object]:
-        """Options of the generator: clients connect where their room lives."""
+        """Options of the generator: clients connect to the node of their room."""
         return {
             "rooms": len(self.numbers),
             "numbers": ",".join(map(str, self.numbers)),
@@ -41,8 +41,9 @@ def place(cluster: Cluster, members: Sequence[Member], rooms: int) -> Placed:
     """Finds rooms that live on certain nodes, equally many on each.
 
     Args:
+        cluster: The cluster.
         members: The nodes.
-        rooms: Of each.
+        rooms: Number of rooms per node.
 
     Raises:
         BenchError: a node gets none, or too few.

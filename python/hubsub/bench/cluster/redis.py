@@ -1,7 +1,8 @@
-"""A Redis Cluster: processes with evenly dealt slots, no replicas, nothing on the disk.
+"""A Redis Cluster: processes with evenly distributed slots, no replicas, nothing on disk.
 
-Its classic PUBLISH goes to every node (a broadcast); SPUBLISH goes to the node of the room's slot alone, and only that
-node takes it. Without replicas nothing takes a slot over, so rows with a death have no figures of it.
+Its classic PUBLISH goes to every node (a broadcast); SPUBLISH goes only to the node of the room's slot, and
+only that node accepts it. Without replicas no node takes over a slot, so the failover row has no figures for
+it.
 """
 
 import os
@@ -26,7 +27,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RedisCluster:
-    """Redis Cluster.
+    """Redis Cluster as a target.
 
     Args:
         sharded: Uses SPUBLISH and SSUBSCRIBE.
@@ -46,7 +47,7 @@ class RedisCluster:
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningRedis"]:
-        """See `ClusterTarget`."""
+        """Runs the cluster; see `ClusterTarget.running`."""
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
@@ -136,7 +137,7 @@ class RunningRedis:
         self._members[name] = Member(name, f"127.0.0.1:{port}", process.pid, [bus])
 
     def join(self) -> None:
-        """Deals the slots, makes the nodes known to each other, and waits until all agree.
+        """Distributes the slots, introduces the nodes to each other, and waits until all agree.
 
         Raises:
             BenchError: they do not within `READY_S`.
@@ -145,7 +146,7 @@ class RunningRedis:
         for index, (member, (first, last)) in enumerate(zip(members, _dealt(len(members)), strict=True)):
             with Connection(member.address) as connection:
                 connection.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
-                # Nodes that all begin with epoch 0 settle it among themselves, one after another.
+                # Nodes that all begin with epoch 0 resolve the conflict among themselves, one after another.
                 connection.ask("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
                 for other in members[:index]:
                     host, _, port = other.address.rpartition(":")
@@ -163,7 +164,7 @@ class RunningRedis:
             end_process(process)
 
     def _is_whole(self, name: str) -> bool:
-        """Whether a node knows all others, with links both ways, and that all slots have an owner."""
+        """Whether a node knows all others, with links both ways, and all slots have an owner."""
         about = self._cluster_info(name)
         count = len(self._members)
         if (about.get("cluster_state"), about.get("cluster_known_nodes")) != ("ok", str(count)):

@@ -1,4 +1,4 @@
-"""A connection to a Redis server, as small as counting by hand needs it: commands out, values in, no retries."""
+"""A minimal Redis connection for measurements: sends commands and reads values, without retries."""
 
 import socket
 from contextlib import suppress
@@ -14,18 +14,18 @@ Value: TypeAlias = "int | bytes | list[Value] | None"
 
 
 class ErrorReply(BenchError):
-    """The server answered with an error; the connection goes on."""
+    """The server replied with an error; the connection stays usable."""
 
 
 class Connection:
-    """One connection; blocking, with a limit to each wait.
+    """One blocking connection, with a limit for each wait.
 
     Args:
         address: `HOST:PORT`.
-        timeout_s: Of the connect and of each read, above 0.
+        timeout_s: Limit for connecting and for each read, above 0.
 
     Raises:
-        BenchError: nobody listens there.
+        BenchError: no server listens there.
     """
 
     def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -52,7 +52,7 @@ class Connection:
         self._socket.close()
 
     def end(self) -> None:
-        """Ends it both ways, so that who waits in another thread does so no longer."""
+        """Shuts both directions down, which wakes a reader in another thread."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -60,7 +60,7 @@ class Connection:
         """Sends a command and reads one value.
 
         Raises:
-            BenchError: the answer is an error, or there is none in time.
+            BenchError: the reply is an error, or there is none in time.
         """
         self.send(*words)
         return self.read()

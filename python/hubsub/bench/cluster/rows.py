@@ -1,10 +1,12 @@
-"""What is measured of a cluster and what it must reach.
+"""Rows of a cluster and their bounds.
 
-- isolation: rooms on two nodes, clients at them; what a third node sends and receives for their messages.
-- scaling: rooms and clients grow with the nodes, each node is offered the same rate; CPU of all nodes per delivery.
-- forward: a publish at the node where its room lives, and at another one, until the subscriber at the first has it;
-  and frames between nodes for a message, by nodes that have subscribers.
-- failover: `kill -9` of a room's node; until a subscriber on another node has its first message of the new epoch.
+- isolation: rooms on two nodes, clients at them; traffic of a third node for their messages.
+- scaling: rooms and clients grow with the nodes, each node is offered the same rate; CPU of all nodes per
+  delivery.
+- forward: a publish at the node where its room lives, and at another one, until the subscriber at the first
+  has it; and frames between nodes per message, divided by the nodes that have subscribers.
+- failover: `kill -9` of a room's node; until a subscriber on another node has its first message of the new
+  epoch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +28,14 @@ FAILOVER_P50_MS, FAILOVER_P99_MS = 500.0, 1_500.0
 
 @dataclass(slots=True)
 class Asked:
-    """How a row is to be run.
+    """Parameters and results of a row's run.
 
     Args:
         nodes: Sizes of clusters, ascending.
         seconds: Length of each measured window.
-        kills: Of `failover`.
+        kills: Number of kills of `failover`.
         rate: Publishes a second that each node is offered in `scaling`; the runner sets it.
-        directory: For what nodes keep; the runner makes a new one for each run.
+        directory: For the nodes' data; the runner creates a new one for each run.
     """
 
     nodes: Sequence[int]
@@ -42,9 +44,9 @@ class Asked:
     rate: float
     directory: Path
     complaints: list[str] = field(default_factory=list)
-    """Why figures are not to be trusted, or are not there."""
+    """Why figures are unreliable or missing."""
     reports: list[Mapping[str, Any]] = field(default_factory=list)
-    """What was found, raw."""
+    """Raw results."""
     version: str = ""
     build_profile: str = ""
 
@@ -59,9 +61,12 @@ class ClusterScenario:
     """One row.
 
     Args:
+        name: Name of the row.
+        title: Description for tables.
+        figures: Its figures and their bounds.
         measure: Runs it against one target.
-        pairs_max: Runs of each target that make sense; None: as many as are asked for.
-        is_of_failover: Only for targets that have one.
+        pairs_max: Runs of each target that make sense; None: no limit.
+        is_of_failover: Only for targets that have failover.
     """
 
     name: str
@@ -76,7 +81,7 @@ def scenarios(nodes: Sequence[int]) -> dict[str, ClusterScenario]:
     """The rows by name.
 
     Args:
-        nodes: Sizes of clusters that `scaling` goes through, ascending, each 1 or more.
+        nodes: Sizes of clusters in `scaling`, ascending, each 1 or more.
     """
     from hubsub.bench.cluster import failover, forward, isolation, scaling
 

@@ -32,17 +32,20 @@ def run_cluster(
     """Runs one row in turns between all targets.
 
     Args:
-        data: Where directories for the nodes are made.
+        scenario: The row.
+        ours: HubSub.
+        peers: The other clusters.
+        data: Where directories for the nodes are created.
         nodes: Sizes of clusters, ascending.
         pairs: Runs of each target.
         seconds: Length of each measured window.
-        kills: Of `failover`.
-        rate: Publishes a second and node of `scaling`; default: one that keeps the machine half busy with the largest
-            cluster, found before, the lowest of all targets.
+        kills: Number of kills of `failover`.
+        rate: Publishes a second and node of `scaling`; default: one that keeps the machine half busy with the
+            largest cluster, measured first, the lowest of all targets.
         on_row: Called after every run.
 
     Returns:
-        One result a peer, each with all of our runs; one in all where there is no peer.
+        One result per peer, each with all of our runs; a single one without peers.
 
     Raises:
         BenchError: a server or the generator could not be run, or is a debug build.
@@ -79,7 +82,7 @@ def _result(
 ) -> Result:
     if peer is None:
         return Result(scenario, ours.name, None, list(rows))
-    # A table has one peer a line: further ones get lines of their own.
+    # A table has one peer per line: further ones get their own lines.
     named = scenario if index == 0 else replace(scenario, name=f"{scenario.name}, {peer.name}")
     return Result(named, ours.name, peer.name, [row for row in rows if row.target in (ours.name, peer.name)])
 
@@ -87,7 +90,7 @@ def _result(
 def _in_directory(
     work: Callable[[ClusterTarget, Asked], T], target: ClusterTarget, asked: Asked
 ) -> tuple[T, Asked]:
-    """Does something in a new directory, which is removed."""
+    """Runs `work` in a new directory, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=asked.directory) as directory:
         run = replace(asked, directory=Path(directory), complaints=[], reports=[])
         try:

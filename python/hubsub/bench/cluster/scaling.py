@@ -1,8 +1,8 @@
-"""Row `scaling`: CPU of all nodes per delivery, from one node to many, with as much of everything on each.
+"""Row `scaling`: CPU of all nodes per delivery, from one node to many, with the same load on each.
 
-One generator drives all nodes and sleeps between turns, so that it leaves the cores to them; the machine must stay
-below `BUSY_MAX`, for a node that waits for a core does more with each turn. The rate is found before, with the largest
-cluster, and is the same for all sizes and all targets.
+One generator drives all nodes and sleeps between turns, so that it leaves the cores to them; the machine must
+stay below `BUSY_MAX`, since a node that waits for a core does more with each turn. The rate is determined
+first, with the largest cluster, and is the same for all sizes and all targets.
 """
 
 import os
@@ -23,11 +23,11 @@ BUSY = "busiest, of the machine"
 IDLE = "a node's core, nobody publishes, most nodes"
 
 ROOMS = 10
-"""Of each node."""
+"""Rooms per node."""
 SUBSCRIBERS = 8
-"""Of each room."""
+"""Subscribers per room."""
 BUSY_MAX = 0.6
-"""Of the machine's cores, in any window."""
+"""Share of the machine's cores, in any window."""
 BUSY_AIM = 0.5
 RATE_FIRST, RATE_MIN, RATE_MAX = 100.0, 20.0, 20_000.0
 """Publishes a second and node."""
@@ -42,7 +42,7 @@ def cpu_of(nodes: int) -> str:
 
 
 def measure(target: ClusterTarget, asked: Asked) -> Figures:
-    """Runs it once over all sizes; figures by name."""
+    """Runs the row once over all sizes; returns its figures by name."""
     figures: Figures = {}
     most_busy = 0.0
     for count in asked.nodes:
@@ -80,10 +80,11 @@ def _nodes(count: int) -> str:
 def _window(
     target: ClusterTarget, asked: Asked, count: int, rate: float, seconds: float
 ) -> tuple[Report, float, float | None]:
-    """One cluster, two windows, with all clients connected: nobody publishes, then all do.
+    """One cluster, two windows, with all clients connected: without publishes, then with them.
 
     Returns:
-        Report of the second, share of the machine that was busy in it, and cores that a node used in the first.
+        Report of the second, share of the machine that was busy in it, and cores that a node used in the
+        first.
     """
     directory = asked.directory / f"{count}-{time.monotonic_ns()}"
     directory.mkdir()
@@ -108,7 +109,9 @@ def _window(
 
 
 class _Busy:
-    """Looks at the machine's CPU time meanwhile; the median look counts, as connecting and ending are no load."""
+    """Samples the machine's CPU time in the background; the median counts, as connecting and ending are no
+    load.
+    """
 
     def __enter__(self) -> "_Busy":
         self._end = threading.Event()

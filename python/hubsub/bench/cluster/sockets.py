@@ -1,11 +1,13 @@
-"""Bytes that the TCP connections of a process have carried, as Linux counts them (`sock_diag`, RFC 793 both ways).
+"""Bytes that the TCP connections of a process have carried, as Linux counts them (`sock_diag`, RFC 793 both
+ways).
 
-So links and clients of every server are counted in one way, and not by the server itself. A connection that has ended
-is not counted any more: look while those that matter are open.
+Links and clients of every server are thus counted in one way, and not by the server itself. A closed
+connection is not counted any more: sample while the relevant ones are open.
 
 ```text
 out   nlmsghdr, inet_diag_req_v2: family, protocol, which extensions, states, an empty socket id
-in    nlmsghdr, inet_diag_msg: …, ports (big endian) at 4, inode at 68; attributes: INET_DIAG_INFO holds tcp_info,
+in    nlmsghdr, inet_diag_msg: …, ports (big endian) at 4, inode at 68; attributes: INET_DIAG_INFO holds
+tcp_info,
       with bytes_received at 128 and bytes_sent at 200 (u64)
 ```
 """
@@ -27,12 +29,12 @@ ALL_STATES = 0xFFFF_FFFF
 HEADER = struct.Struct("=IHHII")
 MESSAGE_BYTES = 72
 INFO_BYTES_MIN = 208
-"""A kernel whose tcp_info ends earlier (before 4.19) does not count what was sent."""
+"""A kernel whose tcp_info ends earlier (before 4.19) does not count sent bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Received and sent."""
+    """Received and sent bytes."""
 
     received: int = 0
     sent: int = 0
@@ -50,20 +52,20 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What one process's connections have carried."""
+    """Bytes carried by one process's connections."""
 
     links: Bytes
-    """Between nodes."""
+    """Connections between nodes."""
     clients: Bytes
-    """All others."""
+    """All other connections."""
 
 
 def carried(pid: int, node_ports: Collection[int]) -> Carried:
-    """Looks at the open connections of a process.
+    """Samples the open connections of a process.
 
     Args:
         pid: The process.
-        node_ports: Those that nodes listen on for each other; a connection with one at either end is a link.
+        node_ports: Ports on which nodes listen for each other; a connection with one at either end is a link.
 
     Raises:
         BenchError: the system does not count, or the process is gone.

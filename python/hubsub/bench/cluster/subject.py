@@ -1,4 +1,4 @@
-"""What can be measured as a cluster, whatever it is: a small interface, with which every row works."""
+"""The interface of a measured cluster, with which every row works."""
 
 import os
 import signal
@@ -9,88 +9,93 @@ from pathlib import Path
 from typing import Any, Protocol
 
 READY_S = 120.0
-"""How long nodes may take until all of them know each other."""
+"""Time limit for all nodes to know each other, in seconds."""
 
 
 def room_name(number: int) -> str:
-    """Name of a room as the generator makes it; 0 to 99,999,999."""
+    """Name of a room as the generator builds it; 0 to 99,999,999."""
     return f"room:{number:08}"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node that runs."""
+    """A running node."""
 
     name: str
     address: str
     """For Redis clients, `HOST:PORT`."""
     pid: int
     node_ports: Sequence[int]
-    """On which it listens for other nodes."""
+    """Ports on which it listens for other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames with messages of rooms, of one node to and from all others, since its start."""
+    """Message frames of one node to and from all others, since its start."""
 
     sent: int
     received: int
 
 
 class Cluster(Protocol):
-    """Nodes that run."""
+    """Running nodes of a cluster."""
 
     @property
     def version(self) -> str:
-        """As a result names it."""
+        """Version in results."""
 
     @property
     def build_profile(self) -> str:
-        """`release`, `dist`, `debug`, or empty where a server does not say."""
+        """`release`, `dist`, `debug`, or empty if unknown."""
 
     def members(self) -> Sequence[Member]:
-        """Those that run, in the order of their names."""
+        """Running nodes, in the order of their names."""
 
     def places(self, numbers: Collection[int]) -> dict[int, str]:
         """The node where each room lives: its leader, or the owner of its slot."""
 
     def frames(self, name: str) -> Frames:
-        """What a node's links have carried of messages, once nothing more comes."""
+        """Message frames of a node's links, once the count no longer changes."""
 
     def controller(self) -> str | None:
-        """The node that decides for all; None where no node does."""
+        """The node that acts as controller; None if there is none."""
 
     def kill(self, name: str) -> float:
-        """Ends a node with SIGKILL; when, on the monotonic clock in seconds, as it was sent."""
+        """Ends a node with SIGKILL; returns the time of the signal, in monotonic seconds."""
 
     def evidence(self, room: str) -> Mapping[str, Any]:
-        """What there is to find out why a room is silent since the last kill; some 100 kB at most."""
+        """Data to diagnose why a room is silent since the last kill; at most some 100 kB."""
 
     def start(self, name: str) -> None:
-        """Starts a node that was killed, and waits until all nodes know each other again."""
+        """Restarts a killed node, and waits until all nodes know each other again."""
 
 
 class ClusterTarget(Protocol):
-    """Something that can be started as a cluster."""
+    """A cluster that can be started and measured."""
 
     @property
     def name(self) -> str:
-        """What to call it in tables."""
+        """Name in tables."""
 
     @property
     def verb(self) -> str:
-        """How the generator publishes."""
+        """The generator's command for publishing."""
 
     @property
     def is_forwarding(self) -> bool:
-        """Whether every node takes publishes of every room."""
+        """Whether every node accepts publishes of every room."""
 
     @property
     def has_failover(self) -> bool:
         """Whether a room that loses its node gets another."""
 
     def running(self, nodes: int, directory: Path) -> AbstractContextManager[Cluster]:
-        """The cluster until the end of the block; all nodes know each other. Each node routes on one core.
+        """Runs the cluster until the end of the block; all nodes know each other. Each node routes on one
+        core.
+
+        Args:
+            nodes: Number of nodes.
+            directory: For the nodes' data.
 
         Raises:
             BenchError: it cannot be started, or is a debug build.
@@ -98,7 +103,7 @@ class ClusterTarget(Protocol):
 
 
 class Pidfd:
-    """A process that may be signalled later: never another one that has got its number."""
+    """A process to signal later; never another one that has reused its pid."""
 
     def __init__(self, pid: int) -> None:
         self._fd = os.pidfd_open(pid)

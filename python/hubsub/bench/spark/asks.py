@@ -1,4 +1,4 @@
-"""What Spark is asked to do, in its process: each method is one measurement, its answer plain JSON."""
+"""Measurements in Spark's process: each method is one measurement and returns plain JSON."""
 
 import shutil
 import time
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_S = 900.0
-"""A query that takes longer is given up."""
+"""Time limit of a query, in seconds."""
 POLL_S = 0.02
 
 Options = Mapping[str, str]
 
 
 class Asks:
-    """What a session can be asked.
+    """The measurements of a session.
 
     Args:
-        spark: The session; it knows the formats of `sources` from now on.
+        spark: The session; the formats of `sources` are registered in it.
         directory: For checkpoints and archives.
     """
 
@@ -45,7 +45,7 @@ class Asks:
         self._number = 0
 
     def versions(self) -> dict[str, str]:
-        """Of what takes part."""
+        """Versions of Spark and pyarrow, and the master."""
         import pyarrow
         import pyspark
 
@@ -56,21 +56,21 @@ class Asks:
         }
 
     def batch(self, source: str, options: Options) -> dict[str, Any]:
-        """Reads everything once, into nowhere."""
+        """Reads everything once and discards it."""
         group = self._group()
         started = time.monotonic()
         self._read(source, options).write.format("noop").mode("overwrite").save()
         return {"seconds": time.monotonic() - started, "tasks": self._tasks(group)}
 
     def check(self, source: str, options: Options) -> dict[str, Any]:
-        """Counts rows and bytes of payloads, so that what `batch` times is known to be all."""
+        """Counts rows and bytes of payloads, to verify that `batch` reads everything."""
         value = "value" if source == "kafka" else "payload"
         row = self._read(source, options).selectExpr("count(*)", f"sum(length({value}))").first()
         assert row is not None, "an aggregate has a row"
         return {"rows": row[0], "bytes": row[1] or 0}
 
     def copy(self, options: Options, path: str) -> dict[str, Any]:
-        """Writes what a batch reads into one Arrow IPC file, with batches as they come."""
+        """Writes the rows of a batch into one Arrow IPC file, with unchanged record batches."""
         import pyarrow as pa
 
         rows = 0
@@ -88,7 +88,16 @@ class Asks:
         return {"seconds": time.monotonic() - started}
 
     def stream(self, options: Options, rows: int, available_now: bool) -> dict[str, Any]:
-        """Streams into nowhere until so many rows are through."""
+        """Streams `rows` rows and discards them.
+
+        Args:
+            options: Options of the source.
+            rows: Number of rows.
+            available_now: Whether to use AvailableNow; else an endless trigger.
+
+        Returns:
+            Seconds, rows, batches and tasks.
+        """
         place = self._place()
         frame = self._spark.readStream.format("hubsub").options(startingOffsets="earliest", **options).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", str(place))
@@ -111,7 +120,16 @@ class Asks:
         return {"seconds": took, "rows": sum(b["rows"] for b in batches), "batches": batches, "tasks": tasks}
 
     def archive(self, options: Options, servers: str, table_format: str) -> dict[str, Any]:
-        """The job as `hubsub pipeline archive --once` runs it, without the start of Spark."""
+        """Runs the job like `hubsub pipeline archive --once`, without the start of Spark.
+
+        Args:
+            options: Options of the source.
+            servers: Addresses of the node.
+            table_format: `parquet` or `delta`.
+
+        Returns:
+            Seconds, rows, files and bytes.
+        """
         place = self._place()
         settings = Settings(
             job="archive",
@@ -133,11 +151,11 @@ class Asks:
         return {"seconds": took, "rows": rows, "files": len(files), "bytes": size}
 
     def fresh_start(self, options: Options) -> None:
-        """Starts a stream that notes when it sees each record."""
+        """Starts a stream that records when it sees each record."""
         self._fresh = Fresh(self._spark, options, self._place())
 
     def fresh_stop(self, since_us: int, until_us: int) -> dict[str, Any]:
-        """What was noted of records with these timestamps; the stream ends."""
+        """Lateness of records with these timestamps; the stream ends."""
         assert self._fresh is not None, "fresh_start comes first"
         return self._fresh.stop(since_us, until_us)
 
@@ -165,7 +183,7 @@ class Asks:
 
 
 def _batches(options: Options) -> "Iterator[pa.RecordBatch]":
-    """What the source gives, without Spark."""
+    """The source's record batches, without Spark."""
     reader = HubSubSource(dict(options)).reader(spark_schema())
     for part in reader.partitions():
         yield from reader.read(part)
@@ -176,7 +194,7 @@ def _seen(query: Any) -> int:
 
 
 def _batch(progress: Any) -> dict[str, Any]:
-    """Of a batch: rows, when it began (seconds since 1970), how long it took, and where."""
+    """Rows of a batch, its start (seconds since 1970), and its duration by stage."""
     began = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).astimezone(UTC).timestamp()
     spent = {name: int(ms) for name, ms in progress["durationMs"].items()}
     return {"rows": progress["numInputRows"], "at": began, "ms": spent}

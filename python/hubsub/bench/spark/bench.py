@@ -1,4 +1,4 @@
-"""Where a row of the pipeline does its work: a directory, nodes that are started in it, and Spark beside them."""
+"""Environment of a row of the pipeline: a directory, nodes that are started in it, and Spark beside them."""
 
 import os
 import time
@@ -30,16 +30,16 @@ class Spent:
 
 
 class Bench:
-    """One row at work.
+    """One run of a row.
 
     Args:
-        site: Its directory, and what it keeps.
-        cores: Whose are whose.
-        directory: Of the site; for files of the row's own.
+        site: Its directory and results.
+        cores: Cores of server and generator.
+        directory: The site's; for files of the row's own.
         records: Rows of a log that Spark reads.
         log_bytes: Size of a log that is only drained.
-        pairs: Runs of everybody.
-        engine: None where the row needs no Spark.
+        pairs: Runs of each target.
+        engine: None if the row needs no Spark.
         kafka: None without one.
     """
 
@@ -66,12 +66,12 @@ class Bench:
 
     @contextmanager
     def serving(self, *, hubs: int | None = None, rooms: int = 0) -> Iterator["Node"]:
-        """A node; without `hubs` on the log that is there. With them on a new one that has so many."""
+        """A node; without `hubs` on the existing log, else on a new one with that number of hubs."""
         with self.site.serving(hubs=hubs, rooms=rooms) as subject:
             yield Node(self.site, subject, self._cores)
 
     def ask(self, name: str, **given: Any) -> Any:
-        """Asks Spark; the answer is kept for the rows."""
+        """Sends Spark a request; the reply is stored for the rows."""
         assert self._engine is not None, "the row says that it needs Spark"
         answer = self._engine.ask(name, **given)
         source = {"source": given["source"]} if "source" in given else {}
@@ -79,7 +79,9 @@ class Bench:
 
     @contextmanager
     def metered(self, node: "Node", *, beside_broker: bool = False) -> Iterator[Spent]:
-        """Counts CPU in the block, and complains if somebody else took much, but for a server that is not ours."""
+        """Counts CPU in the block, and complains about a high load of other processes, unless an external
+        broker is measured.
+        """
         assert self._engine is not None, "the row says that it needs Spark"
         spent = Spent()
         started, busy = time.monotonic(), busy_seconds()
@@ -99,11 +101,17 @@ class Node:
 
     @property
     def source(self) -> dict[str, str]:
-        """Options that make Spark read it."""
+        """Options with which Spark reads it."""
         return {"servers": self._subject.server.http or ""}
 
     def fill(self, records: int, rooms: int, payload: int = PAYLOAD_BYTES) -> None:
-        """Publishes so many records, as fast as they are taken."""
+        """Publishes `records` records, as fast as they are accepted.
+
+        Args:
+            records: Number of records.
+            rooms: Number of rooms.
+            payload: Bytes of each payload, default 128.
+        """
         asked = {"rooms": rooms, "messages": records, "payload": payload, "verb": "publish"}
         self._subject.load({**FILL, **asked})
 
@@ -112,14 +120,23 @@ class Node:
         return self._subject.load(params, leaves_a_core=True)
 
     def publish(self, params: Params, warm_s: float, seconds: float) -> tuple[int, int]:
-        """Publishes for a while; the µs since 1970 between which it was in full swing."""
+        """Publishes for some time.
+
+        Args:
+            params: Options of the generator.
+            warm_s: Seconds before the measured window.
+            seconds: Length of the window.
+
+        Returns:
+            Start and end of the window, µs since 1970.
+        """
         began = time.time_ns() // 1_000
         self._subject.load({**params, "seconds": warm_s + seconds + 1.0})
         since = began + int(warm_s * 1e6)
         return since, since + int(seconds * 1e6)
 
     def drained(self, seconds: float) -> AbstractContextManager[Callable[[], Mapping[str, Any]]]:
-        """A reader of the whole log meanwhile, on a core that the generator leaves it."""
+        """A reader of the whole log in the background, on a core that the generator leaves it."""
         return drain.beside(self.source["servers"], self._cores.two_loads()[1], seconds)
 
     def hubs(self) -> int:

@@ -1,7 +1,7 @@
-"""Reads a whole log as Arrow over HTTP, again and again, and throws it away: the hungriest reader there is.
+"""Reads a whole log as Arrow over HTTP repeatedly, and discards it: the fastest possible reader.
 
-Run as a program it reads its orders as one JSON line: `{"servers": "HOST:PORT", "seconds": S}`, one connection a hub,
-and prints `{"bytes": …, "seconds": …, "passes": …}`.
+As a program it reads its arguments as one JSON line: `{"servers": "HOST:PORT", "seconds": S}`, opens one
+connection per hub, and prints `{"bytes": …, "seconds": …, "passes": …}`.
 """
 
 import json
@@ -26,7 +26,16 @@ SLACK_S = 60.0
 
 @contextmanager
 def beside(http: str, cores: Cores, seconds: float) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Drains meanwhile on the cores given; what came of it is had by calling what this yields, which waits."""
+    """Drains in the background on the given cores.
+
+    Args:
+        http: `HOST:PORT` of the node.
+        cores: Cores to use.
+        seconds: Length of the drain.
+
+    Yields:
+        A function that waits for the end and returns the result.
+    """
     with pinned(cores.load):
         process = subprocess.Popen(
             [sys.executable, "-m", "hubsub.bench.spark.drain"],
@@ -59,7 +68,7 @@ def rate(answer: Mapping[str, Any]) -> float:
 
 
 class _Drain:
-    """What all connections have read."""
+    """Total of all connections."""
 
     def __init__(self, options: SourceOptions, log: str, until: float) -> None:
         self._options, self._log, self._until = options, log, until
@@ -87,7 +96,7 @@ class _Drain:
 
 
 def main() -> None:
-    """See the module."""
+    """Entry point of the program."""
     orders = json.loads(sys.stdin.readline())
     options = SourceOptions.parse({"servers": orders["servers"]})
     with Wire(options.access) as wire:

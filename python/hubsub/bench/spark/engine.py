@@ -1,4 +1,4 @@
-"""Spark as the benchmark sees it: a process on its own cores that answers questions, and what CPU it takes."""
+"""Spark as a process on its own cores that answers requests, and its CPU time."""
 
 import json
 import os
@@ -16,20 +16,20 @@ from hubsub.bench.machine import Cores
 from hubsub.bench.pinning import pinned
 
 ANSWER_S = 1_800.0
-"""A question that takes longer is given up."""
+"""Time limit of a request, in seconds."""
 STOP_S = 60.0
 TAIL_BYTES = 2_000
-"""Of what Spark said, where it failed."""
+"""Length of Spark's output in an error."""
 
 
 class Engine:
-    """A running Spark."""
+    """A running Spark process."""
 
     def __init__(self, process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
         self._process, self._said = process, said
 
     def ask(self, name: str, **given: Any) -> Any:
-        """Asks for one measurement; see `asks.Asks` for names, arguments and answers.
+        """Requests one measurement; see `asks.Asks` for names, arguments and results.
 
         Raises:
             BenchError: it failed.
@@ -47,7 +47,7 @@ class Engine:
         return answer["answer"]
 
     def tell(self, value: Mapping[str, Any]) -> None:
-        """A line for the program."""
+        """Sends the program a line."""
         assert self._process.stdin is not None
         try:
             print(json.dumps(value), file=self._process.stdin, flush=True)
@@ -66,7 +66,7 @@ class Engine:
 
 @contextmanager
 def running(cores: Cores, conf: Mapping[str, str]) -> Iterator[Engine]:
-    """Spark on the cores that the server leaves, until the end of the block.
+    """Runs Spark on the cores that the server leaves, until the end of the block.
 
     Raises:
         BenchError: it does not start.
@@ -79,7 +79,7 @@ def running(cores: Cores, conf: Mapping[str, str]) -> Iterator[Engine]:
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
-                start_new_session=True,  # All that it starts is found by the session.
+                start_new_session=True,  # All its child processes are found by the session.
             )
         engine = Engine(process, said)
         try:
@@ -90,7 +90,7 @@ def running(cores: Cores, conf: Mapping[str, str]) -> Iterator[Engine]:
 
 
 def session_seconds(session: int, proc: Path = Path("/proc")) -> float:
-    """CPU seconds of the processes of a session, with those of its dead that were waited for."""
+    """CPU seconds of the processes of a session, including its dead ones that were waited for."""
     ticks = 0
     for entry in proc.iterdir():
         if entry.name.isdigit():

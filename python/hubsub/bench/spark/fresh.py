@@ -1,4 +1,4 @@
-"""How late a stream sees records: from a record's timestamp to `foreachBatch` having the row."""
+"""Delay of a stream: from a record's timestamp until `foreachBatch` has the row."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LONGEST_BATCHES = 20
-"""How many of the batches are told of, with where their time went."""
+"""Number of slowest batches that are reported with their stages."""
 
 
 class Fresh:
-    """A running stream whose batches are looked at as they come.
+    """A running stream that records the arrival of its rows.
 
     Args:
-        options: Of the source.
-        place: Of its checkpoint.
+        spark: The session.
+        options: Options of the source.
+        place: Directory of its checkpoint.
     """
 
     def __init__(self, spark: "SparkSession", options: Mapping[str, str], place: Path) -> None:
@@ -35,8 +36,8 @@ class Fresh:
         """Ends the stream.
 
         Returns:
-            Count and percentiles in ms of the records whose timestamp is in `[since_us, until_us)`, and the stages
-            of the slowest batches.
+            Count and percentiles in ms of the records whose timestamp is in `[since_us, until_us)`, and the
+            stages of the slowest batches.
         """
         self._query.stop()
         if (failed := self._query.exception()) is not None:
@@ -57,16 +58,18 @@ class Fresh:
 
 
 def lateness(noted: Iterable[tuple[list[int], int]], since_us: int, until_us: int) -> list[float]:
-    """How late each record of a window was, in ms, in order.
+    """Delay of each record of a window, in ms, ascending.
 
     Args:
-        noted: Of each batch the timestamps of its records, and when they were there; µs since 1970.
+        noted: For each batch the timestamps of its records, and the time of their arrival; µs since 1970.
+        since_us: Start of the window, µs since 1970.
+        until_us: End of the window, exclusive.
     """
     return sorted((seen - at) / 1_000 for stamps, seen in noted for at in stamps if since_us <= at < until_us)
 
 
 def quantile(ordered: list[float], share: float) -> float | None:
-    """The smallest value that is not below so large a share of them; None of no values.
+    """The smallest value that at least this share of the values do not exceed; None without values.
 
     >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

@@ -1,4 +1,4 @@
-"""A Kafka broker as a peer: its address, and how Spark reaches it."""
+"""A Kafka broker as a peer: its address, and Spark's options for it."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ _URL = re.compile(r"kafka://(?P<brokers>[^/@?#\s]+:\d+)/(?P<topic>[A-Za-z0-9._-]
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A topic of a broker that runs already.
+    """A topic of a broker that already runs.
 
     Args:
-        brokers: `HOST:PORT`, more with commas between.
+        brokers: `HOST:PORT`, several separated by commas.
         topic: Gets the rows; it should have as many partitions as Spark has cores.
     """
 
@@ -40,7 +40,7 @@ class Kafka:
 
     @staticmethod
     def conf(given: Mapping[str, str]) -> dict[str, str]:
-        """Settings that bring Spark's own source, where those given do not."""
+        """Settings that load Spark's own source, unless the given ones do."""
         if given.keys() & {"spark.jars", "spark.jars.packages"}:
             return {}
         return {"spark.jars.packages": f"{PACKAGE}:{version('pyspark')}"}

@@ -1,7 +1,7 @@
-"""Spark in a process of its own: questions come as JSON lines, answers go as JSON lines.
+"""Spark in a process of its own: requests and replies are JSON lines.
 
-`{"ask": NAME, …}` is answered by the method of `asks.Asks` with that name; the answer is `{"answer": …}`, or
-`{"error": …}` with what it failed with. The process ends with its input.
+`{"ask": NAME, …}` calls the method of `asks.Asks` with that name; the reply is `{"answer": …}`, or `{"error":
+…}` with the error. The process ends with its input.
 """
 
 import json
@@ -16,8 +16,10 @@ from hubsub.pipeline.session import connect
 
 
 def main() -> None:
-    """Answers until nobody asks any more. The first line says how many `cores`, and which `conf` beside every job's."""
-    # Spark and its workers print what they like: the answers have a descriptor of their own.
+    """Answers requests until the end of the input. The first line has `cores`, and `conf` in addition to
+    every job's.
+    """
+    # Spark and its workers print to stdout: replies have a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     given = json.loads(sys.stdin.readline())

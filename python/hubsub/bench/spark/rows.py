@@ -1,8 +1,7 @@
-"""The rows of the data pipeline, and what each must reach.
+"""The rows of the data pipeline and their bounds.
 
-All payloads have 128 bytes; Spark has the cores that the node leaves (two and two of
-four). A row fills a log of its own and yields one run after the other: number of the
-pair, who ran, figures by name.
+All payloads have 128 bytes; Spark has the cores that the node leaves (two and two of four). A row fills a log
+of its own and yields one run after the other: number of the pair, target, figures by name.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,16 +20,16 @@ OURS = "HubSub"
 IPC, TUPLES, KAFKA = "Arrow IPC file", "tuples", "Kafka"
 ROOMS = 100
 TUPLES_SHARE = 10
-"""Tuples are so slow that a tenth of the rows does."""
+"""Tuples are so slow that a tenth of the rows suffices."""
 WARM = 2
-"""Runs before the measured ones: the JVM compiles what it has seen often."""
+"""Runs before the measured ones: the JVM compiles frequent code."""
 MICRO_BATCHES = 8
 MANY_HUBS, MANY_ROOMS, FEW = 64, 2_000, 2
 HUBS_SHARE = 4
 RATE = 1_000
 FRESH: Params = {"rooms": ROOMS, "subscribers": 0, "publishers": 4, "rate": RATE, "threads": 1, "warmup": 0}
 FRESH_WARM_S = 8.0
-"""A stream's first batches are slow: the JVM learns."""
+"""A stream's first batches are slow until the JVM has compiled them."""
 SERVING: Params = {
     "rooms": ROOMS,
     "subscribers": 0,
@@ -53,8 +52,11 @@ class PipelineScenario:
     """One row.
 
     Args:
+        name: Name of the row.
+        title: Description for tables.
+        figures: Its figures and their bounds.
         runs: Measures it.
-        peers: Beside whom, with the name that the comparison has in tables and what must be reached there.
+        peers: Name of each comparison in tables, its peer, and its bound.
         spark: Whether it needs Spark.
     """
 
@@ -66,7 +68,13 @@ class PipelineScenario:
     spark: bool = True
 
     def beside(self, name: str, peer: str, bound: Bound) -> "PipelineScenario":
-        """The same runs, held against one of the peers."""
+        """The same runs, compared with one of the peers.
+
+        Args:
+            name: Name of the comparison.
+            peer: The peer.
+            bound: Bound of the first figure.
+        """
         first, *rest = self.figures
         figures = (Figure(first.name, first.unit, first.lower_is_better, bound), *rest)
         return PipelineScenario(name, f"{self.title}; beside: {peer}", figures, self.runs)
@@ -155,7 +163,7 @@ def _archive(bench: Bench) -> Runs:
 
 def _freshness(bench: Bench) -> Runs:
     with bench.serving() as server:
-        _fresh(bench, server)  # The JVM learns.
+        _fresh(bench, server)  # A warm-up for the JVM.
         for pair in range(bench.pairs):
             yield pair, OURS, _fresh(bench, server)
 
@@ -223,7 +231,7 @@ def _serving(bench: Bench) -> Runs:
 
 
 def through(batches: list[dict[str, object]]) -> float | None:
-    """Rows a second from the beginning of the first batch to the end of the last."""
+    """Rows a second from the start of the first batch to the end of the last."""
     if not batches:
         return None
     rows = sum(float(str(batch["rows"])) for batch in batches)

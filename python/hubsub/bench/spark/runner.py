@@ -16,7 +16,7 @@ from hubsub.bench.spark.kafka import Kafka
 from hubsub.bench.spark.rows import KAFKA, OURS, PipelineScenario
 
 ROW_BYTES = 600
-"""Of a record of 128 bytes: in the log, in an Arrow file, in an archive."""
+"""Bytes of a record of 128 bytes: in the log, in an Arrow file, in an archive."""
 
 
 def run_pipeline(
@@ -33,21 +33,23 @@ def run_pipeline(
     conf: Mapping[str, str] | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Result]:
-    """Runs a row.
+    """Runs one row of the pipeline.
 
     Args:
-        data: Where directories are made; on the disk that is measured.
+        scenario: The row.
+        server: The node.
+        data: Where directories are created; on the disk that is measured.
         records: Rows that Spark reads.
         log_bytes: Size of a log that is only drained.
-        pairs: Runs of everybody.
-        seconds: Length of a measured window, where a row has windows.
+        pairs: Runs of each target.
+        seconds: Length of a measured window, if a row has windows.
         shards: Shards of the node, and its cores; Spark has the others.
         kafka: A peer, if there is one.
         conf: Settings of Spark.
         on_row: Called after every run.
 
     Returns:
-        One for each peer, or a single one.
+        One result for each peer, or a single one.
 
     Raises:
         BenchError: something could not be run.
@@ -94,7 +96,13 @@ def run_pipeline(
 
 
 def results(scenario: PipelineScenario, rows: list[Row], kafka: Kafka | None) -> list[Result]:
-    """What tables show of the runs of a row: one result for each peer, or a single one."""
+    """Results of a row for tables: one for each peer, or a single one.
+
+    Args:
+        scenario: The row.
+        rows: Its runs.
+        kafka: The peer, if there is one.
+    """
     if not scenario.peers:
         return [Result(scenario, OURS, None, rows)]
     return [

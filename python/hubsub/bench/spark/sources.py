@@ -1,4 +1,6 @@
-"""Peers: the same rows from an Arrow IPC file, and each as a tuple. Both as lean as a Python source can be."""
+"""Peers: the same rows from an Arrow IPC file, and each as a tuple. Both are as lean as a Python source can
+be.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IPC, TUPLES = "bench_ipc", "bench_tuples"
-"""Names of the formats. Options: `path` of the file, `parts`; of tuples `rows`, how many of the file's."""
+"""Names of the formats. Options: `path` of the file, `parts`; for tuples also `rows`, the number of rows to
+read.
+"""
 
 
 class IpcSource(DataSource):
@@ -31,7 +35,7 @@ class IpcSource(DataSource):
 
 
 class TupleSource(DataSource):
-    """One tuple a row, as most Python sources yield them: made from what was read, and handed over."""
+    """One tuple per row, as most Python sources yield them."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,5 +88,11 @@ class _TupleReader(_Parts):
 
 
 def share(count: int, parts: int, part: int) -> range:
-    """The numbers below `count` that are this part's: equal shares, one behind the other."""
+    """The numbers below `count` that belong to this part: equal, consecutive shares.
+
+    Args:
+        count: Number of items.
+        parts: Number of parts.
+        part: Index of this part, from 0.
+    """
     return range(count * part // parts, count * (part + 1) // parts)
