@@ -1,11 +1,11 @@
-"""Members of one room: how long until all of them see one more, what a change costs between nodes and each page, what a
-list costs who comes, and how long those of a node that was killed are still shown.
+"""Members of one room: time until all of them see one more, cost of a change between nodes and per page, size
+of the list for a new member, and how long members of a killed node are still shown.
 
     .venv/bin/python benches/presence.py [--members 10000] [--processes 4]
 
-Three nodes on this machine, half of the members on each of two; all of them are told who is there. Connections are
-held by processes that read what comes and look for a few bytes in it, so what is measured is the nodes and the
-loopback. Prints one JSON object.
+Three nodes on this machine, half of the members on each of two; all members get the presence list. Processes
+hold the connections, read everything and search it for a few bytes, so the nodes and the loopback are
+measured. Prints one JSON object.
 """
 
 import argparse
@@ -30,20 +30,20 @@ from hubsub.testing import Node
 
 ROOM = "crowd"
 WAIT_S = 120.0
-"""After which a measurement counts as failed."""
+"""Time limit of a measurement, in seconds."""
 JOINS = (500, 1_000, 2_000)
-"""Changes at once, for what they cost between nodes."""
+"""Numbers of simultaneous changes, for their cost between nodes."""
 
 
 def frame(text: str) -> bytes:
-    """A text of a client: masked with zeros, which change nothing."""
+    """A text frame of a client: masked with zeros, which change nothing."""
     data = text.encode()
     length = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0xFE]) + struct.pack(">H", len(data))
     return b"\x81" + length + bytes(4) + data
 
 
 def joined(address: tuple[str, int], key: str | None) -> socket.socket:
-    """A page that has asked to join, as a member or to look."""
+    """A page that has requested to join, as a member or as a viewer."""
     page = socket.create_connection(address, timeout=WAIT_S)
     nonce = base64.b64encode(os.urandom(16)).decode()
     page.sendall(
@@ -62,7 +62,15 @@ def joined(address: tuple[str, int], key: str | None) -> socket.socket:
 
 
 def hold(address: tuple[str, int], first: int, count: int, control: Connection) -> None:
-    """Holds members; told a mark, says when each of them has read it; told an empty one, how many bytes all have."""
+    """Holds members. On a mark, sends the time when each of them has read it; on an empty one, the bytes that
+    all have read.
+
+    Args:
+        address: Host and port of the node.
+        first: Number of the first member.
+        count: Number of members.
+        control: Connection to the main process.
+    """
     waiting = selectors.DefaultSelector()
     waiting.register(control, selectors.EVENT_READ)
     tails: dict[socket.socket, bytes] = {}
@@ -70,7 +78,7 @@ def hold(address: tuple[str, int], first: int, count: int, control: Connection) 
     made = read = 0
     while True:
         if made < count and not waiting.select(0):
-            # What came for those who are there is read first.
+            # Read pending data of existing pages first.
             page = joined(address, f"m{first + made}")
             page.setblocking(False)
             waiting.register(page, selectors.EVENT_READ)
@@ -107,7 +115,7 @@ def hold(address: tuple[str, int], first: int, count: int, control: Connection) 
 
 
 def list_bytes(address: tuple[str, int]) -> int:
-    """Of the message that says who is there, to one who comes."""
+    """Size of the message with the presence list for a new page."""
     with joined(address, None) as page, page.makefile("rb") as said:
         for _ in ("the answer to the join", "the list"):
             length = said.read(2)[1]
@@ -134,21 +142,21 @@ class Nodes:
         }
         self.a = Node(config={**common, "node": "a", "data": str(directory / "a")}, limits=limits)
         join = [self.a.ready["raft"]]
-        # The third one has no members: with it there is a majority when another is killed.
+        # The third one has no members: it keeps the majority when another is killed.
         self.b, self.c = (
             Node(config={**common, "node": name, "data": str(directory / name), "join": join}, limits=limits)
             for name in "bc"
         )
 
     def count(self, node: Node) -> int:
-        """Members, as a node says."""
+        """Number of members, as a node reports it."""
         with urllib.request.urlopen(
             f"{node.http_url}/v1/rooms/{ROOM}/presence?limit=1", timeout=WAIT_S
         ) as answer:
             return int(json.load(answer)["count"])
 
     def until(self, node: Node, count: int) -> float:
-        """When it says so many."""
+        """Waits until a node reports this many members; returns the time."""
         end = time.monotonic() + WAIT_S
         while self.count(node) != count:
             assert time.monotonic() < end, f"{self.count(node)} are there, not {count}"
@@ -156,7 +164,7 @@ class Nodes:
         return time.monotonic()
 
     def link_bytes(self) -> int:
-        """That the nodes have sent each other."""
+        """Bytes that the nodes have sent each other."""
         total = 0
         for node in (self.a, self.b, self.c):
             with urllib.request.urlopen(f"{node.http_url}/metrics", timeout=WAIT_S) as answer:
@@ -167,7 +175,13 @@ class Nodes:
 
 
 def measure(members: int, processes: int, directory: Path) -> dict[str, Any]:
-    """One run."""
+    """Takes all measurements once.
+
+    Args:
+        members: Number of members.
+        processes: Processes that hold them.
+        directory: For the nodes' data.
+    """
     nodes = Nodes(directory)
     fork = multiprocessing.get_context("fork")
     crowd = []

@@ -1,12 +1,13 @@
-"""A million room records: how fast they are made, what they weigh, and how long an election takes with them.
+"""A million room records: creation rate, size, and time of an election with them.
 
     .venv/bin/python benches/room_records.py [--backends memory,embedded,etcd,zookeeper] [--rooms 1000000]
 
-Three nodes in one process, each with a connection of its own to the coordinator; data planes that only say that all is
-well. So what is measured is the control plane's own work, of all three, and the coordinator's: in memory, without disk
-and network; or three servers of their own on this machine and its disk (of the embedded one, three voters; the nodes
-learn, as nodes beyond the third do). All rooms are asked for at a node that is not the controller. Prints one JSON
-object a backend, and writes them with the machine to rows.jsonl in `--out`.
+Three nodes in one process, each with its own connection to the coordinator; their data planes only report
+that all is well. The measurement covers the control plane's own work, of all three, and the coordinator's: in
+memory, without disk and network; or three separate servers on this machine and its disk (for the embedded
+one, three voters; the nodes are learners, like nodes beyond the third). All rooms are requested at a node
+that is not the controller. Prints one JSON object per backend, and writes them with the machine to rows.jsonl
+in `--out`.
 """
 
 import argparse
@@ -44,34 +45,36 @@ from hubsub.version import VERSION
 
 CLASS = "chat"
 SETTLED_S = 60.0
-"""How long it may take until the census counts all three."""
+"""Time limit until all three nodes are voters, in seconds."""
 TRIES_MAX = 20
-"""Of asking for a room whose place did not come in time: a coordinator whose disk is behind lets them wait."""
+"""Attempts for a room whose place did not come in time: a coordinator with a slow disk delays them."""
 LIMIT_S = 3_600.0
-"""After which no more rooms are made, by default."""
+"""Default time limit for the creation of rooms, in seconds."""
 ETCD_OPTIONS = (
     "--auto-compaction-mode revision --auto-compaction-retention 1000 --quota-backend-bytes 8589934592"
 )
-"""Etcd keeps all old values unless it is told not to, and refuses writes above its quota."""
+"""By default etcd keeps all old values, and refuses writes above its quota."""
 ZOOKEEPER_HEAP = "1g"
 CONFIG = {"class": [{"name": CLASS, "match": [f"{CLASS}:*"]}], "shards": 2}
 
 
 class Plane:
-    """All processes of `there` are heard, heed and have a lead, until they are in `dead`."""
+    """A data plane in which all processes of `there` are heard, acknowledge the controller and have a leader
+    lease, until they are in `dead`.
+    """
 
     there: dict[str, "Plane"] = {}
     dead: dict[ProcessId, float] = {}
-    """Since when."""
+    """Process to the time of its death."""
     told = asyncio.Event()
-    """Set whenever one is told of a census."""
+    """Set whenever a plane receives voters."""
 
     def __init__(self, process: ProcessId) -> None:
         self.me = process
         self.began_s = time.monotonic()
         self.face: Face
         self.counted: tuple[str, ...] = ()
-        """Nodes of the census, where it is not changing."""
+        """The voters, while the set is not changing."""
         self.troubles: Mapping[int, str] = {}
         """Nothing is opened here."""
         self.there[process[0]] = self
@@ -144,9 +147,9 @@ class Backend:
     """A coordinator to measure.
 
     Args:
-        open: A connection of a node.
-        members: Its processes; None where there are none.
-        directory: Where they keep what they keep.
+        open: Opens a connection for a node.
+        members: Its processes; None if there are none.
+        directory: Directory of their files.
     """
 
     open: Callable[[], Awaitable[Coordinator]]
@@ -154,13 +157,13 @@ class Backend:
     directory: Path
 
     def resident_bytes(self) -> int | None:
-        """Of all its processes."""
+        """Resident bytes of all its processes."""
         if self.members is None:
             return None
         return sum(resident_bytes(process.pid) for process in self.members.processes)
 
     def disk_bytes(self) -> int | None:
-        """Of all its files, as the disk holds them: files that are written ahead are counted as far as they are."""
+        """Bytes of all its files as allocated on disk: preallocated files count as far as they are written."""
         if self.members is None:
             return None
         total = 0
@@ -174,7 +177,7 @@ class Backend:
 
 @contextmanager
 def running(name: str) -> Iterator[Backend]:
-    """The coordinator of a name, until the end of the block."""
+    """Runs the coordinator of a name until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="hubsub-bench-") as temporary:
         path = Path(temporary)
         if name == "memory":
@@ -211,7 +214,7 @@ async def until_placed(node: ClusterNode, topic: bytes) -> float:
 
 
 async def refused(node: ClusterNode, topics: list[bytes]) -> list[bytes]:
-    """Asks for new rooms; those that were given no place in time."""
+    """Requests new rooms; returns those that got no place in time."""
     found = await asyncio.gather(*map(node.locate, topics), return_exceptions=True)
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, NoControllerError):
@@ -238,6 +241,17 @@ async def records(coordinator: Coordinator) -> list[tuple[str, bytes, int]]:
 
 
 async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dict[str, float | None]:
+    """Takes all measurements of a backend.
+
+    Args:
+        backend: The coordinator.
+        rooms: Number of rooms to create.
+        at_once: Requests in flight.
+        limit_s: Time limit for the creation of rooms.
+
+    Returns:
+        Figures by name.
+    """
     Plane.there, Plane.dead, Plane.told = {}, {}, asyncio.Event()
     started = {name: await start(name, backend) for name in "abc"}
     nodes = {name: node for name, (node, _) in started.items()}

@@ -1,12 +1,12 @@
-"""Four pictures of what a node's rooms have said, made with Spark and matplotlib.
+"""Four plots of a node's rooms, made with Spark and matplotlib.
 
-With a node that runs (`make run`), and something in its rooms:
+With a running node (`make run`), and records in its rooms:
 
     hubsub demo generate --events 20000 | hubsub pub --from -
     hubsub demo generate --events 10000 --devices 20 | hubsub pub --from -
     python examples/rooms_in_plots.py
 
-The functions that end in `_of` are Spark's part: a frame of records in, a small table out. The others draw. An event
+The functions that end in `_of` use Spark: a frame of records in, a small table out. The others draw. An event
 is a record of a chat room, whatever its kind; the job `activity`, which knows no kinds, calls each a message.
 """
 
@@ -31,7 +31,7 @@ from hubsub.pipeline.events import Field
 from hubsub.pipeline.session import connect
 from hubsub.pipeline.sessions import FIELDS, moves, sessions
 
-# Colours that colour-blind people tell apart too.
+# Colours that colour-blind people can tell apart.
 BLUE, ORANGE, GREEN, GREY, RED = "#0072B2", "#E69F00", "#009E73", "#BBBBBB", "#D55E00"
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -51,16 +51,22 @@ ENDINGS = {"leave": ("left", BLUE), "join": ("came in again", GREEN), "timeout":
 
 
 def records(spark: SparkSession, servers: str, pattern: str) -> DataFrame:
-    """All that rooms of a pattern have said."""
+    """All records of the rooms that match a pattern.
+
+    Args:
+        spark: The session.
+        servers: HTTP listeners of nodes.
+        pattern: Glob or MQTT filter.
+    """
     reader = spark.read.format("hubsub").option("servers", servers)
     return reader.option("subscribePattern", pattern).load()
 
 
-# -- Spark's part --
+# -- Spark --
 
 
 def minutes_of(chat: DataFrame) -> pd.DataFrame:
-    """Events of each room and minute, by the time that is written in them: `room, at, events`."""
+    """Events of each room and minute, by their own time: `room, at, events`."""
     said = events.good(events.parsed(chat, {}, event_time="$.ts"))
     windows = activity(said, "1 minute").withColumnRenamed("window_start", "at")
     return windows.groupBy("room", "at").agg(sf.sum("messages").alias("events")).toPandas()
@@ -76,14 +82,14 @@ def rooms_of(chat: DataFrame, limit: int = 15) -> pd.DataFrame:
 
 
 def sessions_of(chat: DataFrame) -> pd.DataFrame:
-    """Who was where for how long, until something was last heard of them: `closed_by, minutes`."""
+    """Length of each session, up to its last event: `closed_by, minutes`."""
     found = sessions(moves(events.good(events.parsed(chat, FIELDS, event_time="$.ts"))))
     seconds = (sf.unix_micros("last_seen") - sf.unix_micros("start")) / sf.lit(60e6)
     return found.select("closed_by", seconds.alias("minutes")).toPandas()
 
 
 def reports_of(devices: DataFrame) -> pd.DataFrame:
-    """What devices reported, in the order of time: `device, at, state, temperature, target`."""
+    """Reports of devices, in the order of time: `device, at, state, temperature, target`."""
     fields = {
         "device": Field("$.device"),
         "state": Field("$.state"),
@@ -94,11 +100,11 @@ def reports_of(devices: DataFrame) -> pd.DataFrame:
     return reports.select(sf.col("event_time").alias("at"), "event.*").orderBy("device", "at").toPandas()
 
 
-# -- pictures --
+# -- plots --
 
 
 def draw_minutes(minutes: pd.DataFrame, rooms: int = 6) -> Figure:
-    """Events a minute, by room: a small picture for each of the busiest, all with the same axes."""
+    """Events a minute, by room: a small plot for each of the busiest, all with the same axes."""
     busiest = minutes.groupby("room").events.sum().sort_values(ascending=False).index[:rooms]
     every = pd.date_range(minutes["at"].min(), minutes["at"].max(), freq="1min")
     figure, grid = plt.subplots(
@@ -123,7 +129,7 @@ def draw_minutes(minutes: pd.DataFrame, rooms: int = 6) -> Figure:
 
 
 def draw_rooms(rooms: pd.DataFrame) -> Figure:
-    """The busiest rooms: events, and of how many people they are."""
+    """The busiest rooms: events, and number of people."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(11, 5.5), sharey=True, gridspec_kw={"width_ratios": [3, 1]}
     )
@@ -169,7 +175,7 @@ def draw_sessions(found: pd.DataFrame) -> Figure:
 
 
 def draw_device(reports: pd.DataFrame, device: str) -> Figure:
-    """What one device measured and did, and below what all of them did."""
+    """Temperature and state of one device, and below the states of all devices."""
     figure, (top, below) = plt.subplots(
         2, 1, figsize=(11, 8), sharex=True, gridspec_kw={"height_ratios": [3, 4]}
     )
@@ -204,7 +210,7 @@ def draw_device(reports: pd.DataFrame, device: str) -> Figure:
 
 
 def spans(reports: pd.DataFrame) -> list[tuple[str, Any, Any]]:
-    """State, from when, until when: of one device, whose reports are in order."""
+    """State, begin and end of each period of one device, whose reports are in order."""
     runs = (reports.state != reports.state.shift()).cumsum()
     begins = reports.groupby(runs).agg(state=("state", "first"), at=("at", "first"))
     ends = [*begins["at"].iloc[1:], reports["at"].iloc[-1]]
@@ -212,7 +218,7 @@ def spans(reports: pd.DataFrame) -> list[tuple[str, Any, Any]]:
 
 
 def most_broken(reports: pd.DataFrame) -> str:
-    """The device that was in fault most often; the first one where none was."""
+    """The device with the most faults; the first one if there are none."""
     faults = (reports.state == "fault").groupby(reports.device).sum()
     return str(faults.idxmax())
 
@@ -233,7 +239,15 @@ def figures(
     chat: str = "chat:*",
     devices: str = "devices/#",
 ) -> Mapping[str, Figure]:
-    """Name of a file to picture; what there is no record of is left out."""
+    """File name to plot; plots without data are left out.
+
+    Args:
+        spark: The session.
+        servers: HTTP listeners of nodes.
+        device: Device to plot; None: the one with the most faults.
+        chat: Pattern of the chat rooms.
+        devices: Pattern of the device topics.
+    """
     plt.rcParams.update(STYLE)
     drawn = {}
     said = records(spark, servers, chat)

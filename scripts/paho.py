@@ -1,11 +1,12 @@
-"""Runs Eclipse Paho's interoperability suite, from a directory with a clone of it, against nodes of this tree.
+"""Runs Eclipse Paho's interoperability suite, from a directory with a clone of it, against nodes of this
+tree.
 
     git clone https://github.com/eclipse/paho.mqtt.testing DIR
     .venv/bin/python scripts/paho.py DIR
 
-Its 10 cases of MQTT 3.1.1 and its 27 of 5.0 run at the same time, each alone on its node. They take two minutes and
-a half, most of which is waiting: so it is a part of `make soak` where PAHO_TESTING names the directory. Ends with 1 if
-a case failed that docs/mqtt-conformance.md does not justify.
+Its 10 cases of MQTT 3.1.1 and its 27 of 5.0 run at the same time, each version alone on its node. They take
+two and a half minutes, mostly waiting: so the suite is a part of `make soak`, if PAHO_TESTING names the
+directory. Ends with 1 if a case failed that docs/mqtt-conformance.md does not justify.
 """
 
 import json
@@ -20,10 +21,10 @@ SUITES = {"3.1.1": ("client_test", 10), "5.0": ("client_test5", 27)}
 """Modules of the suite, with the number of their cases."""
 
 JUSTIFIED = {("5.0", "test_subscribe_failure")}
-"""Cases that fail by right: docs/mqtt-conformance.md says why."""
+"""Cases with a justified failure, explained in docs/mqtt-conformance.md."""
 
 LIMITS = {"mqtt_keep_alive_s_max": 60}
-"""What the suite takes for given: it asks for two minutes and wants to be told one."""
+"""The suite requests two minutes and expects the server to reply with one."""
 
 REFUSED = "$own/t"
 """A topic that nobody may subscribe to: the suite asks its user for one, and does not pass the answer on."""
@@ -45,13 +46,13 @@ wrong = {test.id().rpartition(".")[2]: text for test, text in result.failures + 
 print()
 print(json.dumps({name: wrong.get(name) for name in names}))
 """
-"""One of its modules in a process of its own, with its settings given from outside."""
+"""Runs one of its modules in a process of its own, with settings from the command line."""
 
 TIMEOUT_S = 600
 
 
 def main(directory: Path) -> int:
-    """Runs all; the exit code."""
+    """Runs all cases; returns the exit code."""
     where = directory / "interoperability"
     if not (where / "client_test5.py").is_file():
         print(f"error: no interoperability suite: {directory}", file=sys.stderr)
@@ -76,7 +77,7 @@ def begin(where: Path, version: str, node: Node) -> "subprocess.Popen[str]":
 
 
 def end(version: str, run: "subprocess.Popen[str]") -> dict[str, str | None]:
-    """What failed of each case. Where one has no reason, what the suite said goes to stderr: its cases hide it."""
+    """The error of each case. If one is not justified, the suite's output goes to stderr: its cases hide it."""
     out, said = run.communicate(timeout=TIMEOUT_S)
     cases: dict[str, Any] = json.loads(out.rstrip().rpartition("\n")[2])
     assert len(cases) == SUITES[version][1], f"another number of cases: {len(cases)}"
@@ -86,7 +87,7 @@ def end(version: str, run: "subprocess.Popen[str]") -> dict[str, str | None]:
 
 
 def report(seen: dict[str, dict[str, str | None]]) -> int:
-    """Prints what came of each case; the exit code."""
+    """Prints the result of each case; returns the exit code."""
     failed = 0
     for version, cases in seen.items():
         for name, what in cases.items():

@@ -1,7 +1,7 @@
 """Lists where the core may panic, each with the reason why it does not: docs/reference/panics.md.
 
 python scripts/panics.py            prints the page
-python scripts/panics.py --check    exit code 1 where the page is not what is printed
+python scripts/panics.py --check    exit code 1 if the page differs from the output
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SITE = re.compile(
 """A reader of JSON has an `expect` of a byte, which returns an error."""
 TESTS = re.compile(r"\s*#\[cfg\((?:test|any\(test)|\s*#!\[cfg\(test")
 HELPERS = {"hubsub-load", "hubsub-sim"}
-"""What is no part of a node."""
+"""Crates that are not part of a node."""
 
 HEAD = """# Where the core may panic
 
@@ -36,7 +36,7 @@ overflow ends a node there, too.
 
 
 def statement(text: str, at: int) -> str:
-    """What stands from a place to the parenthesis that ends it, on one line."""
+    """The source from a place to the parenthesis that ends it, on one line."""
     start = text.rfind("\n", 0, at) + 1
     opened, depth = text.index("(", at), 0
     in_text = False
@@ -78,7 +78,7 @@ def sites(text: str) -> Iterator[str]:
 
 
 def page() -> str:
-    """The page."""
+    """The complete Markdown page."""
     out = [HEAD]
     for crate in sorted(path.parent for path in ROOT.glob("crates/*/src")):
         if crate.name in HELPERS:

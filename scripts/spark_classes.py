@@ -1,6 +1,6 @@
-"""Writes a file of Spark's classes as Java has them once they are loaded, so that Spark in tests starts sooner.
+"""Writes an archive of Spark's loaded Java classes, so that Spark in tests starts sooner.
 
-Argument: the file. It is good for this Java and this Spark; others pass it over.
+Argument: the file. It is valid for this Java and this Spark; others ignore it.
 """
 
 import os

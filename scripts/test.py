@@ -1,6 +1,6 @@
-"""Runs the parts of `make check` and `make test`, and says what each cost.
+"""Runs the parts of `make check` and `make test`, and reports the time of each.
 
-All parts run even if one fails; the exit code is 1 if any did. The last lines list tests that were unsteady
+All parts run even if one fails; the exit code is 1 if any did. The last lines list unsteady tests
 (`scripts/unsteady.py`), and those that were skipped because a program is missing.
 """
 

@@ -1,4 +1,4 @@
-"""Tries the wheel of a folder as its user would: a bare environment, a node, one message there and back."""
+"""Tries the wheel of a folder like a user: a bare environment, a node, one message there and back."""
 
 import subprocess
 import sys

@@ -1,7 +1,8 @@
-"""Which failed tests are run once more, alone, and what that comes to.
+"""Runs failed tests once more, alone, and evaluates the result.
 
-A test that fails among others and passes alone is unsteady: a defect to be mended, which is told and lets work land.
-What fails alone too has failed, and so has a run in which much failed, or one that could not collect its tests.
+A test that fails among others and passes alone is unsteady: a defect to be fixed, which is reported but does
+not block. A test that also fails alone has failed, and so has a run with many failures, or one that could not
+collect its tests.
 """
 
 import itertools
@@ -15,24 +16,24 @@ from typing import NamedTuple
 AGAIN_MAX = 5
 """More failures than this are no accident."""
 LINES = 12
-"""Of an error, from its end, that the summary shows."""
+"""Last lines of an error in the summary."""
 TESTS_FAILED = 1
-"""What pytest ends with where tests failed and nothing else went wrong."""
+"""pytest's exit code if tests failed and nothing else went wrong."""
 CARGO_FAILED = re.compile(r"^    (?P<test>[\w:]+)$|^error: test failed, to rerun pass `(?P<binary>[^`]+)`$")
-"""In what `cargo test` prints at the end of a binary: its failed tests, and how to run it alone."""
+"""In the output of `cargo test` at the end of a binary: its failed tests, and how to run it alone."""
 
 
 class Failure(NamedTuple):
     """A test that failed, or a file that could not be collected."""
 
     test: str
-    """As pytest is told to run it."""
+    """In the form of pytest's arguments."""
     is_test: bool
     error: str
 
 
 def read(path: Path) -> list[Failure]:
-    """What `tests/failures.py` wrote: the first failure of each test; nothing where pytest came to no end."""
+    """Failures written by `tests/failures.py`, the first of each test; empty if pytest did not finish."""
     if not path.exists():
         return []
     failures = [Failure(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
@@ -43,7 +44,8 @@ def to_run_again(code: int, failures: list[Failure]) -> list[str]:
     """The tests that are run once more; none if the run has passed, or has failed for good.
 
     Args:
-        code: That pytest ended with.
+        code: pytest's exit code.
+        failures: The failures of the run.
     """
     few = 0 < len(failures) <= AGAIN_MAX
     alone = code == TESTS_FAILED and few and all(failure.is_test for failure in failures)
@@ -51,7 +53,7 @@ def to_run_again(code: int, failures: list[Failure]) -> list[str]:
 
 
 def shown(failures: list[Failure]) -> str:
-    """The part of the summary that tells of unsteady tests; empty without one."""
+    """The part of the summary about unsteady tests; empty without one."""
     rows = []
     for failure in failures:
         rows.append(f"  {failure.test}")
@@ -62,16 +64,17 @@ def shown(failures: list[Failure]) -> str:
 def pytest(
     command: list[str], env: Mapping[str, str], directory: Path, say: Callable[[str], None]
 ) -> tuple[bool, list[Failure]]:
-    """Runs pytest, and its few failed tests once more, one after the other in one process, with all they print.
+    """Runs pytest, and its few failed tests once more, one after the other in one process, with all their
+    output.
 
     Args:
-        command: With the options of the run among others; it names no tests, so it means all.
-        env: Of both runs.
-        directory: Where files of this run may be.
-        say: Is told what is done.
+        command: With the options of the first run; it names no tests, so it means all.
+        env: Environment of both runs.
+        directory: For files of this run.
+        say: Takes messages about the progress.
 
     Returns:
-        Whether it passed, and the tests that did only alone.
+        Whether it passed, and the tests that passed only alone.
     """
     first, second = directory / "failures", directory / "failures-again"
     code = subprocess.run(command, env={**env, "HUBSUB_FAILURES": str(first)}, check=False).returncode
@@ -97,11 +100,11 @@ def cargo(
 
     Args:
         command: Without arguments for the binaries.
-        env: Of all runs.
-        say: Is told each line that the first run prints, and what is done.
+        env: Environment of all runs.
+        say: Takes each output line of the first run, and messages about the progress.
 
     Returns:
-        Whether it passed, and the tests that did only alone.
+        Whether it passed, and the tests that passed only alone.
     """
     printed = []
     run = [*command, "--no-fail-fast"]
@@ -127,7 +130,7 @@ def cargo(
 
 
 def of_cargo(printed: list[str]) -> list[Failure]:
-    """The tests that failed, each as the binary's arguments and its name; none if anything else failed too."""
+    """The failed tests, each as the binary's arguments and its name; none if anything else failed too."""
     failures: list[Failure] = []
     tests: list[str] = []
     binaries = 0
@@ -152,7 +155,7 @@ def of_cargo(printed: list[str]) -> list[Failure]:
 
 
 def cargo_error(printed: list[str], test: str) -> str:
-    """What a failed test printed, without the trace of its calls."""
+    """Output of a failed test, without its stack trace."""
     if f"---- {test} stdout ----" not in printed:
         return ""
     start = printed.index(f"---- {test} stdout ----") + 1

@@ -1,10 +1,9 @@
 """Topic and room names as text: names are bytes, JSON and terminals are text.
 
-A name that is UTF-8 stands as itself. A byte that is not stands as `%XX`, and
-so does a `%` that two hex digits follow, so that every name reads back as the
-bytes it was. The same form holds for input and output.
+A UTF-8 name is its own text. A byte that is not UTF-8 is written as `%XX`, and so is a `%` that two hex
+digits follow, so that every name reads back as the original bytes. The same form holds for input and output.
 
-A device template says which part of a topic is the device that it is about.
+A device template marks the part of a topic that names the device.
 """
 
 import hashlib
@@ -15,8 +14,9 @@ _ESCAPED_TEXT = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 OWN_BYTES_MAX = 64
-"""What a name of the node's own has at most beside the client's name that it holds, as in the core
-(`hubsub_types::names::OWN_BYTES_MAX`)."""
+"""Bytes that an internal name may have in addition to the client name in it, as in the core
+(`hubsub_types::names::OWN_BYTES_MAX`).
+"""
 
 
 def text_of(name: bytes) -> str:
@@ -30,7 +30,7 @@ def text_of(name: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """The name that a text stands for; undoes `text_of`.
+    """The name of a text; inverse of `text_of`.
 
     >>> bytes_of("a%FF"), bytes_of("100%")
     (b'a\\xff', b'100%')
@@ -52,10 +52,10 @@ def literal_glob(name: bytes) -> bytes:
 
 
 def producer_id(name: str) -> int:
-    """The number that a producer's name stands for in the log.
+    """The id of a named producer in the log.
 
-    It is the first 8 bytes of the SHA-256 of the name in UTF-8, big-endian, with the
-    highest bit set: numbers below 2**63 are left to producers that are not named.
+    It is the first 8 bytes of the SHA-256 of the name in UTF-8, big-endian, with the highest bit set: numbers
+    below 2**63 are left to unnamed producers.
 
     >>> hex(producer_id("billing-7"))
     '0xf95ae464d6c6209c'
@@ -64,10 +64,10 @@ def producer_id(name: str) -> int:
 
 
 def redis_cluster_id(cluster: str, node: str) -> str:
-    """The id by which Redis cluster clients know a node: the same in each of its lives, 40 hexadecimal digits.
+    """The id of a node for Redis cluster clients: the same after each restart, 40 hexadecimal digits.
 
     Args:
-        cluster: Id of the cluster; empty for a node alone.
+        cluster: Id of the cluster; empty for a single node.
         node: Name of the node.
 
     >>> redis_cluster_id("", "one")
@@ -77,21 +77,22 @@ def redis_cluster_id(cluster: str, node: str) -> str:
 
 
 DEVICE = "{device}"
-"""Where the device stands in a template."""
+"""Placeholder of the device in a template."""
 
 
 def device_pattern(template: str) -> str:
-    """A device template as a regular expression whose first group is the device; Python's and Java's.
+    """A device template as a regular expression whose first group is the device; valid in Python and Java.
 
-    Its levels are text, `+` for any one, or have `{device}` once among all of them; behind them may be `/#`, for
-    all levels below, or at the end of the last one `*`, for any text. A device has one character at least and no
-    `/`; where `*` leaves a choice it is the shortest that fits.
+    Its levels are text, `+` for any one, or contain `{device}`, once in the template. `/#` may follow, for
+    all lower levels, or `*` at the end of the last level, for any text. A device has at least one character
+    and no `/`; where `*` leaves a choice it is the shortest match.
 
-    >>> [re.match(device_pattern("devices/{device}/#"), topic)[1] for topic in ("devices/a", "devices/b/state")]
+    >>> pattern = device_pattern("devices/{device}/#")
+    >>> [re.match(pattern, topic)[1] for topic in ("devices/a", "devices/b/state")]
     ['a', 'b']
 
     Raises:
-        ValueError: the template does not say which part it is; the text says what is wrong with it.
+        ValueError: the template does not mark one device; the text has the reason.
     """
     if template.count(DEVICE) != 1:
         raise ValueError("has no {device}" if DEVICE not in template else "has {device} more than once")
@@ -106,21 +107,21 @@ def device_pattern(template: str) -> str:
         before, _, behind = level.partition(DEVICE)
         group = ("([^/]+?)" if is_open else "([^/]+)") if DEVICE in level else ""
         parts.append("[^/]*" if level == "+" else re.escape(before) + group + re.escape(behind))
-    # As MQTT has it: what begins with `$` is matched by nothing that does not begin with it.
+    # As in MQTT: a topic that begins with `$` is matched only by a template that begins with it.
     begin = "^" if template.startswith("$") else r"^(?!\$)"
     end = r"[\s\S]*" if is_open else r"(?:/[\s\S]*)?(?![\s\S])" if is_below else r"(?![\s\S])"
     return begin + "/".join(parts) + end
 
 
 ACTION = "{action}"
-"""Where the action stands in a template of topics of actions."""
+"""Placeholder of the action in a template of action topics."""
 
 
 def device_topics(template: str | None, state: str | None, actions: str | None) -> tuple[str, str] | None:
-    """Templates of the topics that each device has: of its state, and of what it is to do.
+    """Templates of each device's topics: of its state, and of its actions.
 
-    Where the class does not say them, they stand side by side behind the device: a template that goes on behind it with
-    `/` or `:` and then any text, and has no other wildcard, tells where.
+    If the class does not define them, they follow the device: possible if the template continues after the
+    device with `/` or `:` and then any text, and has no other wildcard.
 
     >>> device_topics("devices/{device}/#", None, None)
     ('devices/{device}/state', 'devices/{device}/actions/{action}')
@@ -129,10 +130,11 @@ def device_topics(template: str | None, state: str | None, actions: str | None) 
 
     Args:
         template: `device` of the class.
-        state, actions: Its `device_state` and `device_actions`.
+        state: Its `device_state`.
+        actions: Its `device_actions`.
 
     Returns:
-        None where one of them is not known.
+        State and action template; None if one of them is unknown.
     """
     if template is not None:
         base = template[:-1]
@@ -143,5 +145,5 @@ def device_topics(template: str | None, state: str | None, actions: str | None) 
     return None if state is None or actions is None else (state, actions)
 
 
-# What surrogateescape makes of the bytes that are not UTF-8.
+# The characters to which surrogateescape maps bytes that are not UTF-8.
 _ESCAPES = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}

@@ -1,4 +1,4 @@
-"""What comes from the node: a table that each run goes on with, each record once."""
+"""Records of the node as a table: each run appends new records, each once."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

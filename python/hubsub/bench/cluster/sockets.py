@@ -6,9 +6,8 @@ connection is not counted any more: sample while the relevant ones are open.
 
 ```text
 out   nlmsghdr, inet_diag_req_v2: family, protocol, which extensions, states, an empty socket id
-in    nlmsghdr, inet_diag_msg: …, ports (big endian) at 4, inode at 68; attributes: INET_DIAG_INFO holds
-tcp_info,
-      with bytes_received at 128 and bytes_sent at 200 (u64)
+in    nlmsghdr, inet_diag_msg: …, ports (big endian) at 4, inode at 68; attributes: INET_DIAG_INFO has
+      tcp_info, with bytes_received at 128 and bytes_sent at 200 (u64)
 ```
 """
 
