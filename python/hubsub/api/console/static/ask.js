@@ -1,17 +1,17 @@
-// Asks the API again and again while a page is shown.
+// Polls the API while a page is shown.
 
-/** The answer of a path: its JSON, also where it is an error; null where there is none. */
+/** The JSON response of a path, also for an error; null without a response. */
 export async function ask(path) {
   try {
     const answer = await fetch(path, { headers: { accept: "application/json" } });
     return await answer.json();
   } catch {
-    return null; // That this node is not heard is said above all pages.
+    return null; // The page header shows that the node does not answer.
   }
 }
 
 export class Repeat {
-  /** Does work now and then after each pause, until `stop`. */
+  /** Runs `work` now and again after each pause, until `stop`. */
   constructor(work, pauseMs) {
     this.work = work;
     this.pauseMs = pauseMs;

@@ -1,4 +1,4 @@
-// A chart of figures over the last minutes, by uPlot, in the colours of the theme, and the same figures now as text.
+// A chart of the last minutes, drawn by uPlot in the colours of the theme, and the current values as text.
 
 import { card, h, setText } from "./dom.js";
 import { clock } from "./format.js";
@@ -6,7 +6,7 @@ import { clock } from "./format.js";
 const HEIGHT = 180;
 const STEPS = [1, 2, 5, 10];
 
-/** A colour of the theme as the canvas takes it. */
+/** A colour of the theme in a form for the canvas. */
 function colour(element, name) {
   element.style.color = `var(${name})`;
   const found = getComputedStyle(element).color;
@@ -14,7 +14,7 @@ function colour(element, name) {
   return found;
 }
 
-/** A round number above all values: the scale stays as it is while they change a little. */
+/** A round number above all values, so that small changes do not move the scale. */
 function roundAbove(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return power * STEPS.find((step) => value <= step * power);
@@ -24,7 +24,7 @@ export class Chart {
   /**
    * @param {string} title
    * @param {function(number): string} shown A value as text.
-   * @param {number} least That the scale goes up to, where all values are below.
+   * @param {number} least Minimum of the upper end of the scale.
    * @param {string} className
    */
   constructor(title, shown, least, className) {
@@ -44,7 +44,7 @@ export class Chart {
 
   /**
    * @param {number[]} times Seconds since 1970.
-   * @param {Map<string, Array<number|null>>} series By name, each as long.
+   * @param {Map<string, Array<number|null>>} series Values by name, each as long as `times`.
    */
   update(times, series) {
     this.data = [times, ...series.values()];

@@ -1,4 +1,4 @@
-// Elements. What comes from outside becomes text, never markup: nothing here or elsewhere sets HTML.
+// DOM elements. External data becomes text, never markup: no code here or elsewhere sets HTML.
 
 /**
  * Makes an element.
@@ -17,7 +17,7 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Sets an element's text, if it is another one: a selection in it stays. */
+/** Sets an element's text only if it differs, so that a selection in it stays. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -27,7 +27,7 @@ export function card(title, className, ...children) {
   return h("section", { class: `card ${className}` }, h("h2", {}, title), ...children);
 }
 
-/** A list of names over numbers, whose numbers are told by `set(name, text)`; a name that is new comes last. */
+/** A list of names over numbers, which `set(name, text)` updates; a new name is appended. */
 export class Figures {
   constructor(names, className = "") {
     this.cells = new Map();

@@ -1,4 +1,4 @@
-// Numbers, times and what clients sent, as text.
+// Formats numbers, times and data of clients as text.
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -9,7 +9,7 @@ export function count(value) {
   return value === null || value === undefined ? NONE : WHOLE.format(value);
 }
 
-/** A second. */
+/** A rate per second. */
 export function rate(value) {
   if (value === null || value === undefined) return NONE;
   return value < 10 && value > 0 ? TENTH.format(value) : WHOLE.format(value);
@@ -38,12 +38,12 @@ export function seconds(value) {
   return `${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
 }
 
-/** How long ago a time was, by the browser's clock, in milliseconds since 1970. */
+/** Age of a time in milliseconds since 1970, by the browser's clock. */
 export function ago(ms) {
   return `${seconds(Math.max(0, (Date.now() - ms) / 1000))} ago`;
 }
 
-/** Time of day, as the browser's clock has it. */
+/** Time of day in the browser's time zone. */
 export function clock(ms) {
   const date = new Date(ms);
   return [date.getHours(), date.getMinutes(), date.getSeconds()]
@@ -51,10 +51,10 @@ export function clock(ms) {
     .join(":");
 }
 
-// What would not be seen, or would turn what is beside it around: control characters, and marks of direction.
+// Invisible characters, and characters that reorder their neighbours: controls, and marks of direction.
 const UNSEEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 
-/** A text of a client, in which everything is seen. */
+/** A text of a client with its invisible characters escaped. */
 export function visible(text) {
   return text.replace(UNSEEN, (char) =>
     char === "\t" ? char : `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
@@ -63,10 +63,10 @@ export function visible(text) {
 
 const BINARY_SHOWN = 32;
 
-// No text has these.
+// Characters that no text contains.
 const BINARY = /[\u0000-\u0008\u000e-\u001a]/;
 
-/** The payload of a record of a tail: its text, or what bytes it begins with. */
+/** The payload of a tail record: its text, or its first bytes. */
 export function payload(record) {
   const start =
     record.payload === null
@@ -81,12 +81,12 @@ export function payload(record) {
   return `binary, ${bytes(record.payload_bytes)}: ${hex}${shown.length < record.payload_bytes ? " …" : ""}`;
 }
 
-/** The path of a room in the API: its name's escaped bytes as these bytes. */
+/** The path of a room in the API; escaped bytes of its name stay escaped once. */
 export function roomPath(name) {
   return `/v1/rooms/${encodeURIComponent(name).replace(/%25([0-9A-Fa-f]{2})/g, "%$1")}`;
 }
 
-/** The page of a room. */
+/** Link to the page of a room. */
 export function roomHref(name) {
   return `#/room/${encodeURIComponent(name.toWellFormed())}`;
 }

@@ -1,4 +1,4 @@
-// The console: one page, whose part behind # names what is shown. `source` brings what it shows, `store` keeps it.
+// The console: one page, whose URL fragment selects the view. `source` receives the data, `store` holds it.
 
 import { Source } from "./source.js";
 import { Store } from "./store.js";
@@ -9,7 +9,7 @@ import { roomPage } from "./pages/room.js";
 import { roomsPage } from "./pages/rooms.js";
 import { sparkPage } from "./pages/spark.js";
 
-// Each makes {title, element, update(part), close()} of the store; the room's gets its name.
+// Each creates {title, element, update(part), close()} from the store; the room's also gets its name.
 const PAGES = { "": clusterPage, rooms: roomsPage, room: roomPage, clients: clientsPage, devices: devicesPage, spark: sparkPage };
 
 const main = document.getElementById("main");
@@ -38,7 +38,7 @@ function show(event) {
   mark(kind === "room" ? "rooms" : kind);
   if (kind === "room" || source.room !== null || !source.stream) source.open(argument);
   for (const part of Object.keys(store.parts)) if (part !== "tail") page.update?.(part);
-  // Who came by a link hears and reads on from the top of the new page; who opened it, from its beginning.
+  // After a link, screen readers continue at the top of the new view; after loading, at the start of the page.
   if (event) main.focus();
 }
 
@@ -57,7 +57,7 @@ function mark(name) {
   }
 }
 
-// The place behind # is the page's, so this one goes to the content by hand.
+// The URL fragment selects the view, so the skip link moves the focus by script.
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -1,5 +1,5 @@
-// The map of hubs: a cell for each, in the colour and with the mark of its leader; what it is stands below, on hover and
-// on focus. One stop of the tabulator a class; arrows go from hub to hub.
+// The map of hubs: a cell per hub, in the colour and with the mark of its leader. Hover and focus show its details
+// below. Each class is one tab stop; arrow keys move between hubs.
 
 import { card, h, setText } from "./dom.js";
 
@@ -77,7 +77,7 @@ export class HubMap {
   }
 }
 
-/** What tells nodes apart in one character each: the first in which their names differ, else the last, else numbers. */
+/** One distinguishing character per node: the first in which their names differ, else the last, else numbers. */
 function marksOf(names) {
   const all = names.map((name) => [...name.toUpperCase()]);
   const isShared = (i) => all.length > 1 && all.every((one) => one[i] !== undefined && one[i] === all[0][i]);

@@ -1,4 +1,4 @@
-// Failovers and moves: hubs that changed for the same reason at the same time are one row, whatever their classes.
+// Failovers and moves: hubs that changed for the same reason at the same time share a row, across classes.
 
 import { clock, NONE, roomHref } from "./format.js";
 
@@ -33,7 +33,7 @@ function what(row) {
   if (row.room !== null) return { text: row.room, href: roomHref(row.room), title: row.room };
   const title = row.hubs.map(({ hub }) => hub).join(", ");
   if (row.hubs.length === 1) return { text: `hub ${row.hub} of ${row.class}`, title };
-  // The cluster's own classes ($…) together, behind the others.
+  // Internal classes ($…) are combined and come last.
   const classes = Map.groupBy(row.hubs, (one) => (one.class.startsWith("$") ? OWN : one.class));
   const own = classes.get(OWN);
   classes.delete(OWN);

@@ -1,4 +1,4 @@
-// The events of the node that this page comes from. It comes back by itself, and says how long it has heard nothing.
+// The event stream of the node that serves this page. It reconnects by itself, and shows when it was last received.
 
 import { clock } from "./format.js";
 import { setText } from "./dom.js";
@@ -9,8 +9,8 @@ const PARTS = ["nodes", "cluster", "hubs", "moves", "queries", "tail"];
 
 export class Source {
   /**
-   * @param {function(string, *): void} onPart Gets each part that came.
-   * @param {function(): void} onStale Called when what is shown is not true now any more, or is again: see `isStale`.
+   * @param {function(string, *): void} onPart Called with each received part.
+   * @param {function(): void} onStale Called when `isStale` changes.
    */
   constructor(onPart, onStale) {
     this.onPart = onPart;
@@ -23,7 +23,7 @@ export class Source {
     setInterval(() => this.look(), 500);
   }
 
-  /** Hears of the cluster, and of a room if one is named. */
+  /** Subscribes to the cluster, and to a room if one is named. */
   open(room = null) {
     this.room = room;
     this.close();
@@ -38,7 +38,7 @@ export class Source {
         this.look();
       });
     }
-    // Where it breaks off the browser tries again; where it is refused, nobody but this does.
+    // The browser retries a broken stream, but not a refused one.
     stream.addEventListener("error", () => {
       if (this.stream === stream && stream.readyState === EventSource.CLOSED) {
         this.again = setTimeout(() => this.open(this.room), AGAIN_MS);
@@ -51,7 +51,7 @@ export class Source {
     this.stream?.close();
   }
 
-  /** Says whether what is shown is true now. */
+  /** Updates whether the displayed data is stale. */
   look() {
     const wasStale = this.isStale;
     this.isStale = Date.now() - (this.heardAt ?? this.openedAt) > STALE_MS;

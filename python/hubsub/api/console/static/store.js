@@ -1,6 +1,6 @@
-// What is known of the cluster: the latest of each part, the rates between two looks, and what was before.
+// Data of the cluster: the latest version of each part, rates between two samples, and earlier values.
 
-const KEPT = 300; // Looks of which charts show the figures: about five minutes.
+const KEPT = 300; // Samples in the charts: about five minutes.
 
 const RATES = {
   published: "published_total",
@@ -14,16 +14,16 @@ const RATES = {
 export class Store {
   constructor() {
     this.parts = {};
-    /** Nothing was heard for so long that what is here may not be true now. */
+    /** No event arrived for so long that the data may be outdated. */
     this.isStale = false;
-    /** Nodes by name: what they said last, their rates, and when this was. */
+    /** Nodes by name: their last report, its time, and their rates. */
     this.nodes = new Map();
-    /** Seconds since 1970, and the figures at these times. */
+    /** Seconds since 1970 of the samples; `series` has their values. */
     this.times = [];
     this.series = { published: [], delivered: [] };
-    /** Share of a processor by node, as long as `times`. */
+    /** CPU share by node, as long as `times`. */
     this.cpu = new Map();
-    /** Records that queries are behind, by name, at these times. */
+    /** Lag of queries in records, by name, at these times. */
     this.lags = { times: [], of: new Map() };
   }
 
@@ -62,18 +62,18 @@ export class Store {
     for (const [name, values] of of) if (values.every((lag) => lag === null)) of.delete(name);
   }
 
-  /** Nodes that answer. */
+  /** Nodes that currently answer. */
   rows() {
     return [...this.nodes.values()].filter((node) => node.answers);
   }
 
-  /** Hubs that a node leads; null where nobody says. */
+  /** Number of hubs that a node leads; null if unknown. */
   led(name) {
     const hubs = this.parts.hubs?.hubs;
     return hubs === undefined ? null : hubs.filter((hub) => hub.leader === name).length;
   }
 
-  /** All nodes that there are or were while this page was open, by name, each with what it is now. */
+  /** All nodes seen since this page was opened, by name, each with its current state. */
   all() {
     const cluster = this.parts.cluster?.nodes ?? [];
     const members = new Map(cluster.map((member) => [member.name, member]));
@@ -86,7 +86,7 @@ export class Store {
   }
 }
 
-/** What is said of a node, and how good that is. */
+/** State of a node, and its mark. */
 function state(node, member) {
   if (node?.answers) {
     const said = member && member.state !== "up" ? member.state : node.now.state;
@@ -96,7 +96,7 @@ function state(node, member) {
   return { state: "gone", mark: "bad" };
 }
 
-/** A second, between two looks at the same life of a node; null where there were none. */
+/** Rates per second between two samples of the same incarnation; null without two. */
 function rates(now, before) {
   if (!before || before.now.incarnation !== now.incarnation) return null;
   const elapsed = now.uptime_s - before.now.uptime_s;

@@ -1,4 +1,4 @@
-// A table whose rows are changed in place: focus, selection and place of scrolling stay, and nothing flickers.
+// A table whose rows are updated in place: focus, selection and scroll position stay, without flicker.
 
 import { h, setText } from "./dom.js";
 import { visible } from "./format.js";
@@ -7,15 +7,15 @@ import { visible } from "./format.js";
  * @typedef {Object} Column
  * @property {string} head
  * @property {function(*): (string|{text: string, href?: string, class?: string, title?: string})} cell
- * @property {string} [class] Of all its cells.
+ * @property {string} [class] Class of all its cells.
  */
 
 export class Table {
   /**
    * @param {string} caption
-   * @param {Column[]} columns The first one names the row.
-   * @param {string} empty What stands there while there is no row.
-   * @param {boolean} [isRanked] Whether the order of rows follows what changes, and so is held while one is aimed at.
+   * @param {Column[]} columns The first one is the row header.
+   * @param {string} empty Text shown while there is no row.
+   * @param {boolean} [isRanked] Whether the order of rows depends on changing values; it is fixed during hover and focus.
    */
   constructor(caption, columns, empty, isRanked = false) {
     this.columns = columns;
@@ -29,7 +29,7 @@ export class Table {
     this.element = h("div", { class: isRanked ? "ranked" : undefined }, scroll, this.empty);
   }
 
-  /** Shows these rows, in this order. `key` gives what names a row. */
+  /** Shows these rows, in this order. `key` returns the identity of a row. */
   update(found, key) {
     const rows = this.isRanked && this.body.matches(":hover, :focus-within") ? this.held(found, key) : found;
     this.empty.hidden = rows.length > 0;
@@ -44,18 +44,18 @@ export class Table {
       if (this.body.children[place] !== cells) this.body.insertBefore(cells, this.body.children[place] ?? null);
     }
     for (const cells of before.values()) cells.remove();
-    // As high as it ever was: what is below does not go up and down with the number of rows.
+    // Never shrink: content below must not move with the number of rows.
     if (this.isRanked) this.element.style.minHeight = `${this.element.offsetHeight}px`;
   }
 
-  /** The rows in the order that they are shown in now, the new ones behind them: what is aimed at is what is hit. */
+  /** The rows in their displayed order, new ones last, so that a click hits the intended row. */
   held(rows, key) {
     const places = new Map([...this.rows.keys()].map((name, place) => [name, place]));
     const place = (row) => places.get(key(row)) ?? places.size;
     return rows.toSorted((a, b) => place(a) - place(b));
   }
 
-  /** Says something in place of rows. */
+  /** Sets the text shown without rows. */
   say(text) {
     setText(this.empty, text);
   }

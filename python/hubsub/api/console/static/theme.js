@@ -1,4 +1,4 @@
-// The theme: system, dark or light, as it was chosen here before. Runs before anything is drawn, so that nothing flashes.
+// The theme: system, dark or light, as chosen before. Runs before the first paint to avoid a flash.
 (() => {
   const CHOICES = ["system", "dark", "light"];
   const KEY = "hubsub-theme";
@@ -8,7 +8,7 @@
       const choice = localStorage.getItem(KEY);
       return CHOICES.includes(choice) ? choice : "system";
     } catch {
-      return "system"; // No storage is allowed here.
+      return "system"; // The browser blocks storage.
     }
   }
 
@@ -32,7 +32,7 @@
       try {
         localStorage.setItem(KEY, choice);
       } catch {
-        // It holds for this page alone then.
+        // Without storage the choice applies to this page only.
       }
       document.dispatchEvent(new Event("theme"));
     });

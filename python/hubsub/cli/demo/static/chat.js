@@ -1,6 +1,6 @@
-// The chat: asks its own server which rooms and nodes there are, then speaks with the nodes alone.
+// The chat: gets the lists of rooms and nodes from its own server, then connects to the nodes only.
 //
-// `?room=`, `?name=` and `?node=` say where it begins; the name is remembered by the browser.
+// `?room=`, `?name=` and `?node=` set the initial values; the browser stores the name.
 import { Line } from "./line.js";
 import { View } from "./view.js";
 
@@ -13,7 +13,7 @@ function named() {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    return null; // No storage is allowed here.
+    return null; // The browser blocks storage.
   }
 }
 
@@ -21,11 +21,11 @@ function remember(name) {
   try {
     localStorage.setItem(KEY, name);
   } catch {
-    // It holds for this page alone then.
+    // Without storage the name applies to this page only.
   }
 }
 
-/** A text that nobody else has. */
+/** A unique random text. */
 function token() {
   const numbers = crypto.getRandomValues(new Uint32Array(3));
   return Array.from(numbers, (number) => number.toString(36)).join("");

@@ -1,36 +1,36 @@
-// A line to one room over whichever node answers, the real phoenix client below. It owns what was heard last, and what
-// of one's own nobody has heard yet. What it learns it tells; it draws nothing.
+// A connection to one room through any node, based on the real phoenix client. It owns the last received position and
+// the user's unconfirmed messages. It reports events by callbacks; it draws nothing.
 //
-// - Each attempt to connect is to the next node. A join asks for what is behind the last position that was heard.
-// - Nothing is missing in silence: the answer to a join, the order of positions and `phx_gap` each say it.
-// - What was said is said again after a connection that died with it, unless it was heard; by its id all hear it once.
+// - Each attempt to connect uses the next node. A join requests the records after the last received position.
+// - No gap is silent: the reply to a join, the order of positions and `phx_gap` each reveal it.
+// - An unconfirmed message is sent again after a lost connection; its id removes duplicates at the receivers.
 import { Presence, Socket } from "./vendor/phoenix.mjs";
 
-const REWIND = 50; // Messages that a page begins with.
-const CONNECT_MS = 5_000; // After so long without an answer the next node is tried.
-const HEARTBEAT_MS = 5_000; // A node that hangs is noticed after at most two of these.
-const SEEN_MAX = 5_000; // Ids that are remembered.
-const UNHEARD_MAX = 100; // Messages that wait for a connection.
+const REWIND = 50; // Messages shown at the start.
+const CONNECT_MS = 5_000; // Connection timeout; then the next node is tried.
+const HEARTBEAT_MS = 5_000; // A hanging node is detected after at most two of these.
+const SEEN_MAX = 5_000; // Limit of stored ids.
+const UNHEARD_MAX = 100; // Limit of unconfirmed messages.
 const POSITION = /^\d+-\d+$/;
 
 export class Line {
   /**
    * @param {{name: string, address: string}[]} nodes `address` as `ws://HOST:PORT`.
-   * @param {number} first Index of the node to begin with.
+   * @param {number} first Index of the first node to try.
    * @param {string} topic
-   * @param {{key: string, meta: object}} me Who this is to the others, and what is told of it.
-   * @param {object} hears What is told: `state(word, node, before)`, `said(payload)`, `note(kind, text)`,
-   *   `unheard(messages)`, `refused(message, reason)`, `here(metas, others)`: of one member of each key, and how many more
-   *   there are that are not listed.
+   * @param {{key: string, meta: object}} me This member's presence key and metadata.
+   * @param {object} hears Callbacks: `state(word, node, before)`, `said(payload)`, `note(kind, text)`,
+   *   `unheard(messages)`, `refused(message, reason)`, `here(metas, others)`: metadata of one member per key, and the
+   *   number of members that are not listed.
    */
   constructor(nodes, first, topic, me, hears) {
     Object.assign(this, { nodes, topic, me, hears });
     this.turn = first - 1;
-    this.last = undefined; // Where what was heard last stands.
-    this.left = undefined; // The node that was lost.
+    this.last = undefined; // Position of the last received record.
+    this.left = undefined; // The lost node.
     this.isJoined = false;
-    this.refusal = undefined; // Why a join was refused, until one is not.
-    this.awaits = undefined; // The seq up to which what was missed is on its way.
+    this.refusal = undefined; // Reason of the last refused join, until a join succeeds.
+    this.awaits = undefined; // The seq up to which missed records are still to come.
     this.unheard = new Map();
     this.seen = new Set();
     const line = this;
@@ -58,7 +58,7 @@ export class Line {
     return this.nodes[this.turn % this.nodes.length];
   }
 
-  /** The node of the next attempt. */
+  /** Advances to the node of the next attempt. */
   next() {
     this.turn += 1;
     this.hears.state(this.left ? "lost" : "connecting", this.node, this.left);
@@ -70,12 +70,12 @@ export class Line {
     const channel = this.socket.channel(this.topic, () => ({ ...from(), presence: this.me }));
     this.channel = channel;
     const isThis = () => channel === this.channel;
-    // Each event of the room, whatever its name: its position is its ref. Anybody may say null.
+    // Each event of the room, whatever its name: its ref is its position. A payload may be null.
     channel.onMessage = (event, payload, ref) => {
       if (isThis() && this.isJoined && POSITION.test(ref)) this.hear(event, payload ?? {}, ref);
       return payload;
     };
-    // In a room with more members than are listed their number comes behind what changed.
+    // In a room with more members than are listed, their number follows each change.
     let others = 0;
     channel.on("presence_state", () => (others = 0));
     const presence = new Presence(channel);
@@ -99,7 +99,7 @@ export class Line {
     this.isJoined = false;
   }
 
-  /** The join is refused, and tried again: that is told once. */
+  /** A refused join is retried and reported once per reason. */
   refused(reason) {
     if (reason !== this.refusal) this.hears.note("bad", `The room refuses: ${reason}`);
     this.refusal = reason;
@@ -112,7 +112,7 @@ export class Line {
     this.awaits = undefined;
     if (this.last && !recovered && epoch !== lastEpoch) {
       this.note("bad", "The room lost its memory with the node that had it. What was said last there, if anything, is gone.");
-      // What was said in the new life is asked for anew.
+      // Request the records of the new epoch.
       this.last = undefined;
       this.channel.leave();
       this.open();
@@ -132,7 +132,7 @@ export class Line {
     this.flush();
   }
 
-  /** Says what came of a lost node, before what is known of the gap. */
+  /** Reports a lost node, followed by the state of the gap. */
   note(kind, text) {
     this.hears.note(kind, this.left ? `Lost ${this.left.name}, on ${this.node.name} now. ${text}` : text);
   }
@@ -154,7 +154,7 @@ export class Line {
     }
   }
 
-  /** Whether it was heard before. One's own is not unheard any more. */
+  /** Whether the message was received before. Confirms the user's own messages. */
   isKnown(id) {
     if (typeof id !== "string") return false;
     if (this.unheard.delete(id)) this.hears.unheard([...this.unheard.values()]);
@@ -164,7 +164,7 @@ export class Line {
     return false;
   }
 
-  /** Records that will not come: all from one position to the other, or to the end of the room's life. */
+  /** Lost records: all from one position to the other, or to the end of the room's epoch. */
   lack(from, to) {
     const [, first] = parts(from);
     const [, last] = parts(to);
@@ -178,9 +178,9 @@ export class Line {
   }
 
   /**
-   * Says something, now or when there is a connection.
-   * @param {object} message `id`, a text that nobody else uses, and what else the payload is to have.
-   * @returns {boolean} false: too much waits already.
+   * Sends a message, now or when connected.
+   * @param {object} message The payload, with a unique `id`.
+   * @returns {boolean} false: too many messages wait.
    */
   say(message) {
     if (this.unheard.size >= UNHEARD_MAX) return false;
@@ -190,7 +190,7 @@ export class Line {
     return true;
   }
 
-  /** What is told of this one from now on. */
+  /** Changes this member's metadata. */
   rename(meta) {
     this.me.meta = meta;
     if (this.isJoined) this.channel.push("presence_update", meta);
@@ -210,7 +210,7 @@ export class Line {
   }
 }
 
-/** Epoch, as text, and seq of a position. */
+/** Splits a position into epoch, as text, and seq. */
 function parts(position) {
   const [epoch, seq] = position.split("-");
   return [epoch, Number(seq)];

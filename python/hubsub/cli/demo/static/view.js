@@ -1,11 +1,11 @@
-// What is seen. Whatever people say becomes text, never markup: nothing here sets HTML.
-const SAID_MAX = 500; // Rows that are kept.
-const NEAR_PX = 48; // So near the end, what comes next is followed.
-const HERE_MAX = 100; // Names that are listed.
+// The view. Messages become text, never markup: no code here sets HTML.
+const SAID_MAX = 500; // Limit of displayed rows.
+const NEAR_PX = 48; // The view follows new rows within this distance of the end.
+const HERE_MAX = 100; // Limit of listed names.
 const HUES = 8;
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
-/** An element with a class, and text or elements in it. */
+/** Creates an element with a class and children. */
 function h(tag, className, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
@@ -13,20 +13,20 @@ function h(tag, className, ...children) {
   return element;
 }
 
-/** What somebody sent, as text of a bounded length, whatever it was. */
+/** Converts any received value to text of a bounded length. */
 function text(value, most, otherwise) {
   const found = typeof value === "string" ? value : value === undefined ? otherwise : JSON.stringify(value);
   return found.length > most ? `${found.slice(0, most)}…` : found;
 }
 
-/** The same colour for the same name. */
+/** A colour that depends only on the name. */
 function hue(name) {
   let sum = 0;
   for (const unit of name) sum = (sum * 31 + unit.codePointAt(0)) % 9_973;
   return `hue-${sum % HUES}`;
 }
 
-/** The first letter of a name that is one, whole. */
+/** The first character of a name, as a whole code point. */
 function initial(name) {
   return [...name.trim()][0]?.toUpperCase() ?? "?";
 }
@@ -54,7 +54,7 @@ export class View {
     this.crowd.addEventListener("click", () => this.openHere(this.crowd.ariaExpanded !== "true"));
     document.addEventListener("keydown", ({ key }) => key === "Escape" && this.openHere(false));
     this.log.addEventListener("scroll", () => this.isAtEnd() && this.countNewer(0));
-    // The keyboard of a phone takes half of the page: the end stays in sight.
+    // The keyboard of a phone takes half of the page: keep the end visible.
     new ResizeObserver(() => this.missed === 0 && this.toEnd()).observe(this.log);
   }
 
@@ -117,13 +117,13 @@ export class View {
     this.add(row);
   }
 
-  /** Where the page is narrow, who is here takes the place of the messages while it is asked for. */
+  /** On a narrow page the member list replaces the messages while it is open. */
   openHere(isOpen) {
     this.crowd.ariaExpanded = String(isOpen);
     document.body.classList.toggle("crowded", isOpen);
   }
 
-  /** Who is here, by name, and how many others. */
+  /** Shows the members by name, and the number of others. */
   showHere(metas, others) {
     const names = metas.map((meta) => text(meta?.name, 32, "somebody")).sort((a, b) => a.localeCompare(b));
     const rows = names.slice(0, HERE_MAX).map((name) => h("li", "", h("bdi", "", name)));
@@ -143,7 +143,7 @@ export class View {
     if (this.missed === 0) this.toEnd();
   }
 
-  /** A row more, followed where the end is in sight. */
+  /** Adds a row, and scrolls to it if the end is visible. */
   add(row) {
     const follows = this.isAtEnd() && this.missed === 0;
     this.said.append(row);

@@ -1,4 +1,4 @@
-// The cluster: what is wrong, its figures, nodes, hubs, rooms, links, and what was moved.
+// The cluster: problems, figures, nodes, hubs, rooms, links, and moves.
 
 import { Chart } from "../chart.js";
 import { card, Figures, h } from "../dom.js";
@@ -24,7 +24,7 @@ export function clusterPage(store) {
     nodes() {
       sums(figures, store);
       messages.update(store.times, new Map(Object.entries(store.series)));
-      // In the order of the map, and so in its colours.
+      // In the order of the map, so that the colours match.
       cpu.update(store.times, new Map([...store.cpu].sort(([a], [b]) => (a < b ? -1 : 1))));
       nodes.update(store.all(), (row) => row.name);
       rooms.update(busiest(store), (row) => row.name);
@@ -102,7 +102,7 @@ function nodeTable(store) {
   );
 }
 
-/** What a node is; of one that does not answer any more also when it did last. */
+/** State of a node; if it does not answer, with the time of its last answer. */
 function stateOf({ state, node }) {
   return node && !node.answers ? `${state}, heard last at ${clock(node.at)}` : state;
 }

@@ -1,4 +1,4 @@
-// Devices: which there are, whether they are connected, where their state is.
+// Devices: their connections, and the rooms of their states.
 
 import { ask, Repeat } from "../ask.js";
 import { h } from "../dom.js";
@@ -13,7 +13,7 @@ export function devicesPage() {
   const devices = new Table("Devices in order of name", COLUMNS, "No device has said anything.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
-    // Where no class says what a device is there is nothing to ask for.
+    // Without a class that defines devices there is nothing to request.
     const known = await ask("/v1/classes");
     if (known?.classes && !known.classes.some((one) => one.device !== null)) {
       devices.say("No class has devices: give one a template, such as device = \"devices/{device}/#\".");

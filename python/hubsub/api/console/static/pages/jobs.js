@@ -1,4 +1,4 @@
-// The latest rows of the jobs of data pipelines, a table a job, as they told them to `$stats/job/JOB`.
+// The latest rows of data pipeline jobs, a table per job, from their reports in `$stats/job/JOB`.
 
 import { ask } from "../ask.js";
 import { h, setText } from "../dom.js";
@@ -6,7 +6,7 @@ import { ago, clock, count, NONE, rate, roomHref, roomPath } from "../format.js"
 import { Table } from "../table.js";
 
 const JOBS = "$stats/job/";
-const RECORDS = 10; // A batch may have told a row or two: those before it fill the table up.
+const RECORDS = 10; // A batch may report only a row or two: earlier reports fill the table.
 const ROWS = 20;
 const TITLES = {
   sessions: ["Sessions that are over", "card"],
@@ -21,7 +21,7 @@ export class Jobs {
     this.elements = this.parts.map((part) => part.element);
   }
 
-  /** Asks what was told since. */
+  /** Fetches new reports. */
   async update() {
     const page = await ask(`/v1/rooms?${new URLSearchParams({ match: `${JOBS}*` })}`);
     const told = new Set((page?.rooms ?? []).map((room) => room.name));
@@ -39,7 +39,7 @@ class Job {
     this.shape([]);
   }
 
-  /** Makes the table anew, where a job has other columns. */
+  /** Recreates the table for other columns. */
   shape(columns) {
     this.columns = JSON.stringify(columns);
     const cells = columns.map(({ name, isNumber }, i) => ({
@@ -74,7 +74,7 @@ class Job {
   }
 }
 
-/** What a job told; nothing of another program's. */
+/** Table of a job's report; null for records of other programs. */
 function tableOf(record) {
   try {
     const { query, columns, keys, rows, more } = JSON.parse(record.payload);
@@ -95,7 +95,7 @@ function cell(name, value) {
   return name === "room" ? { text, href: roomHref(text), title: text, class: "name" } : { text, title: text, class: "name" };
 }
 
-/** A time of today as that, and one of another day with its date. */
+/** A time; with its date, unless it is today. */
 function moment(text) {
   const at = Date.parse(text);
   const is = new Date(at);

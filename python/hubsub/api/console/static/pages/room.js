@@ -1,4 +1,4 @@
-// A room: who has it, where its history is, who is in it, what comes to its end.
+// A room: its nodes, history, members, and latest records.
 
 import { ask, Repeat } from "../ask.js";
 import { card, Figures, h, setText } from "../dom.js";
@@ -6,10 +6,10 @@ import { bytes, clock, count, NONE, payload, rate, roomPath, visible } from "../
 import { Table } from "../table.js";
 
 const ROWS = 200;
-const HERE = 50; // Members that are listed.
+const HERE = 50; // Limit of listed members.
 const PAUSE_MS = 3000;
 const FIGURES = ["class", "hub", "leader", "nodes of its hub", "epoch", "seq", "records/s", "topics", "records in memory", "bytes in memory"];
-// Those of a room, and of its subscribers by how they speak; others stand behind, once there are any.
+// Counts of a room, and of its subscribers by protocol; unknown protocols are appended when they appear.
 const OCCUPANCY = ["subscribers", "publishers", "members"];
 const PROTOCOLS = { redis: "Redis", mqtt: "MQTT", phoenix: "Phoenix", events: "events" };
 const BY = "by ";
@@ -89,12 +89,12 @@ const MEMBERS = [
   { head: "what it says of itself", class: "wide payload", cell: (row) => JSON.stringify(row.meta) },
 ];
 
-/** What somebody is called by people, where it says so; else its key. */
+/** Display name of a member from its metadata; else its key. */
 function nameOf({ key, meta }) {
   return typeof meta?.name === "string" && meta.name.trim() ? meta.name : key;
 }
 
-/** Records between two that came; none is known of where the room began another life. */
+/** Number of records between two received ones; 0 if the room began a new epoch. */
 function between(last, record) {
   if (last === undefined || last.missing) return 0;
   const [epoch, seq] = record.position.split("-");
@@ -120,7 +120,7 @@ function showRoom(figures, room, before) {
   return now;
 }
 
-/** What a node does not tell is a dash. */
+/** Shows a dash for values that a node does not report. */
 function showOccupancy(figures, found) {
   for (const name of OCCUPANCY) figures.set(name, count(found[name]));
   const told = new Map(Object.entries(found.by_protocol ?? {}).map(([name, many]) => [BY + (PROTOCOLS[name] ?? name), many]));

@@ -1,4 +1,4 @@
-// Queries of data pipelines: how each is, how far it has read, what is held, and the latest rows of the jobs.
+// Queries of data pipelines: state, progress, blocked batches, and the latest rows of the jobs.
 
 import { ask, Repeat } from "../ask.js";
 import { Chart } from "../chart.js";
@@ -9,10 +9,10 @@ import { Jobs } from "./jobs.js";
 
 const PAUSE_MS = 5000;
 const STATS = "$stats/room/";
-const OCCUPANCY = "/occupancy"; // What nodes tell there of a room is no window.
+const OCCUPANCY = "/occupancy"; // Reports of nodes there are not windows.
 const ROOMS = 20;
 const HUBS_SHOWN = 12;
-const SILENT_S = 150; // A query that has said nothing for so long may be over: one that stands still says so each 60 s.
+const SILENT_S = 150; // A query without a report for this long may have ended: even an idle one reports every 60 s.
 
 export function sparkPage(store) {
   const figures = new Figures(["queries", "records behind", "rows/s", "batches held"]);
@@ -97,7 +97,7 @@ const HELD = [
   { head: "why", class: "wide", cell: (row) => [row.reason, row.hint].filter(Boolean).join("; ") },
 ];
 
-/** A column of what the job wrote under that name; a dash where that is something else, or missing. */
+/** A numeric column of the job's report; a dash for any other value. */
 function number(head, name, shown) {
   return { head, class: "number", cell: ({ told }) => (Number.isFinite(told[name]) ? shown(told[name]) : NONE) };
 }
@@ -122,7 +122,7 @@ function time(text) {
   return Number.isNaN(at) ? NONE : clock(at);
 }
 
-/** How a query is, and how good that is. */
+/** State of a query, and its mark. */
 function stateOf(query, waits) {
   if (waits.some((batch) => batch.query === query.query)) return { state: "a batch is held", mark: "bad" };
   if (query.ended) return { state: query.lag > 0 ? "ended" : "ended, had all", mark: "" };
@@ -130,7 +130,7 @@ function stateOf(query, waits) {
   return query.lag > 0 ? { state: "reads", mark: "good" } : { state: "has all", mark: "good" };
 }
 
-/** The record of a window, as its job wrote it; nothing of another program's. */
+/** The record of a window; empty for records of other programs. */
 function window(page) {
   const record = page?.records?.at(-1);
   try {
