@@ -1,6 +1,6 @@
 //! Leader leases of ephemeral hubs: which node may lead which hub, and until when. They work between nodes
 //! without Python and without the coordinator. Bytes, sockets, clocks and threads belong to the node; see
-//! docs/adr/0013-a-cluster.md, "Leads of ephemeral leaders", and docs/cluster.md.
+//! docs/adr/0013-a-cluster.md, "Leader leases of ephemeral hubs", and docs/cluster.md.
 //!
 //! - [`Leads`]: both sides below in one, driven by a node's I/O context
 //! - [`Holder`]: each node: claims, deadline, giving up, extension without a controller
@@ -37,7 +37,7 @@
 //! | `Ask(process, question)` | sends LeadAsk on link 0 of that process; nothing without a link |
 //! | `Answer(process, grant)` | sends LeadGranted the same way |
 //! | `Say(beat)` | sets it as status of all links of shard 0, before it reads any of them again |
-//! | `Began(hub, term)` | notifies the hub's shard; no node led between its `GiveUp` and this |
+//! | `Began(hub, term)` | notifies the hub's shard; after `GiveUp` of the same term, no node led in between |
 //! | `GiveUp(hub, term)` | notifies the hub's shard, after `Began`; `gave_up` follows when it has stopped |
 //! | `Opened`, `Closed` | for logs and the control plane (`on_partition`); shards check the gate |
 //!

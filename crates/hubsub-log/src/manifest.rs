@@ -139,9 +139,9 @@ pub enum Keep {
 pub struct Compacted {
     /// Below this offset every key has at most one record.
     pub to: u64,
-    /// Pairs (offset, time in µs), oldest first: since that time, every record below the offset was the
-    /// latest of its key. So a tombstone below the offset is the first record of its key that a later read
-    /// can find.
+    /// Pairs (offset, time in µs), oldest first: since that time, no record below the offset is replaced
+    /// by another one below it. So a tombstone below the offset is the first record of its key that a later
+    /// read can find.
     pub settled: Vec<(u64, u64)>,
 }
 

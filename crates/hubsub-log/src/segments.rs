@@ -165,7 +165,7 @@ impl<S: Storage> Segments<S> {
     /// Allocates the missing part of the reserve; returns whether it is complete.
     ///
     /// # Errors
-    /// Errors of the storage, except a full disk. Those of the storage, but for a full one.
+    /// Errors of the storage, except a full disk.
     pub fn keep_reserve(&mut self) -> Result<bool, LogError> {
         self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
     }

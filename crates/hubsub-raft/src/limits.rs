@@ -22,7 +22,8 @@ pub const LEASES_MAX: usize = 16 * 1024;
 pub const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 /// Longest time to live of a lease.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A leader extends each time to live by this fraction, since the clocks of two machines drift apart.
+/// A leader extends each time to live by one part in this many, since the clocks of two machines
+/// drift apart.
 pub const LEASE_DRIFT_PART: u32 = 64;
 /// A voter that was silent for longer is replaced by a learner, and another node may take its name.
 pub const AWAY_MAX: Duration = Duration::from_secs(15);

@@ -341,7 +341,7 @@ impl<S: Storage> Pass<S> {
     }
 
     fn fate(&self, record: &Record<'_>) -> Fate {
-        // No offset in the map, nor `settled`, is above `end`.
+        // Every offset in the map is below `end`, and so is every settled record.
         let is_replaced = |key: Key| self.latest.get(&key).is_some_and(|&last| last > record.offset);
         let is_over = is_replaced(self.room_key(record))
             || (record.kind != Kind::RoomDeleted && is_replaced(self.key(record)));

@@ -72,7 +72,7 @@ pub(super) struct Ahead {
 }
 
 impl<S: Storage> Chain<S> {
-    /// The runs with the wanted records, as far as they remain, oldest first; or only the oldest of them.
+    /// The runs with the wanted records, as far as they remain, oldest last; or only the oldest of them.
     pub(super) fn first_steps(
         &self,
         hash: RoomHash,

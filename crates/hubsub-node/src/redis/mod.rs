@@ -32,7 +32,7 @@ use table::{COMMANDS, Command, Lookup};
 type Args<'a> = &'a [&'a [u8]];
 
 const SYNTAX: &str = "ERR syntax error";
-/// The error for a list that exceeds the client's output limit.
+/// The error for a list that is longer than `reply_bytes_max`.
 pub const LISTING_TOO_LONG: &str =
     "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages";
 

@@ -8,8 +8,8 @@
 //! the number of bytes of this file known to be on disk when the frame was written. It distinguishes two
 //! kinds of damage: a bad frame that no later frame covers as synced is the rest of an interrupted write, and
 //! is cut off; any other is damage, and refused. A mark follows each sync, unsynced itself, so after a killed
-//! process no case is ambiguous. The salt, which is part of the tag, is random per file, so no value of a
-//! client can look like a frame.
+//! process no case is ambiguous. The tag is the lower half of the salt, which is random per file, so no
+//! value of a client can look like a frame.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};

@@ -30,8 +30,8 @@ pub const HEARTBEAT: &[u8] = b":\n\n";
 /// The event that reports missing records.
 pub const GAP: &str = "gap";
 
-/// The event of a record, from its header `event`: `message` if that is an event of the stream itself, or not
-/// one line.
+/// The event of a record, from its header `event`: `message` if that is missing, empty, not one line, or an
+/// event of the stream itself or of Phoenix.
 #[must_use]
 pub fn record_event(header: Option<&str>) -> &str {
     let is_own = |event: &str| [GAP, "open", "error", ""].contains(&event) || is_reserved(event);

@@ -93,7 +93,8 @@ impl Window {
         debug_assert!(self.handled <= self.received, "more is handled than came");
     }
 
-    /// Whether to grant more: half of the window is free. More frequent grants would waste frames.
+    /// Whether to grant more: at least half of the window was handled since the last grant. More frequent
+    /// grants would waste frames.
     pub fn is_due(&self) -> bool {
         2 * (self.handled + self.size - self.granted) >= self.size
     }

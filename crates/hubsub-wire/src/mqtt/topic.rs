@@ -66,7 +66,7 @@ pub enum Rewind {
     Last(u64),
     /// With the messages of this many latest seconds.
     Seconds(u64),
-    /// With the earliest retained message.
+    /// With the earliest message in history.
     Earliest,
 }
 

@@ -83,12 +83,12 @@ pub fn setinfo(core: &mut Core, key: ConnKey, args: Args<'_>) {
     ok(core, key);
 }
 
-/// `CLIENT NO-EVICT ON|OFF`: sets a flag without effect.
+/// `CLIENT NO-EVICT ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
 pub fn no_evict(core: &mut Core, key: ConnKey, args: Args<'_>) {
     switch(core, key, args, Flags::NO_EVICT);
 }
 
-/// `CLIENT NO-TOUCH ON|OFF`: sets a flag without effect.
+/// `CLIENT NO-TOUCH ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
 pub fn no_touch(core: &mut Core, key: ConnKey, args: Args<'_>) {
     switch(core, key, args, Flags::NO_TOUCH);
 }

@@ -73,7 +73,7 @@ impl Progress {
         is_new
     }
 
-    /// Skips to a position: no more messages for this client are before it.
+    /// Skips a position: up to and including it, no more messages are for this client.
     pub fn passed(&mut self, place: u64) {
         if !self.ahead.is_empty() {
             self.pass_ahead(place);
@@ -81,7 +81,7 @@ impl Progress {
         self.taken = self.taken.max(place);
     }
 
-    /// Moves `taken` over positions ahead.
+    /// Removes the ranges ahead up to and including a position; adds their open positions to `open`.
     fn pass_ahead(&mut self, upto: u64) {
         let passed = self.ahead.partition_point(|ahead| ahead.upto <= upto);
         let passed = self.ahead.drain(..passed).filter(|ahead| ahead.is_open).map(|ahead| ahead.from);

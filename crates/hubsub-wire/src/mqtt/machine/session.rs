@@ -69,7 +69,7 @@ pub enum Event<K> {
     },
     /// The client sent PUBREC. Recorded before PUBREL is sent ([`super::Step::Received`]).
     Received(PacketId),
-    /// The client's last acknowledgement of a message arrived. Recorded at any time.
+    /// The client's last acknowledgement of a message arrived. May be recorded at any time.
     Ended(PacketId),
     /// The client's QoS 2 message gets this number. Recorded before it is published.
     Intended {

@@ -90,7 +90,7 @@ pub struct Incoming<'a> {
     /// For QoS 2: its number in the session, the same whenever it is passed again. See
     /// [`super::Event::Intended`].
     pub intent: Option<u64>,
-    /// Properties of MQTT 5.0, without alias. See [`read_headers`].
+    /// Properties of MQTT 5.0, without alias. See [`super::read_headers`].
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }

@@ -32,8 +32,8 @@ impl<K: Key> Machine<K> {
         held.events
     }
 
-    /// Writes a reply. In a recorded session it returns the number under which the reply waits, if it reports
-    /// a new event, until that is recorded.
+    /// Writes a reply. In a recorded session the reply is queued and its number returned; if it reports a new
+    /// event (`is_news`), it waits until that is recorded.
     pub(super) fn answer(
         &mut self,
         answer: Answer,
@@ -54,8 +54,8 @@ impl<K: Key> Machine<K> {
         }
     }
 
-    /// The event of a [`Step::Received`] or [`Step::Released`] is recorded: the reply goes to `out` after
-    /// those before it.
+    /// The event of a [`super::Step::Received`] or [`super::Step::Released`] is recorded: the reply goes
+    /// to `out` after those before it.
     pub fn recorded(&mut self, number: u32, out: &mut Vec<u8>) {
         if let Some(held) = &mut self.held {
             held.safe(number);
