@@ -163,7 +163,7 @@ class Backend:
         return sum(resident_bytes(process.pid) for process in self.members.processes)
 
     def disk_bytes(self) -> int | None:
-        """Bytes of all its files as allocated on disk: preallocated files count as far as they are written."""
+        """Bytes of all its files as allocated on disk; of preallocated files only the written part."""
         if self.members is None:
             return None
         total = 0

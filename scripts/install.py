@@ -1,4 +1,4 @@
-"""Installs what pyproject.toml names, with all extras, in the versions of constraints.txt (PIP_CONSTRAINT)."""
+"""Installs the dependencies and extras of pyproject.toml; PIP_CONSTRAINT names constraints.txt."""
 
 import subprocess
 import sys

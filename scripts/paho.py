@@ -69,7 +69,13 @@ def main(directory: Path) -> int:
 
 
 def begin(where: Path, version: str, node: Node) -> "subprocess.Popen[str]":
-    """Starts the cases of a version."""
+    """Starts the cases of a version.
+
+    Args:
+        where: Directory of the suite.
+        version: Version of MQTT.
+        node: The node to test.
+    """
     host, port = node.mqtt
     command = [sys.executable, "-c", RUN, str(where), SUITES[version][0], host, str(port), REFUSED]
     pipe = subprocess.PIPE
@@ -77,7 +83,7 @@ def begin(where: Path, version: str, node: Node) -> "subprocess.Popen[str]":
 
 
 def end(version: str, run: "subprocess.Popen[str]") -> dict[str, str | None]:
-    """The error of each case. If one is not justified, the suite's output goes to stderr: its cases hide it."""
+    """The error of each case. If one is not justified, prints the suite's output to stderr."""
     out, said = run.communicate(timeout=TIMEOUT_S)
     cases: dict[str, Any] = json.loads(out.rstrip().rpartition("\n")[2])
     assert len(cases) == SUITES[version][1], f"another number of cases: {len(cases)}"

@@ -143,7 +143,10 @@ class RowReader:
 
 @final
 class Core:
-    """A node's data plane: its shards and their threads."""
+    """A node's data plane: its shards and their threads.
+
+    A method with a `ticket` returns at once. `Answer:` describes the value of its `answer` event.
+    """
 
     def __new__(cls, config: Mapping[str, Any]) -> Self:
         """Checks the configuration; starts nothing.
@@ -208,11 +211,13 @@ class Core:
         items: Sequence[tuple[bytes, bytes, Mapping[str, str], str, tuple[int, int] | None]],
         as_node: bool,
     ) -> None:
-        """Publishes `(topic, payload, headers, publisher, (producer, sequence) | None)` in order. `as_node`
-        allows names that begin with `$`.
+        """Publishes records in order. Answer: a list as long as `items` of `(receivers, epoch, seq,
+        is_duplicate)` or `(code, message)`; epoch and seq are 0 if no room stored the record.
 
-        Answer: a list as long as `items` of `(receivers, epoch, seq, is_duplicate)` or `(code, message)`;
-        epoch and seq are 0 if no room stored the record.
+        Args:
+            ticket: The ticket.
+            items: `(topic, payload, headers, publisher, (producer, sequence) | None)`.
+            as_node: Whether names that begin with `$` are allowed.
         """
 
     def row_reader(self, topic: bytes | None, publisher: str) -> RowReader:
@@ -228,9 +233,16 @@ class Core:
         of: Sequence[int] | None,
         producer: int,
     ) -> None:
-        """Publishes the rows of a chunk, or those of `left`. In a class with a log the rows of each room,
-        among those in `of` (None: all), have their own gapless sequence. Places rise. Answer: the number of
-        rows published before, and `(n, code, message)` of refused ones.
+        """Publishes the rows of a chunk. Answer: the number of rows published before, and `(n, code,
+        message)` of refused ones.
+
+        Args:
+            ticket: The ticket.
+            chunk: As returned by `RowReader`.
+            left: Places of the rows to publish, rising; None: all.
+            of: Places of the rows that the producer numbers, rising; None: all. In a class with a log those
+                of each room have their own gapless sequence.
+            producer: Id of the producer.
         """
 
     def room(self, ticket: int, room: bytes) -> None:
@@ -258,8 +270,16 @@ class Core:
         as_node: bool,
     ) -> None:
         """Answer: `(recovered, rows)`; rows oldest first, each `(epoch, seq, timestamp_us, topic, publisher,
-        payload, headers)`. Without `after` the last `count`; with it, the first `count` after that position,
-        `recovered` False if that position is unknown.
+        payload, headers)`.
+
+        Args:
+            ticket: The ticket.
+            room: Name of the room.
+            count: Most records.
+            after: Position to start after; `recovered` is False if it is unknown. None: the last `count`
+                records.
+            topic: Only records of this topic.
+            as_node: Whether internal rooms may be read.
         """
 
     def clients(
@@ -269,8 +289,14 @@ class Core:
         `lib_ver`, `protocol`, `age_s`, `idle_s`, `subscriptions`, `patterns`, `pending_bytes`,
         `keep_alive_s`, `inflight`, `inflight_max`, `waiting` (these four for MQTT, else 0), `dropped`,
         `lagging`, `messages_in`, `messages_out`, `bytes_in`, `bytes_out`, and each of those four with `_1s`
-        and `_60s` (rates per second), largest `sort` first. With `client_ids` only MQTT clients with one of
-        them.
+        and `_60s` (rates per second).
+
+        Args:
+            ticket: The ticket.
+            sort: Field to sort by, largest first.
+            limit: Most clients.
+            client: Only this id.
+            client_ids: Only MQTT clients with one of these ids; empty: all.
         """
 
     def client_kill(self, ticket: int, client: int, reason: str) -> None:
@@ -409,6 +435,12 @@ class Core:
     def link_begin(self, cluster: str, node: str, incarnation: int, secret: bytes) -> None:
         """Sets this node's identity: links are accepted and dialed from now on.
 
+        Args:
+            cluster: Id of the cluster.
+            node: Name of the node.
+            incarnation: As issued when the node registered.
+            secret: The cluster's secret.
+
         Raises:
             ValueError: a name is too long or empty, or the secret is empty.
             RuntimeError: there is no listener for links.
@@ -453,7 +485,12 @@ class Core:
         """
 
     def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
-        """Sets the voters, and the previous voters.
+        """Sets the voters.
+
+        Args:
+            revision: Revision of the record.
+            nodes: The voters.
+            before: The previous voters, while the set changes.
 
         Raises:
             ValueError: this process has met 65,535 names.
@@ -545,9 +582,14 @@ class Core:
         """
 
     def route_unused(self, ticket: int, hub: int, term: int, rooms: Sequence[bytes], gives_up: bool) -> None:
-        """Answer: the unused ones of these rooms, in a hub without a log that this process leads in that
-        term: they have neither subscribers nor records in memory. `gives_up`: this node forgets the place of
-        the unused ones.
+        """Answer: the unused ones of these rooms, which have neither subscribers nor records in memory.
+
+        Args:
+            ticket: The ticket.
+            hub: Id of their hub, without a log, which this process leads.
+            term: Term of the hub.
+            rooms: Their names.
+            gives_up: Whether this node forgets the place of the unused ones.
         """
 
     def route_located(self, number: int, members: Sequence[tuple[str, str]] | None, code: str) -> None:

@@ -64,7 +64,7 @@ def sessions(state: State, request: Request, pages: Sequence[SessionPage]) -> Se
 
 
 def retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> RetainedPage:
-    """Sorted by topic. A page may be short: its `next` shows how far its node has read."""
+    """Sorted by topic. A page may be short: its `next` is the last topic that its node read."""
     limit, all_of = _limit(state, request), [message for page in pages for message in page.retained]
     ends = [bytes_of(page.next) for page in pages if page.next is not None]
     shown, _ = _page(limit, all_of, lambda message: bytes_of(message.topic), ends)
@@ -74,7 +74,7 @@ def retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> R
 
 
 def consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> ConsumerList:
-    """Sorted by group and topic. If two nodes lead a consumer's room and its entry, the room's leader wins."""
+    """Sorted by group and topic. If a consumer's room and entry have different leaders, the room's wins."""
     found: dict[tuple[str, str], Consumer] = {}
     for consumer in (consumer for part in lists for consumer in part.consumers):
         key = (consumer.group, consumer.topic)

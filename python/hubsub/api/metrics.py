@@ -29,7 +29,14 @@ class Page:
         self._families: dict[str, tuple[str, str, list[str]]] = {}
 
     def add(self, name: str, value: float, labels: Labels | None = None, doc: str = "") -> None:
-        """Adds one sample. Names that end in `_total` are counters, all others gauges."""
+        """Adds one sample.
+
+        Args:
+            name: Name of the family; names that end in `_total` are counters, all others gauges.
+            value: The value.
+            labels: Labels of the sample; default none.
+            doc: Help text of the family.
+        """
         kind = "counter" if name.endswith("_total") else "gauge"
         self._sample(self._family(name, kind, doc), name, value, labels or {})
 

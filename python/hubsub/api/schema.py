@@ -294,7 +294,7 @@ class NodeList(Struct, kw_only=True):
 
 class Ready(Struct, kw_only=True):
     """Readiness of a node. A full log, damaged hubs or an unavailable session store do not make it unready:
-    reads go on.
+    reads continue.
     """
 
     status: Literal["ready"] = "ready"

@@ -1,4 +1,4 @@
-"""Static pages of the package: the files of a folder, read once. No other file of the disk can be requested."""
+"""Static pages of the package: the files of a folder, read once. No other file can be requested."""
 
 import hashlib
 from collections.abc import Sequence

@@ -129,7 +129,7 @@ def run_all(
     size: Size = SIZE,
     out: Out = None,
 ) -> None:
-    """Runs every scenario and prints one table; with --target, leaves out those that fill or restart a log."""
+    """Runs every scenario and prints one table; --target leaves out those that fill or restart a log."""
     from hubsub.bench.session import names_of
 
     _run(

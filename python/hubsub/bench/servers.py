@@ -84,7 +84,7 @@ class Running:
     mqtt: str | None = None
     """Address for MQTT clients."""
     ws: str | None = None
-    """Address for WebSockets."""
+    """Address for WebSocket clients."""
 
     @property
     def verb(self) -> str:
@@ -97,7 +97,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in tables."""
+        """Name shown in tables."""
 
     @property
     def protocols(self) -> frozenset[str]:
@@ -210,7 +210,7 @@ class RunningServer:
         yield _inspect(self.address(), self.pid)
 
     def check(self) -> None:
-        """Raises BenchError if it does not answer, so that this is known before the other server's first run."""
+        """Raises BenchError if it does not answer; called before the other server's first run."""
         info(self.address())
 
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Environment of a scenario with a log: a directory of its own, in which it starts servers one after another."""
+"""Environment of a scenario with a log: a directory in which it starts servers one after another."""
 
 import os
 import signal

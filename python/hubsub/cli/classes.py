@@ -60,7 +60,7 @@ def apply_classes(
 
 @app.command("rm")
 def remove_class(name: Name, url: Url = None) -> None:
-    """Stops a class from getting new rooms; its existing rooms go on. `apply` reverts this."""
+    """Stops a class from getting new rooms; its existing rooms remain. `apply` reverts this."""
     api = Api(url)
     api.ask("DELETE", f"/v1/classes/{segment(name)}")
     _wait(api, f"removed: {name}")

@@ -21,7 +21,7 @@ def list_consumers(url: Url = None, as_json: Json = False) -> None:
 
 @app.command("show")
 def show_consumer(name: Name, topic: Topic, url: Url = None, as_json: Json = False) -> None:
-    """Shows one consumer."""
+    """Shows a consumer: its position, lag and members."""
     print_fields(Api(url).get(f"/v1/consumers/{segment(name)}/{segment(topic)}"), as_json)
 
 

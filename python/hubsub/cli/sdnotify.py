@@ -54,7 +54,7 @@ class Notifier:
         return self._send(status=status)
 
     def watchdog(self) -> bool:
-        """Resets the watchdog."""
+        """Resets the service manager's watchdog timer."""
         return self._send("WATCHDOG=1")
 
     def _send(self, *lines: str, status: str = "") -> bool:

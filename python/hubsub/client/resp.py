@@ -66,7 +66,7 @@ class Decoder:
         self._stack: list[_Frame] = []
 
     def feed(self, data: bytes) -> None:
-        """Adds received bytes."""
+        """Appends received bytes to the input of `next`."""
         if self._at == len(self._buffer):
             self._buffer.clear()
             self._at = self._scanned = 0

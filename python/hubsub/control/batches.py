@@ -413,7 +413,7 @@ class Batches:
 
     @asynccontextmanager
     async def _locked_in_time(self, query: str, value: object) -> AsyncIterator[None]:
-        """As `_locked`, with `request_timeout_ms` for getting the lock; the work under it has no time limit."""
+        """As `_locked`, but waits at most `request_timeout_ms` for the lock; the work has no limit."""
         try:
             async with (
                 asyncio.timeout(self._limits()["request_timeout_ms"] / 1_000) as deadline,

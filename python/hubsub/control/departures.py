@@ -28,7 +28,7 @@ ROOMS = b"$stats/presence/"
 
 ROOMS_PAGE = 1_000
 ROWS_PAGE = 1_000
-"""Entries per read."""
+"""Rooms or records per read."""
 
 LOOK_S = 1.0
 """Seconds between two checks of the processes, and between two retries."""

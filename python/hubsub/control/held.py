@@ -16,7 +16,7 @@ WAIT_S, WAIT_S_MAX = 1.0, 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A blocked batch."""
+    """A blocked batch and its retries."""
 
     batch: int
     rows: int

@@ -89,7 +89,7 @@ class QueryRooms:
         self._noted_at.pop(query, None)
 
     def old(self) -> list[str]:
-        """Watched queries whose last record may soon be removed from the log, by the bytes written after it."""
+        """Watched queries whose last record retention may soon remove, by the bytes after it."""
         return [query for query, at in self._noted_at.items() if self._noted - at > REMIND_BYTES]
 
     async def remind(self, query: str) -> None:

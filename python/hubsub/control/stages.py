@@ -69,7 +69,7 @@ class Move:
         return self.attempt == len(self.attempts)
 
     def producer(self, query: str) -> int:
-        """Producer id of the chunk's rows: different for each chunk of each commit, and for each renumbering."""
+        """Producer id of the chunk's rows: unique per chunk of a commit and per renumbering."""
         epoch, seq = self.commit
         return producer_id(f"{query}/{epoch}-{seq}/{self.attempt}/{self.chunk}/{self.turn}")
 

@@ -1,7 +1,7 @@
 """Stages on a node: takes rows in, holds them until their batch has ended, and bounds their space.
 
 Owns the rooms `$stage/{query}/{attempt}`, and how much of their log must be retained.
-`hubsub.control.batches` decides which stages a batch has and how far it is. Names given by writers are
+`hubsub.control.batches` decides which stages a batch has, and tracks its progress. Names given by writers are
 translated to the stored names on entry (`placed`).
 
 Invariants: staged rows are not delivered. A stage is complete if its last record and its first chunk exist.

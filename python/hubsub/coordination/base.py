@@ -81,7 +81,7 @@ class Coordinator(ABC):
         return await self._get(key)
 
     async def holds(self, key: str, revision: int) -> bool:
-        """Whether a key has that revision at some time after the call; confirmed by a majority of the store."""
+        """Whether a key has that revision at a time after the call; a majority of the store confirms it."""
         entry = await self.get(key)
         return entry is not None and entry.revision == revision
 

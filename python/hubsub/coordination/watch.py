@@ -35,7 +35,7 @@ class Changes:
     whole: bool
     """The entries are complete: at the beginning, or again after a break."""
     entries: tuple[Entry, ...]
-    """Sorted by key."""
+    """The entries, sorted by key."""
     gone: tuple[str, ...] = ()
     """Deleted keys; empty if `whole`."""
 

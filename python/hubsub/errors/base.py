@@ -26,7 +26,7 @@ class HubSubError(Exception):
     retryable: ClassVar[bool] = False
     words: ClassVar[str] = "something went wrong inside"
     advice: ClassVar[str | None] = None
-    """The default hint."""
+    """Hint used if none is given."""
 
     def __init__(self, what: str | None = None, value: object = None, hint: str | None = None) -> None:
         self.what = what or self.words

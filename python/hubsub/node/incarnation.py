@@ -1,4 +1,4 @@
-"""The file `incarnation` of a data directory: the number of the node's latest start, half of each room epoch."""
+"""The file `incarnation` of a data directory: number of the node's latest start, half of each room epoch."""
 
 import fcntl
 import os

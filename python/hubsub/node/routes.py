@@ -1,4 +1,4 @@
-"""Updates of a node about the cluster's rooms: classes, hubs and their leaders; and the nodes that are ready."""
+"""Updates of a node about the cluster's rooms: classes, hubs and their leaders; and the ready nodes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

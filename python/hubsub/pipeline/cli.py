@@ -332,7 +332,7 @@ def compact(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Merges the many small files that `archive` leaves into few large ones; may run beside it, or after it."""
+    """Merges the many small files that `archive` leaves into few large ones; may run at the same time."""
     given = {"servers": SERVER_DEFAULT, "subscribe": None, "pattern": None, "option": None, "once": True}
     given |= {"trigger": "1 second", "checkpoint": None}
     check_format(table_format)

@@ -39,7 +39,7 @@ class Run:
         self.stopped()
 
     def stopped(self) -> None:
-        """Ends the progress display; ends the command, too, if a signal has interrupted a run with `--once`."""
+        """Ends the progress display; also the command, if a signal has interrupted a `--once` run."""
         self.progress.close()
         if self.ending.signal is not None:
             self.progress.say("stopped; the next run goes on from here")
@@ -158,7 +158,13 @@ def show(
 
 
 def show_dead(run: Run, rows: "DataFrame | None", uri: str) -> None:
-    """Prints why records could not be read, and where they are."""
+    """Prints why records could not be read, and where they are.
+
+    Args:
+        run: The run.
+        rows: Table of unreadable records; None: there are none.
+        uri: URI of the table.
+    """
     if rows is None:
         return
     from hubsub.pipeline.run.reports import reasons
@@ -168,6 +174,12 @@ def show_dead(run: Run, rows: "DataFrame | None", uri: str) -> None:
 
 
 def show_more(run: Run, count: int, what: str) -> None:
-    """Prints the number of rows that are not shown."""
+    """Prints the number of rows that are not shown.
+
+    Args:
+        run: The run.
+        count: Number of all rows.
+        what: Name of the rows.
+    """
     if count > ROWS:
         run.progress.say(f"{count - ROWS:,} more {what}")

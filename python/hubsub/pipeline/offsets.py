@@ -132,7 +132,13 @@ def checked(hub: Hub, offset: int, fail_on_data_loss: bool) -> int:
 
 
 def lost(name: str, first: int, end: int) -> OffsetsLostError:
-    """Error for the missing offsets from `first` up to `end`, exclusive, of a hub."""
+    """Error for missing offsets.
+
+    Args:
+        name: Name of the hub.
+        first: First missing offset.
+        end: First offset after the gap.
+    """
     return OffsetsLostError(
         f"records of hub {name} are gone",
         f"offsets {first} to {end - 1}",

@@ -1,7 +1,7 @@
 """Pushes Spark's filters down as conditions that the node can check. Pure.
 
 A pushed filter has exactly Spark's meaning; a filter that is pushed in part is also returned, and Spark
-checks it again. Names in a request stand for bytes, in Spark they are text: a name is pushed only where the
+checks it again. Names in a request denote bytes, in Spark they are text: a name is pushed only where the
 two agree.
 """
 

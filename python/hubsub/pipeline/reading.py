@@ -37,11 +37,11 @@ class Part(InputPartition):
 
 @dataclass(frozen=True)
 class Reading:
-    """How tasks read."""
+    """Settings of the tasks that read."""
 
     options: SourceOptions
     columns: tuple[str, ...]
-    """In Spark's order."""
+    """Columns in the order that Spark requires."""
     selection: Selection
 
     def read(self, part: InputPartition) -> Iterator["pa.RecordBatch"]:

@@ -87,7 +87,7 @@ COLUMN_DOCS = {
 
 
 def page() -> str:
-    """The whole page."""
+    """The complete Markdown page."""
     out = [
         "# The Spark source and sink: options and columns",
         "",

@@ -27,7 +27,7 @@ class Selection:
     hubs: frozenset[int] | None = None
     """Only these; None: all."""
     first: int = 1
-    """Lowest offset, inclusive."""
+    """First offset of the range."""
     end: int = OFFSET_END
     """First offset after the range."""
     rooms: frozenset[str] | None = None

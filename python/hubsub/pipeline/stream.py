@@ -115,7 +115,7 @@ class _Planner:
         self._wire = Wire(options.access)
         self._query = options.query_name
         self._listing: Listing | None = None
-        """The last response."""
+        """The servers' last response."""
         self._ends: dict[int, int] = {}
         """The last known end of each hub, also of removed ones."""
         self._ended: set[int] = set()

@@ -9,7 +9,7 @@ import threading
 
 
 def end_with_input() -> None:
-    """Ends this process gracefully at the end of its standard input, i.e. with the process at the other end."""
+    """Ends this process gracefully at the end of its standard input: when its parent has ended."""
     while os.read(0, 4_096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -42,7 +42,7 @@ class Members(ABC):
         self.commands: list[list[str]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
         self.ports: list[int] = []
-        """Ports for clients."""
+        """Client port of each process."""
 
     @abstractmethod
     def is_ready(self, member: int) -> bool:

@@ -46,7 +46,7 @@ class Asked:
     complaints: list[str] = field(default_factory=list)
     """Why figures are unreliable or missing."""
     reports: list[Mapping[str, Any]] = field(default_factory=list)
-    """Raw results."""
+    """Raw results of the generator and the row."""
     version: str = ""
     build_profile: str = ""
 

@@ -23,9 +23,9 @@ BUSY = "busiest, of the machine"
 IDLE = "a node's core, nobody publishes, most nodes"
 
 ROOMS = 10
-"""Rooms per node."""
+"""Number of rooms per node."""
 SUBSCRIBERS = 8
-"""Subscribers per room."""
+"""Number of subscribers per room."""
 BUSY_MAX = 0.6
 """Share of the machine's cores, in any window."""
 BUSY_AIM = 0.5

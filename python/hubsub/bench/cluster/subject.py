@@ -19,7 +19,7 @@ def room_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A running node."""
+    """A running node and its addresses."""
 
     name: str
     address: str
@@ -42,7 +42,7 @@ class Cluster(Protocol):
 
     @property
     def version(self) -> str:
-        """Version in results."""
+        """Version, as stored in results."""
 
     @property
     def build_profile(self) -> str:
@@ -75,7 +75,7 @@ class ClusterTarget(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in tables."""
+        """Name shown in tables."""
 
     @property
     def verb(self) -> str:

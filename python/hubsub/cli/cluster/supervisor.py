@@ -52,7 +52,7 @@ class Child:
         self.ended.set()
         self.readers: list[asyncio.Task[None]] = []
         self.how = "not started"
-        """Exit status in words."""
+        """Exit status as text."""
         self.is_sent_away = False
         """True if its end was requested; its last lines are then not printed again."""
 

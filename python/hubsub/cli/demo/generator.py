@@ -126,7 +126,7 @@ def _busy(room: int, at: float) -> float:
 
 
 def _thermostat(dice: random.Random) -> Iterator[dict[str, Any]]:
-    """Endless reports of a thermostat that heats a room, gets a new target now and then, and fails at times."""
+    """Endless reports of a thermostat that heats a room, gets new targets now and then, and may fail."""
     state, target = "idle", float(dice.choice((19, 20, 21)))
     temperature, battery = target + dice.uniform(-1, 1), dice.uniform(60, 100)
     loss_h, heat_h = dice.uniform(0.2, 0.35), dice.uniform(10, 14)  # Share of the difference; °C.

@@ -122,6 +122,6 @@ async def talk(servers: str, pace: float) -> None:
         for line in lines():
             await asyncio.sleep(line.pause_s / pace)
             said = {"name": line.name, "kind": line.kind, "text": line.text, "at": int(time.time() * 1_000)}
-            # A message that is lost with a node is not sent again; the conversation goes on.
+            # A message that is lost with a node is not sent again; the conversation continues.
             with suppress(HubSubError):
                 await client.publish(f"chat:{line.room}", json.dumps(said, ensure_ascii=False))

@@ -36,7 +36,13 @@ def installed() -> Iterator[Finding]:
 
 
 def core(version: str, profile: str, package: str) -> Finding:
-    """Checks that the compiled core belongs to this package and is a release build."""
+    """Checks that the compiled core belongs to this package and is a release build.
+
+    Args:
+        version: Version of the core.
+        profile: Its build profile.
+        package: Version of the package.
+    """
     if version != package:
         hint = "install the package again, or `make build`: a core of another version was left beside it"
         return Finding("core", "bad", f"{version}, in a package of {package}", hint)

@@ -69,7 +69,7 @@ def rate(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration."""
+    """A duration in s, min or h."""
     return (
         f"{value:.0f} s"
         if value < 60

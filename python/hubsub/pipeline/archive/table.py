@@ -132,7 +132,7 @@ class State:
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> "State":
-        """Inverse of `encode`."""
+        """Reads the result of `encode`."""
         batches = {
             name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
             for name, b in fields["batches"].items()

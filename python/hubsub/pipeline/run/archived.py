@@ -71,7 +71,7 @@ class Archived:
 
     @property
     def rows(self) -> int:
-        """Number of records."""
+        """Number of records to replay."""
         return sum(count for count, _ in self._days.values())
 
     @property

@@ -1,4 +1,4 @@
-"""The run of `hubsub pipeline compact`: merges an archive's small files, and removes files replaced long ago."""
+"""The run of `hubsub pipeline compact`: merges an archive's small files, and removes old replaced ones."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait

@@ -63,13 +63,26 @@ def lineage(settings: Settings, table: str, **options: str) -> Lineage:
 
 
 def records(spark: "SparkSession", settings: Settings, query: str, **options: str) -> "DataFrame":
-    """The stream of records. Nodes show the query under its name."""
+    """The stream of records.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        query: Name under which nodes show the query.
+        options: More options of the source.
+    """
     chosen = {"queryName": query_name(settings, query)} | settings.source() | options
     return spark.readStream.format("hubsub").options(**chosen).load()
 
 
 def records_by_time(spark: "SparkSession", settings: Settings, query: str) -> "DataFrame":
-    """As `records`, for a job that has a watermark."""
+    """As `records`, for a job that has a watermark.
+
+    Args:
+        spark: The session.
+        settings: Settings of the run.
+        query: Name under which nodes show the query.
+    """
     given = [value for name, value in settings.options.items() if name.lower() == "columns"]
     columns = given[-1] if given else ",".join(COLUMNS)
     return patient(records(spark, settings, query, columns=f"{columns},{CAUGHT_UP}"))
