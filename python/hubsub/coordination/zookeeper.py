@@ -258,8 +258,8 @@ class ZooKeeperLease(Lease):
 
     async def _renew(self) -> bool:
         # A write that changes nothing: a quorum must accept it, in this session. Pings and `sync` may be
-        # answered by a server or leader that the others have already left; they would extend the deadline too
-        # far.
+        # answered by a server or leader that the others have already left; the others restart the session's
+        # time on their own and end it earlier.
         transaction = self.session.transaction()
         transaction.check(self._root, -1)
         results = await self.session.tell(transaction)
