@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)/.tools-stamp
+# The Python of .venv where there is one, so that Cargo does not build the bindings anew for another one.
+RS_PYTHON = $$([ -x $(BIN)/python ] && echo $(BIN)/python || bash scripts/need.sh --python)
 CORE := $(VENV)/.core-stamp
 NODE_MODULES := tests/clients/node_modules/.stamp
 SPARK_CLASSES := $(VENV)/spark-classes.jsa
@@ -20,10 +22,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: help run build test check fix bench soak dist clean
+.PHONY: help run build test check check-py check-rs fix bench soak dist clean
 
 help: ## lists what make can do
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
 
 run: build ## builds, starts a node with the sample configuration
 	@echo "redis: redis-cli -p 3221    http: http://127.0.0.1:3220/v1/rooms    rooms chat:* remember, in hubsub-data/    ctrl-c ends it"
@@ -37,8 +39,15 @@ test: build ## everything: checks, Rust, Python, real clients
 	@$(MAKE) $(SPARK_CLASSES)
 	@$(BIN)/python scripts/test.py
 
-check: build ## formatters, linters, types, import rules; writes nothing
+check: $(TOOLS) ## check-py and check-rs: no compiled core is needed; writes nothing
 	@$(BIN)/python scripts/test.py check
+
+check-py: $(TOOLS) ## Python's formatter, linter, types and import rules, and spelling
+	@$(BIN)/python scripts/test.py check-py
+
+check-rs: ## Rust's formatter and linter, and where the core may panic; needs no .venv
+	@bash scripts/need.sh python cargo
+	@$(RS_PYTHON) scripts/test.py check-rs
 
 fix: build ## what check complains of, as far as a tool can mend it
 	cargo fmt --all

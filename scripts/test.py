@@ -1,5 +1,9 @@
 """Runs the parts of `make check` and `make test`, and reports the time of each.
 
+python scripts/test.py              all parts, as `make test`
+python scripts/test.py check        the parts that need no compiled core; check-py and check-rs are its halves
+python scripts/test.py typos mypy   parts by name
+
 All parts run even if one fails; the exit code is 1 if any did. The last lines list unsteady tests
 (`scripts/unsteady.py`), and those that were skipped because a program is missing.
 """
@@ -16,7 +20,7 @@ import unsteady
 
 BIN = Path(sys.executable).parent
 
-CHECKS: dict[str, list[str]] = {
+CHECKS_RS: dict[str, list[str]] = {
     "rustfmt": ["cargo", "fmt", "--all", "--check"],
     "clippy": [
         "cargo",
@@ -29,6 +33,10 @@ CHECKS: dict[str, list[str]] = {
         "-D",
         "warnings",
     ],
+    "panics": [sys.executable, "scripts/panics.py", "--check"],
+}
+"""Need no virtual environment."""
+CHECKS_PY: dict[str, list[str]] = {
     "ruff format": [
         f"{BIN}/ruff",
         "format",
@@ -43,16 +51,19 @@ CHECKS: dict[str, list[str]] = {
     ],
     "ruff": [f"{BIN}/ruff", "check", "--quiet", "python", "tests", "scripts", "examples", "benches"],
     "mypy": [f"{BIN}/mypy", "--no-error-summary"],
-    "imports": [f"{BIN}/lint-imports", "--no-logo"],
-    "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
+    "imports": ["env", "PYTHONPATH=python", f"{BIN}/lint-imports", "--no-logo"],
     "typos": [f"{BIN}/typos"],
-    "panics": [sys.executable, "scripts/panics.py", "--check"],
 }
+"""Need the tools of the virtual environment, and no compiled core."""
 CARGO, PYTEST = "cargo test", "pytest"
 TESTS: dict[str, list[str]] = {
+    "stubs": [f"{BIN}/stubtest", "hubsub._core", "--concise"],
     CARGO: ["cargo", "test", "--quiet", "--workspace", "--locked"],
     PYTEST: [f"{BIN}/pytest", "-n", "auto", "--durations=10"],
 }
+
+GROUPS = {"check": CHECKS_RS | CHECKS_PY, "check-rs": CHECKS_RS, "check-py": CHECKS_PY}
+ALL = CHECKS_RS | CHECKS_PY | TESTS
 
 
 def say(line: str) -> None:
@@ -63,7 +74,9 @@ def run(parts: dict[str, list[str]], skips: Path) -> int:
     took: dict[str, float] = {}
     failed: list[str] = []
     wavering: list[unsteady.Failure] = []
-    env = os.environ | {"HUBSUB_SKIPS": str(skips), "VIRTUAL_ENV": str(BIN.parent), "MYPYPATH": "python"}
+    env = os.environ | {"HUBSUB_SKIPS": str(skips), "MYPYPATH": "python"}
+    if sys.prefix != sys.base_prefix:  # The build of the bindings takes its Python from there.
+        env["VIRTUAL_ENV"] = sys.prefix
     for name, command in parts.items():
         say(f"-- {name}: {' '.join(command)}")
         start = time.monotonic()
@@ -96,7 +109,12 @@ def run(parts: dict[str, list[str]], skips: Path) -> int:
 def main() -> int:
     if shutil.which("cargo") is None:
         os.environ["PATH"] += f"{os.pathsep}{Path.home() / '.cargo' / 'bin'}"
-    parts = CHECKS if sys.argv[1:] == ["check"] else CHECKS | TESTS
+    parts: dict[str, list[str]] = {}
+    for name in sys.argv[1:]:
+        if name not in GROUPS | ALL:
+            sys.exit(f"there is no such part: {name}\nhint: {', '.join(GROUPS | ALL)}")
+        parts |= GROUPS[name] if name in GROUPS else {name: ALL[name]}
+    parts = parts or ALL
     with tempfile.TemporaryDirectory(prefix="hubsub-test-") as directory:
         return run(parts, Path(directory, "skips"))
 
