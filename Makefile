@@ -45,7 +45,7 @@ check: $(TOOLS) ## check-py and check-rs: no compiled core is needed; writes not
 check-py: $(TOOLS) ## Python's formatter, linter, types and import rules, and spelling
 	@$(BIN)/python scripts/test.py check-py
 
-check-rs: ## Rust's formatter and linter, and where the core may panic; needs no .venv
+check-rs: ## Rust's formatter and linter, where the core may panic, and deny.toml; needs no .venv
 	@bash scripts/need.sh python cargo
 	@$(RS_PYTHON) scripts/test.py check-rs
 

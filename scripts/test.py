@@ -34,6 +34,7 @@ CHECKS_RS: dict[str, list[str]] = {
         "warnings",
     ],
     "panics": [sys.executable, "scripts/panics.py", "--check"],
+    "crates": [sys.executable, "scripts/crates.py"],
 }
 """Need no virtual environment."""
 CHECKS_PY: dict[str, list[str]] = {
