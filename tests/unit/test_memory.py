@@ -62,7 +62,49 @@ def test_a_reload_takes_other_memory_over_and_parts_it_among_the_shards_that_run
     reload = reloaded(old, new)
     assert reload.config.memory == 512 * MIB
     assert reload.limits["output_shard_bytes_max"] == 512 * MIB * 12 // 100
-    assert reload.next_start == ["shards", "limits.log_pending_bytes_max", "limits.log_unwritten_bytes_max"]
+    logs = ["limits.log_pending_bytes_max", "limits.log_unwritten_bytes_max"]
+    assert reload.next_start == ["shards", "limits.mailbox_bytes_max", *logs]
+
+
+LIES_IN = {
+    "frame_bytes_max": "input_shard_bytes_max",
+    "mqtt_packet_bytes_max": "input_shard_bytes_max",
+    "mqtt_connect_bytes_max": "input_shard_bytes_max",
+    "phoenix_message_bytes_max": "input_shard_bytes_max",
+    "transaction_bytes_max": "input_shard_bytes_max",
+    "http_body_bytes_max": "http_bodies_bytes_max",
+    "subscription_bytes_per_client_max": "subscription_bytes_shard_max",
+    "output_bytes_max": "output_shard_bytes_max",
+    "reply_bytes_max": "reply_shard_bytes_max",
+    "topic_bytes_max": "room_names_bytes_max",
+}
+"""What one message, client or name may have, and what all of a shard may have together."""
+
+
+@pytest.mark.parametrize("shards", [1, 2, 64])
+@pytest.mark.parametrize("memory", [LEAST, LEAST + 1])
+def test_with_the_least_memory_no_limit_is_above_the_sum_that_it_lies_in(memory: int, shards: int) -> None:
+    limits = config(memory, shards).limits
+    lows = {limit.name: limit.low for limit in LIMITS}
+    for small, large in LIES_IN.items():
+        sum_of_shard = -(-limits[large] // shards) if large == "room_names_bytes_max" else limits[large]
+        assert lows[small] <= limits[small] <= sum_of_shard, small
+
+
+@pytest.mark.parametrize("small", LIES_IN)
+def test_a_set_limit_at_the_sum_is_taken_and_one_above_is_refused_with_a_hint(small: str) -> None:
+    large = LIES_IN[small]
+    most = config(LEAST, 64).limits[large]
+    if large == "room_names_bytes_max":
+        most = -(-most // 64)
+    assert config(LEAST, 64, **{small: most}).limits[small] == most
+    with pytest.raises(ConfigError) as caught:
+        config(LEAST, 64, **{small: most + 1})
+    text = str(caught.value)
+    assert f"limits.{small}: must not be above limits.{large} ({most}" in text
+    assert f"hint: lower it, or raise limits.{large}, which is {SHARES[large][0]}% of memory" in text
+    raised = {small: most + 1, large: 64 * (most + 1)}
+    assert config(LEAST, 64, **raised).limits[small] == most + 1
 
 
 def machine(root: Path, groups: str, **files: str) -> Path:

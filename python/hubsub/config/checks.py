@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hubsub.config import memory
 from hubsub.config.definitions import CLIENT_LISTENERS, LISTENERS
 from hubsub.config.kinds import is_loopback, split_address
+from hubsub.config.limits import LIMITS
 from hubsub.config.model import RoomClass, Source
 from hubsub.config.raw import named
 from hubsub.errors import Problem
@@ -41,14 +43,20 @@ def stores(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[
         problems.append(Problem(where, "disk", "needs a data directory", hint))
 
 
-def relations(
-    problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
-) -> None:
-    """What must hold between values. A limit that nobody set follows a larger one that was lowered."""
+def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, Source], shards: int) -> None:
+    """What one message, client or name may have is not above what all of them may have together.
+
+    A limit that nobody set follows the larger one, down to its own least value; one that somebody set is refused.
+    """
+    lows = {limit.name: limit.low for limit in LIMITS}
     for small, large in (
         ("frame_bytes_max", "input_shard_bytes_max"),
+        ("mqtt_packet_bytes_max", "input_shard_bytes_max"),
+        ("mqtt_connect_bytes_max", "input_shard_bytes_max"),
+        ("phoenix_message_bytes_max", "input_shard_bytes_max"),
         ("http_body_bytes_max", "http_bodies_bytes_max"),
         ("subscription_bytes_per_client_max", "subscription_bytes_shard_max"),
+        ("topic_bytes_max", "room_names_bytes_max"),
         ("inline_bytes_max", "frame_bytes_max"),
         ("topic_bytes_max", "frame_bytes_max"),
         ("pattern_bytes_max", "frame_bytes_max"),
@@ -57,14 +65,25 @@ def relations(
         ("reply_bytes_max", "reply_shard_bytes_max"),
         ("transaction_bytes_max", "input_shard_bytes_max"),
     ):
-        if limits[small] <= limits[large]:
+        # Those of the whole node that its shards part.
+        parts = shards if large == "room_names_bytes_max" else 1
+        most = -(-limits[large] // parts)
+        if limits[small] <= most:
             continue
         if sources[f"limits.{small}"] == "default":
-            limits[small] = limits[large]
-        else:
-            reason = f"must not be above limits.{large} ({limits[large]})"
-            where = named(f"limits.{small}", f"HUBSUB_LIMITS_{small.upper()}", sources)
-            problems.append(Problem(where, limits[small], reason))
+            limits[small] = max(lows[small], most)
+            continue
+        of_shard = f", a shard's part of {limits[large]}" if parts > 1 else ""
+        reason = f"must not be above limits.{large} ({most}{of_shard})"
+        hint = f"lower it, or raise limits.{large}"
+        if large in memory.SHARES and sources[f"limits.{large}"] == "default":
+            hint += f", which is {memory.shown(large)}"
+        where = named(f"limits.{small}", f"HUBSUB_LIMITS_{small.upper()}", sources)
+        problems.append(Problem(where, limits[small], reason, hint))
+
+
+def listeners(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+    """Who may reach a listener."""
     for name in LISTENERS:
         address = values[name]
         if name == "link":

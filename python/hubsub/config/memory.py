@@ -21,7 +21,7 @@ DEFAULT = "50%"
 """The other half is for the kernel: buffers of sockets, and pages of the log's files."""
 
 SHARES: Mapping[str, tuple[int, bool]] = {
-    "history_shard_bytes_max": (23, True),
+    "history_shard_bytes_max": (19, True),
     "output_shard_bytes_max": (12, True),
     "reply_shard_bytes_max": (6, True),
     "input_shard_bytes_max": (8, True),
@@ -31,6 +31,8 @@ SHARES: Mapping[str, tuple[int, bool]] = {
     "patterns_bytes_max": (2, True),
     "retained_bytes_max": (8, False),
     "http_bodies_bytes_max": (2, False),
+    "mailbox_bytes_max": (2, True),
+    "pool_bytes_max": (2, True),
     "log_pending_bytes_max": (3, False),
     "log_unwritten_bytes_max": (3, False),
 }
@@ -68,6 +70,12 @@ def share(limits: dict[str, int], sources: Mapping[str, Source], memory: int, sh
             percent, is_parted = SHARES[limit.name]
             of_pool = memory * percent // 100 // (shards if is_parted else 1)
             limits[limit.name] = max(limit.low, min(limit.default, of_pool))
+
+
+def shown(limit: str) -> str:
+    """A pool's share in words, such as `8% of memory, parted among the shards`."""
+    percent, is_parted = SHARES[limit]
+    return f"{percent}% of memory{', parted among the shards' if is_parted else ''}"
 
 
 def available_bytes(system: Path = Path("/")) -> int:

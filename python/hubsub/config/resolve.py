@@ -98,9 +98,11 @@ def resolve(
     limits = _limits(problems, sources, file, flags, environ)
     classes = room_classes_of(problems, file.get("class", []))
     values["shards"] = values["shards"] or min(cpus(), SHARDS_MAX)
+    shards = shards or values["shards"]
     if values["memory"] is not None:
-        memory.share(limits, sources, values["memory"], shards or values["shards"])
-    checks.relations(problems, values, limits, sources)
+        memory.share(limits, sources, values["memory"], shards)
+    checks.sums(problems, limits, sources, shards)
+    checks.listeners(problems, values, sources)
     checks.links(problems, values, limits, sources)
     checks.stores(problems, values, sources)
     checks.cluster(problems, values, sources)
