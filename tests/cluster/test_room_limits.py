@@ -21,7 +21,10 @@ LONG = {**BUSY, "name": "long", "match": ["long:*"]}
 ROOMS, RECORDS_BYTES = 4, 8_192
 LIMITS = {"placed_rooms_class_max": ROOMS, "room_records_bytes_max": RECORDS_BYTES}
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
-FULL = Frame("-", b"ERR max number of rooms reached")
+SETTINGS = (
+    b"rooms_max, room_names_bytes_max, in a cluster also placed_rooms_class_max, room_records_bytes_max"
+)
+FULL = Frame("-", b"ERR max number of rooms reached; hint: " + SETTINGS)
 QUOTA_EXCEEDED = 0x97
 
 

@@ -264,7 +264,7 @@ def test_one_group_too_many_is_refused(serve: Callable[..., Server]) -> None:
     with server.connect() as one, server.connect() as other:
         consume(one, "kept:a", "g")
         consume(one, "kept:b", "g")
-        told = b"ERR max number of groups that share messages reached"
+        told = b"ERR max number of groups that share messages reached; hint: groups_max"
         assert bytes(other.call("HUBSUB", "SUBSCRIBE", "kept:c", "AS", "g").value) == told  # type: ignore[arg-type]
         consume(other, "kept:a", "g")
         assert server.node is not None

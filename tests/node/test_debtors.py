@@ -18,7 +18,7 @@ CLASSES = [
     {"name": "past", "match": ["past"], "history": {"messages": 100}},
     {"name": "live", "match": ["live"], "on_slow": "disconnect"},
 ]
-TOLD = b"ERR max bytes of unfinished input reached, and yours was the most"
+TOLD = b"ERR max bytes of unfinished input reached, and yours was the most; hint: input_shard_bytes_max"
 RECORDS = 96
 RECORD = b"." * 64 * 1024
 """6 MiB of them together: more than a kernel takes for a peer that does not read."""

@@ -171,7 +171,7 @@ def test_names_that_clients_keep_themselves_are_too_long_together_each_of_them(s
         assert one.subscribe((f"{'b' * (39 - mark)}/#", 0)) == [0x97]
         assert one.subscribe((f"{'b' * (38 - mark)}/#", 0)) == [0], "all that there may be"
         assert two.subscribe(("d", 0)) == [0x97]
-        assert redis.call("SUBSCRIBE", "d").value == error.encode()
+        assert bytes(redis.call("SUBSCRIBE", "d").value).startswith(error.encode())  # type: ignore[arg-type]
         one.send(packet(UNSUBSCRIBE << 4 | 2, b"\0\x02\0" + text(topic)))
         one.read(UNSUBACK)
         assert two.subscribe(("d", 0), number=3) == [0]

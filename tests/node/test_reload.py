@@ -37,7 +37,10 @@ def test_limits_that_can_change_hold_for_clients_that_are_there(start: Start) ->
         assert client.ask("PUBLISH", "x" * 100, "y") == 0
         pooled = until(lambda: server.metric("pool_bytes"))
         reload(server, topic_bytes_max=99, pool_bytes_max=0)
-        assert client.call("PUBLISH", "x" * 100, "y").value == b"ERR topic length is out of range"
+        assert (
+            client.call("PUBLISH", "x" * 100, "y").value
+            == b"ERR topic length is out of range; hint: topic_bytes_max"
+        )
         until(lambda: server.metric("pool_bytes") < pooled, "idle output is freed")
         reload(server)
         assert client.ask("PUBLISH", "x" * 100, "y") == 0

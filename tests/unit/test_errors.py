@@ -8,6 +8,7 @@ from hubsub.errors import (
     HubSubError,
     NotRecoveredError,
     Problem,
+    PublishRateError,
     ReplyError,
     RoomInUseError,
 )
@@ -35,6 +36,11 @@ def test_an_error_line_becomes_the_class_of_its_code() -> None:
         errors.from_reply("NOTRECOVERED unknown epoch, history starts at 3-4"), NotRecoveredError
     )
     assert isinstance(errors.from_reply("ERR of another kind"), ReplyError)
+    limited = errors.from_reply("ERR max publishes per minute reached; hint: publishes_per_minute_max")
+    assert isinstance(limited, PublishRateError) and limited.hint == "publishes_per_minute_max"
+    other = errors.from_reply("ERR transaction is too large; hint: transaction_bytes_max")
+    assert isinstance(other, ReplyError)
+    assert (other.message, other.hint) == ("ERR transaction is too large", "transaction_bytes_max")
 
 
 def test_all_configuration_problems_are_told() -> None:

@@ -65,7 +65,9 @@ impl Core {
             _ if conn.io.is_http() => crate::http::refuse_debtor(&mut self.rim, key),
             _ => {
                 conn.extra().was_told = true;
-                self.rim.push(key, |out, _| resp::error(out, format!("ERR {UNFINISHED}")));
+                self.rim.push(key, |out, _| {
+                    resp::error(out, format!("ERR {UNFINISHED}; hint: input_shard_bytes_max"))
+                });
             }
         }
         self.rim.close_soon(key);

@@ -360,7 +360,9 @@ impl Sink for Rim {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
                     (_, Pending::Silence) => {}
                     (Answer::Published(Ok(published)), _) => resp::int(out, published.receivers as i64),
-                    (Answer::Published(Err(e)) | Answer::Attached(Err(e)), _) => resp::error(out, e.resp()),
+                    (Answer::Published(Err(e)) | Answer::Attached(Err(e)), _) => {
+                        resp::error(out, &*e.resp_line())
+                    }
                     (Answer::Attached(Ok(attached)), Pending::Start(topic, count, proto)) => {
                         crate::redis::write_started(out, proto, &topic, count, &attached);
                     }

@@ -292,7 +292,7 @@ impl Rim {
                     }
                     Some(Part::Refused(refused)) => self.resolve(conn, slot, |out, _, pending| {
                         if !matches!(pending, Pending::Silence) {
-                            resp::error(out, refused.resp());
+                            resp::error(out, &*refused.resp_line());
                         }
                     }),
                     other => unreachable!("records answer a question for history: {other:?}"),

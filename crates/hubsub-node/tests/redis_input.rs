@@ -47,7 +47,8 @@ fn a_transaction_beyond_its_limits_is_refused_and_executes_nothing() {
     let (mut client, mut subscriber) = (node.connect(), node.connect());
     subscriber.call(&["SUBSCRIBE", "c"]);
     let long = "l".repeat(1000);
-    let too_large = Value::Line('-', "ERR transaction is too large".to_owned());
+    let hint = "transaction_commands_max, transaction_bytes_max";
+    let too_large = Value::Line('-', format!("ERR transaction is too large; hint: {hint}"));
     let aborted = "EXECABORT Transaction discarded because of previous errors.".to_owned();
     for (payload, count) in [("x", 3), (&*long, 0)] {
         client.call(&["MULTI"]);

@@ -1,6 +1,8 @@
 //! All errors that a client can get, with stable codes. One table maps each to the reply of each protocol;
 //! the Python side has a class for each code.
 
+use std::borrow::Cow;
+
 /// Why a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorCode {
@@ -122,10 +124,43 @@ impl ErrorCode {
         self.row().0
     }
 
-    /// The whole Redis error line, without `-` and CRLF.
+    /// The Redis error line, without `-`, hint and CRLF.
     #[must_use]
     pub fn resp(self) -> &'static str {
         self.row().1
+    }
+
+    /// The settings that raise the limit of this error, for a hint.
+    #[must_use]
+    pub fn settings(self) -> Option<&'static str> {
+        Some(match self {
+            ErrorCode::TopicLength => "topic_bytes_max",
+            ErrorCode::PayloadLength => "payload_bytes_max of the class",
+            ErrorCode::TooManyRooms => {
+                "rooms_max, room_names_bytes_max, in a cluster also placed_rooms_class_max, room_records_bytes_max"
+            }
+            ErrorCode::RoomCreationRate => "room_creations_per_second_max",
+            ErrorCode::PublishRate => "publishes_per_minute_max",
+            ErrorCode::TooManySubscriptions => "subscriptions_per_client_max, patterns_per_client_max",
+            ErrorCode::SubscriptionBytes => "subscription_bytes_per_client_max, subscription_bytes_shard_max",
+            ErrorCode::TooManyStreams => "log_streams_max",
+            ErrorCode::TooManyRetained => "retained_messages_max, retained_bytes_max",
+            ErrorCode::TooManyGroups => "groups_max",
+            ErrorCode::TooManyPatterns => "patterns_max, patterns_bytes_max, patterns_search_max",
+            ErrorCode::PatternLength => "pattern_bytes_max",
+            ErrorCode::TooManyMembers => "presence_members_max",
+            ErrorCode::MemberLength => "presence_member_bytes_max",
+            _ => return None,
+        })
+    }
+
+    /// The Redis error line: [`ErrorCode::resp`], then the settings of a limit as a hint.
+    #[must_use]
+    pub fn resp_line(self) -> Cow<'static, str> {
+        self.settings().map_or_else(
+            || self.resp().into(),
+            |settings| format!("{}; hint: {settings}", self.resp()).into(),
+        )
     }
 
     /// The reason code of MQTT 5.0 in the reply to a publish; earlier versions have none.
@@ -255,6 +290,21 @@ mod tests {
         for e in ErrorCode::ALL {
             let prefix = e.resp().split(' ').next().unwrap_or_default();
             assert!(prefix.bytes().all(|b| b.is_ascii_uppercase()), "{}", e.resp());
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_reached_limit_names_settings_that_there_are() {
+        assert_eq!(ErrorCode::NoSuchRoom.resp_line(), "ERR no such room");
+        let line = "ERR max publishes per minute reached; hint: publishes_per_minute_max";
+        assert_eq!(ErrorCode::PublishRate.resp_line(), line);
+        for e in ErrorCode::ALL {
+            // Those of a class and of a cluster are the control plane's.
+            let settings = e.settings().filter(|_| *e != ErrorCode::PayloadLength).unwrap_or_default();
+            let settings = settings.split(", in a cluster also ").next().unwrap_or_default();
+            for setting in settings.split(", ").filter(|setting| !setting.is_empty()) {
+                assert!(crate::Limits::NAMES.contains(&setting), "{setting}");
+            }
         }
     }
 }

@@ -48,8 +48,13 @@ def refusal(
 
 def from_reply(line: str) -> HubSubError:
     """The error of a Redis error line, without its `-`."""
-    cls = _BY_RESP.get(line)
+    words, _, hint = line.partition("; hint: ")
+    cls = _BY_RESP.get(words)
     if cls is not None:
-        return cls()
-    prefix, _, rest = line.partition(" ")
-    return _BY_RESP[prefix](rest) if prefix in _BY_RESP else ReplyError(line)
+        return cls(hint=hint or None)
+    prefix, _, rest = words.partition(" ")
+    return (
+        _BY_RESP[prefix](rest, hint=hint or None)
+        if prefix in _BY_RESP
+        else ReplyError(words, hint=hint or None)
+    )

@@ -65,8 +65,8 @@ fn write_located(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
                 resp::bulk(out, address.as_bytes());
             }
         }
-        Some(Part::Located(Err(refused)) | Part::Refused(refused)) => resp::error(out, refused.resp()),
-        _ => resp::error(out, ErrorCode::HubClosed.resp()),
+        Some(Part::Located(Err(refused)) | Part::Refused(refused)) => resp::error(out, &*refused.resp_line()),
+        _ => resp::error(out, &*ErrorCode::HubClosed.resp_line()),
     }
 }
 
@@ -116,7 +116,7 @@ fn write_members(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
                 resp::bulk(out, &member.meta);
             }
         }
-        Some(Part::Refused(refused)) => resp::error(out, refused.resp()),
+        Some(Part::Refused(refused)) => resp::error(out, &*refused.resp_line()),
         other => unreachable!("members answer a question for them: {other:?}"),
     }
 }
@@ -158,7 +158,7 @@ pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
         Outcome::Now(Err(refused)) => {
             core.count_refusal(false);
-            error(core, key, refused.resp());
+            error(core, key, &*refused.resp_line());
         }
         Outcome::Later => {
             let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
@@ -187,7 +187,7 @@ fn consume(core: &mut Core, key: ConnKey, topic: &[u8], group: &[u8]) {
         Outcome::Now(Ok(())) => core.rim.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
         Outcome::Now(Err(refused)) => {
             core.count_refusal(false);
-            error(core, key, refused.resp());
+            error(core, key, &*refused.resp_line());
         }
         Outcome::Later => {
             let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };

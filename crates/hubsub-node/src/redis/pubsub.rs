@@ -24,7 +24,7 @@ pub fn spublish(core: &mut Core, key: ConnKey, args: Args<'_>) {
 fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
     if let Err(refused) = core.may_publish(key, topic) {
         core.count_refusal(true);
-        return error(core, key, refused.resp());
+        return error(core, key, &*refused.resp_line());
     }
     let (ticket, now) = (core.rim.ticket(key), core.rim.now);
     let comes_back = may_come_back(core, key);
@@ -51,7 +51,7 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
                 core.count_refusal(true);
             }
             match outcome {
-                Err(refused) if !comes_back => error(core, key, refused.resp()),
+                Err(refused) if !comes_back => error(core, key, &*refused.resp_line()),
                 outcome => Sink::answer(&mut core.rim, ticket.asker, Answer::Published(outcome)),
             }
         }
@@ -113,7 +113,7 @@ pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
         let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
         if !core.rim.access.allowed_glob(principal, pattern) {
             core.count_refusal(false);
-            error(core, key, ErrorCode::NotAllowed.resp());
+            error(core, key, &*ErrorCode::NotAllowed.resp_line());
             continue;
         }
         let ticket = core.rim.ticket(key);
@@ -136,7 +136,7 @@ pub fn allowed_to_read(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
     let Some(conn) = core.rim.conns.get(key) else { return false };
     let allowed = core.rim.access.allowed(conn.principal, Action::Subscribe, topic);
     if !allowed {
-        error(core, key, ErrorCode::NotAllowed.resp());
+        error(core, key, &*ErrorCode::NotAllowed.resp_line());
     }
     allowed
 }
@@ -156,7 +156,7 @@ fn confirm<T>(
         }
         Outcome::Now(Err(refused)) => {
             core.count_refusal(false);
-            error(core, key, refused.resp());
+            error(core, key, &*refused.resp_line());
         }
         Outcome::Later => {
             let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
@@ -244,7 +244,7 @@ fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
         return error(core, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
     }
     if args.get(2).is_some_and(|glob| glob.len() as u64 > core.rim.limits.pattern_bytes_max) {
-        return error(core, key, ErrorCode::PatternLength.resp());
+        return error(core, key, &*ErrorCode::PatternLength.resp_line());
     }
     let bytes_max = core.rim.limits.reply_bytes_max;
     let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()), bytes_max);
@@ -314,7 +314,7 @@ fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Na
         for part in parts {
             match part {
                 Part::Counted(item, Ok(count)) => counts[item as usize] = count,
-                Part::Counted(_, Err(refused)) => return resp::error(out, refused.resp()),
+                Part::Counted(_, Err(refused)) => return resp::error(out, &*refused.resp_line()),
                 _ => {}
             }
         }

@@ -10,6 +10,8 @@ use crate::rim::TURN_BYTES;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
+const TOO_LARGE: &str = "ERR transaction is too large; hint: transaction_commands_max, transaction_bytes_max";
+
 fn open(core: &mut Core, key: ConnKey) -> Option<&mut Transaction> {
     core.rim.conns.get_mut(key)?.extra.as_mut()?.transaction.as_mut()
 }
@@ -45,7 +47,7 @@ pub fn queue(core: &mut Core, key: ConnKey, args: Args<'_>) {
         let too_many = transaction.commands.len() as u64 >= commands_max;
         if too_many || (transaction.bytes + bytes) as u64 > bytes_max {
             spoil(core, key);
-            return error(core, key, "ERR transaction is too large");
+            return error(core, key, TOO_LARGE);
         }
         transaction.bytes += bytes;
         transaction.commands.push(args.iter().map(|&arg| arg.into()).collect());
