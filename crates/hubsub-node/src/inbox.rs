@@ -3,6 +3,7 @@
 //! is at work is not woken. Order between two shards is kept.
 
 use crate::mail::Mail;
+use hubsub_route::sparse::spare;
 use hubsub_types::ShardId;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -19,6 +20,8 @@ pub struct Inbox {
     /// Whether the shard will look into the queue without being woken.
     awake: AtomicBool,
     waker: mio::Waker,
+    /// The most letters that were taken at once since memory was last given back; the owner's.
+    most: AtomicUsize,
 }
 
 impl Inbox {
@@ -30,6 +33,7 @@ impl Inbox {
             bytes: AtomicUsize::new(0),
             awake: AtomicBool::new(true),
             waker,
+            most: AtomicUsize::new(0),
         }
     }
 
@@ -48,12 +52,16 @@ impl Inbox {
     pub fn take(&self, into: &mut Vec<Mail>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.queue.lock().expect("nothing panics under this lock"), into);
+        if into.len() > self.most.load(Ordering::Relaxed) {
+            self.most.store(into.len(), Ordering::Relaxed);
+        }
     }
 
-    /// Gives the memory back that a burst of mail took, and likewise that of `taken`, which `take` filled.
+    /// Gives the memory back that a burst of mail took, once it is over, and likewise that of `taken`, which `take` filled.
     pub fn give_back(&self, taken: &mut Vec<Mail>) {
-        taken.shrink_to(KEPT);
-        self.queue.lock().expect("nothing panics under this lock").shrink_to(KEPT);
+        let most = self.most.swap(0, Ordering::Relaxed);
+        shrink(taken, most);
+        shrink(&mut self.queue.lock().expect("nothing panics under this lock"), most);
     }
 
     /// Mail of this weight was handled.
@@ -88,7 +96,16 @@ pub struct Mailer {
     shard: ShardId,
     inboxes: Arc<[Inbox]>,
     batches: Vec<Vec<Mail>>,
+    /// The most letters of a batch since memory was last given back.
+    most: usize,
     bytes_max: usize,
+}
+
+/// Shrinks a list of mail of which half was not in use.
+fn shrink(list: &mut Vec<Mail>, most: usize) {
+    if let Some(places) = spare(most, list.capacity(), KEPT) {
+        list.shrink_to(places);
+    }
 }
 
 impl Mailer {
@@ -96,7 +113,7 @@ impl Mailer {
     #[must_use]
     pub fn new(shard: ShardId, inboxes: Arc<[Inbox]>, bytes_max: usize) -> Mailer {
         let batches = inboxes.iter().map(|_| Vec::new()).collect();
-        Mailer { shard, inboxes, batches, bytes_max }
+        Mailer { shard, inboxes, batches, most: 0, bytes_max }
     }
 
     /// The shard's own inbox.
@@ -134,17 +151,65 @@ impl Mailer {
         self.inboxes.iter().all(|inbox| inbox.bytes() == 0)
     }
 
-    /// Gives the memory back that a burst of mail took.
+    /// Gives the memory back that a burst of mail took, once it is over.
     pub fn give_back(&mut self) {
-        self.batches.iter_mut().for_each(|batch| batch.shrink_to(KEPT));
+        let most = std::mem::take(&mut self.most);
+        self.batches.iter_mut().for_each(|batch| shrink(batch, most));
     }
 
     /// Sends the turn's batches.
     pub fn flush(&mut self) {
         for (batch, inbox) in self.batches.iter_mut().zip(self.inboxes.iter()) {
             if !batch.is_empty() {
+                self.most = self.most.max(batch.len());
                 inbox.send(batch);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token, Waker};
+
+    /// An inbox and a mailer to it, and what keeps its waker alive.
+    fn mailer() -> (Mailer, Poll) {
+        let poll = Poll::new().unwrap();
+        let inboxes: Arc<[Inbox]> = [Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into();
+        (Mailer::new(ShardId(0), inboxes, 1 << 20), poll)
+    }
+
+    /// A turn in which so many letters are sent and taken.
+    fn turn(mailer: &mut Mailer, mail: &mut Vec<Mail>, letters: usize) {
+        (0..letters).for_each(|_| mailer.post(ShardId(0), Mail::Accept));
+        mailer.flush();
+        mailer.own().take(mail);
+        mail.clear();
+    }
+
+    #[test]
+    fn lists_of_mail_keep_their_place_while_they_are_in_use_and_give_it_back_after() {
+        let (mut mailer, _poll) = mailer();
+        let mut mail = Vec::new();
+        let capacities = |mailer: &mut Mailer, mail: &mut Vec<Mail>| {
+            mailer.give_back();
+            mailer.own().give_back(mail);
+            let queue = mailer.own().queue.lock().unwrap().capacity();
+            [mailer.batches[0].capacity(), queue, mail.capacity()]
+        };
+        let most = 4 * KEPT;
+        (0..2).for_each(|_| turn(&mut mailer, &mut mail, most));
+        let full = capacities(&mut mailer, &mut mail);
+        assert!(full.iter().all(|&places| (most..2 * most).contains(&places)), "{full:?}");
+        for letters in [most, most / 2 + 1] {
+            turn(&mut mailer, &mut mail, letters);
+            turn(&mut mailer, &mut mail, 1);
+            assert_eq!(capacities(&mut mailer, &mut mail), full, "{letters} of {most} were in use");
+        }
+        turn(&mut mailer, &mut mail, most / 2);
+        assert_eq!(capacities(&mut mailer, &mut mail), [most / 2; 3]);
+        assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3], "nobody sent anything since");
+        assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3]);
     }
 }

@@ -108,25 +108,34 @@ pub struct Peak {
     used: u64,
     /// When that was, in s.
     second: u32,
+    /// Since when enough is in use no more, in s.
+    free_since: Option<u32>,
 }
 
 /// What is freed is given back so often at least, in s.
 const AT_LEAST_S: u32 = 60;
 
+/// What comes into use again within this time, in s, is kept: a node whose load goes up and down would give it back and take
+/// it again all the while.
+const IDLE_S: u32 = 3;
+
 /// Less than this is kept.
 const KEPT: u64 = 4 << 20;
 
 impl Peak {
-    /// Whether an eighth of the most that was in use is in use no more, or a minute has passed since that was so.
+    /// Whether an eighth of the most that was in use has been in use no more for a while, or a minute has passed since that
+    /// was so.
     ///
     /// # Arguments
     /// `used` bytes are in use, and it is that `second` of the node's clock.
     pub fn is_over(&mut self, used: u64, second: u32) -> bool {
         self.used = self.used.max(used);
-        let freed = self.used - used;
-        let is_over = freed >= KEPT.max(self.used / 8) || second.saturating_sub(self.second) >= AT_LEAST_S;
+        let is_free = self.used - used >= KEPT.max(self.used / 8);
+        self.free_since = is_free.then(|| self.free_since.unwrap_or(second));
+        let is_idle = self.free_since.is_some_and(|since| second.saturating_sub(since) >= IDLE_S);
+        let is_over = is_idle || second.saturating_sub(self.second) >= AT_LEAST_S;
         if is_over {
-            *self = Peak { used, second };
+            *self = Peak { used, second, free_since: None };
         }
         is_over
     }
@@ -162,14 +171,30 @@ mod tests {
         let mut peak = Peak::default();
         assert!(!peak.is_over(0, 0));
         assert!(!peak.is_over(100 * MIB, 1), "it grows");
-        assert!(!peak.is_over(88 * MIB, 2), "less than an eighth");
-        assert!(peak.is_over(87 * MIB, 3));
-        assert!(!peak.is_over(80 * MIB, 4), "the peak is another one now");
-        assert!(peak.is_over(76 * MIB, 5));
-        assert!(!peak.is_over(76 * MIB, 64));
-        assert!(peak.is_over(76 * MIB, 65));
-        let mut small = Peak { used: 5 * MIB, second: 0 };
-        assert!(!small.is_over(MIB + 1, 1), "so little is kept");
-        assert!(small.is_over(MIB, 2));
+        for second in 2..10 {
+            assert!(!peak.is_over(88 * MIB, second), "less than an eighth");
+        }
+        for second in 10..13 {
+            assert!(!peak.is_over(87 * MIB, second), "it may come into use again");
+        }
+        assert!(peak.is_over(87 * MIB, 13));
+        assert!(!peak.is_over(76 * MIB, 14), "the peak is another one now");
+        assert!(peak.is_over(76 * MIB, 17));
+        assert!(!peak.is_over(76 * MIB, 76));
+        assert!(peak.is_over(76 * MIB, 77));
+        for (used, is_over) in [(MIB + 1, false), (MIB, true)] {
+            let mut small = Peak { used: 5 * MIB, ..Peak::default() };
+            assert!(!small.is_over(used, 1));
+            assert_eq!(small.is_over(used, 4), is_over, "so little is kept: {}", 5 * MIB - used);
+        }
+    }
+
+    #[test]
+    fn a_node_whose_load_goes_up_and_down_gives_nothing_back_until_a_minute_has_passed() {
+        let mut peak = Peak::default();
+        let over: Vec<u32> = (0..=120)
+            .filter(|second| peak.is_over(if second % 3 == 0 { 100 * MIB } else { 10 * MIB }, *second))
+            .collect();
+        assert_eq!(over, [60, 120]);
     }
 }

@@ -7,6 +7,7 @@ use crate::logread::Ask;
 use crate::producers::{Producers, log_bytes, log_bytes_of};
 use crate::record::Record;
 use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
+use crate::sparse::spare;
 use crate::traffic::Traffic;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -37,6 +38,8 @@ pub struct HubLog {
     forgotten: u64,
     /// What waits for the log, by offset.
     pending: VecDeque<Pending>,
+    /// The most that waited at once since memory was last given back.
+    most: usize,
     /// How many of the records there each room has, by its place.
     of_room: HashMap<u32, u64, RandomState>,
     /// Records that need not be kept again.
@@ -91,6 +94,7 @@ impl HubLog {
             deleted: 0,
             forgotten: seed.next - 1,
             pending: VecDeque::new(),
+            most: 0,
             of_room: HashMap::default(),
             producers,
             traffic: Arc::clone(&seed.traffic),
@@ -145,6 +149,7 @@ impl HubLog {
             Waits::Repeat(..) | Waits::History(..) => {}
         }
         self.pending.push_back(pending);
+        self.most = self.most.max(self.pending.len());
     }
 
     /// Memory has the record of an offset no more, or never had it.
@@ -180,11 +185,17 @@ impl HubLog {
         !self.has_failed && offset <= self.safe
     }
 
-    /// Gives back the memory of what waited once: a slow disk may have held up much.
+    /// Gives back the memory of what waited once: a slow disk may have held up much. Not while about as much waits now and
+    /// then.
     pub fn give_back(&mut self) {
         const KEPT: usize = 1024;
-        self.pending.shrink_to(KEPT);
-        self.of_room.shrink_to(KEPT);
+        let most = std::mem::replace(&mut self.most, self.pending.len());
+        if let Some(places) = spare(most, self.pending.capacity(), KEPT) {
+            self.pending.shrink_to(places);
+        }
+        if let Some(places) = spare(most, self.of_room.capacity(), KEPT) {
+            self.of_room.shrink_to(places);
+        }
     }
 
     /// What waits in front, if it waits for the log no more. While that is behind, nothing

@@ -519,29 +519,33 @@ impl Rooms {
         self.free.push(handle.index);
     }
 
-    /// Gives memory back where few rooms are left of many: places behind the last room, and half of the empty ones of the names.
+    /// Gives memory back where few rooms are left of many: places behind the last room, if half of all can go, and empty ones of
+    /// the names.
     pub fn give_back(&mut self) {
         for slot in 0..self.hubs.iter().count() as u16 {
             self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
         }
-        let rooms = self.names.len();
-        if !is_sparse(rooms, self.slots.len()) {
-            return;
+        let (rooms, places) = (self.names.len(), self.slots.len());
+        if is_sparse(rooms, places) {
+            let behind = self.slots.iter().rev().take_while(|(_, room)| room.is_none()).count();
+            let left = places - behind;
+            // Each time all that is left is copied.
+            if left <= places / 2 {
+                let generations = self.slots[left..].iter().map(|(generation, _)| *generation);
+                self.first_generation = generations.fold(self.first_generation, u32::max);
+                self.slots.truncate(left);
+                self.slots.shrink_to_fit();
+                self.free.retain(|index| (*index as usize) < left);
+                self.free.shrink_to_fit();
+            }
         }
-        let places = self.slots.len();
-        while let Some((generation, None)) = self.slots.last() {
-            self.first_generation = self.first_generation.max(*generation);
-            self.slots.pop();
+        if is_sparse(rooms, self.names.capacity()) {
+            let (hasher, slots) = (&self.hasher, &self.slots);
+            self.names.shrink_to(2 * rooms, |&i| hasher.hash_one(name_at(slots, i)));
         }
-        if self.slots.len() < places {
-            let places = self.slots.len();
-            self.free.retain(|index| (*index as usize) < places);
-            self.slots.shrink_to_fit();
-            self.free.shrink_to_fit();
+        if is_sparse(self.revisions.len(), self.revisions.capacity()) {
+            self.revisions.shrink_to(2 * self.revisions.len());
         }
-        let (hasher, slots) = (&self.hasher, &self.slots);
-        self.names.shrink_to(2 * rooms, |&i| hasher.hash_one(name_at(slots, i)));
-        self.revisions.shrink_to(2 * self.revisions.len());
     }
 
     /// Memory of the tables and the names, in bytes, near enough for a gauge: what rooms remember is not in it.

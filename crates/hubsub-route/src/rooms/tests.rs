@@ -262,6 +262,23 @@ fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody(
 }
 
 #[test]
+fn places_behind_the_last_room_go_once_they_are_half_of_all() {
+    let mut rooms = rooms(None, Limits::default());
+    let now = Now::default();
+    let handles: Vec<RoomHandle> =
+        (0..16_000).map(|n| rooms.open(format!("room:{n}").as_bytes(), now, |_| None).unwrap()).collect();
+    let few = 1_000;
+    handles[few..7_999].iter().chain(&handles[8_001..]).for_each(|&handle| rooms.forget(handle));
+    rooms.give_back();
+    assert_eq!(rooms.slots.len(), 16_000, "a place less than half of all could go");
+    assert!(rooms.names.capacity() < 4_096, "{}", rooms.names.capacity());
+    rooms.forget(handles[8_000]);
+    rooms.give_back();
+    let places = (rooms.slots.len(), rooms.slots.capacity(), rooms.free.len());
+    assert_eq!(places, (8_000, 8_000, 8_000 - few - 1));
+}
+
+#[test]
 fn what_the_ledger_has_of_rooms_that_are_gone_leads_nowhere_when_their_places_are_gone_too() {
     let record = Record::new(Namespace::Global, b"room:0", b"0", "me".into(), None).weight() as u64;
     let mut rooms = rooms(Some(History { messages: 0, bytes: 3 * record, age_ms: 0 }), Limits::default());
