@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any
 
+import pytest
+from clients.longpoll import Poller
 from clients.mqtt import CONNACK, DISCONNECT, PINGRESP, V5, Wire, packet, text
-from clients.raw import Connection, Frame, encode
+from clients.raw import TIMEOUT_S, Connection, Frame, encode
 from clients.servers import Server, until
 
-from node.test_phoenix_frames import ANSWER, CONTINUATION, FIN, HEARTBEAT, TEXT, Raw
+from node.test_phoenix_frames import ANSWER, CONTINUATION, FIN, HEAD, HEARTBEAT, TEXT, Raw
 
 Start = Callable[..., Server]
 
@@ -98,36 +104,124 @@ def test_who_leaves_most_replies_unread_is_closed_and_nobody_else(start: Start) 
 def test_who_has_most_unfinished_input_is_closed_and_nobody_else(start: Start) -> None:
     server = start(1, limits={"input_shard_bytes_max": 10_000})
     command = encode("ECHO", b"x" * 7_000)
-    with server.connect() as large, server.connect() as small, server.connect() as other:
+    with ExitStack() as stack:
+        large, small, least, other = (stack.enter_context(server.connect()) for _ in range(4))
         large.send(command[:6_000])
-        small.send(command[:3_999])
-        until(lambda: server.metric("input_bytes") == 9_999)
-        small.send(command[3_999:4_000])
+        small.send(command[:4_000])
         until(lambda: server.metric("input_bytes") == 10_000)
         assert other.ask("PING") == b"PONG"
         assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
-        small.send(command[4_000:4_001])
+        least.send(command[:8])
         assert large.read_to_end() == [Frame("-", TOLD)]
-        until(lambda: server.metric("input_bytes") == 4_001)
+        until(lambda: server.metric("input_bytes") == 4_008)
         assert server.metric("input_debtors_closed_total") == 1
-        small.send(command[4_001:])
+        small.send(command[4_000:])
         assert small.read().value == b"x" * 7_000
+        least.send(command[8:])
+        assert least.read().value == b"x" * 7_000
         assert other.ask("PING") == b"PONG"
     server.log_line("largest debtor closed", "unfinished input")
 
 
+def has_input(server: Server, size: int) -> bool:
+    """Whether so much counts as unfinished input."""
+    return server.metric("input_bytes") == size
+
+
+def test_the_spare_room_of_a_buffer_counts_and_closes_nobody_who_is_alone(start: Start) -> None:
+    server = start(1, limits={"input_shard_bytes_max": 10_000})
+    command = encode("ECHO", b"x" * 9_900)
+    with server.connect() as alone, server.connect() as other:
+        sent = 0
+        for size, capacity in ((2_000, 2_000), (2_001, 4_000), (4_001, 8_000), (8_001, 10_000)):
+            alone.send(command[sent:size])
+            sent = size
+            until(partial(has_input, server, capacity), f"{size} bytes came")
+        alone.send(command[sent:])
+        assert alone.read().value == b"x" * 9_900
+        until(lambda: server.metric("input_bytes") == 0)
+        assert other.ask("PING") == b"PONG"
+        assert server.metric("input_debtors_closed_total") == 0
+
+
+@pytest.mark.parametrize("line", ["GET /mqtt HTTP/1.1", "GET /socket/longpoll HTTP/1.1"])
+def test_the_beginning_of_a_request_is_unfinished_input(start: Start, line: str) -> None:
+    server = start(1, config={"ws": "127.0.0.1:0"}, limits={"input_shard_bytes_max": 10_000})
+    head = f"{line}\r\nHost: a\r\nX: ".encode() + b"x" * 8_000
+    with Raw(server) as large, Raw(server) as small, server.connect() as other:
+        large.socket.sendall(head[:6_000])
+        small.socket.sendall(head[:4_000])
+        until(lambda: server.metric("input_bytes") == 10_000)
+        assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
+        other.send(encode("ECHO", b"x")[:8])
+        answer = large.stream.read()
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"max bytes of unfinished input reached" in answer
+        until(lambda: server.metric("input_bytes") == 4_008)
+        assert server.metric("input_debtors_closed_total") == 1
+        small.socket.sendall(
+            b"\r\n" + b"".join(f"{name}: {of}\r\n".encode() for name, of in HEAD.items()) + b"\r\n"
+        )
+        assert small.stream.readline().startswith(b"HTTP/1.1 ")
+        until(lambda: server.metric("input_bytes") == 8)
+
+
+def test_what_a_paused_session_of_a_long_poll_was_posted_is_unfinished_input(start: Start) -> None:
+    limits = {"input_shard_bytes_max": 40_000, "reply_bytes_max": 1_024}
+    server = start(1, {"ws": "127.0.0.1:0"}, limits=limits)
+    assert server.node is not None
+    beat: list[Any] = [None, "1" * 200, "phoenix", "heartbeat", {}]
+    with Poller(server.node.ws) as paused, server.connect() as other, ExitStack() as stack:
+        # It fetches no answer: 64 KiB of them wait for it, then as much as a client may leave unread.
+        for _ in range(2):
+            assert paused.post(*[beat] * 100) == 200
+        pauses = server.metric("pauses_total")
+        while server.metric("pauses_total") == pauses:
+            assert paused.post(beat) == 200
+        assert server.metric("input_bytes") == 0
+        line = json.dumps(beat).encode()
+        body = b"\n".join([line] * 99)
+        posted = stack.enter_context(socket.create_connection(server.node.ws, TIMEOUT_S))
+        fields = f"Host: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
+        target = f"/socket/longpoll?vsn=2.0.0&token={paused.token}"
+        posted.sendall(f"POST {target} HTTP/1.1\r\n{fields}".encode() + body)
+        # Each line is a frame, whose header has at most 8 bytes.
+        until(lambda: len(body) < server.metric("input_bytes") <= len(body) + 99 * 8)
+        assert server.metric("input_debtors_closed_total") == 0
+        left = 40_001 - server.metric("input_bytes")
+        assert left < len(body)
+        other.send(encode("ECHO", b"x" * 30_000)[:left])
+        assert b'{"status":410}' in posted.recv(65_536), "its session has gone"
+        until(lambda: server.metric("input_bytes") == left)
+        assert server.metric("input_debtors_closed_total") == 1
+        assert paused.get() == {"status": 410}
+
+
 def test_who_is_closed_with_more_under_way_is_told_why(start: Start) -> None:
-    server = start(1, limits={"input_shard_bytes_max": "1MiB"})
+    server = start(1, limits={"input_shard_bytes_max": "4MiB"})
     with server.connect() as large, server.connect() as small:
         small.send(encode("ECHO", b"x" * 500_000)[:400_000])
-        until(lambda: server.metric("input_bytes") == 400_000)
+        until(lambda: server.metric("input_bytes") >= 400_000)
         # It sends on while it is closed: what it was told must not be lost with that.
-        sender = threading.Thread(target=send_all, args=(large, encode("ECHO", b"x" * 1_000_000) * 16))
+        sender = threading.Thread(target=send_all, args=(large, encode("ECHO", b"x" * 4_100_000) * 4))
         sender.start()
         assert large.read_to_end()[-1] == Frame("-", TOLD)
         sender.join()
-        assert server.metric("input_bytes") == 400_000
+        assert 400_000 <= server.metric("input_bytes") < 800_000, "its buffer is at most twice as large"
         assert server.metric("input_debtors_closed_total") == 1
+
+
+def test_with_the_least_memory_a_node_starts_and_serves_a_message_of_a_mib(start: Start) -> None:
+    server = start(2, config={"memory": "64MiB", "mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"})
+    payload = b"x" * (1 << 20)
+    with server.connect() as subscriber, server.connect() as publisher:
+        subscriber.ask("SUBSCRIBE", "large")
+        assert publisher.ask("PUBLISH", "large", payload) == 1
+        assert subscriber.read().plain() == [b"message", b"large", payload]
+        # With so little memory a shard's clients may have 2.5 MiB of unfinished input.
+        publisher.send(encode("PUBLISH", "large", b"x" * (3 << 20))[:100])
+        assert publisher.read_to_end() == [Frame("-", b"ERR Protocol error: invalid bulk length")]
+    until(lambda: server.metric("input_bytes") == 0)
+    assert server.metric("input_debtors_closed_total") == 0
 
 
 def send_all(connection: Connection, data: bytes) -> None:
@@ -141,8 +235,11 @@ def test_an_mqtt_client_with_most_unfinished_input_is_told_so(start: Start) -> N
     assert server.node is not None
     with Wire(server.node.mqtt) as one, server.connect() as other:
         one.connect("one", V5)
-        one.send(packet(0x30, text("t") + b"\0" + b"." * 2_100)[:2_001])
-        end = one.read()
+        one.send(packet(0x30, text("t") + b"\0" + b"." * 1_900)[:1_800])
+        until(lambda: server.metric("input_bytes") == 1_800)
+        with server.connect() as small:
+            small.send(encode("ECHO", b"x" * 300)[:201])
+            end = one.read()
         assert (end.kind, end.body[0]) == (DISCONNECT, 0x97)
         until(lambda: server.metric("input_bytes") == 0)
         assert other.ask("PING") == b"PONG"
@@ -150,18 +247,18 @@ def test_an_mqtt_client_with_most_unfinished_input_is_told_so(start: Start) -> N
 
 def test_a_message_of_a_browser_of_which_frames_lack_is_unfinished_input(start: Start) -> None:
     server = start(1, config={"ws": "127.0.0.1:0"}, limits={"input_shard_bytes_max": 2_000})
-    with Raw(server) as large, Raw(server) as small:
-        assert large.ask() == small.ask() == 101
+    with Raw(server) as large, Raw(server) as small, Raw(server) as least:
+        assert large.ask() == small.ask() == least.ask() == 101
         for raw, size in ((large, 1_200), (small, 800)):
             raw.send(TEXT, b"[" + b" " * (size - 1))
         until(lambda: server.metric("input_bytes") == 2_000)
         assert server.metric("input_debtors_closed_total") == 0, "just as much as there may be"
-        small.send(CONTINUATION, b" ")
+        least.send(TEXT, b"[")
         assert large.closed() == 1013
         until(lambda: server.metric("input_bytes") == 801)
         small.send(FIN | CONTINUATION, HEARTBEAT[1:])
         assert small.frame() == (TEXT, ANSWER.encode())
-        until(lambda: server.metric("input_bytes") == 0)
+        until(lambda: server.metric("input_bytes") == 1)
 
 
 def test_commands_that_multi_queues_are_unfinished_input_until_they_are_executed_or_dropped(

@@ -72,8 +72,19 @@ pub struct Input {
     pub bytes: Vec<u8>,
     /// How far they are decoded.
     pub decoder: Decoder,
-    /// How many of them the shard's sum has.
+    /// What the shard's sum has of it: the capacity of `bytes`.
     pub counted: usize,
+}
+
+/// Appends to input that is not finished. Its capacity doubles, as that of any list, but not past `bytes_max`, the sum of
+/// all such input: a client that alone sends no more than that is not closed for the spare capacity of its buffer.
+pub fn append(input: &mut Vec<u8>, bytes: &[u8], bytes_max: u64) {
+    let len = input.len() + bytes.len();
+    if len > input.capacity() {
+        let doubled = (2 * input.capacity()).min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+        input.reserve_exact(doubled.max(len) - input.len());
+    }
+    input.extend_from_slice(bytes);
 }
 
 /// What only some clients set.
@@ -266,18 +277,20 @@ impl Conn {
         }
     }
 
-    /// Of its input, what the shard's sum has: bytes that no whole command covers, a message of which frames lack, and
-    /// commands between MULTI and EXEC.
+    /// Of its input, what the shard's sum has: buffers of the head of a request that is not whole, of bytes that no whole
+    /// command covers, and of a message of which frames lack; and commands between MULTI and EXEC.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let transaction = self.extra.as_ref().and_then(|extra| extra.transaction.as_ref());
-        self.input.as_ref().map_or(0, |input| input.counted)
+        self.io.unfinished_bytes()
+            + self.input.as_ref().map_or(0, |input| input.counted)
             + transaction.map_or(0, |open| open.bytes)
             + self.phoenix.as_ref().map_or(0, |client| client.unfinished_bytes())
     }
 
     /// Drops that: it is executed no more.
     pub fn drop_unfinished(&mut self) {
+        self.io.drop_unfinished();
         self.input = None;
         self.extra.iter_mut().for_each(|extra| extra.transaction = None);
         self.phoenix.iter_mut().for_each(|client| client.drop_unfinished());
@@ -299,6 +312,17 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_of_input_doubles_and_has_no_spare_room_beyond_the_sum() {
+        let mut input = vec![0; 60];
+        let capacities = [1, 59, 1, 79, 1, 1].map(|more| {
+            append(&mut input, &vec![0; more], 200);
+            input.capacity()
+        });
+        assert_eq!(capacities, [120, 120, 200, 200, 201, 202]);
+        assert_eq!(input.len(), 202);
+    }
 
     #[test]
     fn an_idle_connection_is_small() {

@@ -335,8 +335,7 @@ impl Shard {
     /// What pages sent by long polls is their sessions' input; who sent it is answered when it is taken.
     fn take_posted(&mut self) {
         for (key, frames) in std::mem::take(&mut self.core.rim.posted) {
-            let Some(conn) = self.core.rim.conns.get_mut(key) else { continue };
-            if let Some(mut frames) = crate::http::keep(conn, frames) {
+            if let Some(mut frames) = crate::http::keep(&mut self.core.rim, key, frames) {
                 self.input(key, &mut frames);
             }
             self.posting.push(key);

@@ -86,6 +86,26 @@ impl Transport {
         }
     }
 
+    /// Memory for the head of a request, or the header of a frame, that is not whole.
+    #[inline]
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        match self {
+            Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).unfinished_bytes(),
+            plain!(_) | Transport::Polled(_) => 0,
+        }
+    }
+
+    /// Drops that: nothing more is read. Where a request has not come whole, its answer is one of HTTP.
+    pub fn drop_unfinished(&mut self) {
+        let Transport::WebSocket(place) = self else { return };
+        if let Some(request) = place.take_if(|socket| !socket.is_open()) {
+            *self = Transport::Http(request.into_socket(), false);
+        } else {
+            place.as_mut().expect(IS_THERE).drop_unfinished();
+        }
+    }
+
     /// Whether browsers' channels are spoken, whose bytes are passed through.
     #[inline]
     #[must_use]

@@ -384,8 +384,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "input_shard_bytes_max",
         1024 * MIB,
-        "What all clients of one shard sent that is no whole command yet, waits since they are held back, or is queued "
-        "by MULTI: past it those with most are closed.",
+        "Memory of what all clients of one shard sent that is no whole command, request or message yet, waits since "
+        "they are held back, or is queued by MULTI: past it those with most are closed.",
         1_024,
     ),
     Limit("transaction_commands_max", 1_048_576, "Commands that one MULTI may queue.", 1),

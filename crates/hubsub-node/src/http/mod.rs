@@ -19,11 +19,12 @@ use crate::control::Level;
 use crate::core::Core;
 use crate::pages::Stranger;
 use crate::rim::{Rim, Timer};
-use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
 
-/// A body may have the bytes of so many messages of the largest size: one in base64, and others.
+/// A body may have the bytes of so many messages of the largest size, one in base64 and others; but no more than all
+/// unfinished input of a shard may have, since it is read whole.
 const BODY_MESSAGES: u64 = 2;
 
 /// Whether such a request is answered here.
@@ -35,7 +36,8 @@ pub fn serves(path: &str) -> bool {
 /// Takes one request off a connection's input: its bytes; none while it is not whole, or the one before it has no answer.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let second = core.rim.second();
-    let body_bytes_max = BODY_MESSAGES * core.rim.limits.phoenix_message_bytes_max;
+    let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = core.rim.limits;
+    let body_bytes_max = (BODY_MESSAGES * phoenix_message_bytes_max).min(input_shard_bytes_max);
     let conn = core.rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
     if conn.io.is_events() {
         return (!input.is_empty()).then_some(input.len());

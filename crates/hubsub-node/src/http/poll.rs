@@ -15,7 +15,7 @@
 //! its first request got, as a connection that says nothing; of a session one timer for its requests is pending.
 
 use super::fields_for;
-use crate::conn::{Conn, Flags, Input};
+use crate::conn::{Conn, Flags, append};
 use crate::core::Core;
 use crate::listener::Door;
 use crate::mail::Mail;
@@ -329,12 +329,16 @@ pub fn look_at_post(core: &mut Core, key: ConnKey) -> bool {
     true
 }
 
-/// Lines of a session that does not read on wait behind what it has.
-pub fn keep(conn: &mut Conn, frames: Vec<u8>) -> Option<Vec<u8>> {
-    if !conn.flags.any(Flags::PAUSED) {
+/// Lines of a session that does not read on wait behind what it has, and count as its unfinished input.
+pub fn keep(rim: &mut Rim, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
+    let Some(conn) = rim.conns.get_mut(key).filter(|conn| conn.flags.any(Flags::PAUSED)) else {
         return Some(frames);
-    }
-    conn.input.get_or_insert_with(|| Box::new(Input::default())).bytes.extend_from_slice(&frames);
+    };
+    let input = conn.input.get_or_insert_default();
+    append(&mut input.bytes, &frames, rim.limits.input_shard_bytes_max);
+    rim.input_bytes -= input.counted;
+    input.counted = input.bytes.capacity();
+    rim.input_bytes += input.counted;
     None
 }
 

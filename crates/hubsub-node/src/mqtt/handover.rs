@@ -157,6 +157,7 @@ impl Traveller {
         (conn.principal, conn.meter) = (principal, meter);
         let is_awaited =
             core.rim.sessions.get_mut(to).is_some_and(|absent| absent.awaits.as_deref() == Some(&from));
+        core.rim.input_bytes += conn.unfinished_bytes();
         let key = if is_awaited {
             core.rim.conns.put(to, conn);
             to

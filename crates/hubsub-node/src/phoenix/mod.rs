@@ -15,7 +15,7 @@ mod frames;
 
 pub use frames::{encode, write_event, write_gap};
 
-use crate::conn::Flags;
+use crate::conn::{Flags, append};
 use crate::control::Level;
 use crate::core::Core;
 use crate::node::NodeInfo;
@@ -52,10 +52,10 @@ impl Client {
         self.waiting.is_some() && self.is_early
     }
 
-    /// Bytes of a message that has not come whole, or that waits.
+    /// Memory of a message that has not come whole, or that waits.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
-        self.message.len()
+        self.message.capacity()
     }
 
     /// Drops that message.
@@ -90,7 +90,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
     }
     if let Some(kind) = client.waiting.take() {
         let message = mem::take(&mut client.message);
-        core.rim.input_bytes -= message.len();
+        core.rim.input_bytes -= message.capacity();
         take(core, key, kind, &message);
         return Some(0);
     }
@@ -102,11 +102,12 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
             len
         }
         Ok(Decoded::Data { kind, bytes, last, len }) => {
-            client.message.extend_from_slice(bytes);
-            core.rim.input_bytes += bytes.len();
+            core.rim.input_bytes -= client.message.capacity();
+            append(&mut client.message, bytes, core.rim.limits.input_shard_bytes_max);
+            core.rim.input_bytes += client.message.capacity();
             if last {
                 let message = mem::take(&mut client.message);
-                core.rim.input_bytes -= message.len();
+                core.rim.input_bytes -= message.capacity();
                 take(core, key, kind, &message);
             }
             len
@@ -215,7 +216,7 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     match taken {
         Taken::Waits => {
             (client.message, client.waiting, client.is_early) = (bytes.to_vec(), Some(kind), true);
-            core.rim.input_bytes += bytes.len();
+            core.rim.input_bytes += client.message.capacity();
         }
         Taken::Yes => {
             core.rim.metrics.phoenix_messages_total.add(1);

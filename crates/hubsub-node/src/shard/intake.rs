@@ -3,7 +3,7 @@
 //! connection may not execute yet, is kept with the connection.
 
 use super::Shard;
-use crate::conn::{Conn, Flags, Input};
+use crate::conn::{Conn, Flags, Input, append};
 use crate::control::Level;
 use crate::http;
 use crate::meter::BYTES_IN;
@@ -35,9 +35,12 @@ impl Shard {
         if conn.is_closing() || conn.flags.any(Flags::PAUSED) || self.stopping.is_some() {
             return;
         }
+        let unfinished = conn.io.unfinished_bytes();
         self.clock.split(false);
         let got = conn.io.read(&mut self.scratch);
         self.clock.split(true);
+        self.core.rim.input_bytes += conn.io.unfinished_bytes();
+        self.core.rim.input_bytes -= unfinished;
         self.core.rim.metrics.reads_total.add(1);
         match got {
             // It may have stopped sending only: it gets what it asked for.
@@ -94,7 +97,7 @@ impl Shard {
             }
             Some(mut input) => {
                 self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
-                input.bytes.extend_from_slice(bytes);
+                append(&mut input.bytes, bytes, self.core.rim.limits.input_shard_bytes_max);
                 self.execute_kept(key, *input);
             }
         }
@@ -117,7 +120,7 @@ impl Shard {
 
     fn keep(&mut self, key: ConnKey, mut input: Input) {
         if let Some(conn) = self.core.rim.conns.get_mut(key) {
-            input.counted = input.bytes.len();
+            input.counted = input.bytes.capacity();
             self.core.rim.input_bytes += input.counted;
             conn.input = Some(Box::new(input));
         }

@@ -110,6 +110,23 @@ impl WebSocket {
         self.raw
     }
 
+    /// Whether the handshake is done.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.decoder.is_some()
+    }
+
+    /// Memory for what was read and is no whole head or header.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.kept.capacity()
+    }
+
+    /// Drops that: nothing more is read.
+    pub fn drop_unfinished(&mut self) {
+        self.kept = Vec::new();
+    }
+
     /// Reads what messages carry.
     ///
     /// # Errors
@@ -128,7 +145,7 @@ impl WebSocket {
             return Ok(0);
         }
         self.has_more = before + got == into.len();
-        self.kept.clear();
+        self.kept = Vec::new();
         let came = self.take(&mut into[..before + got]);
         self.write_answers()?;
         match came {
