@@ -1,7 +1,8 @@
-"""What control planes ask each other over links: one question, one answer, MessagePack with a name in front.
+"""Requests between control planes over links: one request, one response, MessagePack with the type name
+first.
 
-A question that a later version adds is answered `Sorry` by an older one, as is one that cannot be answered now; who
-asked tries again, or tells its client. All questions may be asked twice.
+An older version answers a request that it does not know with `Sorry`. `Sorry` also answers a request that
+cannot be served now; the sender retries or returns an error to its client. All requests are idempotent.
 """
 
 from collections.abc import Mapping
@@ -13,44 +14,45 @@ from hubsub.errors import PeerError
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """What all have."""
+    """Base of all requests and responses."""
 
 
 class Assign(Message, frozen=True):
-    """To the controller: where rooms are; those that have no place get one."""
+    """To the controller: look up the hubs of rooms, and place the rooms that have none."""
 
     room_class: str
     rooms: tuple[bytes, ...]
 
 
 class Assigned(Message, frozen=True):
-    """Its answer. A room that is in neither is not known there yet: it is asked for again."""
+    """Response to `Assign`. The controller does not know a room yet that is in neither mapping: the sender
+    asks again."""
 
     hubs: Mapping[bytes, int]
     refused: Mapping[bytes, str]
-    """Room to the code of an error."""
+    """Room to error code."""
 
 
 class Find(Message, frozen=True):
-    """To the controller: where rooms are; those that have no place get none."""
+    """To the controller: look up the hubs of rooms, without placing any."""
 
     room_class: str
     rooms: tuple[bytes, ...]
 
 
 class Found(Message, frozen=True):
-    """Its answer; as `Assigned`."""
+    """Response to `Find`. As for `Assigned`, the sender asks again for a room that is in neither field."""
 
     hubs: Mapping[bytes, int]
     absent: tuple[bytes, ...]
-    """Rooms without a place."""
+    """Rooms that have no hub."""
 
 
 class Take(Message, frozen=True):
-    """From the controller to a member of hubs: whether it takes these rooms."""
+    """From the controller to a member of hubs: asks whether it accepts these rooms."""
 
     rooms: Mapping[int, tuple[bytes, ...]]
-    """By hub."""
+    """Rooms by hub."""
 
 
 class Taken(Message, frozen=True):
@@ -58,14 +60,15 @@ class Taken(Message, frozen=True):
 
 
 class Forget(Message, frozen=True):
-    """From the controller to the leader of a hub without a log: which of these rooms nobody uses."""
+    """From the controller to the leader of a hub without a log: asks which of these rooms are unused."""
 
     room_class: str
     hub: int
     term: int
     rooms: tuple[bytes, ...]
     gives_up: bool
-    """Whether it serves those no more: it asks the controller where they are from then on."""
+    """Whether the leader stops serving the unused rooms. From then on it asks the controller for their
+    hubs."""
 
 
 class Unused(Message, frozen=True):
@@ -73,54 +76,54 @@ class Unused(Message, frozen=True):
 
 
 class Move(Message, frozen=True):
-    """To the controller: pins a room of an ephemeral class to a hub, or takes the pin away."""
+    """To the controller: pins a room of an ephemeral class to a hub, or removes the pin."""
 
     room_class: str
     room: bytes
     to: str | None
-    """A hub by its name or id, or a node: one of the hubs that it leads; None: back to where its class's ring has
-    it."""
+    """A hub by its name or id, or a node: one of the hubs that it leads. None: the hub that the ring of its
+    class selects."""
 
 
 class Moved(Message, frozen=True):
     hub: int | None
-    """None: the ring says."""
+    """None: the ring decides."""
 
 
 class Moves(Message, frozen=True):
-    """To the controller: what it moved of late."""
+    """To the controller: list the recent moves."""
 
 
 class MoveRow(msgspec.Struct, frozen=True, array_like=True):
-    """A room that was moved, or was not; or a hub that got another leader."""
+    """A completed or refused move of a room, or a leader change of a hub."""
 
     room: bytes | None
-    """None: the hub with all its rooms."""
+    """None: the whole hub moved."""
     room_class: str
     before: int | None
-    """The hub that had the room; None: the ring had it, or it is a hub that moved."""
+    """The room's previous hub. None: the ring selected it, or this is the move of a hub."""
     hub: int | None
-    """That is to have it, or that moved; None: the ring says."""
+    """The room's new hub, or the hub that moved. None: the ring decides."""
     leader: str | None
     why: str
     refused: str | None
-    """Why it was not done; None: it was."""
+    """Reason of a refusal. None: the move was done."""
     ago_s: float
 
 
 class Moving(Message, frozen=True):
     moves: tuple[MoveRow, ...]
-    """The latest last."""
+    """Latest last."""
 
 
 class Report(Message, frozen=True):
-    """To the controller: what the node did of late."""
+    """To the controller: the node's recent load."""
 
     load: Load
 
 
 class Claim(Message, frozen=True):
-    """To the controller: what a process says of the logged hubs that it leads; see `view.Claims`."""
+    """To the controller: state of the logged hubs that a process leads; see `view.Claims`."""
 
     incarnation: int
     empty: tuple[int, ...]
@@ -133,7 +136,7 @@ class Noted(Message, frozen=True):
 
 
 class Sorry(Message, frozen=True):
-    """No answer."""
+    """Error response: the request was not served."""
 
     code: str
     reason: str
@@ -149,7 +152,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def asked_of(body: bytes) -> Asked | Sorry:
-    """The question in a body."""
+    """Decodes a request. Returns `Sorry` for one that this version does not know."""
     try:
         asked: Asked = _asked.decode(body)
         return asked
@@ -158,10 +161,10 @@ def asked_of(body: bytes) -> Asked | Sorry:
 
 
 def answer_of(body: bytes) -> Answer:
-    """The answer in a body.
+    """Decodes a response.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the body is not a response.
     """
     try:
         answer: Answer = _answer.decode(body)

@@ -1,14 +1,15 @@
-"""Where new rooms go and what moves them: the part of the controller that writes room records.
+"""Places new rooms and moves rooms: the part of the controller that writes room records.
 
-Requests gather while a batch is under way, and the next batch takes them all: the busier, the larger the batches, and
-the fewer commits a room. A batch is checked against the limits, spread by `busy.choose`, confirmed with the members of
-each hub (they may refuse, and the room goes to the next hub), written, and answered.
+Requests collect while a batch is in flight, and the next batch takes as many as fit: under more load batches
+get larger and commits per room fewer. A batch is checked against the limits, spread by `busy.choose`,
+confirmed with the members of each hub (a member may refuse a room, which then goes to another hub), written,
+and answered.
 
-Invariants: a room is answered only with a record that is written. Every request is answered, whatever became of its
-batch, and the next one is taken. Every commit expects the revision of `controller` that was its own when the batch
-began. Where a room is, by its record, is answered as of after the election: a bucket is read before the first answer
-from it, since a watch may be behind what the controller before wrote. A batch has at most `BATCH_ROOMS` rooms and
-`BATCH_BYTES` of their names.
+Invariants: a response contains only rooms whose record is written. Every request gets a response, even if its
+batch fails, and the next batch follows. Every commit expects the revision of `controller` that was this
+node's own when the batch began. Responses reflect the room records as of after the election: a bucket is read
+before the first response from it, because a watch may lag the writes of the previous controller. A batch has
+at most `BATCH_ROOMS` rooms and `BATCH_BYTES` of their names.
 """
 
 import asyncio
@@ -46,31 +47,31 @@ from hubsub.names import text_of
 
 BATCH_ROOMS: Final = 500
 BATCH_BYTES: Final = 128 << 10
-"""Names of one batch: what a member is asked fits into a question. A batch takes some 50 ms of the controller, which
-fails nobody over meanwhile."""
+"""Bytes of names in one batch: the request to a member must fit into one message. A batch takes about 50 ms
+of the controller, which does no failover meanwhile."""
 
 ROUNDS: Final = 4
-"""So often a room that members refused is given a hub of others."""
+"""Attempts to find a hub for a room that members refused."""
 
 MOVES_KEPT: Final = 256
-"""The latest moves of rooms, for who asks what moved and why."""
+"""Latest moves of rooms that are retained, for `GET /v1/moves` and `hubsub room moves`."""
 
 TRIES: Final = 5
-"""Of writing a batch that others, or lost answers, came in between."""
+"""Attempts to write a batch when commits conflict or their outcome is unknown."""
 
 COMMITS_MAX: Final = 8
-"""Under way at a time: they write different buckets."""
+"""Commits in flight at a time; they write different buckets."""
 
 FORGET_AGAIN_S: Final = 1.0
-"""Before a removal of records is tried again whose outcome is not known."""
+"""Delay before a removal of records whose outcome is unknown is retried."""
 
 REFUSED_TOLD_S: Final = 10.0
-"""How often the log is told of a limit that refuses rooms."""
+"""Minimum interval between two log lines about one limit that refuses rooms."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 Take = Callable[[str, asks.Take], Awaitable[asks.Taken]]
-"""Asks a node whether it takes rooms of its hubs; fails with `PeerError`."""
+"""Asks a node whether it accepts rooms of its hubs; fails with `PeerError`."""
 
 
 @dataclass(slots=True)
@@ -81,17 +82,19 @@ class _Request:
 
 
 class Assigner:
-    """Answers `Assign`, `Find` and `Move` while its node is the controller.
+    """Serves `Assign`, `Find` and `Move` while its node is the controller.
 
     Args:
-        coordinator: Where records are written.
-        follow: What is known; written records are given to it at once.
-        controller: Whose revision commits expect, and whose view is chosen from.
-        take: Asks a member whether it takes rooms.
-        loads: By node, as they are known; what is added to them is put back.
-        rooms_per_second: How many may be made, after as many at once; 0: no limit.
-        rooms_max: How many there may be.
-        records: What is known of room records, and how many of a class and of how many bytes there may be.
+        coordinator: Store of the records.
+        follow: Watch cache of the cluster; written records are added to it at once.
+        controller: Provides the revision that commits expect, and the view that hubs are chosen from.
+        take: Asks a member whether it accepts rooms.
+        loads: Latest known load by node; the estimated load of new rooms is added to it.
+        rooms_per_second: Rooms that may be created per second, also the burst; 0: no limit.
+        rooms_max: Rooms that may exist.
+        records: Counts of room records, and the limits per class and in bytes.
+        timing: The same in the whole cluster.
+        clock: Monotonic, seconds.
     """
 
     def __init__(
@@ -109,7 +112,7 @@ class Assigner:
         clock: Callable[[], float],
     ) -> None:
         self._refusals_told_s: dict[str, float] = {}
-        """By limit, when the log was told of it."""
+        """By limit, when it was last logged."""
         rate = float(rooms_per_second or 1_000_000_000)
         self._allowance = Allowance(per_second=rate, burst=rate, rooms_max=rooms_max, left=rate, at_s=clock())
         self._records = records
@@ -121,18 +124,18 @@ class Assigner:
         self._timing = timing
         self._clock = clock
         self._forgetting: set[tuple[str, bytes]] = set()
-        """Rooms whose record may go: where they are is answered when that is decided."""
+        """Rooms whose record is being removed: lookups of them wait for the outcome."""
         self._fresh: set[str] = set()
-        """Keys of buckets that were read or written by the controller of `_fresh_by`: none is behind the store."""
+        """Keys of buckets that the controller of `_fresh_by` has read or written: none lags the store."""
         self._fresh_by = 0
-        """Revision of `controller`."""
+        """Revision of `controller` that `_fresh` belongs to; 0: nothing is fresh."""
         self._requests: deque[_Request] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._moves: deque[tuple[float, asks.MoveRow]] = deque(maxlen=MOVES_KEPT)
-        """When, by the clock, and what."""
+        """Time by the clock, and the move."""
 
     async def assign(self, question: asks.Assign) -> asks.Assigned:
-        """Where rooms are, or are now.
+        """Looks up the hubs of rooms, and places the rooms that have none.
 
         Raises:
             NoControllerError: this node is not the controller, or cannot act now.
@@ -145,7 +148,7 @@ class Assigner:
         return await answer
 
     async def find(self, question: asks.Find) -> asks.Found:
-        """Where rooms are; makes none.
+        """Looks up the hubs of rooms, without placing any.
 
         Raises:
             NoControllerError: as `assign`.
@@ -157,7 +160,7 @@ class Assigner:
         return asks.Found(found, tuple(absent))
 
     async def move(self, question: asks.Move) -> asks.Moved:
-        """Pins a room of an ephemeral class, or takes its pin away.
+        """Pins a room of an ephemeral class, or removes its pin.
 
         Raises:
             MoveError: it cannot be moved there.
@@ -178,7 +181,8 @@ class Assigner:
         return moved
 
     def moves(self) -> list[asks.MoveRow]:
-        """The latest moves of rooms that this node carried out or refused, the latest last; at most `MOVES_KEPT`."""
+        """The latest moves of rooms that this node carried out or refused, at most `MOVES_KEPT`, latest
+        last."""
         now = self._clock()
         return [msgspec.structs.replace(row, ago_s=round(now - at_s, 3)) for at_s, row in self._moves]
 
@@ -237,14 +241,15 @@ class Assigner:
         """Removes the records of rooms that their leader gives up.
 
         Args:
-            room_class: Theirs.
-            hub: Theirs; a room that is elsewhere by now, or pinned, stays.
-            rooms: Their names.
-            give_up: Asks the leader of the hub, and gives those that it gave up. Nobody is told where they are until
-                their records are gone, or stay. All stay if the record of the hub changes meanwhile.
+            room_class: Class of the rooms.
+            hub: Hub of the rooms; a room that is elsewhere by now, or pinned, keeps its record.
+            rooms: Names of the rooms.
+            give_up: Asks the hub's leader to give the rooms up, and returns those that it gave up. Until
+                their records are removed or known to remain, lookups of these rooms get no response. If the
+                record of the hub changes meanwhile, all remain.
 
         Returns:
-            How many of them have no record now.
+            Number of rooms that have no record now.
 
         Raises:
             NoControllerError: as `assign`.
@@ -261,7 +266,7 @@ class Assigner:
                     await self._remove(room_class, buckets, hub, given_up, {hub_key(hub): led}, revision)
                     break
                 except CoordinatorUnknownError:
-                    # Nobody may be told that they have a place before it is known whether they do.
+                    # No lookup may be answered before it is known whether the records remain.
                     if self._controller.revision != revision:
                         raise
                     await asyncio.sleep(FORGET_AGAIN_S)
@@ -280,7 +285,8 @@ class Assigner:
         expect: Mapping[str, int],
         revision: int,
     ) -> None:
-        """Removes the records of rooms, but for those that are pinned or elsewhere by now: it looks before each try.
+        """Removes the records of rooms, except those that are pinned or elsewhere by now; checks before each
+        attempt.
 
         Raises:
             CoordinatorUnknownError: some may be removed later.
@@ -293,7 +299,7 @@ class Assigner:
         try:
             await self._write(buckets, dict.fromkeys(rooms), revision, room_class, expect, is_due)
         except ExpectationError:
-            # The record of the hub is another one. So what was not removed by now is not removed by a late commit.
+            # The record of the hub has changed. So no late commit removes what was not removed by now.
             await self._read_again(room_class, {buckets.key_of(room) for room in rooms})
 
     def _sought(
@@ -335,7 +341,7 @@ class Assigner:
                     )
 
     def _next(self) -> list[_Request]:
-        """Requests of one class, the first ones first."""
+        """Takes the oldest request, and later ones of the same class that fit into the batch."""
         batch, others = [self._requests.popleft()], deque[_Request]()
         rooms, size = len(batch[0].rooms), sum(map(len, batch[0].rooms))
         while self._requests:
@@ -368,12 +374,12 @@ class Assigner:
         made = await self._write(
             buckets, {room: Room(hub) for room, hub in hubs.items()}, revision, room_class
         )
-        # As it is now: meanwhile a room may have been moved, or its record removed.
+        # Read again: meanwhile a room may have been moved, or its record removed.
         found, _ = self._sought(room_class, buckets, found)
         return asks.Assigned(found | made, refused)
 
     def _allowed(self, room_class: str, new: list[bytes]) -> tuple[int, dict[bytes, str]]:
-        """How many of new rooms may be made, and the codes of errors for the others."""
+        """Returns how many of the new rooms may be created, and the error codes of the others."""
         fitting, limit = self._records.fitting(room_class, new)
         count = sum(self._records.counts.values())
         self._allowance, given, code = self._allowance.taken(fitting, count, self._clock())
@@ -394,8 +400,8 @@ class Assigner:
             log.warning("new rooms are refused", limit=limit, room_class=room_class, rooms=rooms)
 
     async def _placed(self, room_class: str, rooms: list[bytes]) -> dict[bytes, int]:
-        """Hubs that their members have confirmed. A room that was forgotten a moment ago keeps its hub without that, as
-        one that has a record does."""
+        """Chooses hubs whose members confirm the rooms. A room that was forgotten recently keeps its hub
+        without confirmation, like a room with a record."""
         placed = self._back(room_class, rooms)
         refused: dict[bytes, set[int]] = {}
         for _ in range(ROUNDS):
@@ -414,7 +420,7 @@ class Assigner:
         return placed
 
     def _back(self, room_class: str, rooms: Iterable[bytes]) -> dict[bytes, int]:
-        """Rooms that were forgotten a moment ago, and the hub that each had: see `forgotten`."""
+        """Rooms that were forgotten recently, with the hub that each had: see `forgotten`."""
         back = {room: self._follow.forgotten.hub_of(room_class, room) for room in rooms}
         return {room: hub for room, hub in back.items() if hub is not None and hub in self._follow.hubs}
 
@@ -424,7 +430,8 @@ class Assigner:
                 yield hub
 
     async def _refused(self, hubs: Mapping[bytes, int]) -> Mapping[bytes, set[str]]:
-        """Rooms that members of their hub do not take, and which; one that gives no answer takes none."""
+        """Rooms that members of their hub refuse, with those members; a member that does not respond refuses
+        all."""
         by_member: dict[str, dict[int, list[bytes]]] = {}
         for room, hub in hubs.items():
             for member in self._follow.hubs[hub].record.members:
@@ -445,7 +452,8 @@ class Assigner:
         return refused
 
     def _hub_of(self, room_class: str, room: bytes, to: str) -> int:
-        """The hub of this name or id; or of the hubs that the node of this name leads, one by the room's name."""
+        """Returns the hub with this name or id, or one of the hubs that the node with this name leads,
+        selected by the hash of the room's name."""
         node = to
         if node not in self._follow.nodes:
             for hub, kept in self._follow.hubs.items():
@@ -481,15 +489,15 @@ class Assigner:
         expect: Mapping[str, int] = NOTHING,
         is_due: Callable[[bytes], bool] = lambda _: True,
     ) -> dict[bytes, int]:
-        """Writes records, until they are there or another record of the room is.
+        """Writes records, and retries until each room has its new record or another record of it is found.
 
         Args:
-            buckets: Of the class.
-            changes: By room; None: its record is removed.
-            revision: Of `controller`.
-            room_class: Of the rooms.
-            expect: Other keys to the revisions that each commit expects of them.
-            is_due: Whether a room is to be changed still, by what is known when a commit is made.
+            buckets: Buckets of the class.
+            changes: New record by room; None: the record is removed.
+            revision: Revision of `controller`.
+            room_class: Class of the rooms.
+            expect: Other keys, with the revisions that each commit expects of them.
+            is_due: Whether a room still needs the change; checked with the latest state before each commit.
 
         Returns:
             The hub of each room that has a record then.
@@ -517,7 +525,7 @@ class Assigner:
                         raise
                     in_doubt = True
                     if isinstance(error, CoordinatorUnknownError):
-                        self._fresh_by = 0  # It may be made later than what is read now.
+                        self._fresh_by = 0  # This commit may still be applied after the read below.
                     await self._read_again(room_class, keys)
                     return
                 if self._fresh_by == revision:
@@ -530,7 +538,7 @@ class Assigner:
             in_doubt = False
             while left := {room: at for room, at in left.items() if is_due(room)}:
                 batch = _commits(buckets, left, revision, expect)
-                # All have ended when one has failed.
+                # `gather` returns after all commits ended, also when one failed.
                 for outcome in await asyncio.gather(*map(one, batch.commits), return_exceptions=True):
                     if outcome is not None:
                         raise outcome
@@ -563,7 +571,7 @@ class Assigner:
         await asyncio.gather(*(one(key) for key in keys - self._fresh))
 
     async def _read_again(self, room_class: str, keys: Iterable[str]) -> None:
-        """Takes buckets as they are in the store now.
+        """Reads buckets from the store into the watch cache.
 
         Raises:
             CoordinatorUnknownError: one cannot be read.
@@ -578,7 +586,8 @@ class Assigner:
 
 
 def _sought(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int], list[bytes]]:
-    """Hubs of rooms that have a place, and rooms without; who asked asks again for what is in neither."""
+    """Returns hubs of rooms that have a record, and rooms without one. The caller asks again for a room in
+    neither."""
     found, absent = dict[bytes, int](), list[bytes]()
     for room in rooms:
         with suppress(NotKnown):
@@ -591,7 +600,8 @@ def _sought(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int],
 
 
 def _found(buckets: Buckets, room: bytes) -> Room | None:
-    """A room's record; raises `NoControllerError` while a part of a split is missing, since who asked asks again."""
+    """Returns a room's record. Raises `NoControllerError`, which callers retry, while a part of a split is
+    missing."""
     try:
         return buckets.find(room)
     except NotKnown:
@@ -601,7 +611,7 @@ def _found(buckets: Buckets, room: bytes) -> Room | None:
 def _commits(
     buckets: Buckets, changes: Mapping[bytes, Room | None], revision: int, expect: Mapping[str, int]
 ) -> Batch:
-    """As `Buckets.commits`; raises like `_found`."""
+    """Like `Buckets.commits`, but raises `NoControllerError` as `_found` does."""
     try:
         return buckets.commits(changes, revision, expect)
     except NotKnown:
@@ -609,5 +619,5 @@ def _commits(
 
 
 def _is_done(found: Room | None, wanted: Room | None) -> bool:
-    """Whether a room is where it is to be; a new one also if it was given another place meanwhile."""
+    """Whether a room has the wanted record. For a room without a pin any record will do."""
     return found == wanted or (wanted is not None and not wanted.is_pinned and found is not None)

@@ -1,15 +1,15 @@
-"""Which hub a new room of a `least-busy` class goes to: one of those whose busiest member is the least busy.
+"""Chooses the hub of a new room of a `least-busy` class: a hub whose busiest member has the lowest score.
 
-A node's load is what it does beside what it can do: CPU, bytes and deliveries that go out, connections, each as a
-share of what its capacity stands for, smoothed. Its *score* is the mean of the tightest share and of all four, so
-that the tightest decides and the others settle between equals.
+A node's load has four shares, each relative to its capacity and smoothed: CPU, outgoing bytes, outgoing
+deliveries, connections. Its *score* is the mean of the largest share and the average of all four: the largest
+decides, the others break ties.
 
-A batch of rooms does not go to one hub: each choice adds what a room costs on the average, until a sample that
-was taken later shows it. Members may refuse a room, and it goes to the next hub then. Creation has a rate and a count
-limit, and what they refuse is told by the same codes as on one node.
+A batch of rooms does not go to one hub: each choice adds the average cost of a room, until a later sample
+includes it. Members may refuse a room, which then goes to another hub. Creation has a rate limit and a count
+limit, with the same error codes as on a single node.
 
-Invariants: nothing goes to a hub that has a member which drains, holds no hubs or cannot lead now. Scores only grow
-within a batch.
+Invariants: a hub gets no room if one of its members drains, holds no hubs or cannot lead now. Scores only
+grow within a batch.
 """
 
 import heapq
@@ -20,27 +20,28 @@ from math import exp, inf
 from hubsub.control.cluster.view import Timing, View
 
 SMOOTH_S = 5.0
-"""A load that stays is two thirds of the smoothed one after so long."""
+"""Time constant of the smoothing, seconds: after it, a constant load makes up about two thirds of the
+smoothed one."""
 
 STALE_S = 15.0
-"""What was heard of a node's load so long ago says nothing: it comes after all others."""
+"""Age, seconds, after which a node's load counts as unknown: the node ranks after all others."""
 
 EGRESS_BYTES_PER_CAPACITY = 100e6
 DELIVERIES_PER_CAPACITY = 500e3
 CONNECTIONS_PER_CAPACITY = 50e3
-"""What one unit of capacity, a core, carries a second and at a time: between chat and fan-out in docs/capacity.md.
-Only their relation to each other counts, and to a core's time, which is 1."""
+"""Throughput per second, and connections, of one unit of capacity (a core): between chat and fan-out in
+docs/capacity.md. Only their ratios to each other and to a core's CPU time, which is 1, matter."""
 
 ROOM_COST_MIN = 1e-4
-"""Of a score: what a room is reckoned with while nothing is known, so that a batch is spread."""
+"""Minimum cost of a room, as a score: spreads a batch while no load is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a node does, a second; the names are those of load samples (docs/protocol/load-samples.md)."""
+    """A node's load per second; the names are those of load samples (docs/protocol/load-samples.md)."""
 
     cpu_share: float = 0.0
-    """Cores."""
+    """CPU seconds per second, so 1.0 is one core."""
     bytes_out_per_second: float = 0.0
     deliveries_per_second: float = 0.0
     connections: float = 0.0
@@ -49,16 +50,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLoad:
-    """The smoothed load of a node, and what was given to it since."""
+    """The smoothed load of a node, and the estimated load of rooms placed on it since."""
 
     load: Load
     at_s: float
-    """When the last sample was heard."""
+    """When the last sample arrived."""
     added: float = 0.0
-    """Score of rooms that it was given and that no sample shows yet."""
+    """Score of rooms that were placed on it and that no sample includes yet."""
 
     def sampled(self, sample: Load, now: float) -> "NodeLoad":
-        """With one more sample; what was given before it fades, as what the sample shows comes up."""
+        """Adds a sample. `added` decays at the rate at which the sample gains weight."""
         kept = exp(-max(0.0, now - self.at_s) / SMOOTH_S)
 
         def smooth(before: float, seen: float) -> float:
@@ -75,7 +76,7 @@ class NodeLoad:
 
 
 def score(node: NodeLoad, capacity: float) -> float:
-    """How busy a node is: 0 is idle, 1 is what its capacity stands for."""
+    """How busy a node is: 0 is idle, 1 is its full capacity."""
     load = node.load
     shares = (
         load.cpu_share / capacity,
@@ -87,14 +88,14 @@ def score(node: NodeLoad, capacity: float) -> float:
 
 
 UNKNOWN = NodeLoad(load=Load(), at_s=-inf)
-"""Of a node that no sample came from."""
+"""Load of a node that has sent no sample."""
 
 Rank = tuple[bool, float, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How many rooms may be made: so many a second after a burst, and so many in all."""
+    """Limits of room creation: a token bucket (rate and burst), and a maximum count of rooms."""
 
     per_second: float
     burst: float
@@ -103,7 +104,17 @@ class Allowance:
     at_s: float
 
     def taken(self, wanted: int, rooms: int, now: float) -> tuple["Allowance", int, str | None]:
-        """After as many of the wanted rooms as may be made: how many, and the code of what refused the others."""
+        """Takes up to `wanted` rooms from the allowance.
+
+        Args:
+            wanted: New rooms.
+            rooms: Rooms that exist.
+            now: Time, seconds, of the same clock as `at_s`.
+
+        Returns:
+            The allowance afterwards, the number of rooms granted, and the error code for the others (None if
+            all were granted).
+        """
         left = min(self.burst, self.left + max(0.0, now - self.at_s) * self.per_second)
         by_count, by_rate = max(0, self.rooms_max - rooms), int(left)
         given = min(wanted, by_count, by_rate)
@@ -113,12 +124,12 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where rooms go."""
+    """Hubs chosen for rooms."""
 
     hubs: Mapping[bytes, int]
-    """Room to hub; a room that is not in it has no hub that takes it now."""
+    """Room to hub. A room that is missing found no hub that accepts it now."""
     loads: Mapping[str, NodeLoad]
-    """The loads, with what was added."""
+    """The loads, including the added cost."""
 
 
 def choose(
@@ -130,16 +141,19 @@ def choose(
     loads: Mapping[str, NodeLoad],
     refused: Mapping[bytes, Collection[int]] | None = None,
 ) -> Choice:
-    """Hubs for new rooms of one class.
+    """Chooses hubs for new rooms of one class.
 
     Args:
         view: Hubs and nodes.
-        now: The time, as in `view`.
+        now: Time, seconds, of the clock of all times in `view`.
         timing: As in `leads`.
-        room_class: The class of all of them.
+        room_class: Class of all the rooms.
         rooms: Names, each once.
-        loads: By node. One that is missing is not known, and comes after those that are.
-        refused: By room, the hubs whose members said no.
+        loads: By node. A node without an entry ranks after those with one.
+        refused: By room, the hubs whose members refused it; default: none.
+
+    Returns:
+        A hub for each room that found one, and the loads including these rooms.
     """
     refused = refused or {}
     names = {place.name for place in view.candidates(now, timing)}
@@ -159,18 +173,18 @@ def choose(
     given = dict.fromkeys(members, 0)
 
     def rank(hub: int) -> Rank:
-        """How far from being chosen a hub is; the least first."""
+        """Sort key of a hub; the lowest is chosen first."""
         busiest = max(scores[name] + added[name] for name in members[hub])
         return not stale.isdisjoint(members[hub]), busiest, given[hub], hub
 
-    # Hubs of the same members are equally busy, so that each set of members is looked at once, and not each hub:
-    # a node has many, and all of them change their rank with each room that one gets.
+    # Hubs with the same members are equally busy. So compare sets of members, not hubs: a node has many hubs,
+    # and each new room changes the rank of all of them.
     alike: dict[frozenset[str], list[tuple[int, int]]] = {}
     for hub, names_of in members.items():
         alike.setdefault(frozenset(names_of), []).append((0, hub))
 
     def first(row: list[tuple[int, int]]) -> Rank:
-        """Rank of the least of hubs that are alike; entries that are of before are set right."""
+        """Lowest rank among hubs with the same members; updates outdated heap entries."""
         while row[0][0] != given[row[0][1]]:
             heapq.heapreplace(row, (given[row[0][1]], row[0][1]))
         return rank(row[0][1])
@@ -198,7 +212,7 @@ def choose(
 
 
 def _least(heap: list[tuple[Rank, int]], rank: Callable[[int], Rank]) -> Rank | None:
-    """Of the least busy hub, out of a heap whose ranks may be of before; ranks only grow."""
+    """Lowest rank in a heap whose entries may be outdated; ranks only grow."""
     while heap:
         entry, at = heap[0]
         current = rank(at)
@@ -209,7 +223,7 @@ def _least(heap: list[tuple[Rank, int]], rank: Callable[[int], Rank]) -> Rank | 
 
 
 def _room_cost(known: Mapping[str, NodeLoad], capacity: Mapping[str, float]) -> float:
-    """What a room adds to the score of a node of capacity 1, as rooms do on the average."""
+    """Estimated score that a room adds to a node of capacity 1: the average over all rooms."""
     rooms = sum(node.load.rooms for node in known.values())
     work = sum((score(node, capacity[name]) - node.added) * capacity[name] for name, node in known.items())
     return max(ROOM_COST_MIN, work / rooms if rooms > 0 else 0.0)

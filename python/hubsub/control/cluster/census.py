@@ -1,27 +1,30 @@
-"""Whom a controller must hear before it replaces anybody.
+"""The voters: a controller must hear a majority of them before it replaces any leader.
 
-A node that hears no controller may go on leading while it hears a majority that has none either: nobody can have been
-elected then who replaces it. That holds only if its majority and the controller's have a node in common, so both
-count the same set, and it must not shrink when nodes fall silent: *registered* nodes lapse with their leases, and what
-is left on the coordinator's side of a split would be its own majority. So the set is a record, `meta/census`, and
-changes like the members of a Raft cluster do, by joint consensus (Ongaro, Ousterhout: In Search of an Understandable
+A node that hears no controller may prolong its own leader lease while it hears a majority that has no
+controller either: then no controller can have been elected that replaces it. This holds only if its majority
+and the controller's share a node. So both count the same set, and the set must not shrink when nodes fall
+silent: *registered* nodes expire with their coordinator leases, and the nodes left on the coordinator's side
+of a partition would be a majority of themselves. Therefore the set is a record, `meta/census`, and it changes
+like the members of a Raft cluster, by joint consensus (Ongaro, Ousterhout: In Search of an Understandable
 Consensus Algorithm, 2014, section 6): while the record has a `before`, both sets count, on both sides.
 
-For the same reason a mandate is not enough. A leader's majority may have told it, just before they heard of
-the new controller, that they have none. So a new controller waits out one lead from when a majority heeds it, not from
-its election: `settled_s`. And that a majority was heard of late does not say that it heeds now: what is over by time
-alone needs a majority that is known, by round trips, to have heeded until then: `is_proved`.
+For the same reason election alone is not enough. Just before they heard of the new controller, a leader's
+majority may have confirmed to it that they have none. So a new controller waits for one leader lease from
+when a majority acknowledges it, not from its election: `settled_s`. And a majority that was heard recently
+need not acknowledge it now: a decision based on time alone needs a majority that is known, by round trips, to
+have acknowledged until then: `is_proved`.
 
-While it changes, who comes and goes changes the record again, beside the same `before`: each of these needs a majority
-of that one, so any two of them have a node in common.
+While a change is in progress, nodes that join or leave change the record again, with the same `before`: each
+of these changes needs a majority of `before`, so any two of them share a node.
 
-**The dead** help nobody to prolong. So in `before` a process that is proved dead counts with those that heed, from when
-that was known: else a founder that dies while its first nodes are counted would take failover with it. It counts as
-long as its own record stands. The next process of its name has no link before it has replaced that record, and what is
-written because of the dead expects the record as it was. Of the census that comes a majority has to live.
+**Dead nodes** cannot help a leader to prolong its lease. So in `before` a process that is proved dead counts
+as acknowledging, from when the death was known: otherwise a founder that dies while its first nodes become
+voters would end failover. It counts as long as its own node record remains. The next process of its name has
+no link before it has replaced that record, and a write that relies on a death expects the record unchanged.
+Of the new voters a majority has to be alive.
 
-Invariants: a lead that is held stands on the census of the record or on its `before`. A node whose knowledge of the
-census is older than the one its lead was granted with does not prolong it by itself.
+Invariants: a leader lease that is held relies on the voters of the record or on its `before`. A node whose
+voters are older than those its leader lease was granted with does not prolong it by itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,25 +37,26 @@ from hubsub.control.cluster.records import CENSUS, CensusRecord, NodeRecord, for
 from hubsub.control.cluster.view import Kept, Peer, ProcessId, Timing, View
 
 GONE_MAX = 16
-"""So many dead nodes are counted at most: each is an expectation of a commit."""
+"""Maximum number of dead nodes that count: each adds an expectation to a commit."""
 
 
 def is_majority(census: CensusRecord, names: Collection[str], dead: Collection[str] = ()) -> bool:
-    """Whether nodes are more than half of the census, and of the one before as long as that counts.
+    """Whether nodes are more than half of the voters, and of the previous voters while those count.
 
     Args:
-        census: It.
+        census: The voters.
         names: The nodes.
-        dead: Others that count in the one before.
+        dead: Other nodes that count among the previous voters only; default: none.
     """
     return _is_most(census.nodes, names) and _is_most(census.before, {*names, *dead})
 
 
 def keeps_lead(census: CensusRecord, without_controller: Collection[str]) -> bool:
-    """Whether a node that hears no controller may prolong its own lead, from the time before it asked them.
+    """Whether a node that hears no controller may prolong its own leader lease, from the time before it asked
+    the others.
 
     Args:
-        census: As it knows it; no older than the one that its lead was granted with.
+        census: Voters known to it; no older than those that its lease was granted with.
         without_controller: Itself, and the nodes that answered that they hear none either.
     """
     return bool(census.nodes) and is_majority(census, without_controller)
@@ -65,7 +69,8 @@ def is_heard(view: View, now: float, timing: Timing) -> bool:
 
 
 def settled_s(view: View, now: float, timing: Timing) -> float:
-    """From when on no lead is held that this controller did not grant; infinite while it hears no majority."""
+    """When all leader leases that this controller did not grant have ended; infinite while it hears no
+    majority."""
     if view.census is None:
         return inf
     since = _heeding(view, now, timing)
@@ -77,10 +82,16 @@ def settled_s(view: View, now: float, timing: Timing) -> float:
 
 
 def is_proved(view: View, ends_s: float, timing: Timing) -> bool:
-    """Whether one majority has heeded this mandate without a break for one longest lead, up to a time.
+    """Whether one majority has acknowledged this controller term without a break for one maximum leader
+    lease, up to a time.
 
-    Then no lead is held at that time that nodes prolonged among themselves: each took a majority that heeds nobody.
-    What is written because of it expects `expected`.
+    Then nodes have prolonged no leader lease among themselves that is held at that time: each would need a
+    majority that acknowledges no controller. A write that relies on this expects the records of `expected`.
+
+    Args:
+        view: State known to the controller.
+        ends_s: The time, seconds, of the clock of all times in `view`.
+        timing: The same in the whole cluster.
     """
     heeded = {
         name
@@ -97,7 +108,8 @@ def is_proved(view: View, ends_s: float, timing: Timing) -> bool:
 
 
 def gone(nodes: Mapping[str, Kept[NodeRecord]], peers: Mapping[ProcessId, Peer]) -> Mapping[str, float]:
-    """The registered nodes whose process is dead, and since when that is known: `GONE_MAX` of them at most."""
+    """The registered nodes whose process is dead, with the time when that became known; at most
+    `GONE_MAX`."""
     latest = _latest(peers)
     found = {
         name: peer.dead_s
@@ -105,21 +117,22 @@ def gone(nodes: Mapping[str, Kept[NodeRecord]], peers: Mapping[ProcessId, Peer])
         if name in nodes
         and nodes[name].record.incarnation == incarnation
         and peer.dead_s is not None
-        # Or it was not dead.
+        # If it was heard later, it was not dead.
         and (peer.heard_s is None or peer.heard_s <= peer.dead_s)
     }
     return dict(islice(found.items(), GONE_MAX))
 
 
 def expected(view: View) -> Mapping[str, int]:
-    """The records that say in whose names nobody else can have helped to prolong: keys and revisions."""
+    """Node records of the dead processes, key to revision: while unchanged, no new process of these names can
+    have helped to prolong a lease."""
     return {node_key(name): view.nodes[name].revision for name in gone(view.nodes, view.peers)}
 
 
 def changed(view: View, now: float, timing: Timing) -> Change | None:
-    """The next step of the census towards the nodes that are there; none if there is nothing to do yet.
+    """The next change of the voters towards the registered nodes; None if there is nothing to do yet.
 
-    Who is not registered is in it no more; that takes a majority of those who were.
+    A node that is not registered is removed, which takes a majority of the previous voters.
     """
     registered = tuple(sorted(view.nodes))
     if view.census is None:
@@ -136,9 +149,10 @@ def changed(view: View, now: float, timing: Timing) -> Change | None:
 
 
 def without(view: View, names: Iterable[str]) -> Change | None:
-    """The census without nodes that an operator knows to be gone: what a cluster that lost its majority needs.
+    """Removes voters that an operator knows to be gone, for a cluster that lost its majority.
 
-    Nothing checks it: a leader that lives on among them may lead beside its successor.
+    Nothing checks this: if a removed node is alive and leads hubs, it may lead them at the same time as its
+    successor.
     """
     if view.census is None:
         return None
@@ -153,7 +167,7 @@ def _put(census: CensusRecord, revision: int, expect: Mapping[str, int] = Mappin
 
 
 def _heeding(view: View, now: float, timing: Timing) -> Mapping[str, float]:
-    """The nodes that are heard and heed this mandate, and since when."""
+    """Nodes that are heard and acknowledge this controller term, with the time since when."""
     return {
         name: peer.heeds_s
         for name, (_, peer) in _latest(view.peers).items()
@@ -162,7 +176,7 @@ def _heeding(view: View, now: float, timing: Timing) -> Mapping[str, float]:
 
 
 def _latest(peers: Mapping[ProcessId, Peer]) -> Mapping[str, tuple[int, Peer]]:
-    """A name stands for its latest process: its incarnation, and what is known of it."""
+    """By name, the incarnation and state of its latest process."""
     latest: dict[str, int] = {}
     for name, incarnation in peers:
         latest[name] = max(incarnation, latest.get(name, 0))
@@ -170,7 +184,7 @@ def _latest(peers: Mapping[ProcessId, Peer]) -> Mapping[str, tuple[int, Peer]]:
 
 
 def _is_most(counted: Collection[str], names: Collection[str]) -> bool:
-    """Whether nodes are more than half of those that count; of nobody nothing is asked."""
+    """Whether nodes are more than half of `counted`; true if that is empty."""
     return not counted or 2 * sum(name in names for name in counted) > len(counted)
 
 

@@ -1,16 +1,17 @@
-"""Room classes of a cluster: how they come from files into the coordinator, and what nodes must have alike.
+"""Room classes of a cluster: how configuration files define them in the coordinator, and which settings all
+nodes must share.
 
-The first node writes what its file says, as version 1. From then on `apply` changes classes, each change with a
-higher version, and all nodes act by it at once. A node whose file says something else is refused, or it would seem to
-have what it has not; but where a class was applied since, the file is merely old, and the node says so and takes the
-cluster's.
+The first node writes the classes of its file, as version 1. From then on `apply` changes classes, each change
+with a higher version, and all nodes use it at once. A node whose file differs is refused, because it would
+seem to have settings that it has not. If the class was applied since, the file is only out of date: the node
+logs this and uses the cluster's class.
 
-A class that is new has patterns, and stands behind those that are there, and before the one that matches all, which is
-so from the beginning. One that is *removed* keeps its place and its rooms, and gets no new ones.
+A new class has patterns, and ranks after the existing ones but before the one that matches all, which exists
+from the beginning. A *removed* class keeps its rank and its rooms, and gets no new rooms.
 
-Invariants: what decides where rooms are (the number of hubs, durability, placement, the template) stays as the class
-began. No room of a class with a log becomes another class's: its records are in one log. A room without a log may, and
-begins another life there.
+Invariants: the settings that decide where rooms are (the number of hubs, durability, placement, the template)
+never change. No room of a class with a log changes its class: its records are in one log. A room without a
+log may, and begins a new epoch there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +25,11 @@ from hubsub.control.cluster.records import CLASSES, ClassRecord, ClusterRecord, 
 from hubsub.errors import ClassChangeError, NoSuchClassError
 
 HUBS: Final = 64
-"""Of a class without a log: so many that eight nodes share them evenly, and few enough to move all in a minute."""
+"""Hubs of a class without a log: enough that eight nodes share them evenly, and few enough to move all in a
+minute."""
 
 LOGGED_HUBS: Final = 16
-"""Each has files and memory of its own."""
+"""Hubs of a class with a log: each has files and memory of its own."""
 
 LIMITS: Final = (
     "frame_bytes_max",
@@ -37,34 +39,35 @@ LIMITS: Final = (
     "lead_silence_ms",
     "lead_guard_ms",
 )
-"""What one node takes all others must take: it is forwarded to them. And how long a lead is all must agree on: the
-controller waits for the end of leads that others hold."""
+"""Limits that all nodes must share. A frame that one node accepts is forwarded to the others, so they must
+accept it. The duration of a leader lease must agree because the controller waits for leases that others hold
+to end."""
 
 DEFAULT: Final = "default"
-"""The class of rooms that no other matches; the data plane adds it likewise."""
+"""Class of rooms that no other class matches; the data plane adds the same one."""
 
 LAST: Final = 1_000_000
 """Order of the default class."""
 
 CATCH_ALL: Final = LAST - 1
-"""Order of a class that matches all: others come before it, also later."""
+"""Order of a class that matches all: other classes precede it, also ones that are added later."""
 
 APPLIED_MAX: Final = 40
-"""Classes that are changed at once: one commit, so that rooms meet all of them or none."""
+"""Maximum number of classes changed at once: they are one commit, so that rooms see all changes or none."""
 
 FIRST_VERSION: Final = 1
-"""Of a class that came from the first node's file."""
+"""Version of a class that came from the first node's file."""
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """What all nodes must have alike."""
+    """Settings that must be equal on all nodes."""
     return {"hash_tags": config.hash_tags} | {f"limits.{name}": config.limits[name] for name in LIMITS}
 
 
 def seeds(config: Config) -> dict[str, ClassRecord]:
     """The classes of a configuration, as the first node writes them."""
     own = [cls for cls in config.all_classes if cls not in config.classes]
-    # The node's own come before all that a file may match, and stay there whatever is applied later.
+    # Internal classes precede every class that a file may define, and stay there whatever is applied later.
     records = {cls.name: record_of(cls, order=i - len(own)) for i, cls in enumerate(own)}
     records |= {cls.name: record_of(cls, order=_order(cls, i)) for i, cls in enumerate(config.classes)}
     last = config.classes[-1] if config.classes else None
@@ -78,14 +81,14 @@ def _order(cls: RoomClass, order: int) -> int:
 
 
 def own_seeds(config: Config) -> dict[str, ClassRecord]:
-    """Those among them that no file names: a later node with a data directory may be the first to have them."""
+    """Seeds that no file defines: a later node with a data directory may be the first to need them."""
     return {
         name: record for name, record in seeds(config).items() if record.order < 0 or record.order == LAST
     }
 
 
 def record_of(cls: RoomClass, order: int, version: int = FIRST_VERSION) -> ClassRecord:
-    """A class as the coordinator keeps it."""
+    """Converts a class to the coordinator's record."""
     return ClassRecord(
         version=version,
         hubs=LOGGED_HUBS if cls.is_logged else HUBS,
@@ -99,19 +102,20 @@ def record_of(cls: RoomClass, order: int, version: int = FIRST_VERSION) -> Class
 
 
 def class_of(record: ClassRecord) -> RoomClass:
-    """The class of a record, with the defaults of this version for what an older one did not know."""
+    """Returns the class of a record; fields that an older version did not write get the defaults of this
+    version."""
     return msgspec.convert(record.definition, RoomClass)
 
 
 def ordered(classes: Mapping[str, ClassRecord]) -> list[RoomClass]:
-    """All classes in order of precedence, without the default class, which the data plane has by itself."""
+    """All classes in order of precedence, without the default class, which the data plane adds itself."""
     names = sorted(classes, key=lambda name: (classes[name].order, name))
     return [class_of(classes[name]) for name in names if classes[name].order != LAST]
 
 
 def configured(classes: Mapping[str, ClassRecord]) -> tuple[RoomClass, ...]:
-    """The cluster's classes as a configuration has them: without the node's own, and without the default one that the
-    data plane adds."""
+    """The cluster's classes as a configuration lists them: without internal classes, and without the default
+    class, which the data plane adds."""
     kept = {name: record for name, record in classes.items() if 0 <= record.order < LAST}
     return tuple(ordered(kept))
 
@@ -123,9 +127,15 @@ def class_key(name: str) -> str:
 def differences(
     config: Config, cluster: ClusterRecord, classes: Mapping[str, ClassRecord]
 ) -> tuple[list[str], list[str]]:
-    """What of a node's configuration is not the cluster's: what it must not start with, and what it is to know.
+    """Compares a node's configuration with the cluster's. A file without classes uses the cluster's.
 
-    A file without classes takes the cluster's.
+    Args:
+        config: Configuration of the node.
+        cluster: Settings of the cluster.
+        classes: Classes of the cluster, by name.
+
+    Returns:
+        Differences that prevent the start, and differences to warn of.
     """
     bad, old = [], []
     for name, value in settings_of(config).items():
@@ -160,16 +170,16 @@ def differences(
 
 
 def version_of(classes: Mapping[str, ClassRecord]) -> int:
-    """Of all classes together: larger with each change of one of them."""
+    """Version of all classes together: it grows with each change of any of them."""
     return sum(record.version for record in classes.values())
 
 
 def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list[Put]:
-    """What is written so that the cluster has these classes; nothing for those that it has.
+    """Writes that change the cluster's classes to the given ones; none for classes that are equal already.
 
     Raises:
-        ClassChangeError: one would change what must stay, or take rooms of a class with a log, or is new and has no
-            patterns, or there would be too many of them.
+        ClassChangeError: one would change a fixed setting, or take rooms of a class with a log, or is new and
+            has no patterns, or there would be too many classes.
     """
     puts = []
     behind = max((r.order for r in kept.values() if r.order < CATCH_ALL), default=-1)
@@ -219,11 +229,11 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
 
 
 def removed(kept: Mapping[str, ClassRecord], name: str) -> Put | None:
-    """What is written so that a class gets no new rooms; None: it gets none already.
+    """The write that stops a class from getting new rooms; None: it is removed already.
 
     Raises:
-        NoSuchClassError: there is none, or it is the node's own.
-        ClassChangeError: it is the one that matches all.
+        NoSuchClassError: there is none, or it is internal.
+        ClassChangeError: it is the class that matches all.
     """
     record = kept.get(name)
     if record is None or record.order < 0:
@@ -240,7 +250,7 @@ _MATCH: Final = "one class matches all that no other does, and stands behind the
 
 
 def _check_kept(before: RoomClass, after: RoomClass) -> None:
-    """Raises `ClassChangeError` where what must stay would change."""
+    """Raises `ClassChangeError` if a fixed setting would change."""
     fields = ["durability", "placement", "room"]
     if before.is_logged:
         fields.append("members")
@@ -254,7 +264,7 @@ def _check_kept(before: RoomClass, after: RoomClass) -> None:
 
 
 def _check_taken(kept: Mapping[str, ClassRecord], order: int, what: str) -> None:
-    """Raises `ClassChangeError` where rooms may be those of a class with a log."""
+    """Raises `ClassChangeError` if the class could match rooms of a lower-ranked class with a log."""
     logged = [
         name for name, record in sorted(kept.items()) if record.order > order and class_of(record).is_logged
     ]

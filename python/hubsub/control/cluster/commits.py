@@ -1,6 +1,6 @@
-"""What is asked of the coordinator: commits of all writes or none, as docs/adr/0013-a-cluster.md has them.
+"""Commits to the coordinator: all writes or none, as specified in docs/adr/0013-a-cluster.md.
 
-Invariant: no commit is larger than what every backend takes: etcd takes 128 operations and 1.5 MiB, ZooKeeper
+Invariant: no commit exceeds what every backend accepts: etcd takes 128 operations and 1.5 MiB, ZooKeeper
 packets of 1 MiB.
 """
 
@@ -14,19 +14,21 @@ CONTROLLER = "controller"
 """The key whose revision every write of the controller expects."""
 
 COMMIT_BYTES_MAX = 512 << 10
-"""Keys and values of one commit: half of what the tightest backend takes, which encodes them as base64."""
+"""Bytes of keys and values in one commit: half of what the most restrictive backend accepts, because that one
+encodes them as base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """All writes or none, and only if every key of `expect` has the revision given; 0: it is not there."""
+    """All writes or none, and only if every key of `expect` has the given revision; 0: the key does not
+    exist."""
 
     expect: Mapping[str, int]
     writes: tuple[Put, ...]
 
     @property
     def operations(self) -> int:
-        """Expectations and writes."""
+        """Number of expectations and writes."""
         return len(self.expect) + len(self.writes)
 
 
@@ -39,12 +41,12 @@ class Change:
 
 
 def packed(changes: Iterable[Change], controller_revision: int) -> Iterator[Commit]:
-    """Few commits that hold all changes, each of them whole, in their order.
+    """Packs changes into few commits, each change whole and in order.
 
     Args:
-        changes: No key is written by two of them, two expect the same of a key, and none has more than
-            `OPERATIONS_MAX - 1` operations.
-        controller_revision: The revision of `controller` that made the writer one.
+        changes: No two write the same key, two that expect a key expect the same revision, and none has more
+            than `OPERATIONS_MAX - 1` operations.
+        controller_revision: The revision of `controller` from the writer's own election.
     """
     expect: dict[str, int] = {}
     writes: list[Put] = []

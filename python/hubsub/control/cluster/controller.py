@@ -1,27 +1,31 @@
-"""The controller of a cluster: who it is, and what it does as long as it is.
+"""The controller of a cluster: its election, and its work while it is elected.
 
-Every node that holds hubs *stands*: when there is no controller, or the one there is proved dead, it writes
-`controller` under its own lease, and the first that does is elected, with the next mandate number. The controller then
-takes turns: it gathers what it knows, decides (`leads.decide`), gives the tables to its data plane, and only then asks
-for the commits (`writes`). While commits are under way, turns go on granting and decide nothing new.
+Every node that holds hubs is a *candidate*: when there is no controller, or the current one is proved dead,
+it writes `controller` under its own lease. The first node that succeeds is elected, with the next controller
+term. The controller then takes turns: it collects its state, decides (`leads.decide`), passes the lease
+tables to its data plane, and only then sends the commits (`writes`). While commits are in flight, turns
+continue to grant leases but decide nothing new.
 
-**Who stands.** A controller needs a majority of the census to replace anybody. So a node that hears none stands later
-than one that does, and a controller that hears none while the others are registered, so not dead, hands over. Where
-nobody hears a majority somebody is elected all the same: it changes nothing, but what is granted goes on.
+**Candidacy.** A controller needs a majority of the voters to replace any leader. So a node that hears no
+majority waits longer before it stands for election, and a controller that hears none while the other nodes
+are registered, so not dead, hands over. Where no node hears a majority, one is elected all the same: it
+changes nothing, but current leader leases are renewed.
 
-**What it begins from.** A watch may be behind what was written before the election. So who is elected reads hubs, nodes
-and the census once, linearizably (`start`), and waits until its watches have given all of that, before it grants
-or asks for anything. Meanwhile its mandate is told to nobody, and nodes go on among themselves.
+**Initial state.** A watch may lag what was written before the election. So an elected node reads hubs, nodes
+and the voters once, linearizably (`start`), and waits until its watches have delivered all of that, before it
+grants or commits anything. Until then its controller term is not announced, and nodes continue to prolong
+leader leases among themselves.
 
-**Beside one that is not heard.** A mandate runs for one lead from when a majority of the census was known to heed it,
-or the coordinator to have it (`Plane.grants`): its node sees to the first, a read here (`_confirm`) to the second,
-where there is no majority. So nobody waits for the lease of a controller that a majority has stopped to heed: who is in
-that majority is elected beside it, and waits, as everybody who is elected, for one lead from then on.
+**Replacing a controller that is not heard.** A controller term runs for one leader lease from when a majority
+of the voters was known to acknowledge it, or the coordinator to hold it (`Plane.grants`). The controller's
+data plane tracks the first; where there is no majority, a read here (`_confirm`) confirms the second. So no
+node waits for the lease of a controller that a majority no longer acknowledges: a node of that majority is
+elected beside it and waits, like every newly elected controller, for one leader lease from then on.
 
-**What is not known.** An election of unknown outcome is read, not repeated; for all else see `writes`.
+**Unknown outcomes.** An election of unknown outcome is read, not repeated; for other commits see `writes`.
 
-Invariants: nothing is granted or asked for within `STOP_S` of the lease's deadline. A mandate ends with its lease, with
-another's revision of `controller`, or when it is handed over; before that nothing is granted any more.
+Invariants: nothing is granted or committed within `STOP_S` of the lease's deadline. A controller term ends
+with its lease, with another node's revision of `controller`, or by handover; granting stops before that.
 """
 
 import asyncio
@@ -59,28 +63,32 @@ from hubsub.errors import (
 )
 
 TURN_S: Final = 0.1
-"""Between turns when nothing happens: leads end by time, and the plane has to know of a lease that was renewed."""
+"""Interval between turns without events: leader leases end by time, and the plane must learn of renewed
+leases."""
 
 PAUSE_S: Final = 0.01
-"""Between turns however much happens."""
+"""Minimum interval between turns."""
 
 STOP_S: Final = 0.2
-"""Before its lease's deadline a controller asks for nothing and grants nothing: a turn that began is over by then."""
+"""A controller stops granting and committing this long before its lease's deadline: a turn that began is over
+by then."""
 
 LATE_S: Final = 0.5
-"""How much later a node stands that hears no majority."""
+"""Extra delay of the candidacy of a node that hears no majority."""
 
 FRESH_LEADS: Final = 2
-"""So many leads long a controller that was just elected may be heeded by nobody: it has to read first what there is."""
+"""Time, in leader leases, for which a newly elected controller may go unacknowledged: it has to read its
+initial state first."""
 
 ALONE_S: Final = 3.0
-"""A controller that has heard no majority for so long hands over, if the others are registered."""
+"""A controller that has heard no majority for this long hands over, if the other nodes are registered."""
 
 ALONE_S_MAX: Final = 60.0
-"""It stands no more for `ALONE_S` then, doubled each time that nobody else was elected."""
+"""After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was
+elected."""
 
 MOVES_KEPT: Final = 1_024
-"""The latest changes of leaders and steps on the way to them, for who asks what moved and why."""
+"""Latest leader changes, and steps towards them, that are retained for `Controller.steps`."""
 
 Peers = Mapping[ProcessId, Peer]
 
@@ -89,37 +97,38 @@ log = structlog.get_logger("hubsub.cluster")
 
 @dataclass(slots=True)
 class Mandate:
-    """What this node has while it is the controller."""
+    """State of this node while it is the controller: one controller term."""
 
     kept: Kept[ControllerRecord]
     lease: Lease
     elected_s: float
     writes: Writes
     tables: Tables = field(default_factory=dict)
-    """What may be granted."""
+    """The leader leases that may be granted, by process."""
     census: int = -1
-    """Revision of the census that grants name."""
+    """Revision of the voters that grants name; -1: none yet."""
     census_s: float = 0.0
     alone_since_s: float | None = None
-    """Since when it has heard no majority."""
+    """Since when it has heard no majority; None: it hears one."""
     confirmed_s: float = 0.0
-    """When the coordinator had the mandate last."""
+    """When the coordinator last confirmed the term; 0: not yet."""
     confirming: asyncio.Task[None] | None = None
     begun: "Start | None" = None
-    """What the store had when it was elected; None: it has not been read yet."""
+    """State read from the store after the election; None: not read yet."""
 
 
 class Controller:
-    """Stands, and takes the turns of a controller while it is one.
+    """Stands for election, and takes the turns of the controller while elected.
 
     Args:
-        coordinator: Where it is elected and commits.
-        plane: What grants.
-        follow: What is known; `wake` is to be called when it changed.
-        membership: Whose lease a mandate stands on.
+        coordinator: Store for elections and commits.
+        plane: Grants leader leases.
+        follow: Watch cache; call `wake` when it changed.
+        membership: Owner of the lease that a controller term depends on.
         stands: Whether this node may be the controller.
         timing: The same in the whole cluster.
         clock: Monotonic, seconds: that of leases.
+        moves_max: Hubs that are moved at a time; default: `MOVES_MAX`.
     """
 
     def __init__(
@@ -135,9 +144,9 @@ class Controller:
         moves_max: int = MOVES_MAX,
     ) -> None:
         self.claims: dict[ProcessId, Claims] = {}
-        """What nodes said last of their logged hubs."""
+        """Latest claims about logged hubs, by process."""
         self.steps: list[tuple[float, Step]] = []
-        """The latest that this node decided, and when: at most `MOVES_KEPT`."""
+        """Latest decided steps with their times, at most `MOVES_KEPT`."""
         self._coordinator = coordinator
         self._plane = plane
         self._follow = follow
@@ -148,11 +157,11 @@ class Controller:
         self._moves_max = moves_max
         self._mandate: Mandate | None = None
         self._asked: dict[int, Lease] = {}
-        """Mandate number and lease of elections that are not known to have failed."""
+        """Controller term to lease, of elections that are not known to have failed."""
         self._vacant_s: float | None = None
-        """Since when there is no controller."""
+        """Since when there is no controller; None: there is one."""
         self._seen = (0, 0.0)
-        """Revision of `controller`, and since when it is known."""
+        """Revision of `controller`, and when it was first seen."""
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
         self._back_off = BackOff(clock)
@@ -168,18 +177,19 @@ class Controller:
 
     @property
     def revision(self) -> int | None:
-        """Of `controller`, while this node is the controller and may act; each of its writes expects it."""
+        """Revision of `controller` that each write expects; None: this node is not the controller, or cannot
+        act now."""
         mandate = self._mandate
         if mandate is None or mandate.begun is None or not self._may_act(mandate):
             return None
         return mandate.kept.revision if mandate.begun.is_given(self._follow) else None
 
     def wake(self) -> None:
-        """Something changed."""
+        """Runs a turn soon, because inputs changed."""
         self._wake.set()
 
     def view(self) -> View | None:
-        """All that this node knows as the controller; None: it is not."""
+        """All that this node knows as the controller; None: it is not the controller."""
         mandate = self._mandate
         if mandate is None:
             return None
@@ -192,7 +202,7 @@ class Controller:
             hubs=dict(known.hubs),
             founder=None if known.cluster is None else known.cluster.record.founder,
             census=known.census,
-            # One that has just come is granted with from the next tables on.
+            # New voters apply to grants from the next tables on.
             census_s=mandate.census_s if mandate.census == known.census_revision else inf,
             peers=self._plane.peers(mandate.kept.record.mandate),
             tables=mandate.tables,
@@ -201,7 +211,8 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Ends it: hands over, if it is the controller, so that nobody has to wait for its lease."""
+        """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its
+        lease."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         async with self._turning:
@@ -241,7 +252,7 @@ class Controller:
             self._begin(held, lease)
             return
         if held is not None and (held.record.node, held.record.incarnation) == self.me:
-            # It was handed over, and that was not written: nobody else can be elected until it is.
+            # The handover was not written: no other node can be elected until it is.
             if now >= self._back_off.until_s:
                 await self._coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
             return
@@ -283,7 +294,8 @@ class Controller:
             Put(CONTROLLER, format_of(record), lease),
             Put(MANDATE, format_of(MandateRecord(last=number))),
         ]
-        # If the outcome stays unknown the watch says it; a later try expects that this one was not made.
+        # If the outcome stays unknown, the watch shows it; a later attempt expects that this one was not
+        # applied.
         self._asked[number] = lease
         try:
             made = await self._coordinator.commit(expect, writes)
@@ -314,19 +326,20 @@ class Controller:
         )
 
     def _is_past(self, record: ControllerRecord, peers: Peers) -> bool:
-        """Whether the controller's process has ended, as far as is proved."""
+        """Whether the controller's process is proved to have ended."""
         peer, registered = peers.get((record.node, record.incarnation)), self._follow.nodes.get(record.node)
         is_followed = registered is not None and registered.record.incarnation > record.incarnation
         return is_followed or (peer is not None and peer.is_dead)
 
     def _is_deserted(self, now: float) -> bool:
-        """Whether a majority, this node in it, has no controller, though one is elected and had its time to begin."""
+        """Whether a majority that includes this node acknowledges no controller, although one is elected and
+        had time to begin."""
         alone_s = self._plane.alone_s()
         is_fresh = now < self._seen[1] + FRESH_LEADS * self._timing.lead_s
         return not is_fresh and alone_s is not None and now - alone_s <= self._timing.silence_s
 
     def _heard(self, peers: Peers, now: float) -> set[str]:
-        """Nodes, this one among them."""
+        """Nodes heard recently, including this one."""
         return {self.me[0]} | {
             name
             for (name, _), peer in peers.items()
@@ -345,7 +358,7 @@ class Controller:
     # -- ceasing --
 
     async def _check(self) -> None:
-        """Ends a mandate that is over."""
+        """Ends the controller term if it is over or must be handed over."""
         mandate, held = self._mandate, self._follow.controller
         assert mandate is not None
         is_other = held is not None and held.revision > mandate.kept.revision
@@ -387,7 +400,8 @@ class Controller:
         return mandate.lease.held and self._clock() < mandate.lease.deadline - STOP_S
 
     def _is_alone(self, mandate: Mandate) -> bool:
-        """Whether a majority is not heard and could be by another."""
+        """Whether this node has heard no majority for `ALONE_S` although the other registered nodes are
+        one."""
         now, known = self._clock(), self._follow.census
         peers = self._plane.peers(mandate.kept.record.mandate)
         heard = self._heard(peers, now)
@@ -430,7 +444,8 @@ class Controller:
             mandate.writes.ask(decision)
 
     def _see_confirmed(self, mandate: Mandate) -> None:
-        """Where no majority confirms the mandate the coordinator is asked, in a task: turns go on."""
+        """Asks the coordinator to confirm the term where no majority does, in a task, so that turns
+        continue."""
         confirmed_s = max(mandate.confirmed_s, self._plane.confirmed_s(mandate.kept.record.mandate))
         is_due = self._clock() >= confirmed_s + self._timing.lead_s / 3
         if is_due and (mandate.confirming is None or mandate.confirming.done()):
@@ -444,13 +459,13 @@ class Controller:
         self.wake()
 
     async def _confirm(self, mandate: Mandate) -> None:
-        """Asks the coordinator whether it has the mandate still; if not, the watch will say so."""
+        """Asks the coordinator whether it still holds the term; if not, the watch will report that."""
         asked_s = self._clock()
         if await self._coordinator.holds(CONTROLLER, mandate.kept.revision):
             mandate.confirmed_s = asked_s
 
     async def _grant(self, mandate: Mandate, decision: Decision) -> None:
-        """Gives the tables; until the plane has them what it had may be granted too."""
+        """Passes the tables to the plane; until that returns, the previous tables may be granted too."""
         revision = self._follow.census_revision
         both = {
             id_: mandate.tables.get(id_, frozenset()) | decision.tables.get(id_, frozenset())

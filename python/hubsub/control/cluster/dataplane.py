@@ -1,7 +1,8 @@
-"""What `rim.CorePlane` needs of a node's data plane, as `hubsub.node.Node` has it: links, leads, routes, logs.
+"""Interface to a node's data plane that `rim.CorePlane` needs, as implemented by `hubsub.node.Node`: links,
+leader leases, routes, logs.
 
-Times are seconds of `time.monotonic()`. Hubs are numbers from 1, terms from 1. Callbacks come in the event loop, in
-order.
+Times are seconds of `time.monotonic()`. Hubs and terms are numbers from 1. Callbacks run in the event loop,
+in order.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,22 +15,22 @@ from hubsub.errors import HubClosedError
 
 @dataclass(frozen=True, slots=True)
 class RouteRow:
-    """A hub, as the broker is told of it."""
+    """A hub, as passed to the broker."""
 
     hub: int
     room_class: str
     index: int
     term: int
     leader: tuple[str, int] | None
-    """Node and incarnation; this process is the leader where it is named. None: nobody is."""
+    """Node and incarnation, possibly of this process, which then leads the hub; None: no leader."""
 
 
 class ClassRow(NamedTuple):
-    """A class, as the broker is told of it, in order of precedence."""
+    """A class, as passed to the broker, in order of precedence."""
 
     definition: RoomClass
     hubs: int
-    """How many it has in the cluster, for good."""
+    """Number of its hubs in the cluster; never changes."""
     placement: str
     version: int
     is_removed: bool
@@ -49,24 +50,24 @@ class PeerNews(Protocol):
 
 
 class LeadNews(Protocol):
-    """What became of leads: `opened`, `closed`, `began`, `gave_up`, `heeds`, `changed`."""
+    """A change of leader leases: `opened`, `closed`, `began`, `gave_up`, `heeds`, `changed`."""
 
     @property
     def kind(self) -> str: ...
 
 
 class Links(Protocol):
-    """Who the peers are, and questions between control planes."""
+    """Peers, and requests between control planes."""
 
     on_peer: Callable[[Any], None] | None
     """Takes `PeerNews`."""
     on_asked: Callable[[str, int, bytes], None] | None
-    """Takes a peer's name, the number for `link_answer`, and the question."""
+    """Takes a peer's name, the number for `link_answer`, and the request."""
 
     def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None: ...
     def link_peers(self) -> list[dict[str, Any]]: ...
     def link_status(self, classes: int) -> None:
-        """What this process says of itself from now on: the version of its classes."""
+        """Sets the status that this process announces to peers: the version of its classes."""
 
     async def link_ask(self, node: str, body: bytes) -> bytes: ...
     def link_answer(self, node: str, number: int, body: bytes) -> None: ...
@@ -107,7 +108,7 @@ class LeadSnapshot(Protocol):
 
 
 class Leads(Protocol):
-    """Who may lead which ephemeral hubs, and until when."""
+    """Leader leases of ephemeral hubs."""
 
     on_lead: Callable[[Any], None] | None
     """Takes `LeadNews`."""
@@ -125,76 +126,98 @@ class Leads(Protocol):
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
         census: int,
     ) -> None:
-        """What the controller of a mandate may grant, until then: hubs and terms by process. Returns when nothing is
-        granted by those before."""
+        """Sets the leader leases that the controller may grant. Returns when nothing is granted by earlier
+        tables.
+
+        Args:
+            mandate: Controller term.
+            until_s: When granting ends.
+            confirmed_s: When the coordinator last confirmed the term.
+            tables: Hubs and their terms, by process.
+            census: Revision of the voters.
+        """
 
     async def lead_resign(self, mandate: int) -> None:
-        """Likewise, of no mandate any more."""
+        """Ends granting in a controller term. Returns when nothing is granted any more."""
 
     def lead_snapshot(self) -> LeadSnapshot: ...
 
 
 class Routes(Protocol):
-    """What the broker knows of the cluster."""
+    """Cluster state that the broker routes by."""
 
     on_ready: Callable[[], None] | None
-    """`route_ready` has changed."""
+    """Called when `route_ready` has changed."""
     on_room_miss: Callable[[str, bytes, bool], None] | None
-    """Takes class and name of a room whose place is not known, and whether it gets one if it has none; `route_rooms`,
-    `route_refuse` or `route_absent` answers."""
+    """Takes class and name of a room whose hub is not known, and whether to place it if it has none. Answer
+    with `route_rooms`, `route_refuse` or `route_absent`."""
     on_locate: Callable[[int, bytes], None] | None
-    """Takes a number and a topic that a client asks for; `route_located` answers."""
+    """Takes a request number and a topic that a client looks up. Answer with `route_located`."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:
-        """All of them, before hubs and rooms of them."""
+        """Sets all classes; call it before their hubs and rooms are passed."""
 
     def route_hubs(self, rows: Sequence[RouteRow]) -> None:
-        """All hubs. Those of logged classes that this process leads are open."""
+        """Sets all hubs. Hubs of logged classes that this process leads are open already."""
 
     def route_serves(self, hubs: Sequence[int]) -> None:
-        """All hubs that this process serves without a lead, as its rows name it."""
+        """Sets all hubs that this process serves without a leader lease while their routes name it as
+        leader."""
 
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
-        """Where some rooms are; None: where the ring has them, or it is to be asked again."""
+        """Sets the hubs of some rooms; None: the ring decides, or the room must be looked up again."""
 
     def route_refuse(self, rooms: Sequence[bytes], code: str = HubClosedError.code) -> None:
-        """Rooms of `on_room_miss` that get no place, and the code that who waits for them is told."""
+        """Refuses rooms of `on_room_miss`, with the error code for the clients that wait for them."""
 
     def route_absent(self, rooms: Sequence[bytes]) -> None:
-        """Rooms of `on_room_miss` that have no place, and were to get none."""
+        """Reports rooms of `on_room_miss` that have no hub and were not to be placed."""
 
     async def route_unused(
         self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool = False
     ) -> Sequence[bytes]:
-        """Those of these rooms that nobody uses, of a hub without a log that this process leads in that term;
-        `gives_up`: it has no place for them from then on."""
+        """Returns the unused ones of these rooms.
+
+        Args:
+            hub: A hub without a log that this process leads.
+            term: Term in which it leads the hub.
+            rooms: Names.
+            gives_up: Whether the data plane also drops the hub of the unused rooms and looks it up again when
+                they are used; default: no.
+        """
 
     def route_located(
         self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code
     ) -> None:
-        """Names and Redis addresses of those that have the room of `on_locate`, its leader first; None: it is
-        refused with the code."""
+        """Answers `on_locate`.
+
+        Args:
+            number: Number of the request.
+            members: Names and Redis addresses of the members that have the room, leader first; None: refused.
+            code: Error code of a refusal.
+        """
 
     def route_of(self, topic: bytes) -> tuple[bytes, str, int]:
-        """Room, class, and the index of the hub that the ring has for it."""
+        """Returns the room of a topic, its class, and the index of the hub that the ring selects for it."""
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
-        """The processes that hold all patterns and all interest that concerns them, as they said; this one too."""
+        """The processes, including this one, that have announced that they hold all patterns and all interest
+        that concerns them."""
 
 
 class Hubs(Protocol):
-    """The hubs of its log."""
+    """Hubs of the node's log."""
 
     async def open_hub(self, hub: int, room_class: str, index: int) -> Any: ...
     async def close_hub(self, hub: int) -> int | None:
-        """The last offset that it gave out; 0: it has no record. None: it was not open."""
+        """Returns the last assigned offset; 0: the hub has no record; None: it was not open."""
 
     def log(self) -> Mapping[str, Any] | None:
-        """`hubs`: of each that is open, `id` and `latest`, its last offset. None without a log."""
+        """Returns `hubs`: `id` and `latest` (last offset) of each open hub. None without a log."""
 
 
 class DataPlane(Links, Leads, Routes, Hubs, Protocol):
-    """All of it, and what the node did."""
+    """All of these interfaces, and the node's metrics."""
 
     def metrics(self) -> Mapping[str, Any]:
-        """`shards`: counters and gauges of each, by name."""
+        """Returns `shards`: per shard, counters and gauges by name."""

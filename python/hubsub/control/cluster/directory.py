@@ -1,15 +1,18 @@
-"""Where rooms are: from a topic to the hub of its room, and to the addresses of the nodes that have it.
+"""Room lookup: maps a topic to the hub of its room, and to the addresses of the hub's members.
 
-A room of a ring class is where the ring has it, unless a record pins it elsewhere. A room of a least-busy class
-is where its record says; one without a record is asked for at the controller, which makes one if that is wanted. What
-this node follows answers at once; what it has to ask for waits, at most `WAIT_S`, and many wait for one question.
+A room of a ring class is in the hub that the ring selects, unless a record pins it elsewhere. A room of a
+least-busy class is in the hub of its record. For a room without a record this node asks the controller, which
+places it if wanted. Lookups that the watch cache can answer return at once; others wait for the controller,
+at most `WAIT_S`, and share requests.
 
-An answer of the controller holds until the watch gives the room's record (`Buckets.answered`). It is not taken, and the
-room is asked for again, if the watch gave another record, or took one away, while it was on its way.
+A response of the controller is valid until the watch delivers the room's record (`Buckets.answered`). It is
+discarded, and the room requested again, if the watch delivered a different record, or a removal, while the
+request was in flight.
 
-Invariants: what has a record is found without the coordinator and without the controller. At most `WAITING_MAX` rooms
-are waited for, one question of this node is under way at a time, and nobody waits longer than `WAIT_S`: who waits is
-answered, or told that nobody answered. A hub that is given is what is known here at that moment.
+Invariants: a room with a record is found without the coordinator and without the controller. At most
+`WAITING_MAX` rooms are waited for, this node has one request in flight at a time, and no caller waits longer
+than `WAIT_S`: each gets a result, or the error that the controller did not answer. A returned hub is the one
+known here at that moment.
 """
 
 import asyncio
@@ -35,29 +38,30 @@ from hubsub.errors import (
 from hubsub.names import text_of
 
 WAIT_S: Final = 5.0
-"""How long a request waits for the place of a room."""
+"""How long a caller waits for the hub of a room."""
 
 WAITING_MAX: Final = 10_000
-"""Rooms that are waited for."""
+"""Maximum number of rooms that callers wait for."""
 
 GIVEN_UP_S: Final = 30.0
-"""How long the controller alone says where a room is that this node gave up: its record goes in that time, or stays."""
+"""How long only the controller answers for a room that this node gave up: within this time its record is
+removed, or remains."""
 
 ASKED_ROOMS: Final = 500
 ASKED_BYTES: Final = 64 << 10
-"""Rooms of one question, and bytes of their names."""
+"""Limits of one request: rooms, and bytes of their names."""
 
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
-"""Before the controller is asked again; doubled each time."""
+"""Delay before the controller is asked again, doubled each time up to `RETRY_S_MAX`."""
 
 Ask = Callable[[asks.Assign | asks.Find | asks.Move | asks.Moves], Awaitable[asks.Answer]]
-"""Asks the controller."""
+"""Sends a request to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node that has a room."""
+    """A member of the hub that has a room."""
 
     node: str
     addresses: Mapping[str, str]
@@ -66,37 +70,37 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a room is."""
+    """The hub of a room, and its members."""
 
     room: bytes
     room_class: str
     hub: int
     term: int
     members: tuple[Member, ...]
-    """The leader first; without those that are not registered now."""
+    """Leader first; without nodes that are not registered now."""
 
 
 @dataclass(slots=True)
 class _Wanted:
     index: int
-    """Of the hub that the ring has for it."""
+    """Index of the hub that the ring selects for it."""
     until_s: float
-    """When nobody waits any more."""
+    """When the last caller stops waiting."""
     makes: bool
-    """Whether it gets a place if it has none."""
+    """Whether to place it if it has no hub."""
     answer: asyncio.Future[int | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """None: it has no place."""
+    """The hub; None: it has none."""
 
 
 class Directory:
-    """Answers where rooms are, on one node.
+    """Looks rooms up on one node.
 
     Args:
-        plane: What knows the ring, and which class a topic belongs to.
-        follow: What is known of the cluster; `wake` is to be called when it changed.
-        ask: Asks the controller.
+        plane: Maps topics to rooms and classes, and knows the ring.
+        follow: Watch cache; call `wake` when it changed.
+        ask: Sends a request to the controller.
         clock: Monotonic, seconds.
     """
 
@@ -107,46 +111,46 @@ class Directory:
         self._clock = clock
         self._wanted: dict[tuple[str, bytes], _Wanted] = {}
         self._why: HubSubError | None = None
-        """Why the controller was asked in vain the last time."""
+        """Why the last request to the controller failed."""
         self._given_up: dict[tuple[str, bytes], float] = {}
-        """Rooms that this node gave up as their leader, and when: see `is_given_up`."""
+        """Rooms that this node gave up as their leader, with the time: see `is_given_up`."""
         self._woken = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
-        """Rooms that are waited for."""
+        """Number of rooms that callers wait for."""
         return len(self._wanted)
 
     def wake(self) -> None:
-        """What is followed has changed."""
+        """Rechecks waiting rooms, because the watch cache changed."""
         self._woken.set()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
-        """Where the room of a topic is.
+        """Returns the hub and members of a topic's room.
 
         Args:
             topic: Any of the room's topics.
-            create: Whether a room that has no place gets one; else None is answered.
+            create: Whether to place a room that has no hub; default: yes. Else None is returned for it.
 
         Raises:
-            ClassRemovedError: it has no place, and its class gives none any more.
-            NoControllerError: nobody gave it a place within `WAIT_S`.
-            NoPlaceError: no node takes it now.
-            TooManyRoomsError: there are as many rooms as there may be.
-            RoomCreationRateError: as many were made of late as may be.
+            ClassRemovedError: it has no hub, and its class is removed.
+            NoControllerError: the controller did not place it within `WAIT_S`.
+            NoPlaceError: no node accepts it now.
+            TooManyRoomsError: the maximum number of rooms exists.
+            RoomCreationRateError: too many rooms were created recently.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         named = self._plane.named(topic)
         return self._located(named, await self.place(named.room_class, named.room, named.index, create))
 
     async def look_up(self, topic: bytes) -> Located | None:
-        """Where the room of a topic is; None: it has no place, and gets none. The controller is asked for what is not
-        known here.
+        """Returns the hub and members of a topic's room, without placing it; None: it has no hub. Asks the
+        controller for a room that is not known here.
 
         Raises:
-            ClassRemovedError: it has no place, and its class gives none any more.
-            NoControllerError: nobody answered within `WAIT_S`.
+            ClassRemovedError: it has no hub, and its class is removed.
+            NoControllerError: the controller did not answer within `WAIT_S`.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         named = self._plane.named(topic)
@@ -157,20 +161,23 @@ class Directory:
         return self._located(named, hub)
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
-        """The hub of a room; as `locate`.
+        """Returns the hub of a room, or None, like `locate`.
 
         Args:
             room_class: Its class.
             room: Its name.
-            index: Of the hub that the ring has for it.
-            create: As `locate`.
+            index: Index of the hub that the ring selects for it.
+            create: As for `locate`.
+
+        Raises:
+            HubSubError: as `locate`.
         """
         hub = self.known(room_class, room, index)
         if hub is not None:
             return hub
         kept = self._follow.classes.get(room_class)
         if create and kept is not None and kept.record.is_removed:
-            # It may have a place that this node has not heard of.
+            # It may have a hub that this node does not know of yet.
             hub = await self._wait(room_class, room, index, makes=False)
             if hub is None:
                 raise ClassRemovedError(value=text_of(room))
@@ -182,8 +189,18 @@ class Directory:
         return await self._wait(room_class, room, index, makes=create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
-        """The hub of a room, as `place`; None: it has no place and gets none. A room that was made elsewhere just now
-        is known: the controller is asked for what is not known here."""
+        """Returns the hub of a room, without placing it; None: it has no hub. Asks the controller for a room
+        that is not known here, so that a room that was just placed elsewhere is found.
+
+        Args:
+            room_class: Its class.
+            room: Its name.
+            index: Index of the hub that the ring selects for it.
+
+        Raises:
+            NoControllerError: the controller did not answer within `WAIT_S`.
+            TooManyWaitingError: `WAITING_MAX` others wait.
+        """
         hub = self.known(room_class, room, index)
         return hub if hub is not None else await self._wait(room_class, room, index, makes=False)
 
@@ -192,7 +209,7 @@ class Directory:
             async with asyncio.timeout(WAIT_S):
                 while True:
                     hub = await self._asked(room_class, room, index, makes)
-                    # Between the answer and now the watch may have given something else.
+                    # Meanwhile the watch may have delivered a different record.
                     if hub is None or hub == self.known(room_class, room, index):
                         return hub
         except TimeoutError:
@@ -217,36 +234,38 @@ class Directory:
         return NoControllerError(value=f"{text_of(room)}, after {WAIT_S:g} s{why}")
 
     def give_up(self, room_class: str, rooms: Iterable[bytes]) -> list[bytes]:
-        """Leaves it to the controller where rooms are, but for those that are waited for: their records may be removed.
+        """Makes the controller alone answer for rooms, because their records may be removed. Rooms that
+        callers wait for are skipped.
 
         Returns:
-            Those that are not waited for.
+            The rooms that were not skipped.
         """
         now, buckets = self._clock(), self._follow.rooms[room_class]
         while self._given_up and (oldest := next(iter(self._given_up.items())))[1] + GIVEN_UP_S <= now:
             del self._given_up[oldest[0]]
         given_up = [room for room in rooms if (room_class, room) not in self._wanted]
         for room in given_up:
-            self._given_up.pop((room_class, room), None)  # The latest are last.
+            self._given_up.pop((room_class, room), None)  # Keeps the dict in order of time.
             self._given_up[room_class, room] = now
             buckets.drop_answer(room)
         return given_up
 
     def keep(self, room_class: str, rooms: Iterable[bytes]) -> None:
-        """They were not given up after all."""
+        """Reverts `give_up`."""
         for room in rooms:
             self._given_up.pop((room_class, room), None)
 
     def is_given_up(self, room_class: str, room: bytes) -> bool:
-        """Whether the controller alone says where a room is: this node gave it up less than `GIVEN_UP_S` ago, the
-        controller has not answered since, and the watch has neither taken the room's record away nor given another."""
+        """Whether only the controller may answer for a room: this node gave it up less than `GIVEN_UP_S` ago,
+        the controller has not answered since, and the watch has delivered neither a removal of the room's
+        record nor a different record."""
         given_up_s = self._given_up.get((room_class, room))
         if given_up_s is None or self._clock() >= given_up_s + GIVEN_UP_S:
             return False
         return not self._follow.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
-        """The hub of a room as far as it is known here; None: it has no record, or is not known yet."""
+        """Returns the hub of a room from the watch cache; None: it has no record, or is not known yet."""
         if self._given_up and self.is_given_up(room_class, room):
             return None
         kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
@@ -261,18 +280,19 @@ class Directory:
         return self._follow.hub_of(room_class, index) if kept.record.placement == "ring" else None
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
-        """Pins the room of a topic to a hub that a node leads; ephemeral classes only.
+        """Pins the room of a topic to a hub; ephemeral classes only.
 
         Args:
             topic: Any of the room's topics.
-            to: A node, or a hub by its name or id; None takes the pin of a ring class's room away.
+            to: A hub by its name or id, or a node: one of the hubs that it leads. None removes the pin of a
+                room of a ring class.
 
         Returns:
-            The hub; None where the ring says.
+            The hub; None: the ring decides.
 
         Raises:
             MoveError: it cannot be moved there.
-            NoControllerError: nobody is there who does it; ask again.
+            NoControllerError: no controller is available; retry.
         """
         named = self._plane.named(topic)
         answer = await self._ask(asks.Move(named.room_class, named.room, to))
@@ -284,10 +304,10 @@ class Directory:
         )
 
     async def moves(self) -> tuple[asks.MoveRow, ...]:
-        """What the controller moved of late, the latest last.
+        """Returns the controller's recent moves, latest last.
 
         Raises:
-            NoControllerError: nobody is there who knows; ask again.
+            NoControllerError: no controller is available; retry.
         """
         answer = await self._ask(asks.Moves())
         if isinstance(answer, asks.Moving):
@@ -296,7 +316,7 @@ class Directory:
         raise NoControllerError(answer.reason, hint=answer.hint)
 
     async def close(self) -> None:
-        """Ends what waits."""
+        """Cancels all waiting lookups."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -322,13 +342,14 @@ class Directory:
                 pause = min(2 * pause, RETRY_S_MAX)
 
     def _drop_waited(self) -> None:
-        """Tells those who have waited for long enough that nobody answered."""
+        """Fails the lookups that have waited too long."""
         now = self._clock()
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             self._answer(key, self._nobody(key[1]))
 
     def _next(self) -> asks.Assign | asks.Find:
-        """What the controller is asked next: rooms of one class, the first ones first. Answers what is known by now."""
+        """Builds the next request: rooms of one class, oldest first. Completes the lookups that the watch
+        cache can answer by now."""
         chosen, makes, rooms, size = "", False, list[bytes](), 0
         for (room_class, room), wanted in list(self._wanted.items()):
             kept = self._follow.classes.get(room_class)
@@ -347,7 +368,7 @@ class Directory:
         return (asks.Assign if makes else asks.Find)(chosen, tuple(rooms))
 
     async def _answered(self, question: asks.Assign | asks.Find) -> bool:
-        """Whether the controller said where all these rooms are."""
+        """Sends a request; returns whether the response covers all its rooms."""
         room_class, rooms, asked_s = question.room_class, list(question.rooms), self._clock()
         try:
             answer = await self._ask(question)
@@ -368,7 +389,7 @@ class Directory:
             absent = answer.absent if isinstance(answer, asks.Found) else ()
             for room in absent:
                 wanted = self._wanted.get((room_class, room))
-                if wanted is not None and not wanted.makes:  # Else it is asked for anew, to get a place.
+                if wanted is not None and not wanted.makes:  # Otherwise it is requested again, to be placed.
                     self._answer((room_class, room), None)
             rooms = [room for room in rooms if not (room in hubs or room in refused or room in absent)]
             if not rooms:
@@ -377,15 +398,15 @@ class Directory:
         assert isinstance(answer, asks.Sorry)
         self._why = NoControllerError(answer.reason)
         for room in rooms:
-            # Rooms of other classes are asked for before these again.
+            # Requeue, so that rooms of other classes come first.
             key = room_class, room
             if key in self._wanted:
                 self._wanted[key] = self._wanted.pop(key)
         return False
 
     def _is_true(self, room_class: str, room: bytes, hub: int, asked_s: float) -> bool:
-        """Whether an answer of the controller may be taken: it is not older than what the watch gave of the room, as
-        far as that can be told, and its hub is known here."""
+        """Whether a response of the controller is valid: its hub is known here, and as far as can be known
+        the watch has delivered no newer state of the room."""
         if hub not in self._follow.hubs:
             return False
         recorded = self._recorded(room_class, room)
@@ -393,19 +414,20 @@ class Directory:
             return True
         if self._follow.forgotten.is_since(room_class, room, asked_s):
             return False
-        # A room with a record is asked for only if it was given up. Else the record came after the question.
+        # A room with a record is requested only if it was given up. Otherwise the record is newer than the
+        # request.
         return recorded is None or self.is_given_up(room_class, room)
 
     def _take(self, room_class: str, room: bytes, hub: int) -> None:
-        """Takes an answer of the controller."""
+        """Accepts a response of the controller."""
         if self.is_given_up(room_class, room) or self._recorded(room_class, room) != hub:
-            # The watch has yet to give what it was answered from: a record that went, perhaps, and came again.
+            # The watch lags the response: a record may have been removed and written again.
             self._follow.rooms[room_class].answered(room, hub)
         self._given_up.pop((room_class, room), None)
         self._answer((room_class, room), hub)
 
     def _recorded(self, room_class: str, room: bytes) -> int | None:
-        """The hub of a room by its record; None: it has none, as far as is known here."""
+        """Returns the hub in a room's record; None: no record is known here."""
         try:
             found = self._follow.rooms[room_class].find(room)
         except NotKnown:
@@ -420,7 +442,7 @@ class Directory:
             wanted.answer.set_result(answer)
         else:
             wanted.answer.set_exception(answer)
-            wanted.answer.exception()  # Those who asked may have gone.
+            wanted.answer.exception()  # All callers may be gone: suppresses asyncio's "exception was never retrieved".
 
     def _located(self, named: Named, hub: int | None) -> Located | None:
         if hub is None:

@@ -1,8 +1,8 @@
-"""Answers the data plane where rooms are: those that are placed one by one, at their first use here, and clients'
-`HUBSUB LOCATE`.
+"""Answers the data plane's room lookups: rooms of least-busy classes at their first use on this node, and
+clients' `HUBSUB LOCATE`.
 
-Invariants: each question is answered once, or its data plane has refused by itself what waited for it. At most
-`FINDING_MAX` questions wait at a time; more are refused at once.
+Invariants: each lookup gets one answer, unless the data plane has already refused what waited for it. At most
+`FINDING_MAX` lookups wait at a time; more are refused at once.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from hubsub.errors import (
 )
 
 FINDING_MAX: Final = WAITING_MAX
-"""As many as the directory waits for."""
+"""As many as the directory accepts."""
 
 TOLD: Final = (ClassRemovedError, TooManyRoomsError, RoomCreationRateError, TopicLengthError)
-"""What a client is told as it is; anything else may pass, and it may ask again."""
+"""Errors whose code clients receive; any other error may be temporary, and the client may retry."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class Finder(Protocol):
-    """As `ClusterNode`."""
+    """The lookups of `ClusterNode`."""
 
     async def look_up(self, topic: bytes) -> Located | None: ...
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None: ...
@@ -40,12 +40,12 @@ class Finder(Protocol):
 
 
 class Finds:
-    """Takes the data plane's questions until it is closed.
+    """Serves the data plane's lookups until it is closed.
 
     Args:
-        data: Who asks, and is told.
-        finder: Who knows, or asks the controller.
-        own: This node, and where its clients reach it by Redis; None: they do not.
+        data: Data plane that asks and gets the answers.
+        finder: Looks up rooms, asking the controller if needed.
+        own: This node's name and its Redis address for clients; None: it has no Redis listener.
     """
 
     def __init__(self, data: Routes, finder: Finder, own: tuple[str, str] | None = None) -> None:
@@ -56,7 +56,7 @@ class Finds:
         data.on_room_miss, data.on_locate = self._on_room_miss, self._on_locate
 
     async def close(self) -> None:
-        """Answers nothing any more."""
+        """Stops answering; cancels lookups in flight."""
         self._data.on_room_miss = self._data.on_locate = None
         for task in self._tasks:
             task.cancel()
@@ -100,8 +100,9 @@ class Finds:
             log.debug("a room cannot be located", reason=error.message)
             self._data.route_located(number, None, _told(error))
             return
-        # Who has no listener for Redis is of no use to who asks by it. Where no member has one they stand behind edges:
-        # from this one it is as near as from any. So it is to a room that has no place, and gets none by a question.
+        # A member without a Redis listener is of no use to a Redis client. Where no member has one, clients
+        # reach them through edges: this node is as near as any. The same holds for a room without a hub,
+        # which a lookup does not place.
         members = () if located is None else located.members
         shown = [(m.node, address) for m in members if (address := m.addresses.get("redis"))]
         if (members or located is None) and not shown and self._own is not None:
@@ -110,5 +111,5 @@ class Finds:
 
 
 def _told(error: HubSubError) -> str:
-    """The code that a client is told: that it may ask again, unless there is more to say."""
+    """The error code for a client: `HubClosedError.code` (retry), unless the error is one of `TOLD`."""
     return error.code if isinstance(error, TOLD) else HubClosedError.code
