@@ -54,7 +54,7 @@ ROUNDS: Final = 4
 """Attempts to find a hub for a room that members refused."""
 
 MOVES_KEPT: Final = 256
-"""Latest moves of rooms that are retained, for `GET /v1/moves` and `hubsub room moves`."""
+"""Number of latest moves of rooms that are retained, for `GET /v1/moves`."""
 
 TRIES: Final = 5
 """Attempts to write a batch when commits conflict or their outcome is unknown."""

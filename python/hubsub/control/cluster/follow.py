@@ -1,17 +1,18 @@
-"""What a node knows of the cluster: one watch for each directory, brought together and told to the data plane.
+"""Watch cache of one node: merges one watch per directory, and passes the state to the data plane.
 
-Every node follows all of it, the records of rooms too: so a room is found without asking anybody, also while the
-coordinator is away, and whoever is elected has at once what it needs. A million rooms are some 30 MB (see `rooms`).
+Every node follows all of it, including room records. So a room is found without a request, even while the
+coordinator is away, and a newly elected controller has the state that it needs. A million rooms take about 30
+MB (see `rooms`).
 
-Invariants: nothing here is older than what was here before; a watch that broke changes nothing until it gives the whole
-again. The data plane is told once for all that comes at once, a class before its hubs and a hub before rooms that are
-placed in it, whatever came first; of rooms it is told those whose hub or pin has changed, and where they are when it is
-told. It is not told before every directory was given whole: a roster or a table of routes
-that lacks something would end what is well.
+Invariants: nothing here gets older; a broken watch changes nothing until it delivers the whole directory
+again. Changes that arrive together are passed to the data plane once, a class before its hubs and a hub
+before the rooms placed in it, whatever arrived first. For rooms, only those whose hub or pin has changed are
+passed, with their hub at that moment. Nothing is passed before every directory was delivered whole: an
+incomplete roster or routing table would end healthy links and leaderships.
 
-**A registration that went** counts on for `LAPSED_S` at most, while its process is heard and did not mean to end: a
-coordinator that was away for longer than leases last lets all of them go when it is back, and each node registers again
-in its own time.
+**An expired registration** counts for at most `LAPSED_S` more, while its process is heard and was not
+draining. When the coordinator comes back after an outage that was longer than its leases, it drops all
+registrations, and each node registers again in its own time.
 """
 
 import asyncio
@@ -48,13 +49,13 @@ from hubsub.coordination import Changes, Coordinator, Watch
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
 
 REFUSED_S: Final = 5.0
-"""A watch that the store will not serve is tried again after so long: what is wrong is mended by a person."""
+"""Delay before a watch is retried that the store refuses: the cause needs an operator."""
 
 LAPSED_S: Final = 2 * LEASE_S
 """How long a node that is heard has to register again: it learns within a third of a lease that it must."""
 
 LOOK_S: Final = 0.1
-"""Between two looks whether it is heard."""
+"""Interval of the checks whether a node with an expired registration is heard."""
 
 KINDS: Final[Mapping[str, type[Record]]] = {
     NODES: NodeRecord,
@@ -63,14 +64,14 @@ KINDS: Final[Mapping[str, type[Record]]] = {
     META: Record,
     "": Record,
 }
-"""Directories that are always followed; those of rooms come with their classes."""
+"""Directories that are always followed; those of rooms are added with their classes."""
 
 SINGLES: Final[Mapping[str, type[Record]]] = {
     CONTROLLER: ControllerRecord,
     CENSUS: CensusRecord,
     CLUSTER: ClusterRecord,
 }
-"""Keys that are alone of their kind."""
+"""Keys that hold a single record, not a directory of them."""
 
 R = TypeVar("R", bound=Record)
 
@@ -78,15 +79,15 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 class Follow:
-    """All that the watches gave, of one node.
+    """Latest state that the watches delivered to one node.
 
     Args:
-        coordinator: Where.
-        plane: Told of rosters, classes, routes, pins and the census.
+        coordinator: Store that is watched.
+        plane: Receives rosters, classes, routes, pins and voters.
         me: This node's name.
         changed: Called after anything changed, in the event loop.
         ended: Called with each of its tasks that ended.
-        timing: For how long a process that is silent is heard.
+        timing: Defines how long a silent process counts as heard.
         clock: Monotonic, seconds: that of the plane.
     """
 
@@ -102,25 +103,25 @@ class Follow:
         clock: Callable[[], float],
     ) -> None:
         self.nodes: dict[str, Kept[NodeRecord]] = {}
-        """Those that have lapsed among them."""
+        """By name, including nodes whose registration expired recently."""
         self.hubs: dict[int, Kept[HubRecord]] = {}
         self.classes: dict[str, Kept[ClassRecord]] = {}
         self.rooms: dict[str, Buckets] = {}
-        """By class; each is whole from when it is in `whole`."""
+        """By class; complete once its directory is in `whole`."""
         self.whole: set[str] = set()
-        """Directories that were given whole."""
+        """Directories that were delivered whole."""
         self.unread: dict[str, str] = {}
-        """Keys whose values this version cannot read, and why; what was known of them before stands."""
+        """Keys whose values this version cannot read, with the error; the previous value stays in use."""
         self.refused: dict[str, str] = {}
-        """Directories that the store will not serve, and why."""
+        """Directories whose watch the store refuses, with the error."""
         self.forgotten = Forgotten(clock)
-        """Rooms whose record was removed or changed a while ago."""
+        """Rooms whose record was recently removed or changed."""
         self.acting: Mapping[int, ProcessId] = {}
-        """By hub, who acts as its leader on this side of a split network."""
+        """By hub, the acting leader on this side of a network partition."""
         self.ready = asyncio.Event()
-        """Set once all but rooms was given whole."""
+        """Set once all directories except rooms were delivered whole."""
         self.counted = asyncio.Event()
-        """Set once this node is in the census."""
+        """Set once this node is a voter."""
         self._coordinator = coordinator
         self._plane = plane
         self._me = me
@@ -129,15 +130,16 @@ class Follow:
         self._timing = timing
         self._clock = clock
         self._lapsed: dict[str, Kept[NodeRecord]] = {}
-        """Nodes whose record went, and that count on for a while."""
+        """Nodes whose registration expired and that still count."""
         self._waits: set[asyncio.Task[None]] = set()
-        """One for each of these, or that was one of them."""
+        """One task per node in `_lapsed`; some may outlast the entry."""
         self._singles: dict[str, Kept[Record]] = {}
         self._ids: dict[tuple[str, int], int] = {}
         self._news: set[str] = set()
-        """Directories that the plane has not been told of."""
+        """Directories with changes that the plane has not received."""
         self._moved: dict[str, set[bytes]] = {}
-        """By class, rooms that the plane has yet to be told of, perhaps since their hub is not known here yet."""
+        """By class, rooms whose change the plane has not received, for example because their hub is not known
+        here yet."""
         self._teller: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         for directory in KINDS:
@@ -153,7 +155,7 @@ class Follow:
 
     @property
     def census_revision(self) -> int:
-        """0: there is none yet."""
+        """Revision of the voters' record; 0: there is none yet."""
         return 0 if self.census is None else self.census.revision
 
     @property
@@ -162,11 +164,11 @@ class Follow:
 
     @property
     def is_blind(self) -> bool:
-        """Whether something that decisions are made from cannot be read."""
+        """Whether a record that decisions depend on cannot be read."""
         return any(not key.startswith(f"{ROOMS}/") for key in self.unread)
 
     def revision(self, key: str) -> int:
-        """Of a hub, a node or a single key as the watch gave it; 0: it is not there."""
+        """Revision of a hub, a node or a single key that the watch delivered; 0: the key does not exist."""
         directory, _, name = key.rpartition("/")
         kept: Kept[Any] | None
         match directory:
@@ -179,19 +181,19 @@ class Follow:
         return 0 if kept is None else kept.revision
 
     def hub_of(self, room_class: str, index: int) -> int | None:
-        """The number of a class's hub; None: it has none yet."""
+        """Returns the id of a class's hub by index; None: it does not exist yet."""
         return self._ids.get((room_class, index))
 
     def are_rooms_whole(self, room_class: str) -> bool:
-        """Whether a room that is not found has no record."""
+        """Whether all room records of a class are known: a room that is not found has none."""
         return f"{ROOMS}/{room_class}" in self.whole
 
     def give_room(self, room_class: str, key: str, value: bytes, revision: int) -> None:
-        """Takes what a commit has written, without waiting for the watch."""
+        """Adds what a commit has written, without waiting for the watch."""
         self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
 
     def act(self, acting: Mapping[int, ProcessId]) -> None:
-        """Has the plane go by these, all of them, instead of what the records say."""
+        """Sets all acting leaders, which override the records in the routes passed to the plane."""
         self.acting = acting
         self._news.add(HUBS)
         self._tell_soon()
@@ -231,7 +233,7 @@ class Follow:
             self._tell_soon()
 
     def _left_out(self, directory: str, changes: Changes) -> Iterator[str]:
-        """What was known and is not in a whole."""
+        """Known keys that are missing when a directory is delivered whole."""
         if changes.whole:
             there = {entry.key for entry in changes.entries}
             yield from [key for key in self._known(directory) if key not in there]
@@ -275,7 +277,8 @@ class Follow:
             log.error("a value of the coordinator cannot be read", key=key, reason=str(error))
 
     def _lapses(self, name: str) -> bool:
-        """Whether a node whose record went counts on for a while. This one knows by its lease what it is."""
+        """Whether a node whose registration expired still counts. Not for this node, which knows the state of
+        its own lease."""
         kept = self.nodes.get(name)
         if kept is None or name == self._me or kept.record.is_draining or not self._is_heard(name, kept):
             return False
@@ -335,7 +338,7 @@ class Follow:
             self._teller.add_done_callback(self._ended)
 
     async def _tell(self) -> None:
-        """In a task, so that what the data plane will not take is told to who started this."""
+        """Passes changes to the data plane. Runs in a task, so that its errors reach `ended`."""
         self._teller = None
         if not self.ready.is_set():
             if not self.whole.issuperset(KINDS):
@@ -374,7 +377,7 @@ class Follow:
         self._changed()
 
     def _places(self, room_class: str, rooms: Iterable[bytes]) -> Iterator[tuple[bytes, int | None]]:
-        """The hubs of rooms, without those of which the data plane cannot be told yet."""
+        """The hubs of rooms, without rooms that the data plane cannot receive yet."""
         for room in rooms:
             with suppress(NotKnown):
                 hub = self.rooms[room_class].hub_of(room)
@@ -382,7 +385,7 @@ class Follow:
                     yield room, hub
 
     def _is_told(self, hub: int) -> bool:
-        """Whether the data plane may be told of a hub: it knows its class."""
+        """Whether a hub may be passed to the data plane: its class is known."""
         kept = self.hubs.get(hub)
         return kept is not None and kept.record.room_class in self.classes
 

@@ -1,24 +1,28 @@
-"""Removes the records of rooms that nobody uses, while its node is the controller.
+"""Removes the records of unused rooms, while its node is the controller.
 
-A record is all that keeps a room of a least-busy class in its place. It goes when the room has been unused for the
-time of the setting: as often as it was looked at in that time, its hub's leader had neither a subscriber nor a
-record of it in memory. Who publishes where nobody subscribes and nothing is kept does not use a room: nothing of it
-is anywhere.
+A room of a least-busy class stays in its hub only because of its record. The record is removed when the room
+has been unused for the configured time: at each check in that time, its hub's leader had neither a subscriber
+nor a record of the room in memory. A publisher without subscribers and history does not use a room, because
+no state of the room exists anywhere.
 
-1. The controller goes round all records, a bounded number a second, and asks leaders which rooms nobody uses.
-2. Of rooms that were unused for long enough it asks the leader to *give them up*: in one turn of the shard that is the
-   room's home the leader looks again and forgets where the room is. What comes from then on is asked for anew, and the
-   controller alone may say where that is (`directory.give_up`); it says nothing before step 3 is done.
-3. It removes the record, in a commit that expects the bucket as it is known, and the record of the hub as it was when
-   the leader was asked: another leader, or another term, keeps the room. What an operator pinned meanwhile stays.
-4. Nodes hear of that by their watches. A room that comes back meanwhile goes on in the same hub (`forgotten`): whoever
-   has not heard is right, and no two hubs have one room. It begins another life there, as after a failover.
+1. The controller goes through all records, a bounded number per second, and asks leaders which rooms are
+   unused.
+2. For rooms that were unused long enough it asks the leader to *give them up*: in one turn of the room's home
+   shard the leader checks again and drops the room's hub. A later use looks the hub up again, and only the
+   controller may answer (`directory.give_up`), which it does after step 3.
+3. The controller removes the record, in a commit that expects the bucket as known, and the record of the hub
+   as it was when the leader was asked: a new leader or term keeps the room. A room that an operator pinned
+   meanwhile keeps its record.
+4. Nodes learn of the removal by their watches. A room that is used again meanwhile stays in the same hub
+   (`forgotten`): nodes with the old record are still right, and no two hubs have one room. The room begins a
+   new epoch there, as after a failover.
 
-A subscriber that comes before step 2 stops it; one that comes later waits until step 3 is done, some milliseconds.
-Classes with a log, pinned rooms, and rooms of ring classes are left alone.
+A subscriber that arrives before step 2 cancels it; a later one waits until step 3 is done, some milliseconds.
+Classes with a log, pinned rooms, and rooms of ring classes are not touched.
 
-Invariants: at most `FORGOTTEN_PER_TURN` records go in a turn, at most `LOOKED_PER_TURN` rooms are asked for; at most
-`IDLE_MAX` rooms are remembered as unused, each until it is used, removed, or not met in a whole round: pinned, say.
+Invariants: per turn at most `FORGOTTEN_PER_TURN` records are removed, and leaders are asked for at most
+`LOOKED_PER_TURN` rooms. At most `IDLE_MAX` rooms are tracked as unused, each until it is used, removed, or
+absent from a whole round, for example because it was pinned.
 """
 
 import asyncio
@@ -38,51 +42,60 @@ from hubsub.errors import HubSubError
 TURN_S: Final = 0.5
 
 LOOKED_PER_TURN: Final = 2_000
-"""Rooms that leaders are asked for in a turn."""
+"""Maximum number of rooms per turn that leaders are asked for."""
 
 FORGOTTEN_PER_TURN: Final = 250
-"""Records that go in a turn at most: a new room waits behind one batch of them at most."""
+"""Maximum number of records removed per turn: a new room waits for at most one such batch."""
 
 ASKED_ROOMS: Final = 250
 ASKED_BYTES: Final = 64 << 10
-"""Rooms of one question to a leader, and bytes of their names."""
+"""Limits of one request to a leader: rooms, and bytes of their names."""
 
 IDLE_MAX: Final = 200_000
-"""Rooms that are remembered as unused."""
+"""Maximum number of rooms tracked as unused."""
 
 Key = tuple[str, bytes]
 """Class and name of a room."""
 
 BEGINNING: Final = ("", None)
-"""Class and room that are before all."""
+"""Position before the first class and room."""
 
 Ask = Callable[[str, asks.Forget], Awaitable[asks.Answer]]
-"""Asks a node; fails with `PeerError`."""
+"""Sends a request to a node; fails with `PeerError`."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class Idle:
-    """Since when rooms have been unused, as far as it was looked.
+    """Tracks since when rooms have been unused, as observed by periodic checks.
 
     Args:
-        idle_s: For how long they are to be.
-        rooms_max: How many it remembers.
+        idle_s: How long a room must be unused, seconds.
+        rooms_max: How many rooms are tracked.
     """
 
     def __init__(self, idle_s: float, rooms_max: int = IDLE_MAX) -> None:
         self._idle_s = idle_s
         self._rooms_max = rooms_max
         self._since: dict[Key, float] = {}
-        """Of rooms that were looked at in this round."""
+        """Unused rooms that were checked in this round, with the time since when."""
         self._before: dict[Key, float] = {}
-        """Of others, that were in the round before."""
+        """Unused rooms that were checked in the previous round, but not in this one yet."""
 
     def __len__(self) -> int:
         return len(self._since) + len(self._before)
 
     def look(self, asked: Iterable[Key], unused: Collection[Key], now: float) -> list[Key]:
-        """Takes what was found out of rooms: those that have been unused for long enough."""
+        """Records the result of a check.
+
+        Args:
+            asked: Rooms that were checked.
+            unused: Those of them that are unused.
+            now: Time, seconds, monotonic.
+
+        Returns:
+            Rooms that have been unused for at least `idle_s`, in the order of `asked`.
+        """
         due: list[Key] = []
         for key in asked:
             since = self._before.pop(key, None)
@@ -96,11 +109,12 @@ class Idle:
         return due
 
     def end_round(self) -> None:
-        """All rooms that may be forgotten were looked at: what was not among them is none of them any more."""
+        """Ends a round, after all rooms that may be forgotten were checked. Rooms that were not among them
+        are dropped."""
         self._before, self._since = self._since, {}
 
     def drop(self, keys: Iterable[Key]) -> None:
-        """Forgets what it knows of rooms."""
+        """Stops tracking rooms."""
         for key in keys:
             self._since.pop(key, None)
             self._before.pop(key, None)
@@ -111,14 +125,14 @@ class Idle:
 
 
 class Forgetter:
-    """Takes turns until it is closed.
+    """Removes records of unused rooms until it is closed.
 
     Args:
-        follow: What is known of the cluster.
-        controller: Whether this node is it.
-        assigner: What writes records.
-        ask: Asks the leader of a hub.
-        idle_s: How long a room is to be unused; 0: none is forgotten.
+        follow: Watch cache of the cluster.
+        controller: Knows whether this node is the controller.
+        assigner: Writes room records.
+        ask: Sends a request to the leader of a hub.
+        idle_s: How long a room must be unused, seconds; 0: no room is forgotten.
         clock: Monotonic, seconds.
         ended: Called with its task when that ended.
     """
@@ -141,7 +155,7 @@ class Forgetter:
         self._clock = clock
         self._idle = Idle(idle_s)
         self._at: tuple[str, bytes | None] = BEGINNING
-        """Class and room that were looked at last."""
+        """Class and room that were checked last."""
         self._task: asyncio.Task[None] | None = None
         if idle_s > 0:
             self._task = asyncio.create_task(self._run())
@@ -177,7 +191,7 @@ class Forgetter:
             log.info("rooms that nobody used are forgotten", rooms=forgotten)
 
     def _next(self) -> dict[Key, int]:
-        """The next rooms that may be forgotten, and their hubs; from the beginning when all were looked at."""
+        """The next rooms that may be forgotten, with their hubs; starts over after the last one."""
         rooms: dict[Key, int] = {}
         classes = sorted(name for name in self._follow.classes if self._is_meant(name))
         room_class, after = self._at
@@ -197,7 +211,8 @@ class Forgetter:
         return is_whole and record.durability == EPHEMERAL and record.placement != "ring"
 
     async def _unused(self, rooms: Mapping[Key, int]) -> set[Key]:
-        """Those that nobody uses, as the leaders of their hubs say; of one that does not answer all are used."""
+        """The unused rooms, as the leaders of their hubs report. If a leader does not answer, its rooms count
+        as used."""
         found: set[Key] = set()
         for (room_class, hub), names in _by_hub(rooms).items():
             for part in _parts(names):

@@ -1,10 +1,11 @@
-"""Rooms whose record was removed or changed a while ago, as one node's watches gave it.
+"""Rooms whose record was recently removed or changed, as seen by the watches of one node.
 
-Nodes hear of that at different times. As long as one may not have heard, a room that is used again goes on in the hub
-that it had: so who has not heard is right, and no two hubs have one room. A controller that was just elected knows
-these rooms too, if it followed the records when they went.
+Nodes learn of a removal at different times. While some may not know of it, a room that is used again stays in
+its previous hub: so nodes with the old record are still right, and no two hubs have one room. A newly elected
+controller also knows these rooms, if it followed the records when they were removed.
 
-Invariant: what is older than `LINGER_S` counts no more, and is dropped when the next record goes.
+Invariant: an entry older than `LINGER_S` is ignored, and is dropped when the next record is removed or
+changed.
 """
 
 from collections import deque
@@ -12,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 LINGER_S: Final = 60.0
-"""How long a node may be behind with its watches."""
+"""How long a node's watches may lag."""
 
 
 class Forgotten:
-    """See the module.
+    """Hubs that rooms had before their record was removed or changed.
 
     Args:
         clock: Monotonic, seconds.
@@ -25,18 +26,18 @@ class Forgotten:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._rooms: dict[tuple[str, bytes], tuple[int, float]] = {}
-        """The hub that a room had, and when its record was seen to go or change."""
+        """The hub that a room had, and when its record was seen to be removed or changed."""
         self._order: deque[tuple[float, tuple[str, bytes]]] = deque()
 
     def __len__(self) -> int:
         return len(self._rooms)
 
     def add(self, room_class: str, had: Mapping[bytes, int]) -> None:
-        """Records went or changed.
+        """Notes removed or changed records.
 
         Args:
-            room_class: Of the rooms.
-            had: The hub that each had.
+            room_class: Class of the rooms.
+            had: The hub that each room had.
         """
         now = self._clock()
         for room, hub in had.items():
@@ -49,11 +50,12 @@ class Forgotten:
                 del self._rooms[key]
 
     def hub_of(self, room_class: str, room: bytes) -> int | None:
-        """The hub that a room had whose record went less than `LINGER_S` ago; for rooms without a record."""
+        """Returns the hub that a room had, if its record was removed less than `LINGER_S` ago; for rooms
+        without a record."""
         hub, at_s = self._rooms.get((room_class, room), (None, 0.0))
         return hub if hub is not None and self._clock() < at_s + LINGER_S else None
 
     def is_since(self, room_class: str, room: bytes, since_s: float) -> bool:
-        """Whether a room's record was seen to go or change at that time or later."""
+        """Whether a room's record was seen to be removed or changed at `since_s` or later."""
         kept = self._rooms.get((room_class, room))
         return kept is not None and kept[1] >= since_s

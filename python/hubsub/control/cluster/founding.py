@@ -1,10 +1,11 @@
-"""What a node brings to the cluster that it founds: the hubs of its log, which it numbered itself while it was alone.
+"""Founding a cluster from a node with a log: its hubs, which it numbered itself while it was a single node.
 
-They keep their numbers, so that their records are found. A room of a ring class stays in the hub where it is as long
-as its class has as many hubs as before; so the class keeps those, for good. Rooms of other classes go where
-they are sent, and who sends them does not know these: such a class is refused unless it has one hub.
+The hubs keep their numbers, so that their records are found. A room of a ring class stays in its hub as long
+as its class has the same number of hubs, so the class keeps that number for good. Rooms of other classes go
+to the hub that the controller chooses, and the controller does not know the existing rooms: such a class is
+refused unless it has one hub.
 
-Invariant: nothing is written, here or to the coordinator, where something is refused.
+Invariant: if anything is refused, nothing is written, neither here nor to the coordinator.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ HINT = "found the cluster with another data directory, or start this one as it w
 
 
 def founder_of(config: Config) -> Founder | None:
-    """What the data directory of a node has; None: it has no log, or one that a cluster numbers.
+    """Reads a node's data directory; None: it has no log, or its hubs are numbered by a cluster.
 
     Raises:
         StartError: its log cannot be read.
@@ -43,23 +44,23 @@ def founder_of(config: Config) -> Founder | None:
 
 
 def check_unowned(config: Config) -> None:
-    """Raises `OtherClusterError` where another cluster numbers the hubs of the data directory."""
+    """Raises `OtherClusterError` if another cluster numbers the hubs of the data directory."""
     manifest = _manifest(config)
     if manifest is not None and manifest["cluster"] is not None:
         raise OtherClusterError(value=f"{manifest['cluster']}; the coordinator has none yet")
 
 
 def is_founder(config: Config, cluster: ClusterRecord) -> bool:
-    """Whether the hubs of this data directory are those that the cluster began with."""
+    """Whether the cluster was founded with the hubs of this data directory."""
     founder = cluster.founder
     return founder is not None and founder.node == config.node and founder == founder_of(config)
 
 
 def taken(seeds: Mapping[str, ClassRecord], founder: Founder | None) -> dict[str, ClassRecord]:
-    """Classes with as many hubs as the founder has of them.
+    """Returns the classes, with the founder's number of hubs where the founder has some.
 
     Raises:
-        StartError: rooms of a class would not be found, or it keeps no log any more.
+        StartError: rooms of a class would not be found, or the class has no log any more.
     """
     records = dict(seeds)
     for name, ids in {} if founder is None else founder.hubs.items():
@@ -77,7 +78,7 @@ def taken(seeds: Mapping[str, ClassRecord], founder: Founder | None) -> dict[str
 
 
 def check_begun(there: Mapping[str, ClassRecord], founder: Founder | None) -> None:
-    """Raises `StartError` where somebody else began to found this cluster, with other hubs."""
+    """Raises `StartError` if another node began to found this cluster, with a different number of hubs."""
     for name, ids in {} if founder is None else founder.hubs.items():
         if name in there and there[name].hubs != len(ids):
             raise StartError(

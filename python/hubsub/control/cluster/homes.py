@@ -1,11 +1,11 @@
-"""Which node has the log of which hub, and which log the cluster's is.
+"""Log owners: which node has the log of which hub, and the identity of the cluster's log.
 
-A hub of a logged class stays with its node also while that is away: who reads all hubs of the cluster must know that
-one is missing, and who is sent to it must be told where that is.
+A hub of a logged class stays with its node while the node is away. So a reader of all hubs of the cluster
+learns that one is missing, and a client that is redirected to a hub learns which node that is.
 
-The log of a cluster has one identity, whatever directories its hubs are in: a hub's number and its offsets mean the
-same wherever it is. It is the identity of the log that the founder brought, so that what was read of that goes on, else
-the cluster's own id.
+The log of a cluster has one identity, whatever directories its hubs are in: a hub's number and its offsets
+mean the same on every node. It is the identity of the founder's log, so that readers of that log can
+continue, or else the id of the cluster.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from hubsub.control.cluster.records import EPHEMERAL, Founder, HubRecord
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A hub of a logged class, and who has it."""
+    """A hub of a logged class, and the node that has its log."""
 
     id: int
     room_class: str
     index: int
     node: str
-    """Its leader, also while that is not registered."""
+    """Its leader, even while not registered."""
     http: str | None
-    """`HOST:PORT` where that node's API is reached; None: it is not registered now, or has none."""
+    """`HOST:PORT` of that node's API; None: the node is not registered now, or has no API listener."""
 
     @property
     def name(self) -> str:
@@ -32,11 +32,11 @@ class Home:
 
 
 class Homes:
-    """Reads what a node follows.
+    """Log owners, read from a node's watch cache.
 
     Args:
-        follow: What is known of the cluster.
-        cluster: Its id.
+        follow: Watch cache of the cluster.
+        cluster: Id of the cluster.
     """
 
     def __init__(self, follow: Follow, cluster: str) -> None:
@@ -49,7 +49,8 @@ class Homes:
         return self._cluster if self._founder is None else self._founder.log
 
     def all(self) -> list[Home]:
-        """All hubs of logged classes, by id; those that the founder brought also before they are recorded."""
+        """All hubs of logged classes, ordered by id, including those of the founder that have no hub record
+        yet."""
         homes = {hub: self._home(hub, kept.record) for hub, kept in self._follow.hubs.items()}
         if (founder := self._founder) is not None:
             for room_class, hubs in founder.hubs.items():
@@ -58,23 +59,23 @@ class Homes:
         return [home for _, home in sorted(homes.items()) if self.keeps_log(home.room_class)]
 
     def find(self, wanted: str) -> Home | None:
-        """A hub by its name or its id, as a person writes it."""
+        """Finds a hub by its name or id; None: there is none."""
         return next((home for home in self.all() if wanted in (home.name, str(home.id))), None)
 
     def of(self, room_class: str, index: int) -> Home | None:
-        """The hub of a class with this index."""
+        """Returns the hub of a logged class by index; None: there is none."""
         hub = self._follow.hub_of(room_class, index)
         if hub is None or not self.keeps_log(room_class):
             return None
         return self._home(hub, self._follow.hubs[hub].record)
 
     def keeps_log(self, room_class: str) -> bool:
-        """Whether the cluster has a class, and a log for it."""
+        """Whether the class exists and has a log."""
         kept = self._follow.classes.get(room_class)
         return kept is not None and kept.record.durability != EPHEMERAL
 
     def is_ring(self, room_class: str) -> bool:
-        """Whether rooms of a class are where the ring has them, but for those that are pinned."""
+        """Whether the ring selects the hubs of a class's rooms, except pinned ones."""
         kept = self._follow.classes.get(room_class)
         return kept is not None and kept.record.placement == "ring"
 

@@ -1,9 +1,10 @@
-"""What a node keeps of its cluster in its data directory: which one it is, and the last incarnation it had.
+"""Cluster identity in a node's data directory: the cluster's id, and the node's latest incarnation.
 
-A lock on it says that no other process on this machine has the directory: so the process that is registered with
-the incarnation written here is this one's predecessor, and it has ended.
+A lock on the directory proves that no other process on this machine uses it. So a process that is registered
+with the stored incarnation is this process's predecessor, and has ended.
 
-Invariants: written before an incarnation is used, and synced. Held until `close()` or the end of the process.
+Invariants: an incarnation is written and synced before it is used. The lock is held until `close()` or the
+end of the process.
 """
 
 import fcntl
@@ -20,20 +21,20 @@ LOCK = "cluster.lock"
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
+    """Content of `cluster.json`."""
 
     cluster: str
     node: str
     incarnation: int
     founded: bool = False
-    """Whether this node began the cluster."""
+    """Whether this node founded the cluster."""
 
 
 class Identity:
-    """The file of one data directory; without a directory nothing is kept.
+    """Reads, writes and locks the file of one data directory. Without a directory nothing is stored.
 
     Raises:
-        DataDirectoryError: it cannot be read or made, or another process has it.
+        DataDirectoryError: it cannot be read or created, or another process has it.
     """
 
     def __init__(self, data: str | None) -> None:
@@ -56,7 +57,7 @@ class Identity:
             raise DataDirectoryError(value=f"{self._path}: {error}") from error
 
     def keep(self, kept: Kept) -> None:
-        """Writes it, so that it survives a crash.
+        """Writes the file durably: it survives a crash.
 
         Raises:
             DataDirectoryError: it cannot be written.
@@ -80,7 +81,7 @@ class Identity:
             raise DataDirectoryError(value=f"{self._path}: {error}") from error
 
     def close(self) -> None:
-        """Lets the directory go."""
+        """Releases the directory's lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,20 +1,26 @@
-"""Who leads which hub: from what the controller knows and the time to what it writes and which leads it grants.
+"""Leader election of hubs: computes from the controller's view and the time the records to write and the
+leader leases to grant.
 
-- A leader of an ephemeral hub is replaced when it gave the hub up, when it is dead, or when its lead has ended and
-  its table had the hub no more: `view` says what leads and tables are. The last two need a majority of the census
-  that heeds the controller, and the last one that it is known to have done so for one lead up to then (`census`).
-- Hubs go to the nodes that `ring` names, by class. A hub that is elsewhere is *moved*: a successor is proposed in its
-  record, its leader sees that and gives it up, and only then the successor leads. So a move waits for no lead, and a
-  leader that does not answer loses the hub by its lead. At most `moves_max` of them at a time.
-- Logged hubs have one member in this version, which nobody can replace: it takes its hub back when it has started
-  again, in the next term. One without a record is moved like ephemeral ones; what takes the place of a lead is the
-  word of its leader, which has closed it: `view.Claims`, docs/adr/0016-empty-hubs-are-dealt.md.
+- A leader of an ephemeral hub is replaced when it gave the hub up, when it is dead, or when its leader lease
+  has ended and its table no longer had the hub: `view` defines leases and tables. The last two require that a
+  majority of the voters acknowledges the controller, and the last one that the majority is known to have done
+  so for one leader lease up to then (`census`).
+- Hubs belong to the nodes that `ring` selects, by class. A hub that is elsewhere is *moved*: its record gets
+  a proposed successor, its leader sees that and gives the hub up, and only then the successor leads. So a
+  move waits for no lease to end, and a leader that does not answer loses the hub when its lease ends. At most
+  `moves_max` hubs move at a time.
+- A logged hub has one member in this version, which no node can replace: after a restart it leads the hub
+  again, in the next term. A hub without a record is moved like an ephemeral one. Instead of an ended lease it
+  needs a statement of its leader that the hub is closed: `view.Claims`,
+  docs/adr/0016-empty-hubs-are-dealt.md.
 
-Invariants: a term is one more with each change of leader, incarnation or members, and never used twice. Nothing is
-written for a hub whose record was not read. Without a majority nothing is written at all, and what is granted goes on.
+Invariants: each change of leader, incarnation or members increments the term; no term is used twice. Nothing
+is written for a hub whose record was not read. Without a majority nothing is written at all, and granted
+leases continue.
 
-Who runs this gives the data plane the tables first, then asks for the commits, and calls `decide` again when the
-view has changed or a time has passed. A commit that is refused was made from an old view, or the mandate is over.
+The caller first passes the tables to the data plane, then sends the commits, and calls `decide` again when
+the view has changed or time has passed. A refused commit was based on an old view, or the controller term is
+over.
 """
 
 import functools
@@ -38,14 +44,14 @@ from hubsub.control.cluster.ring import Place, assign
 from hubsub.control.cluster.view import Claims, HubTerm, Kept, ProcessId, Tables, Timing, View
 
 MOVES_MAX = 4
-"""Hubs that are given up at a time so that others have them: each is silent for two round trips to the coordinator."""
+"""Maximum number of hubs that move at a time: each is silent for two round trips to the coordinator."""
 
 ENDED = "lead ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of a hub, and why: for the log and for who asks what moved."""
+    """A change of a hub's record and its reason, for logs and the list of moves."""
 
     hub: int
     before: HubRecord | None
@@ -55,14 +61,15 @@ class Step:
 
     @property
     def ends(self) -> HubTerm | None:
-        """The term that it ends: for `View.replacing`, from when its commit is asked for."""
+        """The term that this step ends, for `View.replacing` from when its commit is sent; None: it ends
+        none."""
         is_end = self.before is not None and self.after.term != self.before.term
         return (self.hub, self.after.term - 1) if is_end else None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the controller's node does next: grants by these tables from now on, and asks for these commits."""
+    """Next actions of the controller's node: tables to grant by from now on, and commits to send."""
 
     tables: Tables
     commits: tuple[Commit, ...] = ()
@@ -70,13 +77,13 @@ class Decision:
 
 
 def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -> Decision:
-    """What is to be done with what is known.
+    """Decides the next actions.
 
     Args:
-        view: What is known.
-        now: The time, seconds, of the clock of all times in `view`.
+        view: State known to the controller.
+        now: Time, seconds, of the clock of all times in `view`.
         timing: The same in the whole cluster.
-        moves_max: Hubs that are moved at a time.
+        moves_max: Hubs that move at a time; default: `MOVES_MAX`.
     """
     settled_s = census.settled_s(view, now, timing)
     tables = _tables(view, now, timing, settled_s)
@@ -94,9 +101,9 @@ def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -
 
 
 def hub_name(room_class: str, index: int) -> str:
-    """What names a hub on the ring: its class and its index, which stay when all else changes.
+    """Key of a hub on the ring: its class and index, which never change.
 
-    Those of the node's own classes have one name: a query and its stages are on one node then.
+    All internal classes share one prefix, so that a query and its stages are on one node.
     """
     return f"{RESERVED if room_class.startswith(RESERVED) else room_class}/{index}"
 
@@ -105,7 +112,8 @@ def _steps(
     view: View, now: float, timing: Timing, settled_s: float, tables: Tables, moves_max: int
 ) -> Iterator[Step]:
     candidates = view.candidates(now, timing)
-    # Nobody is ready before it knows all hubs, so the first ones cannot wait for that. They have no rooms yet.
+    # A node is ready only once it knows all hubs, so the first hubs cannot wait for ready nodes. They have no
+    # rooms yet.
     first = candidates or view.heard_places(now, timing)
     if first:
         yield from _new(view, _targets(view, first), {place.name for place in first})
@@ -149,7 +157,8 @@ def _steps(
 
 
 def _targets(view: View, places: frozenset[Place]) -> Mapping[str, tuple[str, ...]]:
-    """The members that each hub should have, each class spread by itself; of a logged class one, that keeps a log."""
+    """The members that each hub should have; each class is spread separately. A hub of a logged class has
+    one, on a node that can keep a log."""
     keepers = frozenset(place for place in places if view.nodes[place.name].record.keeps_log)
     rows = [(name, cls.durability == EPHEMERAL, cls.hubs, cls.members) for name, cls in view.classes.items()]
     ephemeral = frozenset((name, hubs, members) for name, is_ephemeral, hubs, members in rows if is_ephemeral)
@@ -159,7 +168,7 @@ def _targets(view: View, places: frozenset[Place]) -> Mapping[str, tuple[str, ..
 
 @functools.lru_cache(maxsize=16)
 def _spread(places: frozenset[Place], classes: frozenset[tuple[str, int, int]]) -> dict[str, tuple[str, ...]]:
-    """The same while nodes and classes are: most decisions change nothing."""
+    """Cached, because most decisions change neither nodes nor classes."""
     targets: dict[str, tuple[str, ...]] = {}
     for name, hubs, members in classes:
         targets |= assign(places, [hub_name(name, index) for index in range(hubs)], members)
@@ -167,12 +176,12 @@ def _spread(places: frozenset[Place], classes: frozenset[tuple[str, int, int]]) 
 
 
 def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[str]) -> Iterator[Step]:
-    """The hubs that their classes should have and that are not there. Those of the founder's log begin with it, as it
-    has numbered them, when it can lead them."""
+    """Creates missing hubs. Those of the founder's log keep its numbers and start once the founder can lead
+    them."""
     there = {(kept.record.room_class, kept.record.index) for kept in view.hubs.values()}
     founder = view.founder
     taken = {} if founder is None else founder.hubs
-    # The first one has 1: the log has no hub 0.
+    # Ids begin at 1: the log has no hub 0.
     last = max([*view.hubs, *(hub for hubs in taken.values() for hub in hubs)], default=0)
     members: tuple[str, ...]
     for name, room_class in sorted(view.classes.items()):
@@ -187,7 +196,7 @@ def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[s
                     hub, members = last + 1, target
                     last = hub
                 else:
-                    # No node that is there keeps a log.
+                    # No available node keeps a log.
                     continue
                 record = HubRecord(
                     room_class=name, index=index, term=0, leader=members[0], incarnation=0, members=members
@@ -196,7 +205,7 @@ def _new(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[s
 
 
 def _returned(view: View, hub: int, record: HubRecord, now: float, timing: Timing) -> Step | None:
-    """A logged hub goes back to its node, which started again."""
+    """Returns a logged hub to its node after the node restarted."""
     kept, peer = view.nodes.get(record.leader), view.peer(record.leader)
     if kept is None or kept.record.incarnation <= record.incarnation:
         return None
@@ -215,9 +224,9 @@ def _dealt(
     may_move: bool,
     may_go: bool,
 ) -> Step | None:
-    """A logged hub without a record goes where it should be, when its leader has closed it so.
+    """Moves a logged hub without a record to its home, after its leader has sealed it.
 
-    One whose leader is not heard (`may_go`) is not waited for: it would take the place of others that could move.
+    A move is withdrawn if the leader is not heard (`may_go` is false): it would block other moves.
     """
     record, proposed = kept.record, kept.record.proposed
     claims = view.claims.get((record.leader, record.incarnation), Claims())
@@ -237,7 +246,7 @@ def _dealt(
 
 
 def _led(view: View, record: HubRecord, members: tuple[str, ...]) -> HubRecord:
-    """The next term of a hub, with the first of its members as it is registered now."""
+    """The next term of a hub, led by the current process of the first of `members`."""
     return structs.replace(
         record,
         term=record.term + 1,
@@ -256,7 +265,7 @@ def _change(view: View, step: Step, expect: Mapping[str, int]) -> Change:
 def _lost(
     view: View, hub: int, record: HubRecord, now: float, timing: Timing, settled_s: float, tables: Tables
 ) -> str | None:
-    """Why the leader of a hub leads it no more; none if it may."""
+    """Why the leader of a hub no longer leads it; None: it may still lead."""
     process = (record.leader, record.incarnation)
     peer = view.peers.get(process)
     if peer is not None and (hub, record.term) in peer.gave_up:
@@ -271,13 +280,13 @@ def _lost(
 
 
 def _is_dead(view: View, process: ProcessId) -> bool:
-    """Whether a process ended; that another one has its name now proves it."""
+    """Whether a process has ended; a newer incarnation of its node proves it."""
     peer, kept = view.peers.get(process), view.nodes.get(process[0])
     return (peer is not None and peer.is_dead) or (kept is not None and kept.record.incarnation > process[1])
 
 
 def _ends_s(view: View, process: ProcessId, timing: Timing, settled_s: float) -> float:
-    """When a process has no lead any more if it is granted none."""
+    """When a process's leader lease ends if it gets no new one."""
     peer = view.peers.get(process)
     if peer is None or peer.lead_until_s is None:
         return settled_s
@@ -285,10 +294,10 @@ def _ends_s(view: View, process: ProcessId, timing: Timing, settled_s: float) ->
 
 
 def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
-    """What each process may lead: what records say, without the hubs of one that let its lead end.
+    """The leader leases that each process may get: the hubs of its records, unless its lease ended.
 
-    Every registered process has a table, so that it has a lead when it is to lead something. One that is heard has
-    one lead's time to ask again before it loses its hubs.
+    Every registered process has a table, so that it has a lease when it gets a hub. A process that is heard
+    has one lease duration to ask again before it loses its hubs.
     """
     tables: dict[ProcessId, set[HubTerm]] = {}
     keeping: set[ProcessId] = set()
@@ -307,17 +316,18 @@ def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
 
 
 def acting(record: HubRecord, room_class: ClassRecord, heard: Mapping[str, int]) -> ProcessId | None:
-    """Who acts as leader of a hub on a side of a split network that has no controller, by its class's `on_partition`.
+    """Returns the acting leader of a hub on a side of a network partition without a controller, by the
+    class's `on_partition`.
 
-    With `serve` the leader goes on, and where it is not heard the first other member that is.
+    With `serve` the leader continues; if it is not heard, the first other member that is heard acts.
 
     Args:
-        record: The hub, as the node's watch gave it.
+        record: The hub, as the node's watch delivered it.
         room_class: Its class.
-        heard: The processes that are heard on this side, this one too: the incarnation of each node's.
+        heard: Processes that are heard on this side, including this one: incarnation by node.
 
     Returns:
-        Name and incarnation; None: nobody, it waits.
+        Node and incarnation; None: the hub has no acting leader and waits.
     """
     if room_class.on_partition != "serve" or room_class.durability != EPHEMERAL:
         return None

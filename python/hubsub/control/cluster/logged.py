@@ -1,13 +1,14 @@
-"""Hubs of logged classes on one node: opened before the broker is told that this process leads them, closed after it
-was told that it does not.
+"""Hubs of logged classes on one node. A hub is opened before the broker learns that this process leads it,
+and closed after the broker learns that it does not.
 
-A hub that is to be given up (`Route.gives_up`) is closed likewise: who publishes in it waits from then on. If it has no
-record it stays closed, *sealed*, until its record says otherwise; else this process *keeps* it and leads it on.
+A hub that is to be given up (`Route.gives_up`) is also closed: publishes to it wait from then on. If it has
+no record it stays closed, *sealed*, until its record in the coordinator changes; otherwise this process
+*keeps* it and continues to lead it.
 
-Invariants: one thing is done with a hub at a time. What the broker is told is all hubs, at every change; a hub whose
-log is not open here yet, or closes, is told without a leader. A hub that cannot be opened is tried again, `troubles`
-says why, and others do not wait for it. A hub that was said to be sealed by a revision of its record is not led here
-while that revision stands, whatever happens.
+Invariants: one operation per hub at a time. The broker gets all hubs at every change; a hub whose log is not
+open here yet, or is closing, has no leader in them. A hub that cannot be opened is retried, `troubles` shows
+why, and other hubs do not wait for it. A hub that was reported as sealed for a revision of its record is not
+led here while it has that revision.
 """
 
 import asyncio
@@ -24,22 +25,22 @@ from hubsub.errors import HubSubError
 
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
-"""Before a hub that could not be opened or closed is tried again; doubled each time."""
+"""Delay before a failed open or close is retried, doubled each time up to `RETRY_S_MAX`."""
 
 OPENING_MAX: Final = 32
-"""Hubs that are asked for at a time: what the log opens together."""
+"""Maximum number of hubs opened or closed at a time: as many as the log opens together."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class LoggedHubs:
-    """Opens and closes.
+    """Opens and closes the logged hubs of this process.
 
     Args:
-        data: Whose hubs.
-        tell: Takes all rows, with leaders as they may be told.
+        data: Data plane of the hubs.
+        tell: Takes all rows; a row has a leader only if the broker may use it.
         me: This node's name.
-        changed: Called when `claims` has something to say that somebody waits for.
+        changed: Called when `claims` changed in a way that the controller waits for.
     """
 
     def __init__(
@@ -50,33 +51,38 @@ class LoggedHubs:
         changed: Callable[[], None],
     ) -> None:
         self.troubles: dict[int, str] = {}
-        """Hubs that are this process's and could not be opened, and why."""
+        """Hubs of this process that could not be opened, with the error."""
         self._data = data
         self._tell = tell
         self._me = me
         self._changed = changed
         self._rows: Sequence[RouteRow] = ()
         self._led: Mapping[int, RouteRow] = {}
-        """Those that this process leads, by their records."""
+        """Hubs that this process leads, by their records."""
         self._asked: Mapping[int, int] = {}
-        """Those among them that it is to give up, and the revisions of the records that say so."""
+        """Hubs of `_led` that are to be given up, with the revisions of their records."""
         self._open: dict[int, RouteRow] = {}
         self._found: set[int] | None = None
-        """Open since the start and not in `_open`; None: not looked yet."""
+        """Hubs open since the start and not in `_open`; None: not checked yet."""
         self._blank: set[int] = set()
-        """Closed without a record, and not opened since."""
+        """Hubs that were closed without a record, and not opened since."""
         self._stuck: set[int] = set()
-        """Open, and could not be closed: they are not offered again."""
+        """Hubs that are open because closing failed: not claimed as empty again."""
         self._kept: dict[int, int] = {}
-        """Hubs that were not given up, and by which revision that was asked."""
+        """Hubs that were to be given up but are kept, with the revision of the record that asked for it."""
         self._news = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
     def set(
         self, rows: Sequence[RouteRow], led: Mapping[int, RouteRow], asked: Mapping[int, int] | None = None
     ) -> None:
-        """All hubs as they are to be, those of them that this process leads, and by which revision of its record it
-        is to give one of these up."""
+        """Sets the wanted state.
+
+        Args:
+            rows: All hubs.
+            led: Hubs that this process leads.
+            asked: Hubs of `led` that are to be given up, with the revisions of their records; default: none.
+        """
         if self._found is None:
             self._found = set(self._since_start())
         self._rows, self._led, self._asked = rows, led, asked or {}
@@ -90,7 +96,7 @@ class LoggedHubs:
                 self._worker = asyncio.create_task(self._work())
 
     def claims(self) -> Claims:
-        """What the controller may know of hubs that have no record."""
+        """What this process claims about its hubs without a record."""
         if not self._open and not self._asked:
             return Claims()
         there = self._data.log() or {"hubs": ()}
@@ -98,26 +104,26 @@ class LoggedHubs:
         return Claims(
             empty=frozenset((blank & self._open.keys()) - self._asked.keys() - self._stuck),
             sealed={hub: by for hub, by in self._asked.items() if hub in self._blank},
-            # One that cannot be opened is no other's either: nobody knows what it has.
+            # A hub that cannot be opened may have records, so it is kept.
             kept=self._kept
             | {hub: by for hub, by in self._asked.items() if hub in self.troubles and hub not in self._blank},
         )
 
     def stays(self) -> frozenset[int]:
-        """Hubs that nobody else can lead when this process leaves: they have records here, or nobody knows whether
-        they do."""
+        """Hubs that no other node can lead when this process leaves: they have records here, or may have
+        some."""
         there = self._data.log() or {"hubs": ()}
         recorded = {row["id"] for row in there["hubs"] if row["latest"] > 0}
         return frozenset(recorded & self._open.keys() | self._stuck | self.troubles.keys())
 
     async def close(self) -> None:
-        """Does no more; hubs that are open stay so until the node stops."""
+        """Stops; open hubs stay open until the node stops."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
 
     def _is_given(self, hub: int) -> bool:
-        """Whether a hub of this process is to be given up, as far as it is known."""
+        """Whether a hub of this process is to be given up, as far as is known."""
         return hub in self._asked and hub not in self._kept
 
     def _to_open(self) -> list[RouteRow]:
@@ -129,7 +135,7 @@ class LoggedHubs:
         return gone + sorted((self._found or set()) & elsewhere)
 
     def _since_start(self) -> frozenset[int]:
-        """What the data directory had: of a hub that was given away, it may be left."""
+        """Hubs in the data directory at the start; one may be left over from a hub that was moved away."""
         there = self._data.log()
         return frozenset() if there is None else frozenset(row["id"] for row in there["hubs"])
 
@@ -147,7 +153,7 @@ class LoggedHubs:
         loop = asyncio.get_running_loop()
         pause, again_s = RETRY_S, 0.0
         failed: set[int] = set()
-        """Not tried again before `again_s`, so that they hold up no other."""
+        """Not retried before `again_s`, so that they delay no other hub."""
         while self._to_close() or self._to_open():
             self._news.clear()
             gone = [hub for hub in self._to_close() if hub not in failed][:OPENING_MAX]
@@ -173,7 +179,7 @@ class LoggedHubs:
         self._blank.discard(row.hub)
         try:
             await self._data.open_hub(row.hub, row.room_class, row.index)
-        except Exception as error:  # Whatever it is, it is of one hub, and the others go on.
+        except Exception as error:  # Any error concerns one hub only; the others continue.
             reason = _reason(error)
             if self.troubles.get(row.hub) != reason:
                 log.error(
@@ -194,7 +200,7 @@ class LoggedHubs:
         return True
 
     async def _close_one(self, hub: int) -> bool:
-        # Nobody is told that it is open from now on, also if it is wanted again meanwhile.
+        # From now on it is not reported as open, even if it is wanted again meanwhile.
         row = self._open.pop(hub, None)
         try:
             last = await self._data.close_hub(hub)

@@ -1,16 +1,19 @@
-"""A node's place in the cluster: its incarnation, its record, the lease that both it and a mandate stand on.
+"""Cluster membership of a node: its incarnation, its record, and the lease of both the record and a
+controller term.
 
-`prepare` says whether this process may be a node of the cluster, and gives it an incarnation, which the data plane
-needs before it opens anything. `Membership` registers it once its addresses are known, and keeps it registered.
+`prepare` checks whether this process may be a node of the cluster, and issues its incarnation, which the data
+plane needs before it opens anything. `Membership` registers the process once its addresses are known, and
+keeps it registered.
 
-**A lease that is lost** takes the record with it: the others end their links with this node and give its hubs to
-others: where they hear it, not before `LAPSED_S` (`follow`). The process is the same, and nothing but its lead says
-that it leads no more; so it registers again under the *same* incarnation, as soon as it can. Only if another process
-has taken the name meanwhile does it fail: the later incarnation is the node then. A coordinator that is away takes no
-lease, and the node goes on without it.
+**A lost lease** removes the record: the other nodes end their links with this node and reassign its hubs, but
+not before `LAPSED_S` if they still hear it (`follow`). The process is the same, and only its leader lease
+decides whether it still leads. So it registers again under the *same* incarnation, as soon as it can. It
+fails only if another process has taken the name meanwhile: the later incarnation is the node then. While the
+coordinator is away no lease is lost, and the node continues without it.
 
-Invariants: an incarnation is issued once, by a commit; it is above the last one issued, above the clock in seconds, and
-above what the data directory has seen. A name is taken only while it is free, or held by this process's predecessor.
+Invariants: an incarnation is issued once, by a commit; it is above the last one issued, above the clock in
+seconds, and above the one in the data directory. A name is taken only while it is free, or held by this
+process's predecessor.
 """
 
 import asyncio
@@ -54,58 +57,63 @@ from hubsub.errors import (
 )
 
 LEASE_S: Final = 3.0
-"""Of nodes and mandates. Who dies is mostly known by its links before; this is for who hangs or is cut off, and three
-renewals a lease are one commit a second and node."""
+"""Duration of the lease of a node and a controller term, seconds. Links usually detect a dead process
+earlier; this is for a process that hangs or is cut off. Three renewals per lease are one commit per second
+and node."""
 
 HELD_S: Final = 2 * LEASE_S + 1
-"""How long a name that is held is waited for: a process that has just died holds it until its lease is over."""
+"""How long to wait for a name that is held: a process that just died holds it until its lease ends."""
 
 RETRY_S: Final = 0.25
 RETRY_S_MAX: Final = 5.0
-"""Between tries while the coordinator is away; doubled each time."""
+"""Delay between attempts while the coordinator is away, doubled each time up to `RETRY_S_MAX`."""
 
 TRIES_MAX: Final = 50
-"""Of a commit that others, or lost answers, came in between."""
+"""Attempts of a commit that conflicts or has an unknown outcome."""
 
 CLASSES_COMMIT: Final = 40
-"""Classes of one commit: each is an expectation and a write, of up to some kilobytes."""
+"""Classes per commit: each is an expectation and a write of up to some kilobytes."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a process is in the cluster, before it is registered."""
+    """Identity of a process in the cluster, before it registers."""
 
     cluster: str
     incarnation: int
     predecessor: int | None
-    """Incarnation of a process that has ended for sure; None: nothing is known."""
+    """Incarnation of the previous process of this node, which has ended; None: not known."""
     classes: Mapping[str, ClassRecord]
     warnings: tuple[str, ...]
-    """What of its configuration is old."""
+    """Differences of its configuration that are merely out of date."""
     founded: bool
-    """Whether this node began the cluster: what its data directory numbered by itself is the cluster's then."""
+    """Whether this node founded the cluster: then the cluster uses the hub numbers of its data directory."""
     identity: Identity
-    """Holds the data directory; closed with the membership."""
+    """Lock of the data directory; closed with the membership."""
 
 
 async def prepare(
     config: Config, coordinator: Coordinator, *, wall: Callable[[], float] = time.time
 ) -> Prepared:
-    """Checks whether this process may be a node, begins the cluster if there is none, and issues an incarnation.
+    """Checks whether this process may be a node, founds the cluster if there is none, and issues an
+    incarnation.
 
     Args:
         config: Of the node.
         coordinator: The cluster's.
         wall: The clock, seconds since 1970.
 
+    Returns:
+        What the process needs to register. It holds the data directory's lock.
+
     Raises:
         OtherClusterError: the data directory belongs to another cluster.
-        ClusterDiffersError: what all nodes must have alike is not alike.
+        ClusterDiffersError: settings that all nodes must share differ.
         DuplicateNodeError: another process has the name, and keeps it.
         DataDirectoryError: the data directory cannot be used.
-        CoordinatorError: as the coordinator said; nothing stays half done.
+        CoordinatorError: the coordinator failed; nothing stays half done.
     """
     identity = Identity(config.data)
     try:
@@ -133,10 +141,11 @@ class Membership:
     """The registration of this process.
 
     Args:
-        coordinator: Where.
+        coordinator: Store of the registration.
         prepared: From `prepare`.
         name: Of the node.
-        record: What it registers; incarnation, process and time are filled in.
+        record: Record to register; incarnation, process and time are filled in.
+        wall: The clock, seconds since 1970.
     """
 
     def __init__(
@@ -151,10 +160,10 @@ class Membership:
         self.name = name
         self.incarnation = prepared.incarnation
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Ends with an error when the process has to stop: `DuplicateNodeError`, another one is the node now; any
-        other, a part of the control plane failed."""
+        """Fails when the process has to stop: with `DuplicateNodeError` if another process is the node now,
+        else with the error of a failed part of the control plane."""
         self.again = 0
-        """How often it had to register again."""
+        """Number of times that it registered again."""
         self._coordinator = coordinator
         self._prepared = prepared
         self._record = structs.replace(
@@ -169,7 +178,7 @@ class Membership:
 
     @property
     def lease(self) -> Lease | None:
-        """What the record is bound to now; a mandate is bound to it too."""
+        """Lease of the record, and of a controller term; None: none is held."""
         return self._lease if self._lease is not None and self._lease.held else None
 
     @property
@@ -177,7 +186,7 @@ class Membership:
         return self._record.is_draining
 
     async def register(self) -> None:
-        """Takes the name.
+        """Registers the node under its name.
 
         Raises:
             DuplicateNodeError: another process has it.
@@ -196,17 +205,17 @@ class Membership:
             self._keeper.add_done_callback(self.task_ended)
 
     async def drain(self, is_draining: bool = True) -> None:
-        """Says that this node wants to end, or no more.
+        """Sets or clears the draining state in the node's record.
 
         Raises:
-            CoordinatorError: it was not written, or perhaps.
+            CoordinatorError: it was not written, or the outcome is unknown.
         """
         self._record = structs.replace(self._record, is_draining=is_draining)
         if self.lease is not None:
             await self._write()
 
     async def leave(self) -> None:
-        """Gives name and mandate back, at once if the coordinator can be reached."""
+        """Releases the name and a controller term, at once if the coordinator can be reached."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -215,7 +224,7 @@ class Membership:
         self._prepared.identity.close()
 
     def task_ended(self, task: "asyncio.Task[None]") -> None:
-        """A task that this node cannot be without ended: with an error the process has to stop."""
+        """Called when a required task ended; an error means that the process has to stop."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("a part of the control plane failed", node=self.name, exc_info=error)
@@ -224,7 +233,7 @@ class Membership:
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
-            self.failed.exception()  # Perhaps nobody waits for it.
+            self.failed.exception()  # Suppresses asyncio's warning if nothing awaits it.
 
     async def _keep(self) -> None:
         while True:
@@ -246,7 +255,7 @@ class Membership:
                     pause = min(2 * pause, RETRY_S_MAX)
 
     async def _write(self) -> None:
-        """The record as it is to be, whatever of it was written before."""
+        """Writes the current record, whatever was written before."""
         key = node_key(self.name)
         async with self._writing:
             for _ in range(TRIES_MAX):
@@ -271,7 +280,7 @@ class Membership:
 
 
 async def _free(coordinator: Coordinator, name: str, predecessor: int | None) -> None:
-    """Waits until nobody else has the name, or as long as one who has died may have it."""
+    """Waits until no other process has the name, at most as long as a dead one may hold it."""
     held: Entry | None = None
     is_told = False
     for _ in range(round(HELD_S / RETRY_S) + 1):
@@ -319,7 +328,7 @@ async def _prepared(
         founding.check_unowned(config)
     is_changed = found is None
     if cluster.settings != settings and not (await coordinator.page(NODES, limit=1)).entries:
-        # Nobody is there whom it would differ from.
+        # No node is registered that it could differ from.
         cluster, is_changed = structs.replace(cluster, settings=settings), True
     if found is None:
         founding.check_begun(there, cluster.founder)

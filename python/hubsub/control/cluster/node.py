@@ -1,9 +1,9 @@
-"""One node of a cluster: membership, what is followed, the controller where it is one, the directory, and its reports.
+"""One node of a cluster: its membership, watch cache, controller, directory, and reports.
 
-`prepare` comes first (`membership`): it gives the process the incarnation that its data plane starts with. Then
-`ClusterNode.start` registers it, and `stop` takes it out again: it drains, hands over and leaves.
+First `prepare` (`membership`) issues the incarnation that the process's data plane starts with. Then
+`ClusterNode.start` registers the process. `stop` drains, hands over and leaves.
 
-Invariant: what is started is stopped, also when starting fails halfway.
+Invariant: everything that was started is stopped, also when starting fails halfway.
 """
 
 import asyncio
@@ -43,22 +43,22 @@ from hubsub.errors import (
 from hubsub.version import VERSION
 
 TAKE_S: Final = 1.0
-"""How long a member is waited for that is asked whether it takes rooms: others wait behind these."""
+"""How long to wait for a member to confirm rooms: other rooms wait for the same batch."""
 
 MOVES_TOLD: Final = 256
-"""The latest moves, of rooms and hubs together: an answer fits into a question's."""
+"""Maximum number of moves, of rooms and hubs together, in a response: it must fit into one message."""
 
 ON_THE_WAY: Final = frozenset({"propose", "withdraw", "has records"})
-"""Steps after which a hub's leader is the one that it was: no moves."""
+"""Steps that do not change a hub's leader, so they are no moves."""
 
 DRAIN_S: Final = 10.0
-"""How long a node that stops waits until others lead its hubs."""
+"""How long a stopping node waits for other nodes to lead its hubs."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class ClusterNode:
-    """Use `start`."""
+    """A running node of a cluster; created by `start`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ClusterNode:
         self._timing = timing
         self._membership = membership
         self._loads: dict[str, NodeLoad] = {}
-        """By node; only the controller has those of others."""
+        """Load by node; only the controller has those of other nodes."""
         self._news = asyncio.Event()
         self._claim_news = asyncio.Event()
         plane.attach(self)
@@ -163,25 +163,28 @@ class ClusterNode:
         wall: Callable[[], float] = time.time,
         moves_max: int = MOVES_MAX,
     ) -> Self:
-        """Registers this process as a node, and does from then on what a node does.
+        """Registers this process as a node, and runs the node's control plane.
 
         Args:
             config: Of the node.
-            coordinator: The cluster's; it stays the caller's to close.
+            coordinator: The cluster's; the caller closes it.
             plane: The node's data plane, started with `prepared.incarnation`.
-            prepared: What `membership.prepare` gave; default: it is asked now.
+            prepared: Result of `membership.prepare`; default: it is called now.
             addresses: Protocol to `HOST:PORT`, as clients and peers reach it; `link` for peers.
-            capacity: Beside others; default: its shards.
-            zone: Members of a hub are in different ones where there are several.
-            timing: The same in the whole cluster; default: as the configuration has it.
+            capacity: Relative to the other nodes, above 0; default: its shards.
+            zone: Members of a hub are in different zones where there are several.
+            timing: The same in the whole cluster; default: from the configuration.
             clock: Monotonic, seconds: that of the coordinator's leases.
             wall: Seconds since 1970.
-            moves_max: Hubs that are moved at a time.
+            moves_max: Hubs that are moved at a time; default: `MOVES_MAX`.
+
+        Returns:
+            The running node; end it with `stop`.
 
         Raises:
             DuplicateNodeError: another process has the name.
             CoordinatorError: it cannot be reached.
-            HubSubError: what `membership.prepare` raises.
+            HubSubError: as `membership.prepare`.
         """
         prepared = prepared or await prepare(config, coordinator, wall=wall)
         record = NodeRecord(
@@ -217,7 +220,7 @@ class ClusterNode:
 
     @property
     def failed(self) -> "asyncio.Future[None]":
-        """Ends with an error when this process has to stop; see `Membership.failed`."""
+        """Fails when this process has to stop; see `Membership.failed`."""
         return self._membership.failed
 
     @property
@@ -226,27 +229,27 @@ class ClusterNode:
 
     @property
     def classes(self) -> list[RoomClass]:
-        """The cluster's classes in order of precedence, as far as they are known."""
+        """The known classes of the cluster in order of precedence."""
         return classes.ordered({name: kept.record for name, kept in self._follow.classes.items()})
 
     @property
     def coordinator_failed(self) -> str | None:
-        """Why the coordinator's part in this process can do nothing any more, if it is so."""
+        """Error that made the coordinator's part in this process fail for good; None: it works."""
         return self._coordinator.failed
 
     @property
     def nodes(self) -> list[str]:
-        """All that are registered, by name."""
+        """Names of all registered nodes, sorted."""
         return sorted(self._follow.nodes)
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """Names and incarnations of these."""
+        """Incarnation of each registered node, by name."""
         return {name: kept.record.incarnation for name, kept in self._follow.nodes.items()}
 
     @property
     def hubs_led(self) -> int:
-        """How many hubs this node is to lead, by their records."""
+        """Number of hubs that name this node as leader in their records."""
         return sum(kept.record.leader == self.name for kept in self._follow.hubs.values())
 
     @property
@@ -254,27 +257,27 @@ class ClusterNode:
         return self._membership.is_draining
 
     async def ready(self) -> None:
-        """Until the plane was told of all nodes and hubs."""
+        """Waits until the plane has received all nodes and hubs."""
         await self._follow.ready.wait()
 
     async def counted(self) -> None:
-        """Until this node counts when a majority is asked for: from then on the others can spare one more."""
+        """Waits until this node is a voter: from then on the cluster tolerates its share of node failures."""
         await self._follow.counted.wait()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
-        """Where the room of a topic is; see `Directory.locate`."""
+        """Returns the hub and members of a topic's room, placing it if needed; see `Directory.locate`."""
         return await self._directory.locate(topic, create)
 
     async def look_up(self, topic: bytes) -> Located | None:
-        """Likewise, for a question that makes no room; see `Directory.look_up`."""
+        """Returns the hub and members of a topic's room without placing it; see `Directory.look_up`."""
         return await self._directory.look_up(topic)
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
-        """The hub of a room, for a data plane that does not know it; see `Directory.place`."""
+        """Returns the hub of a room, placing it if needed; see `Directory.place`."""
         return await self._directory.place(room_class, room, index, create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
-        """Likewise, for a question that makes no room; see `Directory.find`."""
+        """Returns the hub of a room without placing it; see `Directory.find`."""
         return await self._directory.find(room_class, room, index)
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
@@ -282,19 +285,20 @@ class ClusterNode:
         return await self._directory.move(topic, to)
 
     async def moves(self) -> tuple[asks.MoveRow, ...]:
-        """What the controller moved of late; see `Directory.moves`."""
+        """Returns the controller's recent moves; see `Directory.moves`."""
         return await self._directory.moves()
 
     async def apply(self, given: Sequence[RoomClass]) -> list[str]:
-        """Makes classes of the cluster what is given; others stay.
+        """Adds or changes the given classes in the cluster; other classes stay.
 
         Returns:
-            Names of those that changed, or are new.
+            Names of the classes that are new or changed.
 
         Raises:
-            ClassChangeError: one would change what must stay.
-            ExpectationError: somebody else changed one of them just now.
-            CoordinatorError: as the coordinator said.
+            ClassChangeError: one would change a fixed setting.
+            NoControllerError: the classes are not known here yet.
+            ExpectationError: another client changed one of them just now.
+            CoordinatorError: the coordinator failed.
         """
         if not self._follow.whole.issuperset({CLASSES}):
             raise NoControllerError("the classes are not known here yet")
@@ -317,13 +321,13 @@ class ClusterNode:
         return list(names.values())
 
     async def remove_class(self, name: str) -> None:
-        """Lets a class get no new rooms; those that it has go on.
+        """Removes a class: it gets no new rooms, and its existing rooms stay.
 
         Raises:
             NoSuchClassError: there is none.
             ClassChangeError: it cannot be removed.
-            ExpectationError: somebody else changed it just now.
-            CoordinatorError: as the coordinator said.
+            ExpectationError: another client changed it just now.
+            CoordinatorError: the coordinator failed.
         """
         put = classes.removed({name: kept.record for name, kept in self._follow.classes.items()}, name)
         if put is not None:
@@ -345,9 +349,11 @@ class ClusterNode:
         return {name: known.get(name, 0) for name in self.nodes}
 
     async def drain(self) -> bool:
-        """Gives this node's hubs to others, as far as they take them within `DRAIN_S`: whether all are given.
+        """Moves this node's hubs to other nodes, as far as they take them within `DRAIN_S`. Returns whether
+        all were moved.
 
-        Hubs of logged classes with records are not: nobody else has these, so their rooms wait for this node.
+        Hubs of logged classes with records stay: no other node has the records, so their rooms wait for this
+        node.
         """
         await self._membership.drain()
         until_s = self._clock() + DRAIN_S
@@ -370,7 +376,7 @@ class ClusterNode:
         """Leaves the cluster.
 
         Args:
-            drain: Whether others are to have its hubs first.
+            drain: Whether to move its hubs to other nodes first; default: yes.
         """
         try:
             if drain and self._membership.lease is not None:
@@ -409,7 +415,7 @@ class ClusterNode:
     # -- Face --
 
     def changed(self) -> None:
-        """The plane or what is followed has news."""
+        """Wakes everything that depends on the plane or the watch cache."""
         self._news.set()
         self._claim_news.set()
         self._sides.wake()
@@ -417,7 +423,7 @@ class ClusterNode:
         self._directory.wake()
 
     async def asked(self, node: str, body: bytes) -> bytes:
-        """Answers the control plane of another node."""
+        """Answers a request from the control plane of another node."""
         return asks.encode(await self._answer(node, asks.asked_of(body)))
 
     async def _answer(self, node: str, question: asks.Asked | asks.Sorry) -> asks.Answer:
@@ -471,14 +477,14 @@ class ClusterNode:
         return await self._ask(node, question, TAKE_S)
 
     async def _forget(self, question: asks.Forget) -> asks.Unused:
-        """Which rooms nobody uses, as their leader; none of a hub that is not this node's in that term."""
+        """Returns the unused rooms of a hub; none if this node does not lead the hub in that term."""
         room_class, hub, term = question.room_class, question.hub, question.term
         kept = self._follow.hubs.get(hub)
         if kept is None or (kept.record.leader, kept.record.term) != (self.name, term):
             return asks.Unused(())
         if not question.gives_up:
             return asks.Unused(tuple(await self._plane.unused(hub, term, question.rooms, gives_up=False)))
-        # From here on what the node knows of their records says nothing.
+        # From here on this node's cached room records may be outdated.
         rooms, unused = self._directory.give_up(room_class, question.rooms), frozenset[bytes]()
         try:
             unused = frozenset(await self._plane.unused(hub, term, rooms, gives_up=True))
@@ -509,7 +515,7 @@ class ClusterNode:
         return asks.Moving(tuple(rows[-MOVES_TOLD:]))
 
     def _takes(self, question: asks.Take) -> asks.Taken:
-        """Refuses rooms of hubs that are not this node's, and what it has no space for."""
+        """Refuses rooms of hubs that this node is no member of, and rooms beyond its capacity."""
         refused: list[bytes] = []
         space = self._config.limits["rooms_max"] - self._reports.taken
         space -= 0 if self._reports.latest is None else round(self._reports.latest.rooms)

@@ -1,10 +1,11 @@
-"""The data plane as the control plane of a cluster sees it: links, leads and routes of this node's process.
+"""Interface between the control plane and the data plane of this node's process: links, leader leases and
+routes.
 
-`Plane` is filled in by the node (in Rust: links, the lead machine, the broker) and played in tests. It calls
-back through `Face`. All of it belongs to one event loop: calls come from it, and `Face` is called in it.
+The node implements `Plane` (in Rust: links, leader leases, the broker); tests use a fake. It calls back
+through `Face`. All of it belongs to one event loop: both sides are called in it.
 
-Invariants: what is given replaces all of what was given before, but for `pins`, which adds. Nothing here waits
-for another node, but for `ask`.
+Invariants: a call replaces all state from the previous call, except for `pins`, which adds. Only `ask` waits
+for another node.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -16,148 +17,158 @@ from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 
 ASK_BYTES_MAX = 512 << 10
-"""Of one question or answer: they share a link's urgent lane with leads, whose queue is 1 MiB."""
+"""Bytes of one request or response: they share a link's urgent lane, with a queue of 1 MiB, with leader
+leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Another process that may have links with this one."""
+    """Another node's process that may have links with this one."""
 
     name: str
     incarnation: int
     addresses: Mapping[str, str]
-    """Protocol to `HOST:PORT`; `link` is where it is dialed."""
+    """Protocol to `HOST:PORT`; peers dial `link`."""
     shards: int
     may_lead: bool
-    """Whether hubs may be given to it: patterns are confirmed by those nodes."""
+    """Whether it may lead hubs: nodes that may must confirm pattern subscriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A hub, as its record says."""
+    """A hub, from its record."""
 
     hub: int
     room_class: str
     index: int
-    """Which one of its class: what the ring names."""
+    """Index within its class; the ring maps rooms to it."""
     term: int
     leader: ProcessId | None
-    """None: nobody leads it in this term any more."""
+    """None: no process can lead it in this term any more."""
     members: tuple[str, ...]
     acts: ProcessId | None = None
-    """Who acts as its leader on this side of a split network, without a lead."""
+    """Acting leader on this side of a network partition, without a leader lease; None: there is none."""
     gives_up: bool = False
-    """Its leader is to give it up and to claim it no more: another one follows in the next term."""
+    """Whether its leader must give it up and stop asking for its lease: another one follows in the next
+    term."""
     revision: int = 0
-    """Of the record."""
+    """Revision of the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a topic belongs to, as the classes have it."""
+    """The room and class of a topic."""
 
     room: bytes
     room_class: str
     index: int
-    """Of the hub that the ring of its class has for it."""
+    """Index of the hub that the ring of its class selects for it."""
 
 
 class Face(Protocol):
-    """What the plane calls."""
+    """Callbacks of the plane."""
 
     def changed(self) -> None:
-        """Something that `Plane.peers` tells has changed by itself: a link up, suspected, heard again, down; a
-        process dead; hubs given up, or `Plane.claims` of them; another mandate heeded. Not for each heartbeat and each
-        lead."""
+        """Called when something that `Plane.peers` returns has changed by itself: a link is up, suspected,
+        heard again or down; a process died; hubs were given up, or `Plane.claims` of them changed; another
+        controller term is acknowledged. Not called for each heartbeat and lease renewal."""
 
     async def asked(self, node: str, body: bytes) -> bytes:
-        """The answer to what another node asked."""
+        """Answers a request of another node."""
 
 
 class Plane(Protocol):
-    """See the module."""
+    """The data plane, as the control plane uses it."""
 
     @property
     def troubles(self) -> Mapping[int, str]:
-        """Hubs that this process is to lead and cannot open, and why."""
+        """Hubs that this process should lead and cannot open, with the error."""
 
     def claims(self) -> Claims:
-        """What this process knows of its logged hubs that may be given away."""
+        """State of its logged hubs that may be moved away."""
 
     def stays(self) -> Set[int]:
         """Logged hubs that stay with this process when it leaves: they have records, or cannot be opened or
         closed."""
 
     def attach(self, face: Face) -> None:
-        """Once, before anything else."""
+        """Sets the callbacks; called once, before anything else."""
 
     def roster(self, neighbours: Sequence[Neighbour]) -> None:
-        """Who may have links with this process; links of others are ended."""
+        """Sets the peers that may have links with this process; links with others end."""
 
     def classes(self, classes: Mapping[str, ClassRecord]) -> None:
-        """All classes, before routes of their hubs."""
+        """Sets all classes; called before the routes of their hubs."""
 
     def class_versions(self) -> Mapping[str, int]:
-        """Of this node and its peers, the version of the classes that each acts by (`classes.version_of`)."""
+        """Version of the classes that this node and each of its peers uses (`classes.version_of`)."""
 
     def routes(self, rows: Sequence[Route]) -> None:
-        """All hubs. This process claims the leads of those that name it and that it is not to give up."""
+        """Sets all hubs. This process asks for the leader leases of hubs that name it as leader and that it
+        need not give up."""
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None:
-        """Rooms of a class that are not where the ring has them, or where they were found before; None: they are
-        where the ring has them, or are found again. After `routes` of their hubs."""
+        """Sets the hubs of rooms that the ring does not decide, or whose hub changed; None: the ring decides,
+        or the room must be looked up again. Called after `routes` of these hubs."""
 
     def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
-        """Whose majority lets a lead go on while there is no controller; see `census.keeps_lead`."""
+        """Sets the voters, whose majority lets a leader lease be prolonged while there is no controller; see
+        `census.keeps_lead`."""
 
     async def grants(
         self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
     ) -> None:
-        """What this process, the controller, may grant. Returns when nothing is granted by tables of before.
+        """Sets the leader leases that this process may grant as the controller. Returns when nothing is
+        granted by earlier tables.
 
         Args:
-            mandate: Its number, which heartbeats carry as long as it runs.
-            until_s: Monotonic time; nothing is granted from then on. One that has passed ends the mandate.
-            confirmed_s: A time at or after which the coordinator had this mandate. It runs for one lead from then, and
-                longer as long as a majority of the census is known to heed it.
-            tables: A process that has no table is granted nothing.
-            census: Revision of the census that each grant names.
+            mandate: Controller term, which heartbeats carry as long as it runs.
+            until_s: Monotonic time when granting ends. A time in the past ends the controller term.
+            confirmed_s: A time at or after which the coordinator held this term. The term runs for one leader
+                lease from then, and longer as long as a majority of the voters is known to acknowledge it.
+            tables: By process; one without a table is granted nothing.
+            census: Revision of the voters that each grant names.
         """
 
     def is_cut_off(self) -> bool:
-        """Whether this process has no lead and hears no controller. `Face.changed` is called when that changes."""
+        """Whether this process has no leader lease and hears no controller. `Face.changed` is called when
+        that changes."""
 
     def confirmed_s(self, mandate: int) -> float:
-        """When a mandate was confirmed last, by a majority or by the coordinator: it runs for one lead from then."""
+        """When a controller term was last confirmed, by a majority or by the coordinator: it runs for one
+        leader lease from then."""
 
     def alone_s(self) -> float | None:
-        """When a majority of the census, this process among it, had no controller last; None: this one has one."""
+        """When a majority of the voters, including this process, last had no controller; None: this process
+        has one."""
 
     def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
-        """What is known at one moment of each process that was heard, this one too; `heeds_s` of this mandate."""
+        """A consistent snapshot of each process that was heard, including this one; `heeds_s` is for this
+        controller term."""
 
     async def ask(self, node: str, body: bytes) -> bytes:
-        """What `Face.asked` of another node answers; who asks does not wait forever, and cancels it.
+        """Sends a request to another node and returns the response of its `Face.asked`. The caller limits the
+        time, by cancelling.
 
         Raises:
             PeerError: it did not answer, or cannot be asked now.
         """
 
     def named(self, topic: bytes) -> Named:
-        """Room, class and ring of a topic."""
+        """Returns the room and class of a topic, and the hub index on the ring."""
 
     async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
-        """Those of these rooms that nobody uses, of a hub of an ephemeral class that this process leads in that term.
+        """Returns the unused ones of these rooms.
 
         Args:
-            hub: Theirs.
-            term: As its record has it.
-            rooms: Their names.
-            gives_up: Whether this process serves these no more, until it is told where they are.
+            hub: A hub of an ephemeral class that this process leads in that term.
+            term: Term of its record.
+            rooms: Names.
+            gives_up: Whether this process stops serving the unused rooms until it receives their hub again.
 
         Raises:
-            HubSubError: it cannot say.
+            HubSubError: it is not known which are unused.
         """
 
     async def load(self) -> Load | None:
-        """What this node did since it was asked last; None: it is not known yet."""
+        """Load of this node since the last call; None: not known yet."""

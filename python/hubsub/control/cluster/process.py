@@ -1,19 +1,21 @@
-"""A process as a node of a cluster: what it starts, in which order, and how it ends.
+"""Runs a process as a node of a cluster: startup order and shutdown.
 
 | step | why then |
 |---|---|
-| coordinator | says whether this process may be a node, and issues its incarnation |
-| data plane | begins its epochs with that incarnation; its listeners are bound, and accept nobody |
-| links | accept peers: those that are told of this node dial it at once |
+| coordinator | decides whether this process may be a node, and issues its incarnation |
+| data plane | begins its epochs with that incarnation; its listeners are bound, and accept no clients |
+| links | accept peers: those that learn of this node dial it at once |
 | registered | its addresses are known |
 | watches | the data plane knows all nodes, hubs and classes |
 | patterns, interest | no client is served before all that concerns it is held |
 | clients | accepted |
 
-It ends the other way round: hubs and the mandate are given to others, the name is given back, links say goodbye as the
-data plane ends, the coordinator is left. So peers need not prove a death, and wait for no lead.
+Shutdown is in reverse order: hubs and the controller term go to other nodes, the name is released, links send
+a goodbye as the data plane ends, the connection to the coordinator is closed. So peers need not prove a
+death, and wait for no leader lease to end.
 
-Invariant: what was started is ended, in reverse, wherever starting failed; the reason is one sentence with a hint.
+Invariant: everything that was started is ended, in reverse, wherever starting failed; the error is one
+sentence with a hint.
 """
 
 import asyncio
@@ -41,14 +43,14 @@ from hubsub.errors import CoordinatorError, StartError
 from hubsub.names import redis_cluster_id
 
 WATCHES_S: Final = 60.0
-"""How long a node waits for the whole of what the coordinator keeps."""
+"""How long a node waits until its watches have delivered the coordinator's whole state."""
 
 COUNTED_S: Final = 2.0
-"""How long clients wait until this node counts when a majority is asked for."""
+"""How long clients wait for this node to become a voter."""
 
 TOLD_FIRST_S: Final = 1.0
 TOLD_S: Final = 10.0
-"""When a start that waits says what for, and how often from then on."""
+"""When a waiting start first logs the reason, and the interval from then on."""
 
 N = TypeVar("N", bound="NodeLife")
 
@@ -56,7 +58,7 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 class NodeLife(DataPlane, Protocol):
-    """A data plane, and its life: `hubsub.node.Node`."""
+    """A data plane with its start and stop, as implemented by `hubsub.node.Node`."""
 
     @property
     def name(self) -> str: ...
@@ -73,13 +75,15 @@ class NodeLife(DataPlane, Protocol):
 
 
 class ClusterProcess:
-    """Use `open`, `join` and `accept`, in this order, and `stop` after any of them.
+    """A process as a cluster node. Call `open`, `join` and `accept`, in this order, and `stop` after any of
+    them.
 
     Args:
         config: Of the node.
-        make: Makes the data plane of a configuration whose classes are the cluster's; it accepts no clients yet.
+        make: Creates the data plane for a configuration with the cluster's classes; it accepts no clients
+            yet.
         open_store: Opens the coordinator.
-        timing: The same in the whole cluster.
+        timing: The same in the whole cluster; default: from the configuration.
         clock: Monotonic, seconds: that of the coordinator's leases.
         wall: Seconds since 1970.
     """
@@ -95,9 +99,9 @@ class ClusterProcess:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
-        """With the cluster's classes once it is open."""
+        """Has the cluster's classes once `open` has returned."""
         self.raft: str | None = None
-        """Where others join the embedded coordinator."""
+        """Address at which other nodes join the embedded coordinator; None: not open, or not embedded."""
         self._make = make
         self._open_store = open_store
         self._timing = timing
@@ -128,10 +132,11 @@ class ClusterProcess:
         return self._cluster
 
     async def open(self) -> None:
-        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is accepted.
+        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is
+        accepted.
 
         Raises:
-            StartError, ConfigError, DataDirectoryError: as they say; nothing is left running.
+            StartError, ConfigError, DataDirectoryError: the start failed; nothing is left running.
         """
         await self._or_undo(self._open())
 
@@ -139,19 +144,19 @@ class ClusterProcess:
         """Registers, and waits until this node holds all that concerns its clients.
 
         Args:
-            http: Where its API listens, if it does.
+            http: Address of its API; default: no API.
 
         Raises:
-            StartError: as it says; nothing is left running.
+            StartError: the start failed; nothing is left running.
         """
         await self._or_undo(self._join(http))
 
     def accept(self) -> None:
-        """Lets clients in."""
+        """Starts accepting clients."""
         self.node.accept()
 
     async def wait_failed(self) -> None:
-        """Returns never; raises when the process has to stop.
+        """Never returns; raises when the process has to stop.
 
         Raises:
             NodeFailedError: a shard ended.
@@ -166,7 +171,7 @@ class ClusterProcess:
             for end in done:
                 end.result()
         except Exception:
-            # Others get its hubs when it says goodbye: it can give none of them up in order.
+            # A failed node cannot give up its hubs in order: other nodes get them after its goodbye.
             self._has_failed = True
             raise
         finally:
@@ -175,10 +180,11 @@ class ClusterProcess:
             await asyncio.gather(*ends, return_exceptions=True)
 
     async def stop(self, drain: bool = True) -> None:
-        """Ends all that was started, the last first.
+        """Ends all that was started, in reverse order.
 
         Args:
-            drain: Whether others are to have this node's hubs before it leaves; not if it has failed.
+            drain: Whether to move this node's hubs to other nodes before it leaves; default: yes. Ignored if
+                the node has failed.
         """
         self._drains = drain and not self._has_failed
         await self._ends.aclose()
@@ -189,7 +195,7 @@ class ClusterProcess:
         coordinator = self._coordinator = await self._open_store(self.config)
         self._ends.push_async_callback(coordinator.close)
         prepared = self._prepared = await prepare(self.config, coordinator, wall=self._wall)
-        # `ClusterNode` closes it too; twice is once.
+        # `ClusterNode` closes it, too; a second call does nothing.
         self._ends.callback(prepared.identity.close)
         self.config = structs.replace(self.config, classes=configured(prepared.classes))
         node = self._node = self._make(self.config, prepared)
@@ -235,7 +241,7 @@ class ClusterProcess:
             "clients wait: not all patterns and interest of the other nodes are here yet",
             self.plane.waits_for,
         )
-        # A round trip, or never where the nodes that are there have lost their majority: clients are served there too.
+        # Usually one round trip. Without a majority it never happens, and clients are served all the same.
         with suppress(TimeoutError):
             async with asyncio.timeout(COUNTED_S):
                 await self._unless_failed(
@@ -245,7 +251,8 @@ class ClusterProcess:
     async def _unless_failed(
         self, work: Awaitable[None], what: str, nodes: Callable[[], Sequence[str]] = tuple
     ) -> None:
-        """Waits for a step, and says so and for which nodes, unless the process has to stop meanwhile."""
+        """Waits for a step, and logs the wait with the nodes that it waits for. Raises if the process has to
+        stop meanwhile."""
         step, fails = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_failed())
         within_s = TOLD_FIRST_S
         try:
@@ -262,12 +269,13 @@ class ClusterProcess:
 
     async def _leave(self) -> None:
         if self._drains:
-            # While its links stand: the next node to serve a session has what there is of it.
+            # While its links are up: the next node that serves a session takes over what this node holds of
+            # it.
             await self.node.part_from_sessions()
         await self.cluster.stop(self._drains)
 
     def _tell_redis(self, neighbours: Sequence[Neighbour]) -> None:
-        """Cluster clients are told of all nodes that have a listener for them."""
+        """Publishes to Redis Cluster clients all nodes that have a listener for them."""
         assert self._prepared is not None, "open() made it before the plane"
         cluster = self._prepared.cluster
         own = self.node.redis_cluster_node(cluster)
@@ -283,7 +291,7 @@ class ClusterProcess:
         try:
             await work
         except BaseException as error:
-            with suppress(Exception):  # What failed first is what is told.
+            with suppress(Exception):  # Report the first error.
                 await self.stop(drain=False)
             if isinstance(error, CoordinatorError):
                 raise _not_started(error) from error
@@ -291,7 +299,8 @@ class ClusterProcess:
 
 
 def advertised(config: Config, bound: Mapping[str, str | None]) -> dict[str, str]:
-    """Protocol to the `HOST:PORT` that clients and peers are told, of the listeners that are on."""
+    """Maps the protocol of each active listener to the `HOST:PORT` that is advertised to clients and
+    peers."""
     addresses: dict[str, str] = {}
     for name, address in bound.items():
         if address is not None:

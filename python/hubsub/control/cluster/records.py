@@ -1,10 +1,10 @@
-"""The values that the coordinator keeps, as JSON objects: what is read from a key and written to it.
+"""The values stored in the coordinator, as JSON objects.
 
-Every value has a `format`. Fields that this version does not know are kept when it writes the value again, so
-that an older controller loses nothing of a newer one; what it must not ignore raises the format, and a value of
-a newer format is refused with both versions named.
+Every value has a `format`. Unknown fields are preserved when this version writes the value again, so that an
+older controller loses nothing of a newer one. A change that an older version must not ignore raises the
+format; a value of a newer format is refused with an error that names both versions.
 
-Invariant: `parse(cls, key, format_of(record)) == record`. Room records are packed otherwise: see `rooms`.
+Invariant: `parse(cls, key, format_of(record)) == record`. Room records have another encoding: see `rooms`.
 """
 
 import functools
@@ -16,54 +16,55 @@ import msgspec
 from hubsub.errors import RecordDamagedError, RecordFormatError
 
 FORMAT: Final = 1
-"""Of all values here. It is raised when a version that does not know the change would do harm."""
+"""Format of all values here. Raised when a version that does not know the change would do harm."""
 
 CLUSTER, INCARNATION, CENSUS, MANDATE = "meta/cluster", "meta/incarnation", "meta/census", "meta/mandate"
 META = "meta"
 NODES, HUBS, CLASSES, ROOMS = "nodes", "hubs", "classes", "rooms"
-"""Directories."""
+"""Directories in the coordinator."""
 
 EPHEMERAL = "ephemeral"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What all values have."""
+    """Base of all records."""
 
     rest: Mapping[str, Any] = {}
-    """Fields that this version does not know, as they were read."""
+    """Unknown fields, as they were read."""
 
 
 R = TypeVar("R", bound=Record)
 
 
 class Founder(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose hubs became the cluster's: see `founding`."""
+    """The node whose hubs the cluster began with: see `founding`."""
 
     node: str
     log: str
     """Identity of the log in its data directory."""
     hubs: Mapping[str, tuple[int, ...]]
-    """Of each class, the numbers that they have there, by index."""
+    """By class, the ids of its hubs there, by index."""
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """`meta/cluster`: written by the first node; its settings by a node that starts while no other is registered."""
+    """`meta/cluster`: written by the first node. A node that starts while no other is registered may update
+    the settings."""
 
     id: str
     settings: Mapping[str, Any] = {}
-    """What all nodes must have alike, by the names of the configuration; see `classes.settings_of`."""
+    """Settings that all nodes must share, by the names of the configuration; see `classes.settings_of`."""
     founder: Founder | None = None
     """None: there was no log when the cluster began."""
 
 
 class IncarnationRecord(Record, frozen=True, kw_only=True):
-    """`meta/incarnation`: the last one that was given to anybody."""
+    """`meta/incarnation`: the latest incarnation that was issued."""
 
     last: int
 
 
 class MandateRecord(Record, frozen=True, kw_only=True):
-    """`meta/mandate`: the number of the last election; `controller` itself goes with its lease."""
+    """`meta/mandate`: the latest controller term; `controller` itself ends with its lease."""
 
     last: int
 
@@ -77,91 +78,91 @@ class NodeRecord(Record, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ("edge", "hub")
     zone: str = ""
     capacity: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """What it can carry beside others; by default its shards."""
+    """Relative to the other nodes; default: its shards."""
     shards: int = 1
     version: str = ""
     process: str = ""
-    """Machine and process number, for who looks for it."""
+    """`HOST:PID`, for operators who look for the process."""
     since_ms: int = 0
-    """When the process registered, since 1970, by its own clock."""
+    """When the process registered, ms since 1970 by its own clock."""
     keeps_log: bool = True
     """Whether it can hold hubs of logged classes."""
     is_draining: bool = False
-    """It wants to end: it is given nothing, and its hubs go to others."""
+    """It is about to leave: it gets no hubs or rooms, and its hubs move to other nodes."""
 
     @property
     def holds_hubs(self) -> bool:
-        """Whether it may lead or hold one."""
+        """Whether it may be a member of hubs."""
         return "hub" in self.roles
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):
-    """`controller`: written by who is elected, bound to its lease."""
+    """`controller`: written by the node that is elected, bound to its lease."""
 
     node: str
     incarnation: int
     mandate: int
-    """One more with each election."""
+    """Controller term; each election increments it."""
 
 
 class ClassRecord(Record, frozen=True, kw_only=True):
-    """`classes/NAME`: what placement has to know of a class; all else of it is in `definition`."""
+    """`classes/NAME`: the fields that placement needs, and the whole class in `definition`."""
 
     version: int
     hubs: int
-    """How many the class has, for good."""
+    """Number of its hubs; never changes."""
     members: int = 1
     durability: str = EPHEMERAL
     placement: str = "least-busy"
     on_partition: str = "pause"
     is_removed: bool = False
-    """It keeps its rooms and gets no new ones."""
+    """The class keeps its rooms and gets no new ones."""
     order: int = 0
-    """Of two classes that match a room it has the one of the lower order."""
+    """If several classes match a room, the lowest order wins."""
     definition: Mapping[str, Any] = {}
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hub is to become when its leader has given it up."""
+    """The next leader and members of a hub, once its leader has given it up."""
 
     leader: str
     members: tuple[str, ...]
 
 
 class HubRecord(Record, frozen=True, kw_only=True):
-    """`hubs/ID`: who leads a hub. Only the controller writes it."""
+    """`hubs/ID`: leader and members of a hub. Only the controller writes it."""
 
     room_class: str = msgspec.field(name="class")
     index: int
-    """Which one of its class, from 0: what a ring's hash of a room names."""
+    """Index within its class, from 0; the ring maps the hash of a room's name to it."""
     term: int
-    """One more with each change of leader, incarnation or members; from 1."""
+    """From 1; each change of leader, incarnation or members increments it."""
     leader: str
     incarnation: int
-    """Of the leader: a process that starts again under its name does not lead what the one before it led."""
+    """Incarnation of the leader: a restarted process does not lead what its predecessor led."""
     members: tuple[str, ...]
-    """Nodes, the leader first."""
+    """Node names, leader first."""
     proposed: Proposed | None = None
 
 
 class CensusRecord(Record, frozen=True, kw_only=True):
-    """`meta/census`: whose majority a controller must hear; see `census`."""
+    """`meta/census`: the voters, whose majority a controller must hear; see `census`."""
 
     nodes: tuple[str, ...]
-    """Names, in order."""
+    """Node names, sorted."""
     before: tuple[str, ...] = ()
-    """Those of the census before it, as long as leads may stand on that one; none: nothing changes now."""
+    """The previous voters, while leader leases may rely on them; empty: no change is in progress."""
 
 
 def format_of(record: Record) -> bytes:
-    """A record as the coordinator keeps it."""
+    """Encodes a record for the coordinator."""
     known = msgspec.to_builtins(record)
     del known["rest"]
     return msgspec.json.encode({"format": FORMAT, **record.rest, **known})
 
 
 def parse(cls: type[R], key: str, value: bytes) -> R:
-    """The record of a key.
+    """Decodes a record.
 
     Raises:
         RecordFormatError: a newer version wrote it.
@@ -181,12 +182,10 @@ def parse(cls: type[R], key: str, value: bytes) -> R:
 
 
 def hub_key(hub: int) -> str:
-    """The key of a hub."""
     return f"{HUBS}/{hub}"
 
 
 def node_key(name: str) -> str:
-    """The key of a node."""
     return f"{NODES}/{name}"
 
 

@@ -1,7 +1,7 @@
-"""What a node tells the controller of itself: its load, and which of its logged hubs may be given away; and what the
-controller keeps of that.
+"""Reports from nodes to the controller: a node's load, and which of its logged hubs may be moved away. The
+controller stores the latest ones.
 
-Invariant: of a node only its latest process counts.
+Invariant: only reports of a node's latest process count.
 """
 
 import asyncio
@@ -20,23 +20,26 @@ from hubsub.control.cluster.view import Claims
 from hubsub.errors import HubSubError
 
 LOAD_S: Final = 2.0
-"""Between two reports of a node's load: well within what smooths them, and what makes them stale."""
+"""Interval of load reports: much shorter than the smoothing and the age at which a load becomes stale."""
 
 CLAIM_S: Final = 0.05
-"""Between two claims, however much changes: what came together is told together."""
+"""Minimum interval between claims: changes that arrive together are reported together."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class Reports:
-    """Tells, and notes.
+    """Sends this node's reports, and stores the reports of others while it is the controller.
 
     Args:
-        plane: Whose load, and whose hubs.
-        loads: By node, as they are told; only the controller has those of others.
-        ask: Asks the controller.
+        plane: Source of load and claims.
+        follow: Watch cache of the cluster.
+        controller: Receives the claims of other nodes.
+        loads: Reported load by node; only the controller has those of other nodes.
+        ask: Sends a request to the controller.
         incarnation: Of this process.
-        claim_news: Set when hubs that may be given away are others.
+        claim_news: Set when the claims of this node may have changed.
+        clock: Monotonic, seconds.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Reports:
     ) -> None:
         self.latest: Load | None = None
         self.taken = 0
-        """Rooms that this node took since its last sample."""
+        """Rooms that this node accepted since its last sample."""
         self._plane = plane
         self._follow = follow
         self._controller = controller
@@ -63,7 +66,7 @@ class Reports:
         self._clock = clock
 
     async def report(self) -> None:
-        """Tells loads, as long as it runs."""
+        """Reports the load, until cancelled."""
         while True:
             await asyncio.sleep(LOAD_S)
             try:
@@ -75,7 +78,7 @@ class Reports:
                 log.debug("no load was reported", reason=error.message)
 
     async def claim(self) -> None:
-        """Tells what may be given away, as long as it runs: at each change, and who is new what was said before."""
+        """Reports claims, until cancelled: at each change, and again to each new controller."""
         said: tuple[int, Claims] | None = None
         while True:
             self._claim_news.clear()
@@ -95,7 +98,7 @@ class Reports:
                     await self._claim_news.wait()
 
     def note_claim(self, node: str, claim: asks.Claim) -> None:
-        """A node has told what of its may be given away."""
+        """Stores the claims of a node."""
         kept = self._follow.nodes.get(node)
         if kept is not None and kept.record.incarnation == claim.incarnation:
             known = self._controller.claims
@@ -109,7 +112,7 @@ class Reports:
             self._controller.wake()
 
     def note_load(self, node: str, load: Load) -> None:
-        """A node has told its load."""
+        """Stores the load of a node."""
         if node in self._follow.nodes:
             now, before = self._clock(), self._loads.get(node)
             fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
