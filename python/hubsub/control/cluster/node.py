@@ -261,7 +261,7 @@ class ClusterNode:
         await self._follow.ready.wait()
 
     async def counted(self) -> None:
-        """Waits until this node is a voter: from then on the cluster tolerates its share of node failures."""
+        """Waits until this node is a voter: from then on the cluster can lose one more node."""
         await self._follow.counted.wait()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:

@@ -1,11 +1,11 @@
-"""`CorePlane`: a node's data plane as the control plane of a cluster sees it.
+"""I/O context: `CorePlane` implements the `Plane` interface of the control plane over a node's data plane.
 
-It translates: records here, rows there. Beside that it looks up peers' names (`roster`), opens the
-hubs of logged classes that this process leads (`logged`), and lets several parts of the process ask their like on other
-nodes over one link: the first byte of a question says which part is meant.
+It translates records to the rows of the data plane. It also resolves peers' host names (`roster`), opens the
+hubs of logged classes that this process leads (`logged`), and lets several parts of the process send requests
+to their counterparts on other nodes over one link: the first byte of a request names the part.
 
-Invariants: nothing here waits for another node but `ask`. A process that was told dead stays dead. `grants` ends when
-what was granted by it before does at the latest, whatever the data plane answers.
+Invariants: only `ask` waits for another node. A process that was reported dead stays dead. `grants` returns
+at the latest when everything that it granted before has ended, whatever the data plane answers.
 """
 
 import asyncio
@@ -31,19 +31,20 @@ from hubsub.errors import HubSubError, PeerError, StoppingError
 
 CONTROL: Final = b"\x00"
 API: Final = b"\x01"
-"""Whom a question is for: its first byte. An answer of no bytes: nobody is there, or it was too much."""
+"""Parts of a process, as the first byte of a request. An empty response means that no part serves the
+request, that too many are in flight, or that it failed."""
 
 ASKED_MAX: Final = 256
-"""Questions of other nodes that are answered at a time."""
+"""Maximum number of requests of other nodes that are served at a time."""
 
 DEAD_MAX: Final = 1_024
-"""Processes that are remembered as dead, the latest."""
+"""Maximum number of dead processes that are retained, the latest."""
 
 GRANT_RETRY_S: Final = 0.05
-"""Before tables are given again that the data plane could not take."""
+"""Delay before tables that the data plane refused are passed again."""
 
 Answer = Callable[[str, bytes], Awaitable[bytes]]
-"""Answers what a node asks."""
+"""Serves a request: node and body to response."""
 
 log = structlog.get_logger("hubsub.cluster")
 
@@ -52,10 +53,10 @@ class CorePlane:
     """`Plane` over a running data plane whose links have begun.
 
     Args:
-        data: It.
+        data: The data plane.
         me: This process.
         clock: Monotonic, seconds: that of the coordinator's leases.
-        on_roster: Hears of all other nodes, after the links did.
+        on_roster: Called with all other nodes, after the links were updated; default: none.
     """
 
     def __init__(
@@ -73,32 +74,32 @@ class CorePlane:
         self._answers: dict[bytes, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._dead: dict[ProcessId, float] = {}
-        """Since when it is known."""
+        """Dead processes, with the time when that became known."""
         self._logged_classes: frozenset[str] = frozenset()
         self._roster = RosterOf(data.link_roster)
         self._neighbours: Sequence[str] = ()
         self._hubs = LoggedHubs(data, data.route_hubs, me[0], self._changed)
         self._serves: set[int] = set()
-        """Hubs that are served without a lead."""
+        """Hubs that are served without a leader lease."""
         self._ready = asyncio.Event()
         self._hubs_of: Mapping[str, int] = {}
-        """By class, how many it has."""
+        """Number of hubs by class."""
         self._there: Counter[str] = Counter()
-        """By class, how many of them were told."""
+        """Number of hubs by class that the data plane has received."""
         self._version = self._told_version = 0
-        """Of the classes as they were told, and as this process acts by them."""
+        """Version of the classes that were received, and the version that this process uses and announces."""
         self._is_whole = False
-        """Whether all of them were told: rooms have a home from then on."""
+        """Whether the data plane has received all hubs: from then on every room can be routed."""
         self._granted_until_s = -inf
-        """End of all that the data plane was told that it may grant."""
+        """When all grants that were passed to the data plane have ended."""
         self._look: tuple[float, float, Sequence[Mapping[str, int]]] | None = None
-        """Clock, CPU seconds and shards, when `load` was asked last."""
+        """Clock, CPU seconds and shard metrics at the last call of `load`."""
         data.on_peer, data.on_asked, data.on_lead = self._on_peer, self._on_asked, self._on_lead
         data.on_ready = self._on_ready
 
     @property
     def troubles(self) -> Mapping[int, str]:
-        """Hubs that are this process's and could not be opened, and why."""
+        """Hubs of this process that could not be opened, with the error."""
         return self._hubs.troubles
 
     def claims(self) -> Claims:
@@ -108,12 +109,14 @@ class CorePlane:
         return self._hubs.stays()
 
     async def ready(self) -> None:
-        """Until this process holds all patterns and all interest that concerns it, and rooms have a home."""
+        """Waits until this process holds all patterns and all interest that concerns it, and every room can
+        be routed."""
         self._see_ready()
         await self._ready.wait()
 
     def waits_for(self) -> list[str]:
-        """Registered nodes whose patterns may be missing here: no link with them stands, or they are not ready."""
+        """Registered nodes whose patterns may be missing here: no link with them is up, or they are not
+        ready."""
         linked = {
             peer["node"]
             for peer in self._data.link_peers()
@@ -127,7 +130,7 @@ class CorePlane:
         ]
 
     async def close(self) -> None:
-        """Answers and opens nothing any more; the data plane is its owner's to stop."""
+        """Stops serving requests and opening hubs; the owner of the data plane stops it."""
         self._data.on_peer = self._data.on_asked = self._data.on_lead = self._data.on_ready = None
         for task in self._answering:
             task.cancel()
@@ -136,7 +139,7 @@ class CorePlane:
         )
 
     def serve(self, part: bytes, answer: Answer) -> None:
-        """Answers questions for a part of the process; until then they have no answer."""
+        """Sets the handler of a part of the process; before, requests for it get an empty response."""
         self._answers[part] = answer
 
     # -- Plane --
@@ -187,7 +190,8 @@ class CorePlane:
         ]
         serves = {row.hub for row in rows if row.acts == self._me}
         logged = {row.hub: row for row in mine if row.room_class in self._logged_classes}
-        # What is served is led without a lead from the first moment to the last.
+        # A served hub must never lack both its leader and the right to serve: widen the set first, shrink it
+        # last.
         self._data.route_serves(sorted(self._serves | serves))
         self._hubs.set(
             told,
@@ -224,7 +228,7 @@ class CorePlane:
                 return  # All its shards have ended: it grants nothing.
             except HubSubError as error:
                 if self._clock() >= max(until_s, self._granted_until_s):
-                    # A shard that does not answer grants nothing behind that time.
+                    # A shard that does not answer grants nothing after that time.
                     log.warning("the data plane takes no tables", reason=error.message)
                     return
                 await asyncio.sleep(GRANT_RETRY_S)
@@ -268,10 +272,15 @@ class CorePlane:
         return await self.ask_part(CONTROL, node, body)
 
     async def ask_part(self, part: bytes, node: str, body: bytes) -> bytes:
-        """What `serve` of this part of another node answers.
+        """Sends a request to a part of another node's process and returns the response.
+
+        Args:
+            part: `CONTROL` or `API`.
+            node: Name of the node.
+            body: At most `ASK_BYTES_MAX` bytes.
 
         Raises:
-            PeerError: it did not answer, cannot be asked now, or the question is too long.
+            PeerError: it did not answer, cannot be asked now, or the request is too long.
         """
         if len(body) > ASK_BYTES_MAX:
             raise PeerError(
@@ -316,7 +325,7 @@ class CorePlane:
     # -- what the data plane calls --
 
     def _on_peer(self, news: PeerNews) -> None:
-        # A goodbye of a process that stops is as good as a proof that it is dead.
+        # A goodbye of a stopping process proves its death, too.
         if news.kind == "dead" or (news.kind == "down" and news.code == "stopping"):
             self._dead.setdefault((news.node, news.incarnation), self._clock())
             while len(self._dead) > DEAD_MAX:
@@ -335,7 +344,7 @@ class CorePlane:
             self._ready.set()
 
     def _see_version(self) -> None:
-        """Classes count when all their hubs were told."""
+        """Announces the version of the classes once the data plane has received all their hubs."""
         if self._told_version != self._version and all(
             self._there[name] >= hubs for name, hubs in self._hubs_of.items()
         ):

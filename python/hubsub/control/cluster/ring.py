@@ -1,20 +1,20 @@
-"""Hubs onto nodes by consistent hashing with bounded loads.
+"""Maps hubs to nodes by consistent hashing with bounded loads.
 
-A node has points on a circle, as many as its capacity asks for; a hub goes to the node of the first point at or
-behind its own where there is space. A node has space for ⌈1.25 × its share⌉ hubs. Hubs come in the order of
-their hashes, so the result follows from nodes and hubs alone: who computes it, when, and what was before do not
-matter. (V. Mirrokni, M. Thorup, M. Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018,
-arXiv:1608.01350; points by capacity: D. Karger et al., STOC 1997.)
+A node has points on a circle, in proportion to its capacity. A hub goes to the node of the first point at or
+after its own position that has space. A node has space for ⌈1.25 × its share⌉ hubs. Hubs are placed in the
+order of their hashes, so the result depends on nodes and hubs alone, not on who computes it, when, or from
+which previous state. (V. Mirrokni, M. Thorup, M. Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA
+2018, arXiv:1608.01350; points by capacity: D. Karger et al., STOC 1997.)
 
-What moves when a node comes or goes is its own hubs and the *spill*: hubs that stand elsewhere than at their
-first point because that node was full, or was full before. The paper bounds it by a constant for each hub of the
-node that came or went, whatever the number of nodes.
+When a node joins or leaves, its own hubs move and so does the *spill*: hubs that are not at their first point
+because that node is or was full. The paper bounds the spill by a constant per hub of the node that joined or
+left, whatever the number of nodes.
 
 Leaders are placed first and never above the bound. Further members of a hub are other nodes in other zones,
-within the bound on all members as long as that is possible: zones first, then the bound, since a hub whose members
-fall together has no use of them.
+within the bound on all members as long as possible. Zones take priority over the bound, because a hub whose
+members fail together gains nothing from them.
 
-Invariant: the result does not depend on the order in which anything is given.
+Invariant: the result does not depend on the order of the arguments.
 """
 
 import functools
@@ -25,38 +25,48 @@ from hashlib import blake2b
 from math import ceil, fsum
 
 LOAD_MAX = 1.25
-"""Times its share, rounded up: what a node may hold."""
+"""A node may hold this multiple of its share of hubs, rounded up."""
 
 POINTS = 64
-"""Of a node of the least capacity: arcs differ by an eighth then, and the bound takes the rest."""
+"""Points of a node of the lowest capacity: arcs then differ by an eighth, and the bound evens out the
+rest."""
 
 POINTS_MAX = 512
-"""Of one node, however much more than the others it can carry."""
+"""Maximum points of one node, however large its capacity."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A node that hubs may go to."""
+    """A node that may hold hubs."""
 
     name: str
     capacity: float = 1.0
-    """Relative to the others. Above 0."""
+    """Relative to the other nodes. Above 0."""
     zone: str = ""
 
 
 def assign(places: Iterable[Place], hubs: Iterable[str], members: int = 1) -> Mapping[str, tuple[str, ...]]:
-    """The members of each hub, its leader first; fewer where there are fewer nodes; nothing without nodes.
+    """Assigns members to each hub.
 
     Args:
         places: Nodes of different names.
-        hubs: What names them for good, such as `chat/17`.
-        members: How many nodes each should have.
+        hubs: Permanent keys of the hubs, such as `chat/17`.
+        members: Members that each hub should have; default: 1.
+
+    Returns:
+        Node names by hub, leader first; fewer if there are fewer nodes; empty without nodes.
     """
     return _assign(frozenset(places), frozenset(hubs), members)
 
 
 def load_max(place: Place, places: Iterable[Place], hubs: int) -> int:
-    """How many of so many hubs a node may hold."""
+    """Maximum number of `hubs` hubs that a node may hold.
+
+    Args:
+        place: The node.
+        places: All nodes.
+        hubs: Number of all hubs.
+    """
     # Not sum(), whose result may depend on the order.
     return ceil(LOAD_MAX * hubs * place.capacity / fsum(p.capacity for p in places))
 
@@ -90,7 +100,7 @@ def _assign(places: frozenset[Place], hubs: frozenset[str], members: int) -> Map
 
 
 def _around(circle: tuple[tuple[int, Place], ...], start: int) -> Iterator[Place]:
-    """The nodes of the points from one on, once around."""
+    """Nodes of the points from `start` on, once around the circle."""
     for i in range(len(circle)):
         yield circle[(start + i) % len(circle)][1]
 

@@ -1,28 +1,30 @@
-"""Where named rooms are: many records to a key, in buckets by the hash of the room's name.
+"""Room records: many per key, in buckets by the hash of the room's name.
 
-A bucket is `rooms/CLASS/START`, where START is the first hash that it holds, 8 hex digits, and its value says how many
-bits of the hash its rooms have in common (`depth`), so how far it goes. When it outgrows `SPLIT_BYTES` its upper half
-becomes a bucket of its own, in the same commit. So a reader whose watch gave one of the two before the other
-sees a bucket that ends before the room's hash, and knows that it does not know: no room is ever taken for one that is
-not there. Buckets are not joined again: rooms come back where rooms were.
+A bucket is `rooms/CLASS/START`. START is the first hash of the bucket, 8 hex digits; its value states how
+many bits of the hash its rooms share (`depth`), hence where it ends. When a bucket outgrows `SPLIT_BYTES`,
+its upper half becomes a separate bucket in the same commit. A reader whose watch has delivered only one of
+the two sees a bucket that ends before the room's hash, and knows that it cannot answer: no room is ever
+reported as absent because of a split. Buckets are not merged again: a class that had many rooms will have
+them again.
 
 Value, MessagePack: `[format, depth, {name: room}]`, names as bytes. A room is the number of its hub, or
-`[hub, is_pinned, [[hub, first seq, last seq], …]]` where there is more to say: pieces of its history that stay where
-they were written. In memory a bucket is the value as it was read, and one is unpacked for a look-up (5 µs): a
-million rooms with names of 18 bytes are 24 MB, in 16,384 buckets. That MessagePack takes bytes as keys and quotes
-nothing decides for it.
+`[hub, is_pinned, [[hub, first seq, last seq], …]]` if it has more state: pieces of its history that stay
+where they were written. In memory a bucket is the value as it was read, and a look-up unpacks one (5 µs): a
+million rooms with names of 18 bytes take 24 MB, in 16,384 buckets. MessagePack was chosen because it takes
+bytes as keys and escapes nothing.
 
-A small bucket is cheap to write and a large one cheap to list: with 2 KiB a single new room writes 1.5 KiB on the
-average, and one of a batch of a thousand not much less, since they are spread. With 8 KiB stores had twice the files
-and memory of 120,000 rooms, and a million rooms are 17 pages to list instead of 5.
+A small bucket is cheap to write and a large one cheap to list: with 2 KiB a single new room writes 1.5 KiB on
+average, and each room of a batch of a thousand not much less, because they are spread. With 8 KiB, stores had
+twice the files and memory for 120,000 rooms, and a million rooms are 17 pages to list instead of 5.
 
-A watch gives the latest value of each key, so a reader may miss values between: a room whose record was removed and
-made again with another hub changes its hub at once, and a split may come with it, its buckets in any order.
-`Buckets.give` compares each value with what was known of the rooms in its range, whichever bucket had them.
+A watch delivers the latest value of each key, so a reader may miss values between: a room whose record was
+removed and created again in another hub appears to change its hub at once, possibly together with a split,
+its buckets in any order. `Buckets.give` compares each value with the known rooms of its range, whichever
+bucket had them.
 
-Invariants: the buckets of a class cover all hashes without overlap, once there are any and the watch has given all.
-A room stands in the bucket of its hash alone. A value is never longer than `VALUE_BYTES_MAX`. At most `ANSWERS_MAX`
-answers of the controller wait for their records.
+Invariants: the buckets of a class cover all hashes without overlap, once one exists and the watch has
+delivered all. A room is only in the bucket of its hash. A value is never longer than `VALUE_BYTES_MAX`. At
+most `ANSWERS_MAX` responses of the controller wait for their records.
 """
 
 from bisect import bisect_right, insort
@@ -38,36 +40,37 @@ from hubsub.control.cluster.records import ROOMS
 from hubsub.errors import RecordDamagedError, RecordFormatError, TopicLengthError
 
 FORMAT: Final = 1
-"""Of a bucket's value."""
+"""Format of a bucket's value."""
 
 VALUE_BYTES_MAX = 64 << 10
-"""What the coordinator takes."""
+"""Maximum size of a value in the coordinator."""
 
 SPLIT_BYTES = 2 << 10
 """A bucket that is longer is split when it is written."""
 
 NAME_BYTES_MAX = 4_096
-"""Of a room with a record: some of them must fit into a bucket. Rooms of ring classes need none."""
+"""Maximum name of a room with a record: a bucket must hold several. Rooms of ring classes need no record."""
 
 PIECES_MAX = 512
-"""Of one room's history."""
+"""Maximum number of pieces of one room's history."""
 
 ADDED_BYTES_MAX = 32 << 10
-"""Of one bucket in one commit; what is more waits for the next."""
+"""Maximum bytes added to one bucket in one commit; the rest waits for the next."""
 
 LEAVES_MAX = 32
-"""What one bucket becomes in one commit: key and expectation of each fit into it."""
+"""Maximum number of buckets that one becomes in one commit: key and expectation of each must fit into it."""
 
 HASH_BITS = 32
 
 NOTHING: Final[Mapping[str, int]] = {}
 
 ANSWERS_MAX = 50_000
-"""Answers of the controller whose records the watch has not given; the latest."""
+"""Maximum number of responses of the controller whose records the watch has not delivered; the latest are
+retained."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a room's history, in the hub that it was written in."""
+    """A part of a room's history, in the hub where it was written; `first` and `last` are seqs, inclusive."""
 
     hub: int
     first: int
@@ -75,26 +78,26 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Room(msgspec.Struct, frozen=True, array_like=True):
-    """Where a room is."""
+    """Record of a room."""
 
     hub: int
     is_pinned: bool = False
-    """An operator put it there: nothing moves it but an operator."""
+    """An operator placed it there: only an operator moves it."""
     pieces: tuple[Piece, ...] = ()
-    """What of its history is elsewhere, the oldest first."""
+    """Parts of its history in other hubs, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Commits of room records."""
+    """Commits that write room records."""
 
     commits: tuple[Commit, ...]
     left: Mapping[bytes, Room | None]
-    """What waits until these are made and the watch has given them."""
+    """Changes to make after these commits, once the watch has delivered them."""
 
 
 class NotKnown(Exception):
-    """The watch has not given all of a split yet: the answer comes with its next change."""
+    """The watch has not delivered all buckets of a split yet; retry after its next change."""
 
 
 Rooms = dict[bytes, int | Room]
@@ -107,7 +110,7 @@ class _Value(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Plain(msgspec.Struct, frozen=True, array_like=True):
-    """A bucket of rooms that are a number each, as most are."""
+    """A bucket whose rooms are all a hub number, as most are."""
 
     format: int
     depth: int
@@ -115,45 +118,50 @@ class _Plain(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """What can be read of any format."""
+    """The part of a value that is readable in any format."""
 
     format: int
 
 
 class _Bucket(NamedTuple):
-    """A bucket as it is kept: as it was read, and what is asked for often."""
+    """A bucket in memory: its value as read, and its frequently used fields."""
 
     value: bytes
     revision: int
     depth: int
     rooms: int
-    """How many."""
+    """Number of rooms."""
 
 
 class Buckets:
-    """The room records of one class, as the watch gave them."""
+    """The room records of one class, as the watch delivered them."""
 
     def __init__(self, room_class: str) -> None:
         self._class = room_class
         self._buckets: dict[int, _Bucket] = {}
-        """By start."""
+        """Buckets by start."""
         self._starts: list[int] = []
-        """In order."""
+        """Starts of the buckets, sorted."""
         self.count = 0
-        """Of rooms; those of half a split count twice for a moment."""
+        """Number of rooms; while half of a split is missing, its rooms briefly count twice."""
         self.bytes = 0
-        """Of keys and values, likewise."""
+        """Bytes of keys and values, with the same exception."""
         self._split: Rooms = {}
-        """Rooms that a bucket had before its split, while the new bucket of their hash is missing."""
+        """Rooms that a bucket had before its split, while the new bucket for their hash is missing."""
         self._answers: dict[bytes, int] = {}
-        """Hubs of rooms as the controller answered; the watch has yet to give their records."""
+        """Hubs of rooms from the controller's responses; the watch has not delivered their records yet."""
 
     def give(self, key: str, value: bytes | None, revision: int) -> Mapping[bytes, int | None]:
-        """Takes what the watch gave, or what a commit has written; what is older than what is known changes nothing.
+        """Adds a value from the watch or from a commit; ignores one that is older than the known value.
+
+        Args:
+            key: Key of the bucket.
+            value: Its value; None: it was removed.
+            revision: Revision of the value.
 
         Returns:
-            Rooms that have another hub or pin than was known, no record any more, or a pin from the beginning; and the
-            hub that each had; None: it had no record.
+            Rooms whose hub or pin changed, whose record was removed, or that are new with a pin; with the
+            previous hub of each (None: it had no record).
 
         Raises:
             RecordFormatError: a newer version wrote it.
@@ -195,18 +203,19 @@ class Buckets:
         return changed
 
     def answered(self, name: bytes, hub: int) -> None:
-        """The controller said where a room is: that holds until the watch gives the room's record."""
+        """Stores the controller's response for a room, until the watch delivers the room's record."""
         self._answers.pop(name, None)
         if len(self._answers) >= ANSWERS_MAX:
             del self._answers[next(iter(self._answers))]
         self._answers[name] = hub
 
     def drop_answer(self, name: bytes) -> None:
-        """What the controller said of a room holds no more."""
+        """Drops the controller's response for a room."""
         self._answers.pop(name, None)
 
     def hub_of(self, name: bytes) -> int | None:
-        """The hub of a room, as the controller said, or by its record; none: it has no record.
+        """Returns the hub of a room, from the controller's response or the room's record; None: it has no
+        record.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -218,16 +227,16 @@ class Buckets:
         return None if found is None else found.hub
 
     def keys(self) -> frozenset[str]:
-        """Of all buckets that are known."""
+        """Keys of all known buckets."""
         return frozenset(self._key(start) for start in self._starts)
 
     def revision(self, key: str) -> int:
-        """Of a bucket as it is known; 0: it is not."""
+        """Known revision of a bucket; 0: the bucket is not known."""
         bucket = self._buckets.get(self._start(key))
         return 0 if bucket is None else bucket.revision
 
     def key_of(self, name: bytes) -> str:
-        """The key that a room's record is in, or would be.
+        """Returns the key of the bucket for a room's record.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -235,7 +244,7 @@ class Buckets:
         return self._key(self._bucket(hash_of(name))[0] if self._starts else 0)
 
     def find(self, name: bytes) -> Room | None:
-        """Where a room is; none: it has no record.
+        """Returns a room's record; None: it has none.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -244,7 +253,7 @@ class Buckets:
             return None
         start, bucket = self._bucket(hash_of(name))
         if name not in bucket.value:
-            return None  # Most that are asked for are new: nothing is unpacked for them.
+            return None  # Most look-ups are for new rooms: avoid unpacking for them.
         room = _parse(self._key(start), bucket.value).rooms.get(name)
         return Room(room) if isinstance(room, int) else room
 
@@ -254,15 +263,18 @@ class Buckets:
         controller_revision: int,
         expect: Mapping[str, int] = NOTHING,
     ) -> Batch:
-        """Commits that put rooms where they are to be, or forget them; each room's change is in one of them.
+        """Builds commits that write or remove room records; each room's change is in one of them.
 
-        They are made from what the watch gave: where another write was first the coordinator refuses, and they
-        are made anew. Rooms whose change changes nothing are in none.
+        They are based on what the watch delivered: if another write came first, the coordinator refuses them,
+        and the caller builds them again. Changes without effect are left out.
 
         Args:
-            changes: By room; None: its record is removed.
-            controller_revision: Of `controller`, when its holder became it.
-            expect: Other keys to the revisions that each commit expects of them.
+            changes: New record by room; None: its record is removed.
+            controller_revision: Revision of `controller` from the writer's own election.
+            expect: Other keys, with the revisions that each commit expects of them; default: none.
+
+        Returns:
+            The commits, and the changes that have to wait for them.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -289,11 +301,19 @@ class Buckets:
         return Batch(tuple(packed((c for c in made if c is not None), controller_revision)), left)
 
     def __len__(self) -> int:
-        """How many rooms have a record; unpacks all."""
+        """Number of rooms with a record; unpacks all buckets."""
         return sum(len(self._rows(at)) for at in range(len(self._starts)))
 
     def page(self, after: bytes | None, limit: int) -> list[tuple[bytes, Room]]:
-        """Rooms in the order of their hashes, then names, behind one of them; fewer than asked for at the end."""
+        """Returns a page of rooms, ordered by hash, then name.
+
+        Args:
+            after: The last room of the previous page; None: the first page.
+            limit: Size of the page.
+
+        Returns:
+            Names and records of the rooms; fewer than `limit` on the last page.
+        """
         begin = (-1, b"") if after is None else (hash_of(after), after)
         found: list[tuple[bytes, Room]] = []
         at = max(0, bisect_right(self._starts, begin[0]) - 1)
@@ -304,7 +324,8 @@ class Buckets:
         return found[:limit]
 
     def _had(self, start: int) -> Rooms:
-        """Rooms that this bucket has; before its first value, those that the bucket had which was split."""
+        """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was
+        split."""
         at = bisect_right(self._starts, start) - 1
         if at < 0:
             return {}
@@ -322,7 +343,8 @@ class Buckets:
         return self._starts[at + 1] if at + 1 < len(self._starts) else 1 << HASH_BITS
 
     def _rows(self, at: int) -> list[tuple[int, bytes, int | Room]]:
-        """Hash, name and room of one bucket, in order; without what a bucket behind it holds, also of half a split."""
+        """Hash, name and room of one bucket, sorted; without rooms of the range of the next bucket, also when
+        half of a split is missing."""
         start = self._starts[at]
         end = self._next_start(at)
         rooms = _parse(self._key(start), self._buckets[start].value).rooms
@@ -342,7 +364,8 @@ class Buckets:
     def _change(
         self, start: int, changes: Mapping[bytes, Room | None], expect: Mapping[str, int]
     ) -> Change | None:
-        """What is written of one bucket: itself, and what it is split into."""
+        """Builds the change of one bucket, including the buckets that it is split into; None: nothing
+        changes."""
         kept = self._buckets.get(start)
         old, revision = (b"", 0) if kept is None else (kept.value, kept.revision)
         depth, rooms = 0, Rooms()
@@ -375,12 +398,12 @@ class Buckets:
 
 
 def hash_of(name: bytes) -> int:
-    """Which bucket a room is in."""
+    """32-bit hash of a room's name, which selects its bucket."""
     return int.from_bytes(blake2b(name, digest_size=HASH_BITS // 8, person=b"hubsub-room").digest())
 
 
 def _split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
-    """The buckets that the rooms of one need, the largest split first."""
+    """Splits a bucket until its parts are small enough, the largest part first; returns values by start."""
     leaves = {start: (depth, rooms)}
     values = {start: _encoder.encode(_Value(FORMAT, depth, rooms))}
     while len(leaves) < LEAVES_MAX:
@@ -399,7 +422,8 @@ def _split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
 
 
 def _looked_at(key: str, value: bytes) -> tuple[int, int, Collection[bytes]]:
-    """Depth of a bucket, how many rooms it has, and those that are pinned; where there are none they cost nothing."""
+    """Returns a bucket's depth, its number of rooms, and its pinned rooms; the fast path is for buckets
+    without pins."""
     try:
         plain = _plain_decoder.decode(value)
     except msgspec.MsgspecError:
@@ -413,7 +437,7 @@ def _looked_at(key: str, value: bytes) -> tuple[int, int, Collection[bytes]]:
 
 
 def _end(start: int, depth: int) -> int:
-    """The first hash behind a bucket."""
+    """The first hash after a bucket."""
     return start + (1 << (HASH_BITS - depth))
 
 

@@ -1,7 +1,7 @@
-"""Who the peers are, as links need it: names of hosts become IP addresses.
+"""Resolves peers' host names to the IP addresses that links need.
 
-Names are looked up again every `AGAIN_S`, and sooner while one is not found: a peer keeps the addresses that it had.
-One without addresses may still dial this node.
+Names are resolved again every `AGAIN_S`, and after `FAILED_S` while one fails: a peer keeps its previous
+addresses. A peer without addresses may still dial this node.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ AGAIN_S: Final = 30.0
 FAILED_S: Final = 1.0
 
 Row = tuple[str, int, Sequence[str], int]
-"""As `Links.link_roster` takes it."""
+"""A peer, as passed to `Links.link_roster`."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class RosterOf:
-    """Gives rosters on, with addresses.
+    """Passes rosters on, with resolved addresses.
 
     Args:
         give: Takes all rows.
@@ -36,12 +36,12 @@ class RosterOf:
         self._give = give
         self._neighbours: Sequence[Neighbour] = ()
         self._found: dict[str, tuple[str, ...]] = {}
-        """Of addresses with names, what they were the last time."""
+        """Latest resolved addresses, by address with a host name."""
         self._news = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
     def set(self, neighbours: Sequence[Neighbour]) -> None:
-        """All of them; links of others end at once."""
+        """Sets all peers; links with others end at once."""
         self._neighbours = neighbours
         named = set(self._named())
         self._found = {address: to for address, to in self._found.items() if address in named}
@@ -91,14 +91,14 @@ async def _addresses_of(address: str) -> tuple[str, ...]:
     host, port = parts
     try:
         infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # Too long for a name, perhaps.
+    except (OSError, UnicodeError):  # `UnicodeError`: for example a label that is too long.
         return ()
     found = dict.fromkeys(join_address(str(info[4][0]), port) for info in infos)
     return tuple(one for one in found if _is_ip(one))
 
 
 def parts_of(address: str) -> tuple[str, int] | None:
-    """Host and port of what another node's record says; None: it is no address."""
+    """Splits an address from a node's record into host and port; None: it is no address."""
     try:
         host, port = split_address(address)
     except ValueError:
@@ -107,7 +107,7 @@ def parts_of(address: str) -> tuple[str, int] | None:
 
 
 def _is_ip(address: str) -> bool:
-    """Whether it is one as links take it, without a scope."""
+    """Whether the host is an IP address without a scope, as links need it."""
     parts = parts_of(address)
     try:
         return parts is not None and "%" not in str(ip_address(parts[0]))

@@ -1,11 +1,12 @@
-"""Who acts as leader where the network is split: `on_partition = "serve"`.
+"""Acting leaders during a network partition: `on_partition = "serve"`.
 
-A node that has no lead and hears no controller is cut off from the majority. For each hub of an ephemeral class that
-says so it finds who is to act on its side (`leads.acting`: the leader, or the first other member that is heard), and
-its data plane goes by that until it hears a controller again. Nothing of it is written: records say who leads.
+A node that has no leader lease and hears no controller is cut off from the majority. For each hub of an
+ephemeral class with `serve` it determines the acting leader on its side (`leads.acting`: the leader, or the
+first other member that is heard), and its data plane uses that until the node hears a controller again.
+Nothing of this is written: the records keep the leader.
 
-Invariant: nobody acts who may lead, or hears who may say who does. A process that has heard no controller since its
-start is not cut off, but new.
+Invariant: a node that may lead, or hears a controller, does not act. A process that has heard no controller
+since its start is new, not cut off.
 """
 
 import asyncio
@@ -26,13 +27,13 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 class Sides:
-    """Looks whenever it is woken, and where a class serves each time after which silence is noticed.
+    """Recomputes the acting leaders when woken, and every silence timeout if a class uses `serve`.
 
     Args:
-        plane: Tells whether this process is cut off, and whom it hears.
-        follow: Hubs, classes and nodes; told who acts.
+        plane: Knows whether this process is cut off, and which processes it hears.
+        follow: Hubs, classes and nodes; receives the acting leaders.
         me: This process.
-        timing: What silence is.
+        timing: Defines silence.
         clock: Monotonic, seconds.
         ended: Called with its task when that ends.
     """
@@ -53,12 +54,12 @@ class Sides:
         self._clock = clock
         self._news = asyncio.Event()
         self._is_new = True
-        """No controller was heard yet."""
+        """Whether no controller was heard since the start."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(ended)
 
     def wake(self) -> None:
-        """The plane or what is followed has news."""
+        """Recomputes soon, because the plane or the watch cache changed."""
         self._news.set()
 
     async def close(self) -> None:
@@ -72,7 +73,7 @@ class Sides:
                 mine = sum(process == self._me for process in acts.values())
                 log.warning("hubs are served without a lead", hubs=len(acts), here=mine)
                 self._follow.act(acts)
-            # That somebody is silent is no news.
+            # Silence causes no event, so it needs a timeout.
             wait_s = self._timing.silence_s if self._has_some else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -84,7 +85,7 @@ class Sides:
         return any(kept.record.on_partition == SERVE for kept in self._follow.classes.values())
 
     def _acting(self) -> dict[int, ProcessId]:
-        """By hub, who acts without a lead on this side."""
+        """Acting leader by hub on this side."""
         is_cut_off = self._plane.is_cut_off()
         self._is_new = self._is_new and is_cut_off
         if self._is_new or not is_cut_off or not self._has_some:

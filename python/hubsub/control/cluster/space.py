@@ -1,12 +1,11 @@
-"""How many rooms may have a record: of one class, and by the bytes of all records together.
+"""Limits of room records: their number per class, and the bytes of all of them.
 
-The coordinator's store is bounded, and what keeps a cluster alive is written into the same one: who leads which hub,
-whose majority counts, who is the controller. So records of rooms, which clients cause, take at most `RECORDS_SHARE` of
-it, and what is left is for the others. The controller alone writes records of rooms and knows all of them, so it
-counts them here, whichever coordinator there is; etcd and ZooKeeper do not say how much they take, so there the setting
-alone holds.
+The coordinator's store is bounded, and holds what keeps a cluster alive, too: leaders of hubs, the voters,
+the controller. So room records, which clients cause, take at most `RECORDS_SHARE` of it; the rest is
+reserved. Only the controller writes room records and it knows all of them, so it counts them here, with any
+coordinator. etcd and ZooKeeper do not report their capacity, so only the setting limits the records there.
 
-Invariant: records of rooms have at most `bytes_max` bytes, but for what splitting their buckets adds to one batch.
+Invariant: room records have at most `bytes_max` bytes, plus what splitting their buckets adds in one batch.
 """
 
 from collections import Counter
@@ -17,10 +16,10 @@ from typing import Final
 from hubsub.control.cluster.follow import Follow
 
 RECORDS_SHARE: Final = 0.9
-"""Of the coordinator's store, where it says how much that takes."""
+"""Share of the coordinator's store for room records, if the coordinator reports its capacity."""
 
 ROOM_BYTES: Final = 16
-"""Of a room's record beside its name, at most: lengths, and the number of its hub."""
+"""Maximum bytes of a room's record besides its name: lengths, and the number of its hub."""
 
 CLASS_LIMIT: Final = "placed_rooms_class_max"
 BYTES_LIMIT: Final = "room_records_bytes_max"
@@ -28,18 +27,21 @@ BYTES_LIMIT: Final = "room_records_bytes_max"
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """How much records of rooms may take."""
+    """Limits of room records."""
 
     class_rooms_max: int
     bytes_max: int
 
     def fitting(self, names: Sequence[bytes], of_class: int, bytes_used: int) -> tuple[int, str | None]:
-        """How many new rooms of a class may have a record, the first ones first, and the limit that refuses the others.
+        """How many new rooms of a class may have a record.
 
         Args:
-            names: Of new rooms.
+            names: Names of the new rooms.
             of_class: Rooms of their class that have a record.
-            bytes_used: Of the records of all classes.
+            bytes_used: Bytes of the records of all classes.
+
+        Returns:
+            How many of `names`, from the first one, and the limit that refuses the others (None if all fit).
         """
         given = min(len(names), max(0, self.class_rooms_max - of_class))
         left = self.bytes_max - bytes_used
@@ -51,11 +53,11 @@ class Space:
 
 
 def space_of(limits: Mapping[str, int], store_bytes_max: int | None) -> Space:
-    """As the settings and the coordinator have it.
+    """Computes the limits from the settings and the coordinator.
 
     Args:
         limits: Of the node.
-        store_bytes_max: What the coordinator's store takes; None: it does not say.
+        store_bytes_max: Capacity of the coordinator's store; None: not reported.
     """
     bytes_max = limits[BYTES_LIMIT]
     share = bytes_max if store_bytes_max is None else int(RECORDS_SHARE * store_bytes_max)
@@ -63,31 +65,31 @@ def space_of(limits: Mapping[str, int], store_bytes_max: int | None) -> Space:
 
 
 class RoomRecords:
-    """What is known of the records of rooms on one node, and what it refused as the controller.
+    """Counters of room records on one node, and of what it refused as the controller.
 
     Args:
-        follow: What is known of the cluster.
-        space: How many there may be.
+        follow: Watch cache of the cluster.
+        space: Limits of the records.
     """
 
     def __init__(self, follow: Follow, space: Space) -> None:
         self.space = space
         self.refused: Counter[str] = Counter()
-        """New rooms that got none, by the limit that refused them."""
+        """New rooms that were refused a record, by limit."""
         self.forgotten = 0
-        """Records of rooms that nobody used, which it removed."""
+        """Records of unused rooms that this node removed."""
         self._follow = follow
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Rooms that have one, by class."""
+        """Rooms with a record, by class."""
         return {name: buckets.count for name, buckets in self._follow.rooms.items()}
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all room records."""
         return sum(buckets.bytes for buckets in self._follow.rooms.values())
 
     def fitting(self, room_class: str, names: Sequence[bytes]) -> tuple[int, str | None]:
-        """As `Space.fitting`, as it is now."""
+        """`Space.fitting` with the current records."""
         return self.space.fitting(names, self._follow.rooms[room_class].count, self.size)

@@ -1,12 +1,13 @@
-"""What a new controller begins from: hubs, nodes and the census as the store had them after its election.
+"""Initial state of a new controller: hubs, nodes and voters as stored after its election.
 
-A watch may be behind: a hub that the controller before gave to another node, or a node that left, would be decided upon
-from what was. So all of it is read once, linearizably, and the controller waits until its watches gave no less.
+A watch may lag: the controller would decide about a hub that its predecessor moved, or a node that left, from
+an old state. So all of it is read once, linearizably, and the controller waits until its watches have
+delivered at least that.
 
-A watch may never give what was read: of a node that came and left it gives nothing. So what is not given after
-`AGAIN_S` is read again.
+A watch may never deliver what was read: of a node that joined and left it delivers nothing. So state that is
+not delivered within `AGAIN_S` is read again.
 
-Invariant: once `Start.is_given` is true it stays so, since a watch gives nothing older.
+Invariant: once `Start.is_given` is true it stays true, because a watch delivers nothing older.
 """
 
 from dataclasses import dataclass, field
@@ -17,39 +18,40 @@ from hubsub.control.cluster.records import CENSUS, CLUSTER, HUBS, NODES, hub_key
 from hubsub.coordination import Coordinator
 
 AGAIN_S: Final = 1.0
-"""How long watches have to give what was read."""
+"""How long the watches have to deliver the read state."""
 
 
 @dataclass(slots=True)
 class Start:
-    """What was read, as far as the watches have not given it yet."""
+    """The part of the read state that the watches have not delivered yet."""
 
     read_s: float
-    """When it was."""
+    """When it was read."""
     there: dict[str, int] = field(default_factory=dict)
-    """Key to the revision that it had."""
+    """Existing keys, with the revisions read."""
     gone: dict[str, int] = field(default_factory=dict)
-    """Key that was not there to the revision that the watch gave of it before."""
+    """Keys that no longer exist, with the revisions that the watches have."""
 
     def is_given(self, known: Follow) -> bool:
-        """Whether the watches gave all of it; what this version cannot read counts as given."""
+        """Whether the watches have delivered all of it; what this version cannot read counts as delivered."""
         waited = {key: rev for key, rev in self.there.items() if key not in known.unread}
         self.there = {key: rev for key, rev in waited.items() if known.revision(key) < rev}
         self.gone = {key: rev for key, rev in self.gone.items() if known.revision(key) == rev}
         return not self.there and not self.gone
 
     def is_late(self, now: float) -> bool:
-        """Whether the watches have not given all of it in time."""
+        """Whether the watches have missed the deadline."""
         return bool(self.there or self.gone) and now >= self.read_s + AGAIN_S
 
 
 async def read(coordinator: Coordinator, known: Follow, now: float) -> Start:
-    """Reads all that a controller decides from but rooms, whose writes expect what was read of them.
+    """Reads all state that a controller decides from, except rooms, whose commits expect the revisions they
+    are based on.
 
     Args:
-        coordinator: Where.
-        known: What the watches gave.
-        now: The time, seconds, of the clock that `Start.is_late` is asked by.
+        coordinator: Store to read.
+        known: Watch cache.
+        now: The time, seconds, of the clock for `Start.is_late`.
 
     Raises:
         CoordinatorError: it cannot be reached; nothing is known then.
@@ -64,7 +66,7 @@ async def read(coordinator: Coordinator, known: Follow, now: float) -> Start:
         revision = known.revision(key)
         if key in found or revision == 0:
             continue
-        # It went, or was made behind the page that would have had it.
+        # It was removed, or created after its page was read.
         entry = await coordinator.get(key)
         if entry is None:
             start.gone[key] = revision

@@ -1,6 +1,6 @@
-"""The cluster in words and numbers, as one node sees it: what `GET /v1/cluster` and the command line show.
+"""State of the cluster as one node sees it, for `GET /v1/cluster` and the command line.
 
-Invariant: bounded by what the coordinator keeps of nodes and hubs; rooms are counted, never listed.
+Invariant: the size is bounded by the coordinator's nodes and hubs; rooms are counted, never listed.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from hubsub.control.cluster.view import OBSERVERS_MIN, Kept, Peer, Timing
 MOVES_SHOWN = 32
 
 CROWDED = 0.95
-"""Of what the records of rooms may take: it is said that they do."""
+"""Share of the limit of room records above which status shows a warning."""
 
 
 def status_of(
@@ -37,7 +37,7 @@ def status_of(
     now: float,
     timing: Timing,
 ) -> dict[str, Any]:
-    """Nodes with their states, hubs with leaders and terms, who is the controller, and what is wrong."""
+    """Nodes with their states, hubs with leaders and terms, the controller, and all problems."""
     peers = plane.peers(0)
     held = known.controller
     nodes = []
@@ -99,8 +99,8 @@ def status_of(
 
 
 def _heard_ago_s(membership: Membership, now: float) -> float | None:
-    """How long ago the coordinator answered this node for sure: when it asked for the lease that runs. What this node
-    knows of the cluster is no older, while its watches stand."""
+    """Seconds since the coordinator certainly answered this node: since the request of its current lease.
+    While the watches work, this node's state of the cluster is no older. None: no lease."""
     lease = membership.lease
     return None if lease is None else round(max(0.0, now - (lease.deadline - lease.ttl_s)), 3)
 
@@ -160,7 +160,8 @@ def _crowded(records: RoomRecords) -> Iterator[str]:
 
 
 def _adopted(known: Follow) -> Iterator[str]:
-    """Hubs that the cluster began with and that have no record yet: only who has their logs can begin to lead them."""
+    """Reports founder's hubs that have no record yet: only the founder, which has their logs, can begin to
+    lead them."""
     founder = None if known.cluster is None else known.cluster.record.founder
     if founder is None or founder.node in known.nodes:
         return
@@ -174,10 +175,10 @@ def _adopted(known: Follow) -> Iterator[str]:
 
 
 def _orphaned(known: Follow) -> Iterator[str]:
-    """Hubs whose leader is not registered. One without a log gets another leader, as soon as the controller may; one
-    with a log waits for its own, whose disk has it."""
+    """Reports hubs whose leader is not registered. A hub without a log gets another leader as soon as the
+    controller may replace it; one with a log waits for its own leader, which has it on disk."""
     if not known.ready.is_set():
-        return  # Else nodes would be missed whose records were not read yet.
+        return  # Before, node records that are not read yet would look missing.
     of_nodes: dict[tuple[str, bool], Counter[str]] = {}
     for kept in known.hubs.values():
         record = kept.record

@@ -1,7 +1,7 @@
-"""What the log is told of hubs that the controller changes: what cost somebody something at once, what moves in order
-in one line a second, however many hubs that are.
+"""Logs hub changes of the controller: disruptive ones at once, orderly moves in one line per second, however
+many hubs move.
 
-Invariant: every step is in one line; those of a mandate at the latest when it ends.
+Invariant: every step is logged once; those of a controller term at the latest when it ends.
 """
 
 from collections import Counter
@@ -13,19 +13,19 @@ import structlog
 from hubsub.control.cluster.leads import Step
 
 HUBS_TOLD: Final = 8
-"""Of many hubs, so many are named."""
+"""Maximum number of hubs named in a log line."""
 
 MOVES_S: Final = 1.0
-"""Moves of so much time are told together."""
+"""Period of the moves in one log line."""
 
 MOVES: Final = frozenset({"propose", "withdraw", "has records", "gave up", "members"})
-"""Steps by which hubs go from one node to another in order: the leader gave the hub up because it was asked to."""
+"""Steps of an orderly move between nodes: the leader gave the hub up because it was asked to."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class Told:
-    """Collects moves.
+    """Collects and logs steps.
 
     Args:
         clock: Monotonic, seconds.
@@ -35,10 +35,10 @@ class Told:
         self._clock = clock
         self._moves: list[Step] = []
         self._since_s = 0.0
-        """When the first of them was noted."""
+        """When the first of the collected moves was added."""
 
     def note(self, steps: Sequence[Step]) -> None:
-        """These are asked for."""
+        """Logs or collects steps whose commits are about to be sent."""
         others = [step for step in steps if step.why not in MOVES]
         for why, count in Counter(step.why for step in others).items():
             hubs = [step.hub for step in others if step.why == why]
@@ -49,7 +49,8 @@ class Told:
             self._moves += [step for step in steps if step.why in MOVES]
 
     def tell(self, is_end: bool = False) -> None:
-        """Called again and again: tells of moves whose time is over, or at the end of all."""
+        """Logs the collected moves if their period is over, or at the end of the controller term. Called
+        every turn."""
         if not self._moves or not (is_end or self._clock() - self._since_s >= MOVES_S):
             return
         moves, self._moves = self._moves, []

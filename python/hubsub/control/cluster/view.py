@@ -1,22 +1,25 @@
-"""What the controller knows at one moment: what watches gave, what its links say, which leads it grants.
+"""The controller's view at one moment: state from its watches, its links, and the leader leases that it
+grants.
 
-What a watch gave is a `Kept`: a record and the revision of its key. What a link says of a process is a `Peer`;
-processes are named by node and incarnation, because one that starts again under its name has nothing of the one
-before. Times are seconds of the monotonic clock of the controller's node.
+State from a watch is a `Kept`: a record and the revision of its key. State from a link is a `Peer`. Processes
+are named by node and incarnation, because a restarted process has no state of its predecessor. Times are
+seconds of the monotonic clock of the controller's node.
 
-**Leads.** A node may lead ephemeral hubs until the deadline of its lead: the time, on its own clock, before it asked,
-plus `Timing.lead_s`. It asks the controller's node over the link, hubs or not, and names the hubs and terms that it
-means to lead, its *claim*. It is granted, as long as the controller's mandate runs, what of the claim is in the *table*
-that the controller gave for this process; it leads that and nothing else from then on. What it led and is granted
-no more it has given up; what it did not lead yet it may claim again, since its watch may have been first. So a grant
-needs no Python, and what a table has no more is over when the last lead is.
+**Leader leases.** A node may lead ephemeral hubs until the deadline of its leader lease: the time, on its own
+clock, before it requested the lease, plus `Timing.lead_s`. Every node requests one from the controller's node
+over the link, with or without hubs, and names the hubs and terms that it wants to lead, its *claim*. While
+the controller term runs, it gets the part of the claim that is in the *table* that the controller set for
+this process, and leads only that from then on. It has given up what it led and no longer gets; what it did
+not lead yet it may claim again, because its watch may have been ahead. So a grant needs no Python, and
+leadership of a hub that is removed from the table ends with the last lease.
 
-**Heeding.** A heartbeat names the mandate that its sender heeds, none if it hears no controller, and a number that is
-another one each time that it begins to heed. `Peer.heeds_s` is when the controller's node first heard that number,
-`Peer.heeds_until_s` when the last ping left that was answered with it. That a process was heard of late does not say
-that it heeds now: it may have stopped since, and have helped a leader to prolong.
+**Acknowledging a controller.** A heartbeat names the controller term that its sender acknowledges (none if it
+hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.heeds_s` is
+when the controller's node first heard that number; `Peer.heeds_until_s` is when the last ping was sent that
+was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
+and have helped a leader to prolong its lease.
 
-Invariant: tables and `lead_until_s` are read together: no grant lies between them.
+Invariant: tables and `lead_until_s` are read together: no grant happens in between.
 """
 
 from collections.abc import Mapping
@@ -43,15 +46,15 @@ HubTerm = tuple[int, int]
 """A hub's number and one of its terms."""
 
 Tables = Mapping[ProcessId, frozenset[HubTerm]]
-"""What each process may be granted to lead."""
+"""Leader leases that each process may get."""
 
 OBSERVERS_MIN = 2
-"""So many others must suspect a node before it is given nothing new: one may be cut off itself."""
+"""Observers that must suspect a node before it gets no new hubs: a single one may be cut off itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[R_co]):
-    """A record, and the revision that its key has with it."""
+    """A record, and the revision of its key."""
 
     record: R_co
     revision: int
@@ -59,20 +62,20 @@ class Kept(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long things may take, seconds."""
+    """Timing of leader leases, in seconds."""
 
     lead_s: float = 1.0
-    """From the time before it was asked for to a lead's deadline."""
+    """Duration of a leader lease, from just before the request to the deadline."""
     drift: float = 0.01
-    """By how much of itself a clock may run faster or slower than another."""
+    """Maximum relative rate difference of two clocks."""
     margin_s: float = 0.05
-    """From a deadline to the end of the turn that looked at it last."""
+    """From a deadline to the end of the last turn that was started before it."""
     silence_s: float = 0.5
-    """A peer that was not heard for so long is not heard."""
+    """A peer that was not heard for this long counts as not heard."""
 
     @classmethod
     def of(cls, limits: Mapping[str, int]) -> Self:
-        """As a configuration has it.
+        """Reads the timing from a configuration.
 
         Args:
             limits: With `lead_ms`, `lead_guard_ms` and `lead_silence_ms`.
@@ -85,91 +88,96 @@ class Timing:
 
     @property
     def guard_s(self) -> float:
-        """What is waited behind the end of a lead, as the granting clock has it."""
+        """Extra wait after the end of a leader lease, by the granter's clock."""
         return self.lead_s * self.drift + self.margin_s
 
     @property
     def wait_s(self) -> float:
-        """From a moment to when no lead that was asked for before it is held any more."""
+        """After this time no leader lease that was requested before its start is held any more."""
         return self.lead_s + self.guard_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What the controller's node knows of one process."""
+    """State of one process, as known to the controller's node."""
 
     heard_s: float | None = None
-    """When it heard from it last."""
+    """When it was last heard."""
     heeds_s: float | None = None
-    """Since when it knows that it heeds this mandate; none: it does not."""
+    """Since when it is known to acknowledge this controller term; None: it does not."""
     heeds_until_s: float | None = None
-    """Until when it knows that it has heeded it since then, without a break: by round trips."""
+    """Until when it is known, by round trips, to have acknowledged the term since then without a break."""
     suspected_by: frozenset[str] = frozenset()
     lead_until_s: float | None = None
-    """When the last lead that was granted to it ends: granting time plus `lead_s`."""
+    """When its last leader lease ends: granting time plus `lead_s`."""
     is_ready: bool = False
-    """It holds all patterns, and all interest that concerns it."""
+    """Whether it holds all patterns, and all interest that concerns it."""
     dead_s: float | None = None
-    """When it said goodbye, or was proved dead: its link ended without one and its port refuses; none: neither."""
+    """When it sent a goodbye, or was proved dead: its link ended without one and its port refuses
+    connections; None: neither."""
     gave_up: frozenset[HubTerm] = frozenset()
-    """What it will never lead again. It may forget what is older than the hub's term."""
+    """Hubs and terms that it will never lead again. It may drop terms older than the hub's current one."""
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, as far as is known."""
+        """Whether it is known to have ended."""
         return self.dead_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a process says of the logged hubs that it leads; see docs/adr/0016-empty-hubs-are-dealt.md."""
+    """State of the logged hubs that a process leads, as it reports it; see
+    docs/adr/0016-empty-hubs-are-dealt.md."""
 
     empty: frozenset[int] = frozenset()
-    """Those without a record a moment ago."""
+    """Hubs that had no record when it reported."""
     sealed: Mapping[int, int] = field(default_factory=dict)
-    """Hubs that are to be given up by the record of this revision, have no record, and take none as long as the
-    record stands."""
+    """Hubs that are to be given up, with the revision of the record that asks for it: they have no record,
+    and accept none while that revision is current."""
     kept: Mapping[int, int] = field(default_factory=dict)
-    """Likewise, those that turned out to have one, and that it goes on to lead."""
+    """Hubs that were to be given up, with the same revision, but turned out to have a record: the process
+    continues to lead them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All that a decision is made from."""
+    """All state that a decision is based on."""
 
     controller: Kept[ControllerRecord]
     elected_s: float
-    """When the answer came that made this one the controller. Leads of the one before may run for one lead more."""
+    """When this node learned of its election. Leases of the previous controller may run for one more lease
+    duration."""
     nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
     hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
     founder: Founder | None = None
-    """Whose hubs have their numbers already; None: nobody's."""
+    """Node whose hubs have their numbers already; None: there is none."""
     census: Kept[CensusRecord] | None = None
     census_s: float = 0.0
-    """Since when all leads are granted with this census or a later one."""
+    """Since when all leader leases are granted with these voters or later ones."""
     peers: Mapping[ProcessId, Peer] = field(default_factory=dict)
-    """Of all processes that were heard since the controller's node started, itself among them."""
+    """All processes that were heard since the controller's node started, including its own."""
     tables: Tables = field(default_factory=dict)
-    """What the controller's node may grant: by the tables that apply, and by those that are under way to it."""
+    """Leases that the controller's node may grant: by the current tables, and by those that are being passed
+    to it."""
     claims: Mapping[ProcessId, Claims] = field(default_factory=dict)
-    """As processes said last."""
+    """Latest claims of each process."""
     replacing: frozenset[HubTerm] = frozenset()
-    """Terms that a commit was asked to end, of which it is not known yet whether it did: the answer is missing,
-    or the watch has not given what it wrote. They are asked for again, never taken back."""
+    """Terms that a sent commit ends and whose outcome is unknown: the response is missing, or the watch has
+    not delivered the write. These commits are retried, never withdrawn."""
 
     @property
     def me(self) -> str:
-        """The controller's node."""
+        """Name of the controller's node."""
         return self.controller.record.node
 
     def peer(self, name: str) -> Peer | None:
-        """What is known of the process that is registered under a name."""
+        """State of the process that is registered under a name; None: not known."""
         kept = self.nodes.get(name)
         return None if kept is None else self.peers.get((name, kept.record.incarnation))
 
     def is_heard(self, peer: Peer | None, now: float, timing: Timing) -> bool:
-        """Whether a process was heard of late."""
+        """Whether a process was heard within the silence timeout."""
         return (
             peer is not None
             and not peer.is_dead
@@ -178,7 +186,8 @@ class View:
         )
 
     def homes(self) -> frozenset[Place]:
-        """The nodes that share the hubs for good: those of short silence too, or all would move with each."""
+        """Nodes that the hubs are spread over. Includes nodes that are briefly silent, or each silence would
+        move hubs."""
         return frozenset(
             _place(name, kept.record)
             for name, kept in self.nodes.items()
@@ -186,11 +195,11 @@ class View:
         )
 
     def candidates(self, now: float, timing: Timing) -> frozenset[Place]:
-        """The nodes that could lead a hub at once: ready, heard, with a lead that runs, not suspected."""
+        """Nodes that could lead a hub at once: ready, heard, not suspected, with a current leader lease."""
         return self.homes() & self.heard_places(now, timing)
 
     def heard_places(self, now: float, timing: Timing) -> frozenset[Place]:
-        """Likewise, but perhaps not ready."""
+        """Nodes that could lead a hub at once, except that they may not be ready."""
         return frozenset(
             _place(name, kept.record)
             for name, kept in self.nodes.items()

@@ -1,13 +1,15 @@
-"""What a controller writes under one mandate: the commits of one decision, asked for until all outcomes are known.
+"""Commits of a controller in one controller term: sends the commits of one decision, and retries until all
+outcomes are known.
 
-Owns which terms these end (`replacing`), and what the watches have to give before anything is decided anew.
+Owns the terms that these commits end (`replacing`), and the revisions that the watches have to deliver before
+the next decision.
 
-**What is not known.** A commit that was refused was made from an old view: the next decision has to wait until the
-watch gives what was found, unless it went again since. One whose outcome is unknown is asked for again, until the
-outcome is known: its terms are granted to nobody meanwhile.
+**Unknown outcomes.** A refused commit was based on an old view: the next decision has to wait until the watch
+delivers the revision found, unless that key was removed since. A commit of unknown outcome is retried until
+the outcome is known; nothing is granted for its terms meanwhile.
 
-Invariants: one decision's commits are under way at a time. Each expects the revision of `controller` that is the
-mandate's own.
+Invariants: the commits of only one decision are in flight at a time. Each expects the revision of
+`controller` from this term's election.
 """
 
 import asyncio
@@ -27,16 +29,16 @@ from hubsub.errors import CoordinatorError, CoordinatorUnknownError, Expectation
 
 BACK_OFF_S: Final = 0.1
 BACK_OFF_S_MAX: Final = 2.0
-"""Before the coordinator is asked again after it failed; doubled each time."""
+"""Delay before the coordinator is used again after a failure, doubled each time up to `BACK_OFF_S_MAX`."""
 
 COMMITS_MAX: Final = 8
-"""Of one decision, asked for at a time."""
+"""Maximum number of commits in flight at a time."""
 
 log = structlog.get_logger("hubsub.cluster")
 
 
 class BackOff:
-    """How long a controller, or who stands, leaves a coordinator alone that failed.
+    """Back-off of a controller or candidate after a failure of the coordinator.
 
     Args:
         clock: Monotonic, seconds.
@@ -44,7 +46,7 @@ class BackOff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.until_s = 0.0
-        """By the clock."""
+        """Time by the clock when the back-off ends."""
         self._clock = clock
         self._wait_s = BACK_OFF_S
 
@@ -54,19 +56,19 @@ class BackOff:
         self._wait_s = min(2 * self._wait_s, BACK_OFF_S_MAX)
 
     def reset(self) -> None:
-        """The next failure is the first one."""
+        """Resets the delay to the minimum."""
         self._wait_s = BACK_OFF_S
 
 
 class Writes:
-    """Of one mandate.
+    """Commits of one controller term.
 
     Args:
-        coordinator: Where.
-        follow: What the watches gave.
-        back_off: Told of failures, and when there are none any more.
+        coordinator: Store to write to.
+        follow: Watch cache.
+        back_off: Notified of failures and successes.
         clock: Monotonic, seconds.
-        done: Called when the outcome of all is known.
+        done: Called when the outcome of all commits is known.
         ended: Called with each task that ended.
     """
 
@@ -80,9 +82,9 @@ class Writes:
         ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self.replacing: set[HubTerm] = set()
-        """See `View.replacing`."""
+        """Terms that commits in flight end; see `View.replacing`."""
         self.is_over = False
-        """A commit was refused because `controller` is another one."""
+        """Whether a commit was refused because the revision of `controller` changed."""
         self._coordinator = coordinator
         self._follow = follow
         self._back_off = back_off
@@ -90,27 +92,28 @@ class Writes:
         self._done = done
         self._ended = ended
         self._awaited: dict[str, int] = {}
-        """Key to the revision that the watch has to give before anything is asked for anew."""
+        """Key to the revision that the watch has to deliver before the next decision."""
         self._looked_s = 0.0
-        """When the outcome of the last commits was known, or what is awaited was looked for."""
+        """When the outcome of the last commits became known, or the awaited keys were last checked."""
         self._commits: asyncio.Task[None] | None = None
 
     @property
     def must_wait(self) -> bool:
-        """Whether nothing may be asked for yet."""
+        """Whether no decision may be sent yet."""
         return self._is_busy() or bool(self._awaited)
 
     def ask(self, decision: Decision) -> None:
-        """Asks for what was decided, in a task."""
+        """Sends the commits of a decision, in a task."""
         assert not self.must_wait, "one decision at a time"
         self._commits = asyncio.create_task(self._ask(decision))
         self._commits.add_done_callback(self._ended)
 
     async def arrived(self) -> None:
-        """Forgets what the watch has given by now, and what went again since: no watch gives that.
+        """Drops awaited revisions that the watch has delivered, and keys that were removed since: no watch
+        delivers those.
 
         Raises:
-            CoordinatorError: it cannot be reached; what is awaited is looked for later.
+            CoordinatorError: it cannot be reached; the awaited keys are checked later.
         """
         for key, revision in list(self._awaited.items()):
             if self._follow.revision(key) >= revision:
@@ -124,7 +127,8 @@ class Writes:
             self.replacing.clear()
 
     async def end(self) -> None:
-        """Leaves those under way: what they write expects a mandate that is over, or was decided within it."""
+        """Cancels commits in flight: they expect a controller term that is over, or were decided within
+        it."""
         if self._commits is not None:
             self._commits.cancel()
             await asyncio.gather(self._commits, return_exceptions=True)
@@ -149,7 +153,7 @@ class Writes:
         self._done()
 
     async def _commit(self, commit: Commit) -> bool:
-        """Whether it was made, or may have been when another one is the controller."""
+        """Whether it was applied, or may have been when another node is the controller."""
         writes = [Put(write.key, write.value) for write in commit.writes]
         pause, is_unknown = BACK_OFF_S, False
         while True:
@@ -164,7 +168,7 @@ class Writes:
                     return True
                 if is_unknown and error.key not in {write.key for write in commit.writes}:
                     is_unknown = await self._was_made(commit)
-                # Nobody else writes these keys: what was asked for before is what was found.
+                # Only the controller writes these keys: the revision found is from the earlier attempt.
                 if is_unknown:
                     self._awaited |= {w.key: commit.expect[w.key] + 1 for w in commit.writes}
                 self._awaited[error.key] = error.found
@@ -180,7 +184,8 @@ class Writes:
             pause = min(2 * pause, BACK_OFF_S_MAX)
 
     async def _was_made(self, commit: Commit) -> bool:
-        """Whether a commit of unknown outcome was made, once it cannot be any more: another's key has changed."""
+        """Whether a commit of unknown outcome was applied. It no longer can be, because another expected key
+        has changed."""
         key = commit.writes[0].key
         while True:
             try:
