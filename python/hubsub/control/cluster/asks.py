@@ -52,7 +52,7 @@ class Take(Message, frozen=True):
     """From the controller to a member of hubs: asks whether it accepts these rooms."""
 
     rooms: Mapping[int, tuple[bytes, ...]]
-    """Rooms by hub."""
+    """Rooms to ask about, by hub."""
 
 
 class Taken(Message, frozen=True):
@@ -113,7 +113,7 @@ class MoveRow(msgspec.Struct, frozen=True, array_like=True):
 
 class Moving(Message, frozen=True):
     moves: tuple[MoveRow, ...]
-    """Latest last."""
+    """In order of time, latest last."""
 
 
 class Report(Message, frozen=True):

@@ -37,7 +37,7 @@ class ClassRow(NamedTuple):
 
 
 class PeerNews(Protocol):
-    """As `hubsub.node.PeerEvent`."""
+    """A peer event, as `hubsub.node.PeerEvent`."""
 
     @property
     def kind(self) -> str: ...
@@ -60,7 +60,7 @@ class Links(Protocol):
     """Peers, and requests between control planes."""
 
     on_peer: Callable[[Any], None] | None
-    """Takes `PeerNews`."""
+    """Called with a `PeerNews` when a peer's state changes."""
     on_asked: Callable[[str, int, bytes], None] | None
     """Takes a peer's name, the number for `link_answer`, and the request."""
 
@@ -74,7 +74,7 @@ class Links(Protocol):
 
 
 class LeadPeer(Protocol):
-    """As `hubsub.node.LeadPeer`."""
+    """A peer's lease state, as `hubsub.node.LeadPeer`."""
 
     @property
     def heard_s(self) -> float: ...
@@ -91,7 +91,7 @@ class LeadPeer(Protocol):
 
 
 class LeadSnapshot(Protocol):
-    """As `hubsub.node.LeadSnapshot`."""
+    """A snapshot of lease state, as `hubsub.node.LeadSnapshot`."""
 
     @property
     def mandate(self) -> int: ...
@@ -111,7 +111,7 @@ class Leads(Protocol):
     """Leader leases of ephemeral hubs."""
 
     on_lead: Callable[[Any], None] | None
-    """Takes `LeadNews`."""
+    """Called with a `LeadNews` when leader leases change."""
 
     def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
         """All `(hub, term, gives_up)` whose records name this process."""

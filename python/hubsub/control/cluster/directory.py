@@ -251,7 +251,7 @@ class Directory:
         return given_up
 
     def keep(self, room_class: str, rooms: Iterable[bytes]) -> None:
-        """Reverts `give_up`."""
+        """Reverts `give_up` for rooms that are still used."""
         for room in rooms:
             self._given_up.pop((room_class, room), None)
 

@@ -114,7 +114,6 @@ class Idle:
         self._before, self._since = self._since, {}
 
     def drop(self, keys: Iterable[Key]) -> None:
-        """Stops tracking rooms."""
         for key in keys:
             self._since.pop(key, None)
             self._before.pop(key, None)

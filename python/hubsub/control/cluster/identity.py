@@ -21,7 +21,7 @@ LOCK = "cluster.lock"
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of `cluster.json`."""
+    """The content of `cluster.json`."""
 
     cluster: str
     node: str

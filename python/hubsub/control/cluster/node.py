@@ -344,7 +344,7 @@ class ClusterNode:
         return {name: kept.record for name, kept in self._follow.classes.items()}
 
     def class_versions(self) -> Mapping[str, int]:
-        """Of each node that is registered, the version of the classes that it acts by; 0: it has not said."""
+        """Version of the classes that each registered node uses; 0: not announced yet."""
         known = self._plane.class_versions()
         return {name: known.get(name, 0) for name in self.nodes}
 

@@ -152,7 +152,7 @@ class ClusterProcess:
         await self._or_undo(self._join(http))
 
     def accept(self) -> None:
-        """Starts accepting clients."""
+        """Starts to accept clients; called after `join`."""
         self.node.accept()
 
     async def wait_failed(self) -> None:

@@ -149,7 +149,6 @@ class CensusRecord(Record, frozen=True, kw_only=True):
     """`meta/census`: the voters, whose majority a controller must hear; see `census`."""
 
     nodes: tuple[str, ...]
-    """Node names, sorted."""
     before: tuple[str, ...] = ()
     """The previous voters, while leader leases may rely on them; empty: no change is in progress."""
 

@@ -130,7 +130,6 @@ class _Bucket(NamedTuple):
     revision: int
     depth: int
     rooms: int
-    """Number of rooms."""
 
 
 class Buckets:
@@ -139,7 +138,6 @@ class Buckets:
     def __init__(self, room_class: str) -> None:
         self._class = room_class
         self._buckets: dict[int, _Bucket] = {}
-        """Buckets by start."""
         self._starts: list[int] = []
         """Starts of the buckets, sorted."""
         self.count = 0

@@ -40,7 +40,7 @@ from hubsub.control.cluster.ring import Place
 R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 ProcessId = tuple[str, int]
-"""Node and incarnation."""
+"""Node name and incarnation of a process."""
 
 HubTerm = tuple[int, int]
 """A hub's number and one of its terms."""
