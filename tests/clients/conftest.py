@@ -1,5 +1,5 @@
-"""Every test with the fixture `server` runs against redis-server and against HubSub with one
-and with three shards: what a client does with Redis it does with HubSub."""
+"""Every test with the fixture `server` runs against redis-server and against HubSub with one and three
+shards: the same client behaviour is expected of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clients.servers import Server, hubsub_node, redis_server
 
 @pytest.fixture(scope="session")
 def oracle(needs: Callable[..., None]) -> Iterator[Server]:
-    """A real redis-server."""
+    """A real redis-server, shared by the session."""
     needs("redis-server")
     with redis_server() as server:
         yield server
@@ -21,7 +21,7 @@ def oracle(needs: Callable[..., None]) -> Iterator[Server]:
 
 @pytest.fixture(scope="session", params=[1, 3], ids=["one-shard", "three-shards"])
 def hubsub(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
-    """A HubSub node with defaults."""
+    """A HubSub node with the default configuration."""
     needs("hubsub-core")
     with hubsub_node(request.param) as server:
         yield server
@@ -40,7 +40,8 @@ def running(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Itera
 
 @pytest.fixture
 def server(running: Server) -> Iterator[Server]:
-    """The server that runs. A test ends when its clients are gone: the next one would count their subscriptions."""
+    """The running server. A test ends after its clients are gone: otherwise the next test would count their
+    subscriptions."""
     yield running
     running.wait_until_alone()
 

@@ -1,7 +1,8 @@
-"""Several nodes of one cluster, as processes on loopback: started, asked, killed, and started again on their addresses.
+"""Several nodes of one cluster, as processes on loopback: starts, queries and kills them, and restarts them
+on the same addresses.
 
-The founder is started alone, the others together. Data, and the logs of all lives of a node, stand in a directory of
-the test's; each process is ended by its pid.
+The founder is started alone, the others together. Data, and the logs of all runs of a node, are in a
+directory of the test; each process is ended by its pid.
 """
 
 from __future__ import annotations
@@ -45,29 +46,30 @@ LOGGED = {
     "history": {"bytes": "64MiB"},
 }
 BUSY = {"name": "busy", "match": ["busy:*"], "history": {"messages": 100}}
-"""Its rooms are placed one by one."""
+"""A class whose rooms are placed individually."""
 DEFAULT = {"name": "default", "placement": "ring"}
 CLASSES = (CHAT, LOGGED, BUSY, DEFAULT)
 
 DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
-"""Classes without a log: their hubs go to and fro with the nodes."""
+"""Classes without a log: their hubs move as nodes join and leave."""
 
 SMALL_LOG = {"log_journal_bytes": "4MiB", "log_reserve_bytes": "4MiB"}
-"""What a log takes of the disk beside its records: there are tens of nodes at once."""
+"""Reduces the disk space of a log besides its records: tens of nodes run at once."""
 
 LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
 
 
 class Cluster:
-    """Nodes by name.
+    """The nodes of a cluster, by name.
 
     Args:
         directory: For data.
         coordinator: URL; None: the embedded one, whose founder is the first node.
-        names: The founder first.
-        classes, limits, config: Of all nodes. Load samples are not taken where `limits` says nothing of them: the first
-            one, after some seconds, would leave its hub for good with who leads it then, also when that node goes.
-        each: Config of a node alone, by name.
+        names: Node names, founder first.
+        classes, limits, config: Of all nodes. Load samples are off unless `limits` sets them: the first
+            sample, after some seconds, would pin its hub to its current leader for good, also when that node
+            leaves.
+        each: Additional config per node, by name.
     """
 
     def __init__(
@@ -85,14 +87,14 @@ class Cluster:
         self.limits: Mapping[str, Any] = {"load_sample_ms": 0} | SMALL_LOG | dict(limits or {})
         self.each = each or {}
         self.nodes: dict[str, Node] = {}
-        """Those that run."""
+        """The running nodes, by name."""
         self.addresses: dict[str, dict[str, str]] = {}
-        """Of all that have served: a node that starts again is where it was."""
+        """Addresses of all nodes that ever ran: a restarted node reuses its own."""
         self._logs: list[tuple[str, str]] = []
-        """Of lives that are over."""
+        """Names and logs of runs that have ended."""
 
     def within(self, name: str) -> AbstractContextManager[None]:
-        """Where a node is started and asked: here, in the network that this process has."""
+        """Context in which a node is started and queried: here, this process's own network."""
         return nullcontext()
 
     # -- life --
@@ -108,7 +110,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # All at once: where no majority is left there is nobody to hand over to.
+        # Kill all at once: without a majority no node could take over.
         for node in self.nodes.values():
             with suppress(ProcessLookupError):
                 node.process.send_signal(signal.SIGKILL)
@@ -116,14 +118,15 @@ class Cluster:
             self.kill(name)
 
     def start_all(self) -> None:
-        """Starts the founder, then the others together; returns when all serve and know each other."""
+        """Starts the founder, then the others together; returns when all serve and the cluster has
+        settled."""
         self.start(self.names[0])
         with ThreadPoolExecutor() as threads:
             list(threads.map(self.start, self.names[1:]))
         self.settled()
 
     def start(self, name: str, **config: Any) -> Node:
-        """Starts a node, on the addresses that it had; returns when it serves.
+        """Starts a node, on its previous addresses if it had some; returns when it serves.
 
         Raises:
             StartError: with its log.
@@ -135,7 +138,7 @@ class Cluster:
         return node
 
     def refused(self, name: str, **config: Any) -> str:
-        """What a node says that must not start."""
+        """The error of a node that must not start."""
         try:
             with Node(classes=self.classes, limits=self.limits, config=self.config_of(name) | config):
                 raise AssertionError("it started")
@@ -161,11 +164,11 @@ class Cluster:
         return config | self.addresses.get(name, {}) | self.config | self.each.get(name, {})
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and waits for its end."""
+        """Sends SIGKILL, and waits until the process has ended."""
         self._end(name, signal.SIGKILL)
 
     def stop(self, name: str) -> int:
-        """As a service manager does it; the exit code."""
+        """Stops a node with SIGTERM, as a service manager does; returns the exit code."""
         return self._end(name, signal.SIGTERM)
 
     def _end(self, name: str, sig: int) -> int:
@@ -175,18 +178,18 @@ class Cluster:
         return code
 
     def report(self) -> str:
-        """The logs of all lives, for who has to find out why a test failed."""
+        """The logs of all runs, for diagnosing a failed test."""
         lives = [*self._logs, *((name, node.log) for name, node in self.nodes.items())]
         return "\n".join(f"-- {name} --\n{log[-12_000:]}" for name, log in lives)
 
     # -- questions --
 
     def get(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of the API of a node."""
+        """Sends a GET to a node's API; returns status and JSON."""
         return self._ask("GET", name, path)
 
     def post(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
-        """Likewise, of what changes something."""
+        """Sends a POST to a node's API; returns status and JSON."""
         return self._ask("POST", name, path)
 
     def _ask(self, method: str, name: str, path: str) -> tuple[int, dict[str, Any]]:
@@ -198,20 +201,20 @@ class Cluster:
             return error.code, json.load(error)
 
     def status(self, name: str) -> dict[str, Any]:
-        """The cluster, as a node sees it."""
+        """The cluster status, as a node sees it."""
         code, status = self.get(name, "/v1/cluster")
         assert code == 200, status
         return status
 
     def connect(self, name: str, resp: int = 3) -> Connection:
-        """A Redis client of a node."""
+        """Connects a Redis client to a node."""
         with self.within(name):
             return Connection(*self.nodes[name].redis, resp)
 
     def settled(self) -> None:
-        """Waits until all that run see the same: all of them up, a controller, hubs that are where they are to stay,
-        each led by one of them, and nothing that is wrong. Hubs are dealt a few at a time: each one less that is not
-        where it is to stay gives the others their time anew."""
+        """Waits until all running nodes see a settled cluster: all of them up, a controller, each hub at its
+        final place and led by one of them, and no problem reported. Hubs move a few at a time: each one that
+        arrives restarts the timeout."""
         least, deadline = inf, time.monotonic() + TIMEOUT_S
         while troubles := {name: trouble for name in self.nodes if (trouble := self._trouble(name))}:
             left = sum(count for count, _ in troubles.values())
@@ -221,7 +224,7 @@ class Cluster:
             select.select([], [], [], 0.002)
 
     def _trouble(self, name: str) -> tuple[float, object] | None:
-        """What keeps a node from seeing a settled cluster, and how many hubs that are."""
+        """Why a node does not see a settled cluster, and for how many hubs; None: it does."""
         running = set(self.nodes)
         code, seen = self.get(name, "/v1/cluster")
         if code != 200:
@@ -231,7 +234,7 @@ class Cluster:
         if up != running or seen["controller"] not in holders or seen["wrong"]:
             return inf, [sorted(up), seen["controller"], seen["wrong"]]
         bad = [hub for hub in seen["hubs"] if hub["leader"] not in holders or hub["proposed"]]
-        # While it changes, a majority of those who counted before is needed, too.
+        # During a change of the voters a majority of the previous ones is needed, too.
         counted = seen["census"]
         is_counted = set(counted["nodes"]) == running and not counted["before"]
         away = [*bad, *hubs_away(seen, running, DEALT)]
@@ -240,14 +243,15 @@ class Cluster:
         return None if is_counted else (0, counted)
 
     def leaders(self, name: str | None = None, room_class: str = "chat") -> list[str]:
-        """Who leads the hubs of a class, by index, as a node sees it."""
+        """Leaders of the hubs of a class, by index, as a node sees them."""
         rows = [
             row for row in self.status(name or next(iter(self.nodes)))["hubs"] if row["class"] == room_class
         ]
         return [row["leader"] for row in sorted(rows, key=lambda row: row["index"])]
 
     def leader_of(self, room: str, by: str | None = None) -> str:
-        """Who leads a room, as a node sees it; it is made, where it is not there yet. A log may open first."""
+        """The leader of a room, as a node sees it; creates the room if needed. Waits, because a log may have
+        to open first."""
         path = f"/v1/rooms/{quote(room, safe='')}"
 
         def answer() -> Any:

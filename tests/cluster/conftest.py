@@ -1,4 +1,5 @@
-"""Fixture `three`: three nodes of one cluster, once a session and coordinator; `cluster`: the same for a test alone."""
+"""Fixture `three`: three nodes of one cluster, shared per session and coordinator. Fixture `cluster`: the
+same for a single test."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def cluster(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
-    """What the nodes have logged joins the report of a test that failed."""
+    """Adds the nodes' logs to the report of a failed test."""
     report: pytest.TestReport = yield
     if report.failed:
         used = [getattr(value, "cluster", value) for value in getattr(item, "funcargs", {}).values()]

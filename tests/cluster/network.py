@@ -1,13 +1,14 @@
-"""A network of the test's own: a namespace for each node, and one between them that carries what it is told to.
+"""A network for a test: a namespace per node, and a router namespace between them that drops packets on
+demand.
 
 ```
    ns a             ns (router)            ns b
    10.77.1.2 ══ 10.77.1.1  10.77.2.1 ══ 10.77.2.2       and so on; each namespace has a loopback of its own
 ```
 
-Nodes listen for each other on their addresses, and for clients on loopback: clients stay while nodes are cut off. A way
-is cut by a rule of the router that drops what takes it, so nobody is told: connections stand and hear nothing. Nothing
-has a name outside this process; namespaces end with it.
+Nodes listen for each other on their addresses, and for clients on loopback: clients stay connected while
+nodes are cut off. The router cuts a direction by a rule that drops its packets, so no side is notified:
+connections stay open and silent. Nothing has a name outside this process; the namespaces end with it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ CLONE_NEWNET = 0x4000_0000
 OWN = "/proc/thread-self/ns/net"
 
 REASON = "needs network namespaces"
-"""Why a test is skipped where this process may not make any: no right of the machine (CAP_SYS_ADMIN, CAP_NET_ADMIN)."""
+"""Why a test is skipped if this process may not create namespaces (CAP_SYS_ADMIN, CAP_NET_ADMIN)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespace:
-    """Lives as long as it is open, or a process is in it."""
+    """A network namespace; it exists while it is open, or a process is in it."""
 
     def __init__(self) -> None:
         home = os.open(OWN, os.O_RDONLY)
@@ -47,7 +48,8 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Sockets that this thread makes belong to the namespace, and processes that it starts live there."""
+        """Within the context, sockets created by this thread belong to the namespace, and so do processes
+        that it starts."""
         home = os.open(OWN, os.O_RDONLY)
         _check(_libc.setns(self.file, CLONE_NEWNET))
         try:
@@ -57,7 +59,7 @@ class Namespace:
             os.close(home)
 
     def ip(self, *lines: str) -> None:
-        """Lines of `ip -batch`.
+        """Runs lines with `ip -batch`.
 
         Raises:
             PermissionError: this process may not.
@@ -76,7 +78,7 @@ class Namespace:
 
 
 def _check(result: int) -> None:
-    # `OSError` with the number of a right that lacks is a `PermissionError`.
+    # `OSError` maps EPERM to `PermissionError`.
     if result:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
@@ -113,7 +115,7 @@ class Network:
                 )
             self._stack = stack.pop_all()
         self._cut: set[str] = set()
-        """Rules that drop."""
+        """The active drop rules."""
 
     @staticmethod
     def _open(stack: contextlib.ExitStack) -> Namespace:
@@ -134,10 +136,11 @@ class Network:
         return self.namespaces[name].entered()
 
     def cut(self, ways: Iterable[tuple[str, str]], more: str = "") -> None:
-        """Drops what goes these ways, from one to another, and nothing that comes back; until `mend`.
+        """Drops packets in these directions, not in the opposite ones, until `mend`.
 
         Args:
-            more: What else it has to be, as `ip rule` says it: `ipproto tcp dport 3224`.
+            ways: Pairs of source and target node.
+            more: Further conditions, in the syntax of `ip rule`: `ipproto tcp dport 3224`; default: none.
         """
         rules = {
             f"from {self.addresses[one]} to {self.addresses[other]} {more} blackhole" for one, other in ways
@@ -146,17 +149,17 @@ class Network:
         self._cut |= rules
 
     def isolate(self, *names: str) -> None:
-        """Cuts these off from all others, and not from each other."""
+        """Cuts these nodes off from all others, but not from each other."""
         self.cut(way for way in permutations(self.names, 2) if (way[0] in names) != (way[1] in names))
 
     def mend(self) -> None:
-        """Everything goes everywhere again."""
+        """Removes all cuts."""
         self._router.ip(*(f"rule del {rule}" for rule in sorted(self._cut)))
         self._cut.clear()
 
 
 def network_or_skip(names: Sequence[str]) -> Network:
-    """A network, where the machine allows it; else the test is skipped."""
+    """Creates a network, or skips the test if the machine does not allow it."""
     try:
         return Network(names)
     except PermissionError as error:

@@ -1,7 +1,8 @@
-"""Three nodes of one cluster, each in a network namespace of its own: what is between them can be cut.
+"""Three nodes of one cluster, each in a network namespace of its own, so that the network between them can be
+cut.
 
-They listen for each other on the network, on ports that follow from nothing but their kind, and for clients on their
-loopback: who is connected to a node stays so, whatever is cut.
+They listen for each other on the network, on fixed ports per listener kind, and for clients on loopback:
+clients stay connected to their node whatever is cut.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from cluster.cluster import CLASSES, NAMES, Cluster
 from cluster.network import Network
 
 LINK, RAFT = 3223, 3224
-"""Nobody else is in a namespace."""
+"""Ports are fixed because each namespace has only one node."""
 
 
 class Parted(Cluster):
-    """Over the embedded coordinator.
+    """A cluster over the embedded coordinator, with one namespace per node.
 
     Args:
         network: With a namespace for each node.

@@ -1,4 +1,5 @@
-"""A reader, and a writer of batches, without Spark: the requests of the source and of the sink, sent to one node."""
+"""A reader, and a writer of batches, without Spark: sends the requests of the source and the sink to one
+node."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ COLUMNS = ("hub", "offset", "room", "payload")
 
 
 def asker(cluster: Cluster, name: str, retry_s: float = 30.0) -> Wire:
-    """Who knows one node only, and goes where that says."""
+    """A client that knows only one node, and follows that node's redirects."""
     return Wire(Access(servers=(cluster.addresses[name]["http"],), retry_s=retry_s))
 
 
 def read_all(wire: Wire, listing: Listing, selection: Selection, retry_s: float = 30.0) -> pa.Table:
-    """All selected records of the hubs that are listed, as a task reads them. Homes are not told: the node is asked."""
+    """Reads all selected records of the listed hubs, as a task does. It gets no hub owners, so it asks its
+    node."""
     records = Records(
         wire,
         log=listing.log,
@@ -52,7 +54,7 @@ def body(rows: Sequence[tuple[str, str]]) -> bytes:
 
 
 def payloads(cluster: Cluster, name: str, room: str) -> list[str]:
-    """What a room remembers, as a node tells it."""
+    """Payloads of a room's history, read from a node."""
     code, page = cluster.get(name, f"/v1/rooms/{quote(room, safe='')}/history?count=10000")
     assert code == 200, page
     return [record["payload"] for record in page["records"]]

@@ -1,8 +1,9 @@
-"""The coordinator is away for longer than any lease of it: what exists goes on, nothing is failed over, and what
-needs a record waits and says so; when it is back all goes on. For each kind of coordinator.
+"""The coordinator is away for longer than any of its leases: existing state keeps working, nothing is failed
+over, and requests that need a record wait and then fail with an error; when it is back everything resumes.
+For each kind of coordinator.
 
-etcd and ZooKeeper are halted. The embedded one is cut: its nodes hear each other over links, and not over their `raft`
-listeners.
+etcd and ZooKeeper are halted. The embedded one is cut off: its nodes hear each other over links, but not over
+their `raft` listeners.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ pytestmark = pytest.mark.needs("hubsub-core")
 
 
 LEADS = {"lead_ms": 3_000, "lead_silence_ms": 1_500}
-"""While the coordinator is away nobody grants a lead anew that has ended, because this machine stood still for longer
-than it had left."""
+"""Long enough for pauses of this machine: while the coordinator is away, an expired leader lease cannot be
+granted again."""
 
 
 @dataclass(frozen=True)
 class Away:
-    """A cluster whose coordinator can go and come."""
+    """A cluster whose coordinator can be made unavailable and available."""
 
     cluster: Cluster
     goes: Callable[[], None]
@@ -84,7 +85,7 @@ def test_while_the_coordinator_is_away_what_exists_goes_on_and_what_needs_a_reco
     witnesses = [Witness(cluster.connect(name), *rooms) for name in NAMES]
 
     def hubs() -> list[dict[str, Any]]:
-        """Those without a log: others are dealt for a while after a start."""
+        """Hubs without a log: the others keep moving for a while after a start."""
         return [row for row in cluster.status("a")["hubs"] if row["class"] != "logged"]
 
     cluster.settled()

@@ -1,7 +1,7 @@
-"""The chat log of a real channel through three nodes: nothing lost, doubled, changed or swapped.
+"""The chat log of a real channel through three nodes: nothing lost, duplicated, changed or reordered.
 
-Publishers and subscribers are on all three, rooms are led by all three, and history is the same from each. In the
-order that the nodes gave to each room, the model gives each subscriber what it got.
+Publishers, subscribers and leaders of rooms are on all three nodes, and history is the same from each. Given
+each room's order, the model computes what each subscriber must receive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("hubsub-core")
 RECEIVERS = COPIES + len(PATTERNS)
 
 SAMPLE = 12_000
-"""Events over a store of other processes, which takes no part in a message; over the embedded one all 60,282."""
+"""Events with an external coordinator, which takes no part in delivery; with the embedded one all 60,282."""
 
 
 def test_every_event_arrives_once_unchanged_and_in_one_order_at_all_nodes(
@@ -48,7 +48,7 @@ def test_every_event_arrives_once_unchanged_and_in_one_order_at_all_nodes(
 
 
 def is_as_the_model_says(heard: list[tuple[Subscriber, Rooms]]) -> None:
-    """Each subscriber has what the model gives it: of its rooms alone, at the same seqs."""
+    """Checks that each subscriber received what the model computes: only its rooms, with the same seqs."""
     classes = [RoomClass(pattern.encode(), CHAT["history"]["messages"]) for pattern in CHAT["match"]]
     model = Broker(classes)
     clients = [model.connect() for _ in heard]

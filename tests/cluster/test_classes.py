@@ -1,4 +1,4 @@
-"""Classes change while nodes run: applied on any node, they count on all of them without a restart."""
+"""Classes change while nodes run: applied on any node, they take effect on all of them without a restart."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ history = { messages = 10 }
 
 
 def apply(cluster: Cluster, name: str, path: Path, text: str) -> str:
-    """What `hubsub class apply` says of a file, asked of a node."""
+    """Runs `hubsub class apply` with a file on a node; returns its messages."""
     path.write_text(text)
     return hubsub("class", "apply", str(path), "--url", cluster.nodes[name].http_url).stderr
 
 
 def history(client: Connection, room: str) -> list[bytes] | None:
-    """Payloads; None: it was refused."""
+    """Payloads of a room's history; None: the request was refused."""
     rows = client.ask("HUBSUB", "HISTORY", room, "COUNT", 100)
     return [row[4] for row in rows] if isinstance(rows, list) else None
 
@@ -53,7 +53,7 @@ def messages(client: Connection, count: int) -> list[object]:
 
 
 def behind(cluster: Cluster, name: str) -> set[int]:
-    """Versions of nodes, as one of them sees it, that are not the latest."""
+    """Versions of the classes on nodes that are not the latest, as one node sees them."""
     code, shown = cluster.get(name, "/v1/classes")
     assert code == 200
     return {row["version"] for row in shown["nodes"]} - {shown["version"]}
@@ -69,14 +69,14 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
         said = apply(cluster, "b", tmp_path / "classes.toml", FILE)
         assert "applied: news, orders, games, on 3 of 3 nodes" in said
         for name in NAMES:
-            # Each node has them by now, and hears of that from the others with the next ping.
+            # Each node has them by now, and learns the versions of the others with the next ping.
             until(lambda name=name: not behind(cluster, name))
             _, shown = cluster.get(name, "/v1/classes")
             classes = {row["name"]: row for row in shown["classes"]}
             assert (classes["orders"]["version"], classes["orders"]["hubs"]) == (2, LOGGED_HUBS)
             assert list(classes)[-1] == "default", "it still matches what no other does"
 
-        # Rooms that were the default class's are the new one's, and who subscribed is still there.
+        # Rooms of the default class now belong to the new one, and subscriptions remain.
         for publisher in NAMES:
             with cluster.connect(publisher) as client:
                 for room in rooms:
@@ -87,7 +87,7 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
             client.close()
         assert "nothing to change" in apply(cluster, "c", tmp_path / "classes.toml", FILE)
 
-        # Hubs of a new class with a log are all over the cluster from the beginning.
+        # Hubs of a new class with a log are spread over all nodes from the beginning.
         until(lambda: set(cluster.leaders(room_class="orders")) == set(NAMES))
         payloads = {
             room: [] for room in (f"{prefix}:{n}" for prefix in ("orders", "games") for n in range(9))
@@ -102,7 +102,7 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
                 for room, taken in payloads.items():
                     assert history(client, room) == taken, room
 
-        # What cannot be is refused whole.
+        # An invalid change is refused as a whole.
         bad = FILE.replace("history = { messages = 10 }", "history = { messages = 11 }").replace(
             '"durable"', '"replicated"'
         )
@@ -115,7 +115,7 @@ def test_what_is_applied_counts_on_all_nodes_while_they_run_and_after_a_restart(
         assert "class forgot is new and has no `match`" in said and "hint:" in said
         assert cluster.get("a", "/v1/classes/forgot")[0] == 404
 
-        # A class that is removed keeps its rooms.
+        # A removed class keeps its rooms.
         run = hubsub("class", "rm", "orders", "--url", cluster.nodes["c"].http_url)
         assert "removed: orders, on 3 of 3 nodes" in run.stderr
         with cluster.connect("a") as client:

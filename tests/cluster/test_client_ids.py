@@ -1,4 +1,4 @@
-"""One connection has a client id in the whole cluster, wherever it and the next one with that id come in."""
+"""A client id has one connection in the whole cluster, on whichever nodes clients connect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
             assert answer.kind == CONNACK and answer.body[1] == 0, answer
             return wire
 
-        # From node to node, and to the same one again.
+        # From node to node, and again to the same node.
         before = connect("a", "lamp/1 %")
         for name, version in (("b", V5), ("c", V5), ("c", V5), ("a", V311), ("b", V5)):
             after = connect(name, "lamp/1 %", version)
@@ -43,12 +43,12 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
             after.ping()
             after.read()
             before = after
-        # Who has another id is left alone, and who leaves an id leaves it free.
+        # A client with another id is not affected, and a closed client frees its id.
         other = connect("c", "lamp/2")
         before.close()
         connect("c", "lamp/1 %").ping()
 
-        # All at once: when all has been said, one of them is left.
+        # All at once: in the end one of them remains.
         with ThreadPoolExecutor(CLIENTS) as threads:
             wires = list(threads.map(lambda number: connect("abc"[number % 3], "rush"), range(CLIENTS)))
 
@@ -79,7 +79,7 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
             assert come(name) == present
             until(lambda name=name: homes() == [name])
 
-        # A node that says nothing is not waited for: it is halted, not dead.
+        # Do not wait for an unresponsive node: it is halted, not dead.
         other.ping()
         other.read()
         halted = cluster.nodes["c"].process
@@ -90,7 +90,7 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
             halted.send_signal(signal.SIGCONT)
         assert [one.kind for one in other.read_all()] == [DISCONNECT], "it hears of it later"
 
-        # What a dead node had is free.
+        # The client ids of a dead node are free.
         connect("c", "lamp/3")
         cluster.kill("c")
         connect("b", "lamp/3").ping()

@@ -1,4 +1,5 @@
-"""The console of one of three nodes in a real browser: it shows all of them, what becomes of them, and keeps still."""
+"""The console of one of three nodes in a real browser: it shows all nodes and their changes, and its layout
+does not shift."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def browser(needs: Callable[..., None]) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def cluster(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for all tests here, which leave it as it was."""
+    """One cluster for all tests here, which restore its state."""
     needs("hubsub-core")
     with Cluster(tmp_path_factory.mktemp("console")) as cluster:
         yield cluster
@@ -121,10 +122,11 @@ WATCHED = """
     }
   }).observe({ type: "layout-shift", buffered: true });
 """
-"""Counts the looks that a page has shown, and keeps what moved in it though nobody touched it."""
+"""Counts the polls that a page has shown, and records layout shifts without user input."""
 
 SHIFT = 0.005
-"""At most, of one look: the share of the window that moved times how far; for all of a visit 0.1 is called good."""
+"""Maximum layout shift per poll: the share of the window that moved times the distance; 0.1 for a whole visit
+counts as good."""
 
 
 def test_nothing_jumps_while_figures_change(cluster: Cluster, browser: Browser) -> None:
@@ -147,7 +149,7 @@ def test_nothing_jumps_while_figures_change(cluster: Cluster, browser: Browser) 
         for look in range(1, 13):
             for page in pages.values():
                 page.evaluate("looked", look)
-                if look == 2:  # What there is to be shown has come: from now on it only changes.
+                if look == 2:  # Everything has loaded: from now on it only changes.
                     page.evaluate("globalThis.shifts.length = 0")
             publish(3 ** (look % 7))
         found = {place: page.evaluate("shifts") for place, page in pages.items()}

@@ -1,4 +1,5 @@
-"""Named consumers over the nodes of a cluster: members anywhere, and a leader that is killed and comes back."""
+"""Named consumers over the nodes of a cluster: members on any node, and a leader that is killed and
+restarted."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_a_group_keeps_its_place_while_the_leader_of_its_room_is_killed(
         came: set[bytes] = set()
 
         def is_done() -> bool:
-            """Takes and acknowledges what came until now; whether nothing is left."""
+            """Reads and acknowledges what has arrived; returns whether nothing is left."""
             for one in members.values():
                 one.command("PING")
                 while (said := one.read().plain()) != b"PONG":
@@ -75,5 +76,5 @@ def test_a_group_keeps_its_place_while_the_leader_of_its_room_is_killed(
             return shown("a").get("lag") == 0
 
         until(is_done, "all is acknowledged")
-        # What was not acknowledged came again; what was, just before the end, may have.
+        # Unacknowledged records were redelivered; those acknowledged just before the kill may have been, too.
         assert {text for part in got.values() for _, text in part[9:]} | {b"after"} <= came

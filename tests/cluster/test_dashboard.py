@@ -1,4 +1,4 @@
-"""deploy/grafana names metrics and labels that nodes of a cluster have: of one with links, a log and a query."""
+"""Every metric and label in deploy/grafana exists on the nodes of a cluster with links, a log and a query."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hubsub.api import metrics
 pytestmark = pytest.mark.needs("hubsub-core")
 
 ONLY_SOMETIMES = {"hubsub_query_held"}
-"""Not there before a batch is held; tests/node/test_stages_held.py makes it so."""
+"""Metrics that exist only while a batch is held; tests/node/test_stages_held.py produces them."""
 
 
 def expressions(repository: Path) -> dict[str, str]:
-    """By the title of their panel or the name of their alert."""
+    """Expressions, by the title of their panel or the name of their alert."""
     folder = repository / "deploy/grafana"
     board = json.loads((folder / "dashboard.json").read_text())
     rules = yaml.safe_load((folder / "alerts.yaml").read_text())["groups"][0]["rules"]
@@ -34,7 +34,7 @@ def expressions(repository: Path) -> dict[str, str]:
 
 
 def samples(page: str) -> dict[str, list[set[str]]]:
-    """Names, each with the label sets that it has: `key` and `key=value`."""
+    """Label sets by metric name; a set has `key` and `key=value` of each label."""
     found: dict[str, list[set[str]]] = {}
     for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         pairs = re.findall(r'(\w+)="([^"]*)"', labels)

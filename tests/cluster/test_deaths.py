@@ -1,6 +1,8 @@
-"""What clients see when nodes are killed: the controller, a leader of rooms with a log, and a leader while all publish.
+"""What clients observe when nodes are killed: the controller, a leader of rooms with a log, and a leader
+while all publish.
 
-Over the embedded coordinator; the death of a node that is not the controller is in `test_three` for all of them.
+Uses the embedded coordinator; `test_three` covers the death of a node that is not the controller, for all
+coordinators.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def test_rooms_with_a_log_wait_for_their_node_and_have_all_that_was_acknowledged
 
 
 class Publishing(threading.Thread):
-    """Publishes to rooms in turn until it is told to end; keeps what was acknowledged."""
+    """Publishes to rooms in turn until it is stopped; collects what was acknowledged."""
 
     def __init__(self, cluster: Cluster, name: str, rooms: list[str]) -> None:
         super().__init__(daemon=True)
@@ -125,6 +127,7 @@ def test_a_leader_dies_while_all_publish_and_rooms_of_others_lose_nothing(cluste
                 own = [payload for payload in seen if payload.startswith(f"{one.on} ")]
                 assert own == sorted(own, key=lambda payload: int(payload.split()[1])), "in its order"
                 lost = set(one.taken[room]) - set(own)
-                # What a leader has acknowledged and not yet sent dies with it: of memory that is the promise.
+                # Records that a leader acknowledged and did not send yet are lost with it: rooms in memory
+                # promise no more.
                 assert not lost or leader == dies, (leader, lost)
         subscriber.close()

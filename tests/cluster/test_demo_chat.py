@@ -1,4 +1,4 @@
-"""`hubsub demo chat`: pages in a real browser talk over three nodes, some of which are killed meanwhile."""
+"""`hubsub demo chat`: pages in a real browser chat over three nodes while nodes are killed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from hubsub.config import split_address
 pytestmark = pytest.mark.needs("hubsub-core", "chromium")
 
 LOST = re.compile("WebSocket connection to 'ws://127.0.0.1:")
-"""What a browser says by itself of a node that is gone."""
+"""The browser's own console error about a dead node."""
 
 
 Gate = Callable[[WebSocketRoute], None]
 
 
 class Demo:
-    """A running `hubsub demo chat`; the tests have rooms that nobody talks in by himself."""
+    """A running `hubsub demo chat`; the tests use rooms without simulated people."""
 
     def __init__(self, temporary: Path, *args: object) -> None:
         self.temporary = temporary
@@ -50,7 +50,8 @@ class Demo:
         self.nodes: dict[str, dict[str, Any]] = {row["name"]: row for row in told["nodes"]}
 
     def leader(self, room: str, by: str) -> str:
-        """Who leads a room, as a node sees it once it knows; the room is made."""
+        """The leader of a room, as a node sees it; creates the room, and waits until the node knows its
+        leader."""
         url = f"http://{self.nodes[by]['http']}/v1/rooms/chat:{room}"
 
         def answer() -> str | None:
@@ -61,18 +62,17 @@ class Demo:
         return until(answer)
 
     def cluster(self, *args: str) -> None:
-        """`hubsub cluster …` in another terminal."""
+        """Runs `hubsub cluster …`, as from another terminal."""
         run = hubsub("cluster", *args, TMPDIR=str(self.temporary))
         assert run.returncode == 0, run.stderr
 
     def close(self) -> None:
-        """Ends it."""
         self.process.terminate()
         self.process.communicate(timeout=60)
 
 
 class Person:
-    """Somebody at a page of the demo."""
+    """A person at a page of the demo."""
 
     def __init__(self, tab: Tab, demo: Demo, room: str, name: str, node: str, gate: Gate | None) -> None:
         self.tab = tab
@@ -83,15 +83,15 @@ class Person:
         self.on(node)
 
     def on(self, node: str) -> None:
-        """Waits until the page is on that node."""
+        """Waits until the page is connected to that node."""
         expect(self.page.locator("#state")).to_have_text(f"on {node}")
 
     def lost(self, node: str) -> None:
-        """Waits until the page knows that it lost that node."""
+        """Waits until the page shows that it lost that node."""
         expect(self.page.locator("#state")).to_have_text(re.compile(f"lost {node}, trying n"))
 
     def on_another(self, node: str) -> None:
-        """Waits until the page is on another one."""
+        """Waits until the page is connected to another node."""
         expect(self.page.locator("#state")).to_have_text(re.compile(f"on (?!{node})"))
 
     def say(self, *texts: str) -> None:
@@ -101,26 +101,28 @@ class Person:
             box.press("Enter")
 
     def sees(self, *texts: str) -> None:
-        """Waits until these are what was said, in this order, each once; nothing of one's own is unheard."""
+        """Waits until the page shows exactly these messages, in this order, and none of its own is
+        unconfirmed."""
         expect(self.page.locator("#said .text")).to_have_text(list(texts))
         expect(self.page.locator("#unheard li")).to_have_count(0)
 
     def is_with(self, *names: str) -> None:
-        """Waits until these are who is there, in order of name."""
+        """Waits until the page lists exactly these members, sorted by name."""
         expect(self.page.locator("#here li")).to_have_text(list(names))
 
     def told(self, words: str) -> None:
-        """Waits until the page says so of a gap."""
+        """Waits until the page shows one note about a gap that matches."""
         expect(self.page.locator(".note").filter(has_text=re.compile(words))).to_have_count(1)
 
     def check(self) -> None:
-        """Nothing went wrong but nodes, and nobody was asked but the page's server."""
+        """Checks that the only errors are lost nodes, and that the page sent requests only to its own
+        server."""
         assert [trouble for trouble in self.tab.troubles if not LOST.match(trouble)] == []
         assert self.tab.asked == {urlsplit(self.tab.url).netloc}
 
 
 class People(Protocol):
-    """Sits somebody down in a room, at a node; `gate` decides on each connection of the page."""
+    """Opens a page in a room, on a node; `gate` decides about each WebSocket connection of the page."""
 
     def __call__(self, room: str, name: str, node: str, gate: Gate | None = None) -> Person: ...
 
@@ -134,7 +136,7 @@ def browser(needs: Callable[..., None]) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def demo(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """One for all tests here, each in a room of its own; nodes that are killed are started again."""
+    """One demo for all tests here, each in a room of its own; tests restart the nodes that they kill."""
     needs("hubsub-core")
     demo = Demo(tmp_path_factory.mktemp("demo"), "--pace", "20")
     try:
@@ -148,7 +150,7 @@ def demo(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def people(browser: Browser, demo: Demo) -> Iterator[People]:
-    """Sits people down. In the end nothing was wrong with anybody's page."""
+    """Opens pages. At the end no page may have had an unexpected error."""
     with ExitStack() as stack:
         made: list[Person] = []
 
@@ -162,7 +164,7 @@ def people(browser: Browser, demo: Demo) -> Iterator[People]:
 
 
 def room_led_by(demo: Demo, node: str, prefix: str) -> str:
-    """A room that this node has."""
+    """A room that this node leads."""
     return next(room for n in range(1_000) if demo.leader(room := f"{prefix}-{n}", "n1") == node)
 
 
@@ -177,7 +179,7 @@ def test_two_browsers_chat_through_the_death_of_a_node_and_miss_nothing(demo: De
     ann.sees("one", "two", "three")
 
     demo.cluster("kill", "n2")
-    ann.say("four")  # Wherever her page is with it by now.
+    ann.say("four")  # Her page may or may not have noticed the death yet.
     ann.on_another("n2")
     ann.told("Lost n2, on n[13] now. (Nothing was|1 message was) said meanwhile")
     for person in (ann, bob):
@@ -252,7 +254,7 @@ def test_a_crowd_is_counted_and_on_a_phone_who_is_here_is_a_button_away(demo: De
         route.connect_to_server()
 
     def told(count: int) -> None:
-        """As a node tells of a room with more members than it lists."""
+        """Sends the message of a node for a room with more members than it lists."""
         routes[-1].send(json.dumps([None, None, "chat:crowd", "presence_count", {"count": count}]))
 
     ann = people("crowd", "Ann", "n1", gate)
@@ -287,7 +289,7 @@ def test_what_people_say_is_text_whatever_it_is_and_whoever_said_it(demo: Demo, 
             client.publish("chat:markup", said)
     with Page(split_address(demo.nodes["n3"]["ws"])) as page:
         page.join("chat:markup")
-        # Names that every object of JavaScript has are no kinds, and null has no text.
+        # Property names of every JavaScript object must not count as kinds, and null has no text.
         page.push("chat:markup", "message", {"kind": "constructor", "text": "built"})
         page.push("chat:markup", "message", [])
         page.push("chat:markup", "publish", ["message", None])

@@ -1,4 +1,4 @@
-"""Devices in a cluster: what one node is asked, all of them know."""
+"""Devices in a cluster: an action or query on one node is known to all nodes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FIELD = (
     {"name": "actions", "match": ["devices/+/actions/#"], "room": "devices/+/actions", **LOG},
     {"name": "devices", "match": ["devices/#"], "room": "devices/+", "device": "devices/{device}/#", **LOG},
 )
-"""Their rooms are placed one by one."""
+"""Classes whose rooms are placed individually."""
 DEVICES = [f"d{i}" for i in range(12)]
 
 
 def give(cluster: Cluster, node: str, device: str, name: str) -> dict[str, Any]:
-    """An action, by a node's API."""
+    """Creates an action through a node's API."""
     url = f"{cluster.nodes[node].http_url}/v1/devices/{device}/actions"
     request = urllib.request.Request(url, json.dumps({"name": name}).encode(), method="POST")
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
@@ -50,7 +50,7 @@ def test_a_device_of_any_node_is_known_and_told_by_all(needs: Callable[..., None
             given = give(cluster, asked, device, "go")
             action = wires[device].read(PUBLISH)
             assert (action.topic, given["receivers"]) == (f"devices/{device}/actions/go", 1)
-            # Its room was made just now, and not by the node that is asked.
+            # Its room was just created, through another node.
             status, listed = cluster.get(other, f"/v1/devices/{device}/actions")
             assert [(row["id"], row["state"]) for row in listed["actions"]] == [(given["id"], "queued")]
             wires[device].answer(PUBACK, action.id)

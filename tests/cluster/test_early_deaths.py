@@ -1,4 +1,4 @@
-"""A node dies as soon as all have said that they serve, while the first nodes are still being counted."""
+"""A node dies as soon as all serve, while the first nodes are still becoming voters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOMS = [f"chat:{number}" for number in range(32)]
 
 
 class Fresh(Cluster):
-    """Nodes that serve, and have not settled."""
+    """A cluster whose nodes serve, but have not settled."""
 
     def start_all(self) -> None:
         self.start(self.names[0])
@@ -34,7 +34,8 @@ def fresh(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
 
 
 def is_taken(client: Connection, room: str) -> bool:
-    """Whether a publish is acknowledged; else its outcome is unknown, and nothing was waited for in vain."""
+    """Whether a publish is acknowledged; otherwise its outcome must be unknown, and it must not have timed
+    out."""
     answer = client.ask("PUBLISH", room, "x")
     assert answer == 0 or "link_lost" in str(answer), answer
     return answer == 0

@@ -1,4 +1,4 @@
-"""Logged hubs are on all nodes, not on the founder's alone, and no record is lost on the way there."""
+"""Empty logged hubs are spread over all nodes, not only the founder, and the moves lose no record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_hubs_are_dealt_kept_by_who_starts_again_and_leave_no_record_behind(tmp_
         cluster.kill("b")
         cluster.start("b")
         cluster.settled()
-        # Others without a record may have been on their way to it yet.
+        # More hubs without a record may have been moving to it.
         again = zip(given, cluster.leaders("a", "logged"), strict=True)
         assert all(now == "b" for was, now in again if was == "b"), "who was given a hub has it again"
 
@@ -50,7 +50,7 @@ def test_hubs_are_dealt_kept_by_who_starts_again_and_leave_no_record_behind(tmp_
         for publisher in NAMES:
             with cluster.connect(publisher) as client:
                 for turn in range(2):
-                    # All at once: hubs that are on their way are among theirs.
+                    # All at once, so that some are in hubs that are moving.
                     sent = [(room, f"{publisher}{turn}".encode()) for room in ROOMS]
                     for room, payload in sent:
                         client.command("PUBLISH", room, payload)

@@ -1,4 +1,5 @@
-"""Streams of events on the nodes of one cluster: any of them serves every room, and goes on where another was."""
+"""Event streams on the nodes of one cluster: any node serves every room, and resumes a stream of another
+node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Three nodes with data directories outlive whatever clients may say, however long its names and numbers are.
+"""Three nodes with data directories survive arbitrary client input, with extreme names and numbers.
 
-A fixed sample of seeds; `EXTREMES_S` goes on for so many seconds with further ones, from `EXTREMES_SEED` on. A seed
-gives what each connection says; how the connections meet is not given by it.
+Runs a fixed sample of seeds; `EXTREMES_S` continues for that many seconds with further seeds, from
+`EXTREMES_SEED` on. A seed determines what each connection sends, but not how the connections interleave.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from extremes.talks import Batch, Talk, talks
 from cluster.cluster import NAMES, Cluster
 
 SAMPLE = 4
-"""Seeds."""
+"""Number of seeds that always run."""
 TALKS = 40
-"""Of a seed."""
+"""Connections per seed."""
 AT_ONCE = 8
 
 GOES_ON_S = float(os.environ.get("EXTREMES_S", 0))
 
 PASSING = ("try again later", "outcome is unknown")
-"""Ends of errors that a busy machine brings."""
+"""Endings of errors that may occur on a busy machine."""
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
 
 
 class Speaker:
-    """A connection that sends a batch and reads at the same time, so that neither side waits for the other."""
+    """A connection that sends a batch and reads at the same time, so that neither side blocks the other."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, TIMEOUT_S)
@@ -52,10 +52,10 @@ class Speaker:
         self.socket.close()
 
     def say(self, batch: Batch) -> bool:
-        """False: the node has closed.
+        """Sends a batch and reads until it is answered; false: the node closed the connection.
 
         Raises:
-            AssertionError: there was no answer in time.
+            AssertionError: there was no response in time.
         """
         left, seen, is_answered = memoryview(batch.data), b"", False
         self.poll.modify(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -84,13 +84,13 @@ class Speaker:
 
 
 def addresses(cluster: Cluster, talk: Talk) -> tuple[str, int]:
-    """Where a talk goes to."""
+    """Host and port for a talk."""
     host, port = cluster.nodes[NAMES[talk.node]].ready[talk.listener].rsplit(":", 1)
     return host, int(port)
 
 
 def hold(cluster: Cluster, talk: Talk) -> None:
-    """Says a talk, as far as the node lets it."""
+    """Sends a talk, until the node closes the connection."""
     speaker = Speaker(addresses(cluster, talk))
     try:
         for batch in talk.batches:
@@ -101,7 +101,7 @@ def hold(cluster: Cluster, talk: Talk) -> None:
 
 
 def is_taken(connection: Connection, *command: str) -> bool:
-    """False: a busy machine has cost the room its leader for a moment."""
+    """Whether a publish was accepted; on a busy machine the room may briefly have no leader."""
     answer = connection.call(*command)
     if answer.kind == "-":
         assert answer.value is not None and str(answer.value).rstrip("'").endswith(PASSING), answer
@@ -111,7 +111,8 @@ def is_taken(connection: Connection, *command: str) -> bool:
 
 
 def is_whole(cluster: Cluster) -> None:
-    """All processes run, none has panicked, and a record of each class goes from each node to each other one."""
+    """Checks that all processes run, none has panicked, and a record of each class gets from each node to
+    each other node."""
     for name in NAMES:
         node = cluster.nodes[name]
         assert node.process.poll() is None, f"{name} has ended"
@@ -125,7 +126,7 @@ def is_whole(cluster: Cluster) -> None:
 
 
 def seeds() -> Iterator[int]:
-    """The sample, and what the environment asks for."""
+    """The sample, and further seeds as set in the environment."""
     yield from range(SAMPLE)
     first = int(os.environ.get("EXTREMES_SEED", SAMPLE))
     end = time.monotonic() + GOES_ON_S

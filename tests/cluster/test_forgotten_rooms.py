@@ -1,4 +1,4 @@
-"""Records of rooms that nobody uses are removed: there is space for others again, and who uses a room keeps it."""
+"""Records of unused rooms are removed, which makes space for other rooms; rooms in use keep their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cluster.test_room_limits import FULL, metrics
 pytestmark = pytest.mark.needs("hubsub-core")
 
 PLAIN = {"name": "plain", "match": ["plain:*"]}
-"""Its rooms are placed one by one, and keep nothing."""
+"""A class whose rooms are placed individually, without history."""
 CLASSES = [BUSY, PLAIN, DEFAULT]
 ROOMS = 1_000
 FORGOTTEN = "hubsub_room_records_forgotten_total"
@@ -25,7 +25,7 @@ READ = 300
 
 
 def records(cluster: Cluster, room_class: str) -> int:
-    """Of a class, as all nodes know them."""
+    """Records of a class, summed over all nodes."""
     return metrics(cluster, f'hubsub_room_records{{class="{room_class}"}}')
 
 
@@ -48,12 +48,12 @@ def test_a_flood_of_names_is_forgotten_and_rooms_that_are_used_stay(tmp_path: Pa
                 answer == FULL or answer.plain() == 0 for answer in answers
             )
             most = metrics(cluster, "hubsub_room_records_bytes ")
-            # All but the one that has a subscriber: a retained message is kept elsewhere, and stays.
+            # Only the room with a subscriber is left. A retained message is stored elsewhere, and remains.
             until(lambda: records(cluster, "plain") == 3)
             assert metrics(cluster, FORGOTTEN) >= ROOMS - 10
             assert metrics(cluster, "hubsub_room_records_bytes ") < most / 2
             assert records(cluster, "busy") == 3, "it keeps its history, and its record"
-            # New rooms are taken, those that were forgotten come back, and nothing is lost of those that were used.
+            # New rooms are accepted, forgotten rooms can return, and rooms in use lose nothing.
             for room in ("plain:new", "plain:0"):
                 assert client.ask("PUBLISH", room, "x") == 0
             assert client.ask("PUBLISH", "plain:used", "hello") == 1
@@ -67,7 +67,7 @@ def test_a_room_that_is_used_while_it_is_forgotten_loses_nothing_and_keeps_its_o
         cluster.settled()
         publishers = [Publisher(cluster, name, "plain:x") for name in cluster.nodes]
         try:
-            # Nobody subscribes and nothing is kept, so the room is forgotten again and again.
+            # There are no subscribers and no history, so the room is forgotten repeatedly.
             until(lambda: metrics(cluster, FORGOTTEN) >= 3)
             with cluster.connect("b") as sub:
                 sub.ask("SUBSCRIBE", "plain:x")

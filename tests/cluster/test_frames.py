@@ -1,7 +1,7 @@
-"""What goes over links for a message: one frame to each node that has interest, and nothing to the others.
+"""Frames on links for a message: one to each node that has interest, and none to the others.
 
-Counted by the metrics of links. Records, and all that concerns rooms, go in the lanes `live` and `reads`; leads, and
-what control planes say to each other, in others, which are not counted.
+Counted by the metrics of links. Records, and all other traffic about rooms, use the lanes `live` and `reads`.
+Leader leases and requests between control planes use other lanes, which are not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("hubsub-core")
 
 MESSAGES = 200
 SUBSCRIBERS = 24
-"""Of one node, over its two shards."""
+"""Subscribers on one node, over its two shards."""
 
 SENT = re.compile(
     r'^hubsub_peer_(sent|sent_bytes)_total\{peer="(\w+)",lane="(live|reads)"\} (\d+)$', re.MULTILINE
@@ -33,7 +33,7 @@ SILENCE = re.compile(r'^hubsub_peer_silence_seconds\{peer="(\w+)"\} (\S+)$', re.
 
 
 class Way(NamedTuple):
-    """From one node to another."""
+    """A direction, from one node to another."""
 
     source: str
     target: str
@@ -42,15 +42,15 @@ class Way(NamedTuple):
 @pytest.fixture(scope="module")
 def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     needs("hubsub-core")
-    # Nodes say how busy they are in a room of their own, which would be counted.
+    # Nodes publish load samples in a room, which would be counted.
     limits = {"load_sample_ms": 0}
     with Cluster(tmp_path_factory.mktemp("frames"), limits=limits) as cluster:
         yield cluster
 
 
 def sent(cluster: Cluster, what: str) -> Counter[Way]:
-    """Frames that concern rooms (`sent`), or their bytes (`sent_bytes`), since the start, and up to now: a link says
-    what it has done when it pings, and how long ago it heard its peer by then."""
+    """Frames about rooms (`sent`), or their bytes (`sent_bytes`), from the start until now. A link updates
+    its counters when it pings, together with the time since it last heard its peer."""
     mark = time.monotonic()
 
     def counted() -> Counter[Way]:
@@ -76,7 +76,7 @@ def metrics(cluster: Cluster, name: str) -> str:
 
 
 def quiet(cluster: Cluster, what: str = "sent") -> Counter[Way]:
-    """The same, once what was said of subscriptions is under way no more."""
+    """The same as `sent`, once no subscription traffic is in flight."""
     before, after = sent(cluster, what), sent(cluster, what)
     while before != after:
         before, after = after, sent(cluster, what)
@@ -88,7 +88,7 @@ def since(cluster: Cluster, before: Mapping[Way, int]) -> dict[Way, int]:
 
 
 def subscribed(cluster: Cluster, name: str, *rooms: str, verb: str = "SUBSCRIBE") -> list[Connection]:
-    """Many on one node, on both of its shards; each subscribes to all of these."""
+    """Many clients on one node, on both of its shards; each subscribes to all of these rooms."""
     clients = [cluster.connect(name) for _ in range(SUBSCRIBERS)]
     for client in clients:
         for room in rooms:
@@ -106,7 +106,7 @@ def publish(cluster: Cluster, name: str, room: str, receivers: int) -> None:
 
 
 def read(clients: list[Connection], each: int) -> None:
-    """All that was published comes to all of them."""
+    """Checks that all clients receive everything that was published, in order."""
     for client in clients:
         payloads = [frame.plain()[-1] for frame in client.read_many(each * MESSAGES)]  # type: ignore[index]
         assert payloads == [b"%d" % (at // each) for at in range(each * MESSAGES)]
@@ -120,7 +120,7 @@ def test_a_message_costs_one_frame_to_each_node_with_interest(nodes: Cluster, ki
     before = quiet(nodes)
     publish(nodes, "a", room, SUBSCRIBERS)
     assert since(nodes, before) == {Way("a", "b"): MESSAGES}
-    # By a third node it is one more to the leader, and its answer.
+    # From a third node there are two more frames: the publish to the leader, and its reply.
     before = quiet(nodes)
     publish(nodes, "c", room, SUBSCRIBERS)
     assert since(nodes, before) == dict.fromkeys([Way("c", "a"), Way("a", "c"), Way("a", "b")], MESSAGES)
@@ -140,7 +140,7 @@ def test_patterns_and_topics_of_many_subscribers_are_one_frame_a_node_together(n
 
 
 def test_a_node_without_part_in_a_room_sends_and_gets_nothing_of_it(nodes: Cluster) -> None:
-    """Rooms of a and b, with clients on both: c is one of the cluster, and no byte of them passes it."""
+    """Rooms are led by a and b, with clients on both: no byte about them goes through c."""
     rooms = [nodes.room_led_by(leader, "chat:apart-") for leader in ("a", "b")]
     clients = {name: subscribed(nodes, name, *rooms) for name in ("a", "b")}
     before = quiet(nodes, "sent_bytes")

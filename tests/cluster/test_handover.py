@@ -1,5 +1,5 @@
-"""Leads pass on while nodes join and leave: nobody who stays misses a record, who follows rooms is told no gap, and
-each publish counts all subscribers."""
+"""Leadership moves while nodes join and leave: clients of the remaining nodes miss no record, subscribers of
+rooms get no gap, and each publish counts all subscribers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hubsub.testing.rest import hubs_away
 pytestmark = pytest.mark.needs("hubsub-core")
 
 ROOMS = [f"{prefix}:over-{number}" for prefix in ("chat", "plain", "busy") for number in range(6)]
-"""With a history, without one, and placed one by one."""
+"""Rooms with a history, without one, and placed individually."""
 
 AT_LEAST = 3
-"""Records of each publisher into each room, before and after each step."""
+"""Minimum records of each publisher in each room, before and after each step."""
 
 END = "end"
 
 
 class Counting(Publishing):
-    """Keeps how many receivers each publish had; what was refused is among them."""
+    """Also counts the results of publishes: numbers of receivers, and errors."""
 
     counts: Counter[object]
 
@@ -43,14 +43,14 @@ class Counting(Publishing):
 
 
 class Reading(threading.Thread):
-    """Takes all that a client is sent, until the last record of each room has come."""
+    """Reads all that a client is sent, until the last record of each room has arrived."""
 
     def __init__(self, client: Connection, by_pattern: bool) -> None:
         super().__init__(daemon=True)
         self.client, self.by_pattern = client, by_pattern
         self.got: dict[str, list[str]] = defaultdict(list)
         self.others: list[tuple[int, object]] = []
-        """What is no message: gaps, and how many messages were before."""
+        """Pushes other than messages, such as gaps, each with the number of messages before it."""
 
     def run(self) -> None:
         ended: set[str] = set()
@@ -59,7 +59,7 @@ class Reading(threading.Thread):
             if not isinstance(frame, list) or frame[0] not in (b"message", b"pmessage"):
                 self.others.append((sum(map(len, self.got.values())), frame))
                 continue
-            # A pattern's name stands before the room's, a position behind the payload.
+            # A pattern's name precedes the room's; a position follows the payload.
             room, payload = (part.decode() for part in frame[1 + (frame[0] == b"pmessage") :][:2])
             self.got[room].append(payload)
             if payload == END:
@@ -84,7 +84,7 @@ def test_nodes_join_and_leave_and_nobody_misses_a_record(cluster: Cluster) -> No
         for one in publishing:
             until(one.enough(AT_LEAST))
         step()
-        # A logged hub that has a record by then waits for its node.
+        # A logged hub that has a record by then stays and waits for its node.
         until(lambda: not hubs_away(cluster.status("a"), cluster.nodes, DEALT))
         after = cluster.leaders("a")
         assert before != after, "leads have passed on"

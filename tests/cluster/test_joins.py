@@ -1,5 +1,5 @@
-"""Nodes join while clients subscribe all the time: from the moment that one says ready, what is published by it reaches
-every subscription that was answered before."""
+"""Nodes join while clients keep subscribing: once a node is ready, a publish on it reaches every subscription
+that was confirmed before."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cluster.cluster import Cluster
 pytestmark = pytest.mark.needs("hubsub-core")
 
 FIRM = 25
-"""Rooms and patterns that a client subscribes to before a node joins, and so many again while it does."""
+"""Rooms and patterns that a client subscribes to before a node joins, and the same number while it does."""
 
 FLEETING = 8
-"""Rooms, and patterns, of a client that come and go."""
+"""Short-lived subscriptions of a client at a time."""
 
 PREFIXES = ("chat:", "plain:")
-"""Rooms with and without a history."""
+"""Prefixes of rooms with and without a history."""
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def one(needs: Callable[..., None], tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Subscribing(threading.Thread):
-    """Subscribes to room after room, and to patterns, until it is told to end. What is `firm` it never leaves; others
-    come and go."""
+    """Subscribes to rooms and patterns until it is stopped. It keeps the `firm` subscriptions, and cancels
+    the others."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(daemon=True)
@@ -45,18 +45,18 @@ class Subscribing(threading.Thread):
         self.ends = threading.Event()
         self.firm_max = 0
         self.firm: list[tuple[bytes, bytes]] = []
-        """Verb and name, as they were answered."""
+        """Verb and name of confirmed subscriptions."""
         self.got: set[tuple[bytes, ...]] = set()
-        """Kind, pattern if it is by one, room and payload."""
+        """Received messages: kind, pattern (if any), room and payload."""
         self.doubled: list[Any] = []
 
     def more(self) -> Callable[[], bool]:
-        """FIRM more are to be answered; whether they are."""
+        """Requests `FIRM` more subscriptions; the result checks whether they are confirmed."""
         self.firm_max += FIRM
         return lambda: len(self.firm) == self.firm_max
 
     def gets(self, wanted: set[tuple[bytes, ...]]) -> None:
-        """Waits until all of these have come."""
+        """Waits until all of these messages have arrived."""
         try:
             until(lambda: wanted <= self.got)
         except AssertionError:
@@ -77,12 +77,12 @@ class Subscribing(threading.Thread):
             if len(self.firm) < self.firm_max:
                 self.call(verb, name)
                 self.firm.append((verb.encode(), name.encode()))
-            # One comes, the one that came FLEETING turns ago goes.
+            # Add one, and remove the one from `FLEETING` turns ago.
             self.call("SUBSCRIBE", f"{prefix}{self.on}-fleeting-{number}")
             self.call("UNSUBSCRIBE", f"{prefix}{self.on}-fleeting-{number - FLEETING}")
 
     def call(self, *command: str) -> None:
-        """Sends a command and takes what comes until it is answered."""
+        """Sends a command, and collects messages until the response arrives."""
         self.client.send(encode(*command))
         while True:
             frame = self.client.read().plain()
@@ -92,14 +92,15 @@ class Subscribing(threading.Thread):
             if frame[0] not in (b"message", b"pmessage"):
                 assert frame[:2] == [command[0].lower().encode(), command[1].encode()], frame
                 return
-            # A hub with a log would close it, for a gap of its patterns that it has no words for.
+            # A hub with a log would close this client on a gap in a pattern subscription, which its protocol
+            # cannot express.
             if tuple(frame) in self.got:
                 self.doubled.append(frame)
             self.got.add(tuple(frame))
 
 
 def due(firm: list[tuple[bytes, bytes]], rooms: list[bytes], payload: bytes) -> set[tuple[bytes, ...]]:
-    """What these subscriptions get of one record in each of these rooms."""
+    """Expected messages of these subscriptions for one record in each of these rooms."""
     rows: set[tuple[bytes, ...]] = set()
     patterns = [name for verb, name in firm if verb == b"PSUBSCRIBE"]
     rows |= {(b"message", name, payload) for verb, name in firm if verb == b"SUBSCRIBE"}
@@ -118,7 +119,7 @@ def test_a_node_that_joins_knows_all_subscriptions_before_it_serves(one: Cluster
         for thread in subscribing:
             thread.firm_max += FIRM
         one.start(joins)
-        # It is ready, and hubs go to it, while clients go on.
+        # The node is ready, and hubs move to it, while clients continue.
         before = {thread: list(thread.firm) for thread in subscribing}
         rooms = sorted({name.replace(b"?", b"r") for firm in before.values() for _, name in firm})
         with one.connect(joins) as publisher:

@@ -1,8 +1,8 @@
-"""Nodes are killed and started again while all publish and subscribe, round after round, every third time the
+"""Nodes are killed and restarted while clients publish and subscribe, in rounds; every third round kills the
 controller.
 
-A few rounds over the embedded coordinator; with KILL_ROUNDS (`make soak`) so many over each. KILL_SEED repeats a
-run's choices.
+A few rounds over the embedded coordinator; with KILL_ROUNDS (`make soak`) that many over each kind. KILL_SEED
+repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
 SEED = int(os.environ.get("KILL_SEED", random.randrange(1 << 32)))
 
 PACE_S = 0.01
-"""Between two records of a publisher: what is told is looked at, not how much."""
+"""Pause between two records of a publisher: the test is about correctness, not throughput."""
 ENOUGH = 10
-"""Records that each publisher has acknowledged of each room before the next thing happens."""
+"""Acknowledged records of each publisher and room before the next step."""
 PAGE = 5_000
 
 
@@ -49,7 +49,8 @@ def killed(request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path:
 
 
 class Publisher(threading.Thread):
-    """Publishes numbered records to rooms in turn, until it is told to end or its node dies; keeps what was taken."""
+    """Publishes numbered records to rooms in turn, until it is stopped or its node dies; collects what was
+    acknowledged."""
 
     def __init__(self, cluster: Cluster, on: str, label: str, rooms: list[str]) -> None:
         super().__init__(daemon=True)
@@ -71,7 +72,7 @@ class Publisher(threading.Thread):
                     taken.append(number)
 
     def goes_on(self) -> Callable[[], bool]:
-        """Whether every room has taken some more since now."""
+        """Returns a check whether every room has accepted `ENOUGH` more records from this publisher."""
         before = {room: len(taken) for room, taken in self.taken.items()}
         return lambda: all(len(taken) >= before[room] + ENOUGH for room, taken in self.taken.items())
 
@@ -159,8 +160,8 @@ def test_whoever_is_killed_order_holds_and_what_is_missing_is_told(killed: Clust
 
 
 def check_told(witness: Witness, room: str, taken: dict[str, list[int]]) -> None:
-    """Records of a publisher come in its order; where one that was acknowledged is left out, a gap was told between its
-    neighbours."""
+    """Checks that a publisher's records arrive in order, and that a gap notification stands in for each
+    acknowledged one that is missing."""
     last: dict[str, int] = {}
     gaps: dict[str, int] = {}
     told = 0
@@ -178,7 +179,7 @@ def check_told(witness: Witness, room: str, taken: dict[str, list[int]]) -> None
 
 
 def history(client: Connection, room: str) -> list[str]:
-    """All payloads of a room."""
+    """All payloads of a room's history."""
     payloads: list[str] = []
     after: list[bytes | str] = []
     while True:

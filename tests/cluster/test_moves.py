@@ -1,5 +1,5 @@
-"""Rooms are moved, or are not, as any node is asked, and found by all. Who publishes and subscribes meanwhile loses
-nothing untold."""
+"""Any node accepts or refuses moves of rooms, and all nodes find a moved room. Publishers and subscribers
+lose no record without a gap notification."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cluster.cluster import NAMES, Cluster
 pytestmark = pytest.mark.needs("hubsub-core")
 
 BETWEEN_MOVES = 20
-"""Publishes that each node has answered between two moves."""
+"""Answered publishes on each node between two moves."""
 
 
 def move(cluster: Cluster, by: str, room: str, to: str | None) -> tuple[int, dict[str, Any]]:
-    """Status and JSON of the answer of a node that is asked to move a room."""
+    """Asks a node to move a room; returns status and JSON of the response."""
     url = f"{cluster.nodes[by].http_url}/v1/rooms/{quote(room, safe='')}/move"
     request = urllib.request.Request(url, json.dumps({"to": to}).encode(), method="POST")
     try:
@@ -35,7 +35,7 @@ def move(cluster: Cluster, by: str, room: str, to: str | None) -> tuple[int, dic
 
 
 class Publisher:
-    """Publishes numbers one after another, each when the one before was answered, until it is told to end."""
+    """Publishes numbers, each after the response to the previous one, until `end` is called."""
 
     def __init__(self, cluster: Cluster, name: str, room: str) -> None:
         self.acknowledged: list[bytes] = []
@@ -58,7 +58,7 @@ class Publisher:
                 self.acknowledged.append(payload)
 
     def end(self) -> None:
-        """Returns when the last publish is answered."""
+        """Returns after the response to the last publish."""
         self._ends.set()
         self._thread.join()
         self._client.close()
@@ -67,7 +67,8 @@ class Publisher:
 def gathered(
     subscriber: Connection, last: bytes
 ) -> tuple[list[tuple[bytes, str, int]], list[tuple[str, int, int]]]:
-    """What came until a payload, in order: payload, epoch, seq of records; epoch, first, last of gaps (0: all on)."""
+    """Reads up to a payload. Returns, in order: payload, epoch and seq of records; epoch, first and last seq
+    of gaps (0: all from `first` on)."""
     records: list[tuple[bytes, str, int]] = []
     gaps: list[tuple[str, int, int]] = []
     while True:
@@ -84,7 +85,8 @@ def gathered(
 
 
 def untold(records: list[tuple[bytes, str, int]], gaps: list[tuple[str, int, int]]) -> list[tuple[str, int]]:
-    """Positions that did not come, in the lives that did, and that no gap names; seq 0: that such a life was over."""
+    """Positions that are missing without a gap notification, in the epochs that appeared; seq 0: an epoch
+    ended without one."""
 
     def is_told(epoch: str, seq: int) -> bool:
         return any(of == epoch and first <= seq and (last == 0 or seq <= last) for of, first, last in gaps)
@@ -118,7 +120,7 @@ def test_what_a_subscriber_of_a_moved_room_lacks_is_told_and_nothing_comes_twice
     away = [name for name in NAMES if name != before]
     publishers = [Publisher(three, name, room) for name in NAMES]
     try:
-        # Around, and then twice at once: nobody is waited for between these.
+        # Move around, then twice or more at once, without waiting in between.
         for moves in ([away[0]], [away[1]], [before], [away[0], before], [away[1], away[0], before]):
             for publisher in publishers:
                 count = len(publisher.acknowledged) + BETWEEN_MOVES

@@ -49,7 +49,7 @@ def test_clients_of_all_nodes_are_in_the_same_rooms(needs: Callable[..., None], 
             for _ in ROOMS:
                 one = wire.read(PUBLISH)
                 came[one.topic] = one.qos
-            # The window has room for all of them, so nobody need acknowledge.
+            # The window has room for all of them, so no acknowledgement is needed.
             assert came == {topic: QOS[topic.partition("/")[0]] for topic in ROOMS}
         topics = [bytes(redis.read().plain()[2]).decode() for _ in ROOMS]  # type: ignore[index]
         assert sorted(topics) == sorted(ROOMS)
@@ -71,7 +71,7 @@ def test_what_topics_keep_is_known_on_all_nodes(needs: Callable[..., None], tmp_
             wire.read(PUBACK)
 
         def kept(wire: Wire, *filters: str) -> dict[str, bytes]:
-            # Once these hold, what the fence is due comes behind what they are.
+            # Once the subscriptions hold, the fence's retained message arrives after theirs.
             came: dict[str, bytes] = {}
             for number, names in enumerate((filters, ("fence",)), 1):
                 wire.ask(*((one, 0) for one in names), number=number)
@@ -106,7 +106,7 @@ def test_what_topics_keep_is_known_on_all_nodes(needs: Callable[..., None], tmp_
 def test_topics_of_the_greatest_length_keep_their_message_on_all_nodes(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Their rows have longer names, which go through links and into logs."""
+    """Their entries have longer names, which must fit into links and logs."""
     needs("hubsub-core")
     topics = [f"{n:02}".ljust(65_535, "x") for n in range(12)]
     with Cluster(tmp_path, classes=CLASSES, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What MQTT clients get while a node is away that has rows of sessions and of retained messages."""
+"""MQTT service while a node is away that stores sessions and retained messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOODBYE = b"\xe0\x00"
 
 
 def recorded_on(cluster: Cluster, name: str, kind: str) -> str:
-    """A client id whose session's row is on that node."""
+    """A client id whose session entry is on that node."""
     with cluster.connect(name) as redis:
 
         def is_there(client_id: str) -> bool:
@@ -33,7 +33,7 @@ def recorded_on(cluster: Cluster, name: str, kind: str) -> str:
 
 
 def metric(cluster: Cluster, name: str, family: str) -> int:
-    """Of a node, over its shards."""
+    """A metric of a node, summed over its shards."""
     with urllib.request.urlopen(cluster.nodes[name].http_url + "/metrics") as answer:
         text = answer.read().decode()
     values = re.findall(rf"^hubsub_shard_{family}{{.*}} (\S+)$", text, re.MULTILINE)
@@ -58,14 +58,14 @@ def test_a_client_without_a_session_connects_while_the_hub_of_its_row_is_away(
         first.send(GOODBYE)
         first.read_all()
         cluster.kill("c")
-        # Whatever their rows' hubs: those of a third of the ids are away.
+        # New sessions work although the hubs of a third of the ids are away.
         for version in (V5, V311):
             for number in range(24):
                 answer = wire("ab"[number % 2]).connect(f"new-{version}-{number}", version)
                 assert (answer.kind, answer.body[1]) == (CONNACK, 0), (version, number)
-        # Who wants to go on with a session needs to know whether there is one.
+        # A client that wants to resume needs to know whether its session exists.
         assert may_resume(wire("a"), old, UNAVAILABLE) is None
-        # Who wants none ends it, though that cannot be recorded yet.
+        # A client with a clean start ends it, although the end cannot be recorded yet.
         again = wire("b")
         answer = again.connect(old, V5)
         assert answer.body[1] == 0
@@ -95,7 +95,7 @@ def test_retained_messages_of_a_hub_that_is_away_come_when_it_is_back(
             wire.read(PUBACK)
 
         def granted(wire: Wire, name: str) -> bool:
-            """Subscribes; whether it is told that something comes later."""
+            """Subscribes; returns whether the reply announces later retained messages."""
             wire.ask((name, 0))
             answer = wire.read(SUBACK)
             assert answer.rest[-1] == 0, "it is granted all the same"
@@ -125,7 +125,7 @@ def test_retained_messages_of_a_hub_that_is_away_come_when_it_is_back(
         assert granted(exact, sorted(away)[0])
         assert not granted(exact, sorted(here)[0])
         assert take(exact, 1) == {sorted(here)[0]: b"old"}
-        # Who does not want them any more gets none.
+        # An unsubscribed client gets none of them.
         gone = client("b", "gone")
         assert granted(gone, "kept/#")
         take(gone, len(here))
@@ -154,7 +154,7 @@ def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
             return stack.enter_context(Wire(cluster.nodes[name].mqtt))
 
         def willing(name: str, client_id: str, version: int = V5) -> Wire:
-            """Without a session."""
+            """A client with a will and without a session."""
             one = wire(name)
             will = (b"\x00" if version == V5 else b"") + text(f"gone/{client_id}") + text("x")
             answer = one.connect(client_id, version, flags=2 | 4 | 1 << 3, rest=will)
@@ -167,24 +167,24 @@ def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
         ids = {name: [recorded_on(cluster, name, f"{name}{number}") for number in range(3)] for name in "ac"}
         for client_id in (*ids["a"], *ids["c"]):
             one = willing("c", client_id, V311 if client_id.startswith("a0") else V5)
-            # What it does is that of any client without a session.
+            # It works like any client without a session.
             assert one.subscribe((f"own/{client_id}", 2)) == [2]
             say(one, f"other/{client_id}", b"2", 2)
-        # Who says goodbye has none, and nothing stays of it.
+        # A DISCONNECT removes the will, and leaves nothing behind.
         polite = willing("c", "polite")
         polite.send(GOODBYE)
         polite.read_all()
-        # Its id is free once its row has ended: a node that is killed before that publishes the will.
+        # Its id is free once its entry is deleted: a node that is killed before that publishes the will.
         assert wire("c").connect("polite").body[1] == 0
         cluster.kill("c")
         came = {watch.read(PUBLISH).topic for _ in ids["a"]}
         assert came == {f"gone/{client_id}" for client_id in ids["a"]}
-        # Nobody waits for a hub that is away because of a will.
+        # A will never makes a client wait for a hub that is away.
         late = willing("a", recorded_on_dead := ids["c"][0])
         assert metric(cluster, "a", "mqtt_wills_unrecorded_total") == 1
         late.close()
         assert watch.read(PUBLISH).topic == f"gone/{recorded_on_dead}"
-        # Others come with the node that has them.
+        # The other wills are published once the node that has them is back.
         cluster.start("c")
         left = {watch.read(PUBLISH).topic for _ in ids["c"]}
         assert left == {f"gone/{client_id}" for client_id in ids["c"]}

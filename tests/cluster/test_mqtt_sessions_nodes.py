@@ -1,5 +1,5 @@
-"""A session of MQTT follows its client to another node, has an owner again when its holder's process is gone, and
-outlives the start of a cluster."""
+"""An MQTT session follows its client to another node, gets a new owner when its node dies, and survives the
+founding of a cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ TAKEN_OVER, UNAVAILABLE = 0x8E, 0x88
 
 @pytest.fixture(scope="module")
 def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three of them, and a class with a log. Each test has client ids of its own, and leaves all nodes running."""
+    """Three nodes, and a class with a log. Each test uses client ids of its own, and leaves all nodes
+    running."""
     needs("hubsub-core")
     directory = tmp_path_factory.mktemp("sessions")
     with Cluster(
@@ -56,19 +57,21 @@ def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) 
 
 
 class Clients(ExitStack):
-    """Of the nodes of a cluster; all end with it."""
+    """MQTT clients of a cluster's nodes; closes all of them at exit."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self.cluster = cluster
 
     def come(self, name: str, client_id: str, **more: Any) -> tuple[Wire, bool]:
-        """A client whose session is to stay, and whether it was there. `more`: see `resume`."""
+        """Connects a client with a persistent session; returns it, and whether the session existed. `more`:
+        see `resume`."""
         one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
         return one, resume(one, client_id, **more)
 
     def back(self, name: str, client_id: str) -> Wire:
-        """A client whose session is there. While who decides it is replaced, a node may say that it cannot serve it."""
+        """Connects a client whose session exists. Retries, because a node may answer that it is unavailable
+        while the session's deciding node is replaced."""
 
         def come() -> Wire | None:
             one = Wire(self.cluster.nodes[name].mqtt)
@@ -83,14 +86,14 @@ class Clients(ExitStack):
         return until(come)  # type: ignore[return-value]
 
     def publisher(self, name: str) -> Wire:
-        """A client without a session."""
+        """Connects a client without a session, for publishing."""
         one = self.enter_context(Wire(self.cluster.nodes[name].mqtt))
         assert one.connect(f"publisher-{name}").kind == CONNACK
         return one
 
 
 def take(one: Wire, count: int) -> list[bytes]:
-    """So many messages, acknowledged all the way; and no more are there."""
+    """Reads `count` messages with complete acknowledgements; there must be no more."""
     came: list[bytes] = []
     unreleased: set[int] = set()
     while len(came) < count or unreleased:
@@ -110,7 +113,7 @@ def take(one: Wire, count: int) -> list[bytes]:
 
 
 def homes(cluster: Cluster, by: str, client_id: str) -> list[tuple[str, bool]]:
-    """The nodes that have a session of this client id, and whether it is connected there."""
+    """Nodes that have a session of this client id, and whether it is connected there."""
     code, found = cluster.get(by, "/v1/sessions")
     assert code == 200, found
     rows = [row for row in found["sessions"] if row["client_id"] == client_id]
@@ -118,12 +121,12 @@ def homes(cluster: Cluster, by: str, client_id: str) -> list[tuple[str, bool]]:
 
 
 def rooms_of(client_id: str) -> list[str]:
-    """Where its session is recorded, and where that is decided."""
+    """The rooms where its session is recorded, and where it is arbitrated."""
     return [f"$system/session/{client_id}", f"$queue/{client_id}"]
 
 
 def id_away_from(cluster: Cluster, dying: str, kind: str) -> str:
-    """A client id, of that kind, whose session is recorded on other nodes than that."""
+    """A client id with this prefix whose session is not recorded on the dying node."""
     with cluster.connect(dying) as redis:
 
         def is_away(room: str) -> bool:
@@ -135,7 +138,7 @@ def id_away_from(cluster: Cluster, dying: str, kind: str) -> str:
 
 
 def leave(cluster: Cluster, name: str, one: Wire, client_id: str) -> None:
-    """Says goodbye; returns when its session is without a connection."""
+    """Disconnects a client; returns when its session is offline."""
     one.send(b"\xe0\x00")
     one.read_all()
     until(lambda: homes(cluster, name, client_id) == [(name, False)])
@@ -155,7 +158,7 @@ def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(
         for topic in topics:
             say(publisher, topic, b"under way", 2)
         under_way = {(message.topic, message.id): message for message in (one.read(PUBLISH) for _ in topics)}
-        # Its client comes to another node while it is connected to the first one.
+        # The client connects to another node while it is connected to the first.
         two, present = clients.come("b", "lamp")
         assert present
         told = [packet for packet in one.read_all() if packet.kind == DISCONNECT]
@@ -170,7 +173,7 @@ def test_a_session_goes_from_node_to_node_with_what_waits_and_what_is_under_way(
         say(publisher, "kept/a", b"live", 2)
         assert take(two, 2) == [b"live"] * 2
         until(lambda: homes(nodes, "a", "lamp") == [("b", True)])
-        # And it is away while it goes, twice: back to where it was, too.
+        # Now it is offline during the change of nodes, and later returns to a former node.
         before, session = "b", two
         for round_, name in enumerate(("c", "a", "b")):
             leave(nodes, before, session, "lamp")
@@ -235,7 +238,7 @@ def test_a_clean_start_on_another_node_ends_the_session(nodes: Cluster) -> None:
 
 
 def test_what_a_dead_node_held_goes_on_elsewhere(nodes: Cluster) -> None:
-    """Nothing that was acknowledged in a class with a log is lost, and of QoS 2 nothing comes twice."""
+    """No acknowledged message in a class with a log is lost, and none of QoS 2 arrives twice."""
     ids = [id_away_from(nodes, "c", kind) for kind in ("connected", "absent")]
     topics = [nodes.room_led_by("b", "kept/"), nodes.room_led_by("a", "kept/")]
     with Clients(nodes) as clients:
@@ -279,7 +282,7 @@ def test_a_node_that_stops_leaves_its_sessions_to_one_that_queues_for_them(nodes
             say(publisher, "stops", said, 1)
         assert nodes.stop("c") == 0
         for client_id in ids:
-            # Which of those that are left has it is by the hub of its row.
+            # The hub of the session's entry decides which remaining node has it.
             until(lambda client_id=client_id: homes(nodes, "a", client_id))  # type: ignore[misc]
         say(publisher, topic, b"2", 2)
         say(publisher, "stops", b"2", 1)
@@ -309,7 +312,7 @@ def test_a_holder_that_was_halted_changes_nothing_of_what_the_next_one_has(nodes
             acknowledge(two, again)
             say(publisher, topic, b"live", 2)
             assert take(two, 1) == [b"live"]
-            # What it says when it goes on is of a session that it has no more.
+            # When the halted node continues, it gets these packets for a session that it no longer owns.
             one.answer(PUBREC, first.id)
             one.ask(("other", 1))
         finally:
@@ -327,7 +330,7 @@ def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: 
     back, gone = (id_away_from(nodes, "c", kind) for kind in ("back", "gone"))
     with Clients(nodes) as clients:
         listener = clients.publisher("a")
-        # Who listens is told nothing of a room whose leader lives.
+        # Subscribers get no gap in a room whose leader lives.
         topics = {one: nodes.room_led_by("a", f"kept/{one}/") for one in (back, gone)}
         assert listener.subscribe(*((topic, 1) for topic in topics.values())) == [1, 1]
         for client_id, delay_s in ((back, 3600), (gone, 1)):
@@ -349,7 +352,7 @@ def test_wills_of_a_dead_node_are_published_once_where_nobody_comes_back(nodes: 
 
 
 def alone(directory: Path) -> Node:
-    """A lone node whose data the first of a cluster has later."""
+    """A single node whose data directory later founds a cluster."""
     config = {
         "node": "a",
         "shards": 2,
@@ -385,7 +388,7 @@ def test_sessions_of_a_lone_node_are_there_when_it_founds_a_cluster(
 
 
 def test_sessions_without_an_owner_wait_for_room(needs: Callable[..., None], tmp_path: Path) -> None:
-    """Of so many as there may be none is more than that, and none is lost."""
+    """Never more sessions than the limit exist, and none is lost."""
     needs("hubsub-core")
     ids = [f"one-{number}" for number in range(8)]
     limits = {"mqtt_sessions_max": 2}
@@ -406,7 +409,7 @@ def test_sessions_without_an_owner_wait_for_room(needs: Callable[..., None], tmp
         )
         met: set[str] = set()
         while met != set(ids):
-            # Two shards of each of two nodes, one session each.
+            # Two nodes with two shards each hold one session per shard.
             found: Any = until(lambda: listed(cluster, "a"))
             assert len(found) <= 4
             for client_id in found:

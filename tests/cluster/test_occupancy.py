@@ -1,4 +1,4 @@
-"""How many are in a room, over the nodes of a cluster: docs/presence.md."""
+"""Occupancy of rooms over the nodes of a cluster: docs/presence.md."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def expected(room: str, publishers: int = 0, members: int = 0, **subscribers: in
 
 
 def occupancy(cluster: Cluster, name: str, room: str) -> dict[str, Any]:
-    """As REST of that node says it."""
+    """The occupancy of a room from a node's REST API."""
     status, answer = cluster.get(name, f"/v1/rooms/{quote(room, safe='')}/occupancy")
     assert status == 200, answer
     return answer
 
 
 def room_recorded_by(cluster: Cluster, node: str, prefix: str = "told:") -> str:
-    """A room whose records of occupancy are with that node."""
+    """A room whose occupancy records are on that node."""
     with cluster.connect(node) as redis:
         for number in range(1_000):
             located: Any = redis.ask("HUBSUB", "LOCATE", f"$stats/room/{prefix}{number}/occupancy")
@@ -58,7 +58,7 @@ def room_recorded_by(cluster: Cluster, node: str, prefix: str = "told:") -> str:
 
 
 def told(follower: Connection, wanted: dict[str, Any]) -> None:
-    """Reads records until this is told of its room."""
+    """Reads records until the room's occupancy is as wanted."""
     seen = None
     while seen != wanted:
         frame: Any = follower.read().plain()
@@ -108,7 +108,7 @@ def test_a_room_that_only_the_killed_node_was_in_is_told_to_be_empty(
         room = room_recorded_by(cluster, "b")
         follower = stack.enter_context(cluster.connect("b"))
         follower.ask("SUBSCRIBE", f"$stats/room/{room}/occupancy")
-        # The oldest records, and dies with the only one who is there.
+        # The oldest node writes the records, and dies together with the room's only client.
         stack.enter_context(cluster.connect("a")).ask("SUBSCRIBE", room)
         told(follower, expected(room, redis=1))
         cluster.kill("a")

@@ -1,6 +1,7 @@
-"""The network breaks between three nodes, and heals: what clients on each side see.
+"""Network partitions between three nodes: what clients on each side see, during and after.
 
-Each test cuts the network of `parted` and mends it again. Clients are on loopback: a cut is between nodes alone.
+Each test cuts the network of `parted` and mends it again. Clients are on loopback: only links between nodes
+are cut.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.needs("hubsub-core", "ip")
 
 
 WHOLE = "whole "
-"""Begins the payloads that wait for a network that is whole."""
+"""Prefix of payloads that are retried until the network is whole."""
 OPEN = {"name": "open", "match": ["open:*"], "placement": "ring", "on_partition": "serve"}
 
 
@@ -37,7 +38,7 @@ def parted(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
 
 
 def answer(cluster: Cluster, name: str, room: str, payload: str) -> object:
-    """What a client of this node is told that publishes a record: how many got it, or why it was refused."""
+    """Publishes through this node; returns the number of receivers, or the error."""
     with cluster.connect(name) as client:
         return client.ask("PUBLISH", room, payload)
 
@@ -47,16 +48,16 @@ def takes(cluster: Cluster, name: str, room: str, payload: str) -> bool:
 
 
 def refusal(cluster: Cluster, name: str, room: str) -> Frame:
-    """Publishes until a record is refused: a lead that runs is good until it ends."""
+    """Publishes until a record is refused: a leader lease is valid until it ends."""
     refused = (answer(cluster, name, room, f"{name} {number}") for number in count())
     return next(told for told in refused if isinstance(told, Frame))
 
 
 def finish(cluster: Cluster, witnesses: dict[str, Witness], rooms: list[str]) -> None:
-    """All is whole again: what is published anywhere reaches all, and nobody was told anything wrong."""
+    """Checks a healed cluster: publishes on any node reach all clients, and no witness saw an error."""
     for room in rooms:
-        # A link from before the network broke may end a moment after it is whole (an outcome is unknown then), and
-        # a node whose life of the room has just ended may not have asked for it again.
+        # An old link may end just after the network is mended (outcome unknown), and a node whose epoch of
+        # the room just ended may not have looked it up again.
         tries = count()
         until(lambda: answer(cluster, NAMES[0], room, f"{WHOLE}{next(tries)}") == len(witnesses))  # noqa: B023
         for name in NAMES:
@@ -71,7 +72,7 @@ def finish(cluster: Cluster, witnesses: dict[str, Witness], rooms: list[str]) ->
 
 
 def heard(witness: Witness, room: str) -> list[str]:
-    """What was published while the network was broken, and before; in order."""
+    """Payloads from before and during the partition, in order."""
     payloads = witness.payloads(room)
     return [it for it in payloads[: payloads.index(f"after {NAMES[0]}")] if not it.startswith(WHOLE)]
 
@@ -146,7 +147,7 @@ def test_the_minority_serves_rooms_of_a_class_that_says_so_in_a_life_of_their_ow
     assert answer(parted, alone, room, "before") == len(NAMES)
 
     parted.network.isolate(alone)
-    # Its lead runs for a moment; then it goes on, in another life.
+    # Its leader lease runs for a moment; then it continues in a new epoch.
     here = witnesses[alone]
     sent = 0
     while len(here.epochs(room)) < 2:

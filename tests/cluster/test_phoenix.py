@@ -1,4 +1,5 @@
-"""Pages on the nodes of one cluster: any of them serves every room, in one order with Redis and MQTT clients."""
+"""Phoenix clients on the nodes of one cluster: any node serves every room, in one order with Redis and MQTT
+clients."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def test_pages_of_all_nodes_are_in_one_room_in_one_order(needs: Callable[..., No
         for topic in ROOMS:
             for page in pages:
                 assert page.join(topic)["recovered"] is True
-        # Joined on all nodes, said on one: all see it.
+        # Joined on all nodes, published on one: all receive it.
         pusher = stack.enter_context(Page(nodes["b"].ws))
         for number, topic in enumerate(ROOMS):
             pusher.join(topic)
@@ -46,13 +47,13 @@ def test_pages_of_all_nodes_are_in_one_room_in_one_order(needs: Callable[..., No
             for page in pages:
                 assert page.said(topic) == ("event", {"n": number})
 
-        # All protocols at once, each at another node.
+        # All protocols at once, each on another node.
         for topic in (ROOMS[0], ROOMS[6]):
             one_order(cluster, pages, topic)
 
 
 def one_order(cluster: Cluster, pages: list[Page], topic: str) -> None:
-    """What three clients of three protocols say at once is one sequence to all who hear it."""
+    """Concurrent publishes of three protocols have one order for all subscribers."""
     with (
         Wire(cluster.nodes["c"].mqtt) as device,
         cluster.connect("a") as redis,
@@ -67,7 +68,7 @@ def one_order(cluster: Cluster, pages: list[Page], topic: str) -> None:
         by_page.join(topic)
 
         def say_by_page() -> list[Any]:
-            """Says, and hears itself and all others meanwhile."""
+            """Publishes, and meanwhile receives its own and all other messages."""
             heard = []
             for number in range(EACH):
                 by_page.push(topic, "say", {"page": number})

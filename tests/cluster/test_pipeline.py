@@ -1,4 +1,5 @@
-"""What was said is read, and batches are published, through any node: whoever has the log of a room or the query."""
+"""Records are read and batches are published through any node, whichever node has the log of the room or
+query."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_one_question_to_any_node_tells_of_all_hubs_and_their_records_are_read_a
     leaders = three.leaders("a", "logged")
     homes = [three.addresses[leader]["http"] for leader in leaders]
     assert [hub.servers for hub in listings[0].hubs.values()] == [(home,) for home in homes]
-    # Of one room it is one hub.
+    # A single room needs only one hub.
     with asker(three, "b") as wire:
         assert wire.listing(rooms[:1]).hubs.keys() < listings[0].hubs.keys()
 

@@ -1,4 +1,5 @@
-"""The node that has the logs dies amid reading and publishing: what is told, and that nothing is lost or doubled."""
+"""The node with the logs dies during reads and publishes: clients get errors, and nothing is lost or
+duplicated."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ from hubsub.pipeline.selection import Selection
 pytestmark = pytest.mark.needs("hubsub-core")
 
 SLOW = LOGGED | {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 1_000}
-"""Holds a batch on its way, where the test wants its node to be killed."""
+"""Delays a batch, so that the test can kill its node meanwhile."""
 
 
 @pytest.fixture(scope="module")
 def cluster(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Nodes `a`, `b`, `c`, which have a class whose commits take their time. Each test leaves all of them running."""
+    """Nodes `a`, `b`, `c` with a class whose commits are slow. Each test leaves all of them running."""
     needs("hubsub-core")
     with Cluster(tmp_path_factory.mktemp("deaths"), classes=[SLOW, *CLASSES]) as cluster:
         yield cluster
 
 
 def home_of(cluster: Cluster, query: str) -> str:
-    """The node that has a query."""
+    """The node that owns a query."""
     with asker(cluster, "a") as wire:
         stage = wire.stage(query, body([("log:x", "x")]), None)
         home = wire.server
@@ -50,7 +51,7 @@ def test_what_dies_between_stage_and_commit_or_amid_it_is_published_once(cluster
     cluster.kill(home)
     with asker(cluster, other, retry_s=0.5) as wire, pytest.raises(NodesUnreachableError, match=home):
         wire.commit("q", 1, names)
-    # It is sent there as long as the home is registered.
+    # Requests go there as long as the owner is registered.
     with (
         asker(cluster, other, retry_s=0.5) as wire,
         pytest.raises((NodesUnreachableError, NotConnectedError)),
@@ -66,7 +67,7 @@ def test_what_dies_between_stage_and_commit_or_amid_it_is_published_once(cluster
 
     committing = threading.Thread(target=commit, daemon=True)
     committing.start()
-    # The record that commits it is there, and its rows are not.
+    # The commit record exists, and the rows do not yet.
     until(lambda: cluster.get(other, "/v1/rooms/%24queries%2Fq")[0] == 200)
     cluster.kill(home)
     cluster.start(home)
@@ -105,7 +106,7 @@ def _commit_in_vain(cluster: Cluster, name: str, attempts: list[str]) -> None:
 
 
 def _said(cluster: Cluster, name: str, room: str) -> list[str] | None:
-    """What a room remembers; None: nobody leads it now."""
+    """A room's history; None: it has no leader now."""
     code, page = cluster.get(name, f"/v1/rooms/{quote(room, safe='')}/history?count=1000")
     return [record["payload"] for record in page["records"]] if code == 200 else None
 
@@ -139,7 +140,7 @@ def test_a_read_waits_for_the_home_of_a_hub_and_goes_on_where_it_was(cluster: Cl
     reading.join(60)
     assert got == [payload.encode() for payload in said]
 
-    # What a person asks, of a node that has not got the room.
+    # The same with the command line, on a node that does not have the room.
     cluster.settled()
     url = cluster.nodes[other].redis_url
     run = hubsub("sub", room, "--rewind", 3, "--count", 3, "--json", "--server", url)

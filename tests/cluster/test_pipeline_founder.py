@@ -1,4 +1,4 @@
-"""A node that kept rooms alone founds a cluster: what was read and published before goes on, through any node."""
+"""A single node with rooms founds a cluster: earlier records and batches remain usable, through any node."""
 
 from __future__ import annotations
 

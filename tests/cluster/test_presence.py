@@ -1,4 +1,4 @@
-"""Who is in a room, over the nodes of a cluster: docs/presence.md."""
+"""Presence in rooms over the nodes of a cluster: docs/presence.md."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from clients.test_phoenix_live import HERE, Client
 from cluster.cluster import CLASSES, Cluster
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
-# Some of their rooms of nodes are led by the node that dies, and some are not.
+# The node that dies leads some of their `$stats` rooms, but not all.
 ROOMS = [f"talk:{number}" for number in range(8)]
 RECORDED = {"name": "talk", "match": ["talk:*"], "placement": "ring", "presence_records": True}
 
 
 def asked(cluster: Cluster, name: str, room: str) -> dict[str, Any]:
-    """As REST of that node says it."""
+    """The presence of a room from a node's REST API."""
     status, answer = cluster.get(name, f"/v1/rooms/{quote(room, safe='')}/presence")
     assert status == 200, answer
     return answer
@@ -72,7 +72,7 @@ def test_all_nodes_see_who_is_there_and_nobody_of_one_that_was_killed(
             for name in "ab":
                 until(lambda name=name, room=room: asked(cluster, name, room)["count"] == 2)  # type: ignore[misc]
 
-        # It is back, and so is who was there: under another reference.
+        # The node and its member are back: under a new reference.
         before = dict(rosters["a", ROOMS[0]].members)
         cluster.start("c")
         with Page(cluster.nodes["c"].ws) as page:
@@ -115,7 +115,7 @@ def test_members_of_a_node_that_was_taken_for_gone_are_there_again_when_it_is_he
 
 
 def records(cluster: Cluster, name: str, room: str) -> list[dict[str, Any]] | None:
-    """Who came to a room and went, as that node says it; none: nobody can say now."""
+    """Join and leave records of a room, as that node reports them; None: not available now."""
     path = f"/v1/rooms/{quote(f'$stats/presence/{room}', safe='')}/history?limit=1000"
     status, answer = cluster.get(name, path)
     return [json.loads(row["payload"]) for row in answer["records"]] if status == 200 else None
@@ -127,7 +127,7 @@ def figure(cluster: Cluster, name: str, metric: str) -> float:
 
 
 def there(rows: list[dict[str, Any]] | None) -> list[str] | None:
-    """Who came and did not go."""
+    """Users who joined and did not leave; None: the records are not available."""
     if rows is None:
         return None
     went = {row["ref"] for row in rows if row["kind"] == "leave"}
@@ -149,7 +149,7 @@ def test_each_member_that_was_recorded_as_it_came_has_left_in_the_records_too_wh
             for room in ROOMS:
                 page = pages[name, room] = stack.enter_context(Page(node.ws))
                 page.join(room, {"presence": member(f"user of {name}")})
-        # One in a room of its own: nobody else knows of it but who has the records.
+        # One member in a room of its own: only the node with the records knows of it.
         lonely = stack.enter_context(Page(cluster.nodes["c"].ws))
         lonely.join("talk:lonely", {"presence": member("lonely")})
         for room in ROOMS:
@@ -159,15 +159,17 @@ def test_each_member_that_was_recorded_as_it_came_has_left_in_the_records_too_wh
         assert 0 < len(kept) < len(ROOMS)
 
         cluster.kill("c")
-        # Where the records are on another node it is said as soon as the dead one is registered no more.
+        # Where another node has the records, the leave is recorded as soon as the dead node is no longer
+        # registered.
         for room in kept:
             until(lambda room=room: there(records(cluster, "a", room)) == ["user of a", "user of b"], room)  # type: ignore[misc]
-        # Some leave while nobody takes it down: their nodes say it again.
+        # Some leave while their leaves cannot be recorded: their nodes record them later.
         for room in ROOMS:
             pages["b", room].close()
         for room in ROOMS:
             until(lambda room=room: asked(cluster, "b", room)["count"] == 1)  # type: ignore[misc]
-        # No more records wait than a node may have members. What is lost is of some that came and went.
+        # A node queues at most as many records as it may have members. Lost are records of members that
+        # joined and left.
         [away, *_] = [room for room in ROOMS if room not in kept]
         while figure(cluster, "b", "presence_records_lost_total") == 0:
             with Page(cluster.nodes["b"].ws) as page:
@@ -200,7 +202,7 @@ def test_the_real_presence_class_on_two_nodes(needs: Callable[..., None], tmp_pa
         for page in (one, two):
             seen = page.wait_until(lambda seen: len(seen.get("there", ())) == 2)
             assert sorted(seen["there"]) == [["ann", [{"name": "Ann"}]], ["bob", [{}]]]
-        # What it says of itself changes: it was there before, and is.
+        # Only its metadata changes: it was present before, and still is.
         one.do("push", topic="chat:a", event="presence_update", payload={"name": "Anna"})
         two.wait_until(lambda seen: ["ann", [{"name": "Anna"}]] in seen.get("there", ()))
         two.do("leave", topic="chat:a")

@@ -1,5 +1,5 @@
-"""Redis cluster clients, unmodified, through three real nodes: which node has a slot says nothing about where the room
-is, and slots follow the nodes that come and go."""
+"""Unmodified Redis Cluster clients on three real nodes: the slot map is independent of room placement, and
+slots are reassigned as nodes join and leave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANNELS = [f"chat:slot-{number}" for number in range(24)]
 
 @pytest.fixture(scope="module")
 def doors(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes; a test leaves them as it found them."""
+    """Three nodes; each test restores their state."""
     needs("hubsub-core")
     with Cluster(tmp_path_factory.mktemp("doors")) as cluster:
         yield cluster
@@ -40,14 +40,14 @@ def address(cluster: Cluster, name: str) -> tuple[str, int]:
 
 
 def owners(cluster: Cluster, name: str) -> list[str]:
-    """The node of each slot, as a node tells it."""
+    """The node of each slot, as one node reports it."""
     names = {int(cluster.addresses[other]["redis_cluster"].rpartition(":")[2]): other for other in NAMES}
     with Connection(*address(cluster, name)) as connection:
         return [names[port] for port in slots_of(connection)]
 
 
 def dealt(cluster: Cluster) -> list[str]:
-    """The same, once all that run tell it and nobody else has a slot."""
+    """The same, once all running nodes report it and own all slots."""
 
     def agreed() -> list[str]:
         maps = [owners(cluster, name) for name in cluster.nodes]
@@ -134,7 +134,7 @@ def test_cluster_clients_add_up_what_nodes_count_of_their_own_subscribers(
                 int(name == "a"),
             ]
             assert of_node.ask("PUBSUB", "NUMPAT") == int(name != "c")
-            # Publishers are told of the whole room, through either listener.
+            # Publishers get the receiver count of the whole room, through either listener.
             assert of_node.ask("PUBLISH", topics[0], "x") == 3
         assert client.pubsub_numsub(*topics, "chat:nobody", target_nodes="all") == counted
         assert client.pubsub_shardnumsub(*topics, target_nodes="all") == by_slot
@@ -181,7 +181,7 @@ def test_slots_are_even_and_those_of_a_node_that_dies_go_to_the_others_and_back(
     before = dealt(doors)
     assert sorted(Counter(before).values()) == [5_461, 5_461, 5_462]
     host, port = address(doors, "a")
-    # It looks for one slot at a time: see test_redis_cluster_clients.
+    # It refreshes one slot at a time: see test_redis_cluster_clients.
     with redis.RedisCluster(host=host, port=port, decode_responses=True, reinitialize_steps=0) as client:
         doors.kill("c")
         without = dealt(doors)
@@ -198,12 +198,12 @@ def test_slots_are_even_and_those_of_a_node_that_dies_go_to_the_others_and_back(
         doors.start("c")
         assert dealt(doors) == before
         doors.settled()
-        # What is published is told by MOVED whose the slot is now.
+        # A publish gets MOVED with the slot's current node.
         until(lambda: takes(client, orphan, "again", receivers=0))
 
 
 def takes(client: Any, channel: str, payload: str, receivers: int = 1) -> bool:
-    """Whether a publish reached so many; while the client learns whom to ask, it may fail."""
+    """Whether a publish reached `receivers` clients; it may fail while the client learns the new slot map."""
     try:
         return bool(client.spublish(channel, payload) == receivers)
     except (redis.exceptions.RedisError, OSError):

@@ -1,4 +1,5 @@
-"""What must not become a node of a cluster says so in a sentence, and ends; the others do not notice."""
+"""A process that must not become a node of a cluster ends with a one-sentence error; the other nodes are not
+affected."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_what_must_not_join_says_why(cluster: Cluster) -> None:
     differs = cluster.refused("differs")
     cluster.classes = classes
     assert "differs from the cluster's, in 1:\nclass chat, history" in differs
-    # It founds a cluster of its own first.
+    # It first founds a cluster of its own.
     cluster.start("alone", join=[])
     cluster.stop("alone")
     del cluster.addresses["alone"]

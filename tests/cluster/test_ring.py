@@ -1,8 +1,9 @@
-"""Nodes come and go while clients of those that stay publish and subscribe: the share of rooms that moves is bounded,
-and only a leader that dies takes anything with it, which is told.
+"""Nodes join and leave while clients of the others publish and subscribe: the share of rooms that move is
+bounded, and only the death of a leader loses records, with a gap notification.
 
-The bound: a node leads at most ⌈1.25 × its share⌉ hubs of a class, so no more go to one that comes, or from one that
-goes. Beside them moves the spill alone: hubs that are elsewhere than at their first point because that node was full.
+The bound: a node leads at most ⌈1.25 × its share⌉ hubs of a class, so at most that many move to a joining
+node, or from a leaving one. In addition only the spill moves: hubs that are not at their first point because
+that node was full.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ pytestmark = pytest.mark.needs("hubsub-core")
 ROOMS = [f"chat:ring-{number}" for number in range(30)]
 STAY = ("a", "b")
 AT_LEAST = 5
-"""Records of each publisher into each room, before and after each step."""
+"""Minimum records of each publisher in each room, before and after each step."""
 
 Pushes = dict[str, list[list[Any]]]
 
 
 def leaders(cluster: Cluster) -> dict[str, str]:
-    """Who leads each of the rooms, and of the class all hubs by their index."""
+    """Leader of each room."""
     return {room: cluster.leader_of(room, "a") for room in ROOMS}
 
 
 def pushes_of(subscriber: Connection) -> Pushes:
-    """All that it got up to the last record of each room, by room: messages and gaps."""
+    """All pushes up to the last record of each room, by room: messages and gaps."""
     pushes: Pushes = defaultdict(list)
     ended: set[str] = set()
     while len(ended) < len(ROOMS):
@@ -74,8 +75,8 @@ def test_a_bounded_share_of_rooms_moves_and_only_a_dead_leader_loses_anything(cl
             until(one.enough(AT_LEAST))
         hubs, nodes = cluster.leaders("a"), set(cluster.nodes)
         step()
-        # The lease of one that has died runs on for a while, and the others need not wait for that. One that has left
-        # counts for a majority until all have heard of it: so long nobody else may die.
+        # A dead node's lease continues for a while, and the others need not wait for its end. A node that
+        # left remains a voter until all have removed it: until then no other node may die.
         until(lambda: not hubs_away(cluster.status("a"), cluster.nodes, DEALT))
         if step is not dies:
             cluster.settled()
@@ -98,7 +99,7 @@ def test_a_bounded_share_of_rooms_moves_and_only_a_dead_leader_loses_anything(cl
 
 
 def is_bounded(before: list[str], after: list[str], who: str, nodes: set[str]) -> None:
-    """What moved did so to or from a node that came or went, but for the spill."""
+    """Checks that hubs moved only to or from the node that joined or left, except the spill."""
     assert len(before) == len(after) == 64
     moved = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
     own = [pair for pair in moved if who in pair]
@@ -110,7 +111,8 @@ def is_bounded(before: list[str], after: list[str], who: str, nodes: set[str]) -
 def nothing_is_missing(
     room: str, pushes: list[list[Any]], publishing: list[Publishing], has_stayed: bool, is_orphan: bool
 ) -> None:
-    """What was acknowledged came, once and in order; in a room of a dead leader at least a gap did."""
+    """Checks that acknowledged records arrived once and in order; in a room of a dead leader at least a gap
+    did."""
     messages = [push for push in pushes if push[0] == b"message"]
     gaps = [push for push in pushes if push[0] == b"gap"]
     payloads = [push[2].decode() for push in messages][:-1]

@@ -1,6 +1,6 @@
-"""Two nodes that hold rooms and serve no clients, and two in front of them that serve clients and hold no rooms.
+"""Two hub nodes that serve no clients, and two edge nodes that serve clients and hold no rooms.
 
-They are configured as `deploy/roles` has it, but for names, addresses and more classes.
+They are configured like `deploy/roles`, except for names, addresses and additional classes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.needs("hubsub-core")
 
 HUBS, EDGES = ("h1", "h2"), ("e1", "e2")
 LOGGED = "past:"
-"""Rooms of the sample's class with a log, under another name: `chat` is without one in these tests."""
+"""Prefix of the sample's class with a log, renamed because `chat` has no log in these tests."""
 
 
 def sample(repository: Path, role: str) -> dict[str, Any]:
-    """What `deploy/roles` says but for where a node is, and in which network."""
+    """The configuration in `deploy/roles` without a node's addresses and network."""
     table = tomllib.loads((repository / "deploy" / "roles" / f"{role}.toml").read_text())
     own = ("node", "data", "advertise", "http", "link", "join", "insecure_open")
     if table["redis"] != "off":
@@ -67,13 +67,13 @@ def epoch(position: bytes) -> bytes:
 
 
 def taken(client: Connection, room: str, payload: str) -> int:
-    """How many got it; -1: it was refused."""
+    """Publishes; returns the number of receivers, or -1 if refused."""
     answer = client.ask("PUBLISH", room, payload)
     return -1 if isinstance(answer, Frame) else int(str(answer))
 
 
 def rooms_of(cluster: Cluster, name: str) -> list[str]:
-    """A room of each class, by its prefix: where it can be chosen, this hub leads it."""
+    """A room of each class; this hub node leads it where the test can choose."""
     leaders = set(cluster.leaders(name, "past"))
     logged = name if name in leaders else leaders.pop()
     return [
@@ -144,7 +144,7 @@ def test_a_client_that_asks_where_a_room_is_is_told_the_edge_that_it_asked(roles
 def test_a_hub_that_dies_is_replaced_by_the_other_and_clients_of_edges_stay(
     roles: Cluster, is_controller: bool
 ) -> None:
-    """Last in this file: a hub has another life behind it."""
+    """Last in this file, because it restarts a hub node."""
     roles.settled()
     controller = roles.status("e1")["controller"]
     dies = next(name for name in HUBS if (name == controller) == is_controller)
@@ -167,7 +167,7 @@ def test_a_hub_that_dies_is_replaced_by_the_other_and_clients_of_edges_stay(
             [b"gap", room.encode()],
             message(room, "after"),
         ]
-        # What is told to be missing is of the life that is over.
+        # The gap notification is for the epoch that ended.
         assert epoch(over[2]) == epoch(before[-1]) != epoch(after[-1])
         subscriber.close()
     roles.start(dies)

@@ -1,4 +1,5 @@
-"""Records of rooms are bounded: who asks for one too many is told so, and the cluster goes on."""
+"""Room records are bounded: a client that would create one too many gets an error, and the cluster keeps
+working."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ QUOTA_EXCEEDED = 0x97
 
 
 def metrics(cluster: Cluster, start: str) -> int:
-    """The sum over all nodes of samples that begin so."""
+    """Sum over all nodes of the samples with this prefix."""
     total = 0
     for node in cluster.nodes.values():
         with urllib.request.urlopen(f"{node.http_url}/metrics", timeout=TIMEOUT_S) as page:
@@ -53,7 +54,7 @@ def test_one_room_too_many_is_refused_to_clients_of_all_protocols_and_failover_g
         leaders = {room: cluster.leader_of(room, by) for room, by in zip(rooms, "abca", strict=True)}
         for name in NAMES:
             with cluster.connect(name) as client, Wire(cluster.nodes[name].mqtt) as device:
-                # Who asks only where a room is makes none, and is refused nothing.
+                # A lookup creates no room, and is never refused.
                 address = cluster.addresses[name]["redis"].encode()
                 assert client.ask("HUBSUB", "LOCATE", "busy:more") == [[name.encode(), address]]
                 assert client.call("PUBLISH", "busy:more", "x") == FULL
@@ -71,7 +72,7 @@ def test_one_room_too_many_is_refused_to_clients_of_all_protocols_and_failover_g
         assert metrics(cluster, refused("room_records_bytes_max")) == 0
         assert metrics(cluster, 'hubsub_room_records{class="busy"}') == 3 * ROOMS, "each node knows of all"
 
-        # Another class has its own, until the records take all the bytes that they may.
+        # Another class has a limit of its own, until the records of all classes reach the limit in bytes.
         taken = 0
         with cluster.connect("b") as client:
             while taken < 100 and client.call("PUBLISH", f"long:{taken}:{'x' * 3_000}", "x") != FULL:
@@ -80,7 +81,7 @@ def test_one_room_too_many_is_refused_to_clients_of_all_protocols_and_failover_g
         assert metrics(cluster, refused("room_records_bytes_max")) > 0
         assert metrics(cluster, "hubsub_room_records_bytes ") <= 3 * RECORDS_BYTES
 
-        # The controller writes all the same: who leads what the dead node led.
+        # The controller can still write: it replaces the dead node as leader.
         cluster.kill(leaders[rooms[0]])
         name = next(iter(cluster.nodes))
         with cluster.connect(name) as client:

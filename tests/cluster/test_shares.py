@@ -1,4 +1,5 @@
-"""Groups over the nodes of a cluster: each record to one member, wherever it is, also as members and nodes go."""
+"""Groups over the nodes of a cluster: each record goes to one member, on any node, also while members and
+nodes leave."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def test_each_record_is_one_members_on_all_nodes_together(needs: Callable[..., N
         publishers = {name: stack.enter_context(cluster.connect(name)) for name in cluster.nodes}
 
         def publish(mark: str, names: str) -> list[str]:
-            """A record to each room, by nodes in turn; each counts the group as one."""
+            """Publishes a record to each room, through the nodes in turn; each publish counts the group as
+            one receiver."""
             for i, room in enumerate(ROOMS):
                 assert publishers[names[i % len(names)]].ask("PUBLISH", room, mark) == 1
             return ROOMS
@@ -36,7 +38,7 @@ def test_each_record_is_one_members_on_all_nodes_together(needs: Callable[..., N
         got: Counter[tuple[str, str, bytes]] = Counter()
 
         def read(names: str, answers: bool = True) -> int:
-            """Takes what members were sent so far; how many it has by now."""
+            """Reads what members were sent so far; returns the total number of records that arrived."""
             for name in names:
                 wire = members[name]
                 wire.ping()
@@ -55,7 +57,7 @@ def test_each_record_is_one_members_on_all_nodes_together(needs: Callable[..., N
         assert each_once(b"1")
         assert {name for name, _, _ in got} == set("abc"), "no node gets all"
 
-        # What a member has not acknowledged as it goes is another's, on another node.
+        # Records that a leaving member has not acknowledged go to a member on another node.
         publish("2", "abc")
         until(lambda: read("ac") + read("b", answers=False) >= 2 * len(ROOMS), "all are given")
         held = [topic for name, topic, text in got if (name, text) == ("b", b"2")]
@@ -66,7 +68,7 @@ def test_each_record_is_one_members_on_all_nodes_together(needs: Callable[..., N
         until(lambda: read("ac") >= 2 * len(ROOMS), "others have what it had")
         assert each_once(b"2")
 
-        # A node stops: its members are known to be gone.
+        # A node stops: the others know that its members are gone.
         members.pop("c").close()
         assert cluster.stop("c") == 0
         until(lambda: publishers["a"].ask("PUBLISH", ROOMS[0], "gone") == 1, "its rooms have a leader")

@@ -1,4 +1,4 @@
-"""Nodes that start as they should not, or otherwise than the others: with an older data directory, with none, bound to
+"""Nodes that start with an invalid or different setup: with an older data directory, with none, bound to
 other addresses than they advertise."""
 
 from __future__ import annotations

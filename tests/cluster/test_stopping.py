@@ -1,4 +1,4 @@
-"""A node that is told to stop while it joins ends then, not when it has given up joining."""
+"""A node that is stopped while it joins ends then, not when it has given up joining."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from command_line import HUBSUB, environment
 pytestmark = pytest.mark.needs("hubsub-core")
 
 END_S = 15
-"""Only ends a hung test: well below what a node waits for members."""
+"""Ends a hung test: well below the time that a node waits for members."""
 
 
 def test_a_node_that_joins_nobody_ends_when_it_is_told_to(tmp_path: Path) -> None:

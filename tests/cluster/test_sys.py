@@ -1,4 +1,5 @@
-"""Each node of a cluster tells its own values of `$SYS`, and a client hears those of all from any of them."""
+"""Each node of a cluster publishes its own values of `$SYS`, and a client receives those of all nodes from
+any of them."""
 
 from __future__ import annotations
 

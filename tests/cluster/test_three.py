@@ -1,4 +1,5 @@
-"""Three nodes are one server: whoever asks any of them, wherever a room is led; and what a death of one changes."""
+"""Three nodes act as one server, whichever node a client uses and wherever a room is led; and the effects of
+a node's death."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_a_pattern_anywhere_matches_what_is_published_anywhere(three: Cluster) -
                     *message(rooms[leader], publisher)[1:],
                 ]
     for name in NAMES:
-        # Who counts receivers next counts no pattern of these.
+        # The next test must not count these patterns as receivers.
         with three.connect(name) as client:
             until(lambda: client.ask("PUBSUB", "NUMPAT") == 0)
 
@@ -96,14 +97,14 @@ def test_a_question_about_a_room_is_answered_anywhere_and_makes_none(three: Clus
             assert client.ask("HUBSUB", "HISTORY", "busy:none") == []
             counts = client.ask("PUBSUB", "NUMSUB", "busy:none", "busy:nobody")
             assert counts == [b"busy:none", 0, b"busy:nobody", 0]
-            # Where a client goes that wants the first one: to any node, so it stays.
+            # A client that wants to create the room may use any node, so it stays here.
             address = three.addresses[name]["redis"].encode()
             assert client.ask("HUBSUB", "LOCATE", "busy:none") == [[name.encode(), address]]
     assert three.status("a")["rooms_with_record"] == made
     for first, other in permutations(NAMES, 2):
         said, counted = f"busy:said-{first}-{other}", f"busy:counted-{first}-{other}"
         with three.connect(first) as one, three.connect(other) as client:
-            # Asked at once, of a node that has not met the room.
+            # Immediately ask a node that does not know the room yet.
             assert one.ask("PUBLISH", said, "x") == 0
             history = client.ask("HUBSUB", "HISTORY", said)
             assert isinstance(history, list) and [row[4] for row in history] == [b"x"]
@@ -134,7 +135,7 @@ def test_subscribers_are_counted_in_the_whole_cluster(three: Cluster) -> None:
         subscriber.call("SUBSCRIBE", room)
     for name in NAMES:
         with three.connect(name) as client:
-            # The second subscriber of a node is answered there; that it counts is told behind.
+            # A node's second subscriber is confirmed locally; the count is updated asynchronously.
             until(lambda client=client: client.ask("PUBSUB", "NUMSUB", room) == [room.encode(), 4])
             assert client.ask("PUBLISH", room, name) == 4
     for subscriber in subscribers:
@@ -160,7 +161,7 @@ def test_history_is_the_same_from_all(three: Cluster, prefix: str) -> None:
 
 
 def test_a_dead_leader_is_replaced_and_subscribers_elsewhere_go_on(three: Cluster) -> None:
-    """Last in this file: one node has another life behind it."""
+    """Last in this file, because it restarts a node."""
     three.settled()
     controller = three.status("a")["controller"]
     dies = next(name for name in reversed(NAMES) if name != controller)
@@ -177,7 +178,7 @@ def test_a_dead_leader_is_replaced_and_subscribers_elsewhere_go_on(three: Cluste
         until(lambda: published(client, room, "after") == 2)
         assert published(client, other, "beside") == 2
     for subscriber in subscribers.values():
-        # What was published while nobody led it may have been refused, never doubled.
+        # A record published while the room had no leader may have been refused, but not duplicated.
         assert pushed(subscriber) == message(room, "after")
         assert pushed(subscriber) == message(other, "beside")
     after = until(lambda: leaders if dies not in (leaders := three.leaders(lives[0])) else None)
@@ -194,6 +195,6 @@ def test_a_dead_leader_is_replaced_and_subscribers_elsewhere_go_on(three: Cluste
 
 
 def published(client: Connection, room: str, payload: str) -> int:
-    """How many got it; -1: it was refused."""
+    """Publishes; returns the number of receivers, or -1 if refused."""
     answer = client.ask("PUBLISH", room, payload)
     return -1 if isinstance(answer, Frame) else int(str(answer))

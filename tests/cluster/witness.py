@@ -1,6 +1,7 @@
-"""Subscribers that hold a room to its promises: each record once, in the one order, and no gap that is not told.
+"""Subscribers that check a room's guarantees: each record once, in one order, and a gap notification for each
+gap.
 
-Two records that follow each other have positions that do, or a gap was told between them.
+Two consecutive records have consecutive positions, or a gap notification in between.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Heard:
 
 
 class Witness:
-    """Subscribes to rooms on a node, with positions; `client` is its to close."""
+    """Subscribes to rooms on a node, with positions; the caller closes `client`."""
 
     def __init__(self, client: Connection, *rooms: str) -> None:
         self.client = client
@@ -45,7 +46,7 @@ class Witness:
             self.read()
 
     def read(self) -> str:
-        """Takes the next push; the room that it is of."""
+        """Reads the next push; returns its room."""
         push = self.client.read().plain()
         assert isinstance(push, list), push
         room = push[1].decode()
@@ -61,7 +62,7 @@ class Witness:
         return room
 
     def read_to(self, payload: str) -> None:
-        """Until each room has ended with this record."""
+        """Reads until this is the last record of each room."""
         while not all(heard and heard[-1].payload == payload for heard in self.heard.values()):
             self.read()
 
@@ -72,7 +73,7 @@ class Witness:
         return sum(heard.payload is None for heard in self.heard[room])
 
     def epochs(self, room: str) -> list[str]:
-        """In the order in which records of them came, each as often as another was between."""
+        """Epochs in the order of their records; an epoch that is interrupted by another appears again."""
         epochs: list[str] = []
         for heard in self.heard[room]:
             if heard.payload is not None and epochs[-1:] != [heard.position.epoch]:
@@ -80,7 +81,7 @@ class Witness:
         return epochs
 
     def check(self) -> None:
-        """Nothing doubled, swapped or missing untold."""
+        """Checks that nothing is duplicated or reordered, or missing without a gap notification."""
         for room, heard in self.heard.items():
             payloads = self.payloads(room)
             assert len(payloads) == len(set(payloads)), f"{room}: doubled"
@@ -94,7 +95,8 @@ class Witness:
                     continue
                 at = item.position
                 if last is not None and not is_told:
-                    # A life of which nothing is missing ends untold; what was acknowledged is looked for elsewhere.
+                    # A complete epoch ends without a gap notification; other checks look for acknowledged
+                    # records.
                     is_next_life = at.epoch != last.epoch and at.seq == 1
                     is_next = at == Position(last.epoch, last.seq + 1)
                     assert is_next or is_next_life, f"{room}: {last} then {at}, untold"

@@ -1,4 +1,4 @@
-"""A data plane that holds who uses it to the protocol of `dataplane.DataPlane`, strictly."""
+"""A fake data plane that strictly asserts that its caller follows the protocol of `dataplane.DataPlane`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class News(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """As `hubsub.node.LeadPeer`."""
+    """A peer's lease state, as `hubsub.node.LeadPeer`."""
 
     heard_s: float
     heeds_s: float | None = None
@@ -32,7 +32,7 @@ class Heard(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """As `hubsub.node.LeadSnapshot`."""
+    """A snapshot of lease state, as `hubsub.node.LeadSnapshot`."""
 
     mandate: int = 0
     peers: Mapping[tuple[str, int], Heard] = MappingProxyType({})
@@ -43,7 +43,7 @@ class Snapshot(NamedTuple):
 
 
 class FakeData:
-    """Of the process `me`. Asserts what `DataPlane` asks of its user."""
+    """The fake data plane of process `me`; asserts the preconditions of `DataPlane`."""
 
     def __init__(self, me: tuple[str, int] = ("a", 7)) -> None:
         self.me = me
@@ -55,7 +55,7 @@ class FakeData:
         self.on_locate: Callable[[int, bytes], None] | None = None
         self.refused: list[bytes] = []
         self.codes: list[str] = []
-        """Of what was refused, rooms or questions where one is, in order."""
+        """Error codes of refused rooms and lookups, in order."""
         self.absent: list[bytes] = []
         self.located: dict[int, Sequence[tuple[str, str]] | None] = {}
         self.roster: Sequence[tuple[str, int, Sequence[str], int]] = ()
@@ -70,20 +70,20 @@ class FakeData:
         )
         self.refusals: list[HubSubError] = []
         self.refusal: HubSubError | None = None
-        """Of all orders about leads."""
+        """Error that all calls about leader leases raise; None: they succeed."""
         self.snapshot = Snapshot()
         self.logged: set[str] = set()
         self.hubs_of: dict[str, int] = {}
         self.rows: dict[int, RouteRow] = {}
         self.served: list[list[int]] = []
-        """What it was told to serve, each time."""
+        """Arguments of all calls of `route_serves`."""
         self.rooms: dict[tuple[str, bytes], int | None] = {}
         self.used: set[bytes] = set()
         self.ready: list[tuple[str, int]] = []
         self.open: dict[int, tuple[str, int]] = {}
         self.said = 0
         self.latest: dict[int, int] = {}
-        """Last offsets of hubs that have a record."""
+        """Last offsets of hubs with a record."""
         self.opening: set[int] = set()
         self.closing: set[int] = set()
         self.gates: dict[int, asyncio.Event] = {}

@@ -1,8 +1,9 @@
-"""Whole nodes of a cluster in one event loop whose time is played: nothing waits, and a minute takes a moment.
+"""Whole nodes of a cluster in one event loop with virtual time: a minute takes a moment.
 
-`play(test)` runs a coroutine in such a loop. A `Cluster` has a coordinator in memory and nodes with a `PlayedPlane`
-each: links that come and go at once, heartbeats and leads as docs/adr/0013-a-cluster.md and `view` say. With every
-step of time it checks that no hub is led by two processes, and no term of it by two, ever.
+`play(test)` runs a coroutine in such a loop. A `Cluster` has a coordinator in memory and nodes with a
+`PlayedPlane` each: links that connect and disconnect at once, heartbeats and leader leases as in
+docs/adr/0013-a-cluster.md and `view`. At every time step it checks that no two processes lead the same hub,
+and that no two ever lead the same term of it.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ CLASSES = [{"name": "chat", "match": ["chat:*"]}, {"name": "game", "match": ["ga
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets time pass instead of waiting for it."""
+    """Advances the virtual time instead of waiting."""
 
     loop: "PlayedLoop"
 
@@ -64,7 +65,7 @@ class PlayedLoop(asyncio.SelectorEventLoop):
 
 
 def play(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs a test in a loop of played time."""
+    """Runs a test in a loop with virtual time."""
     loop = PlayedLoop()
     clock = types.SimpleNamespace(monotonic=loop.time)
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -79,20 +80,20 @@ async def _bounded(test: Callable[[], Awaitable[None]]) -> None:
 
 
 async def until(check: Callable[[], object], within_s: float = 20.0) -> None:
-    """Lets time pass until something holds."""
+    """Advances the time until a condition holds."""
     async with asyncio.timeout(within_s):
         while not check():
             await asyncio.sleep(BEAT_S / 5)
 
 
 class DoubtfulCoordinator(MemoryCoordinator):
-    """Loses answers: of some commits nobody learns whether they were made, and some are made later."""
+    """Loses responses: the outcome of some commits stays unknown, and some are applied later."""
 
     def __init__(self, store: MemoryStore, seed: int, doubts: float = 0.0) -> None:
         super().__init__(store)
         self.random = random.Random(seed)
         self.doubts = doubts
-        """How many of all commits."""
+        """Share of commits with an unknown outcome, from 0 to 1."""
         self._late: set[asyncio.Task[None]] = set()
 
     async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
@@ -114,7 +115,7 @@ class DoubtfulCoordinator(MemoryCoordinator):
 
 
 class PlayedPlane:
-    """The data plane of one process: see `Plane`."""
+    """A simulated data plane of one process: see `Plane`."""
 
     def __init__(self, cluster: "Cluster", process: ProcessId) -> None:
         self.cluster = cluster
@@ -122,34 +123,34 @@ class PlayedPlane:
         self.is_alive = True
         self.is_ready = True
         self.is_deaf = False
-        """Its control plane hangs; links and leads do not."""
+        """Whether its control plane hangs, while links and leader leases work."""
         self.neighbours: dict[str, Neighbour] = {}
         self.known_classes: Mapping[str, ClassRecord] = {}
         self.rows: dict[int, Route] = {}
         self.pinned: dict[tuple[str, bytes], int] = {}
         self.given_up: list[bytes] = []
-        """Rooms that it was asked to give up, in order."""
+        """Rooms that it gave up, in order."""
         self.counted: tuple[int, CensusRecord] | None = None
         self.sample: Load | None = Load()
         self.troubles: dict[int, str] = {}
         self.face: Face
-        # As a node that leads.
+        # State as a leader of hubs.
         self.lead_until_s = -1.0
         self.lead_census = 0
-        """Revision of the census that the last grant named."""
+        """Revision of the voters that the last grant named."""
         self.covers: frozenset[HubTerm] = frozenset()
         self.gave_up: set[HubTerm] = set()
         self.heeded: tuple[int, ProcessId] | None = None
         self.heeds_heard_s = -1.0
         self.phase = 0
-        # As the controller's.
+        # State as the controller.
         self.mandate: tuple[int, float, Tables] | None = None
         self.mandate_confirmed_s = self.alone_at_s = -1.0
         self.known: dict[ProcessId, Peer] = {}
         self.phases: dict[ProcessId, tuple[int | None, int, float]] = {}
         self.round_trips: dict[ProcessId, float] = {}
         self.granting = 0
-        """Revision of the census that its grants name."""
+        """Revision of the voters that its grants name."""
 
     # -- Plane --
 
@@ -202,7 +203,8 @@ class PlayedPlane:
         return row.leader == self.me and self.known_classes[row.room_class].durability != "ephemeral"
 
     def record(self, hub: int) -> bool:
-        """A client of this node publishes in a logged hub that this node leads; whether the record was taken."""
+        """Simulates a publish in a logged hub that this node leads; returns whether the record was
+        accepted."""
         row = self.rows.get(hub)
         if not self.is_alive or row is None or not self.has_log_of(row):
             return False
@@ -237,7 +239,8 @@ class PlayedPlane:
         return self.alone_at_s if self.heeded is None and self.alone_at_s > 0 else None
 
     def runs(self) -> bool:
-        """Whether its mandate runs: its lease does, and it was confirmed not a lead ago."""
+        """Whether its controller term runs: its coordinator lease is valid, and the term was confirmed less
+        than one leader lease ago."""
         ends_s = self.mandate_confirmed_s + TIMING.lead_s
         return self.mandate is not None and self.cluster.now < min(self.mandate[1], ends_s)
 
@@ -280,11 +283,12 @@ class PlayedPlane:
         return self.covers if self.is_alive and self.cluster.now < self.lead_until_s else frozenset()
 
     def beat(self) -> None:
-        """What heartbeats, and asking for leads, do in the time between two of them."""
+        """Simulates the heartbeats and lease requests of one interval."""
         now, before = self.cluster.now, {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}
         linked = [p for p in self.cluster.planes.values() if self.cluster.are_linked(self, p)]
         mandates = [(p.mandate[0], p.me) for p in linked if p.mandate is not None and p.runs()]
-        # A mandate is heeded until its holder says that it is over, or was not heard for as long as it may count on it.
+        # A controller term is acknowledged until its holder reports its end, or has been silent for the
+        # silence timeout.
         if self.heeded is not None and self.heeded[1] in {p.me for p in linked if not p.runs()}:
             self.heeds_heard_s = -1.0
         heeded = self.heeded if now - self.heeds_heard_s <= TIMING.silence_s else None
@@ -353,7 +357,7 @@ class PlayedPlane:
 
 
 class Cluster:
-    """Nodes, a coordinator, and what lies between them."""
+    """Nodes, a coordinator, and the links between them."""
 
     def __init__(self, classes: Sequence[Mapping[str, Any]] = CLASSES, **limits: int) -> None:
         self.loop = asyncio.get_running_loop()
@@ -365,12 +369,12 @@ class Cluster:
         self.coordinators: dict[str, DoubtfulCoordinator] = {}
         self.seed = 0
         self.doubts = 0.0
-        """Of the coordinators of nodes that start: see `DoubtfulCoordinator`."""
+        """Doubts of the coordinators of new nodes: see `DoubtfulCoordinator`."""
         self._started = 0
         self.ended: set[ProcessId] = set()
         self.cut: set[frozenset[str]] = set()
         self.used: set[bytes] = set()
-        """Rooms that somebody uses."""
+        """Rooms in use: not reported as unused."""
         self.records: dict[int, str] = {}
         """Logged hubs that have a record, and the node that has it."""
         self.led_by: dict[HubTerm, ProcessId] = {}
@@ -417,7 +421,7 @@ class Cluster:
             self.nodes[name], self.planes[name], self.coordinators[name] = node, plane, coordinator
 
     async def kill(self, *names: str) -> None:
-        """Ends processes as `kill -9` does: nothing is said to anybody, and leases run out."""
+        """Ends processes like `kill -9`: no goodbye is sent, and leases expire."""
         for name in names:
             self.planes[name].is_alive = False
             self.part(name)
@@ -427,7 +431,7 @@ class Cluster:
             await self.coordinators.pop(name).close()
 
     async def stop(self, name: str) -> None:
-        """Ends a process as it should."""
+        """Ends a process gracefully."""
         node = self.nodes[name]
         await node.stop()
         self.planes[name].is_alive = False
@@ -436,11 +440,11 @@ class Cluster:
         await self.coordinators.pop(name).close()
 
     def split(self, *sides: str) -> None:
-        """Cuts links between sides; a name is a letter."""
+        """Cuts links between groups of nodes; a node's name is one letter."""
         self.cut = {frozenset((a, b)) for s in sides for t in sides if s != t for a in s for b in t}
 
     def part(self, names: str, is_away: bool = True) -> None:
-        """Takes the coordinator away from some nodes, or gives it back."""
+        """Cuts some nodes off from the coordinator, or reconnects them."""
         for name in names:
             self.coordinators[name].cut = is_away
         self.store.break_watches()
@@ -469,7 +473,7 @@ class Cluster:
         return {hub["hub"]: hub["leader"] for hub in self.status()["hubs"]}
 
     def is_well(self) -> bool:
-        """Whether every hub is led by who should lead it, and nothing moves or changes."""
+        """Whether every hub is led by its intended leader, and nothing moves or changes."""
         if self.controller() is None:
             return False
         if any(p.counted is None or p.counted[1].before for p in self.planes.values() if p.is_alive):
@@ -480,7 +484,7 @@ class Cluster:
         return not is_moving and len(status["hubs"]) == expected and self.led() == self.leaders()
 
     async def settle(self, within_s: float = 60.0) -> None:
-        """Until all is well and has been for a while."""
+        """Advances the time until the cluster has been well for a second."""
         since: float | None = None
         async with asyncio.timeout(within_s):
             while since is None or self.now - since < 1.0:

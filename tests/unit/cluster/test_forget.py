@@ -1,4 +1,4 @@
-"""Rooms that nobody uses: which are due, what a record leaves behind, and who says meanwhile where a room is."""
+"""Removal of unused rooms: selection, effects of a removal, and lookups during it."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -163,7 +163,8 @@ def test_a_room_that_comes_back_keeps_its_hub_though_its_member_gives_no_answer(
 
 
 def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
-    """The operator's command came before the removal began; its record is written between two tries of that."""
+    """The operator's command arrived before the removal began; its record is written between two attempts of
+    the removal."""
 
     async def test() -> None:
         async with Cluster(room_record_idle_ms=0) as cluster:
