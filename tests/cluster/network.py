@@ -132,7 +132,7 @@ class Network:
         self._stack.close()
 
     def within(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """See `Namespace.entered`."""
+        """Context in the namespace of a node; see `Namespace.entered`."""
         return self.namespaces[name].entered()
 
     def cut(self, ways: Iterable[tuple[str, str]], more: str = "") -> None:
@@ -153,7 +153,7 @@ class Network:
         self.cut(way for way in permutations(self.names, 2) if (way[0] in names) != (way[1] in names))
 
     def mend(self) -> None:
-        """Removes all cuts."""
+        """Removes all cuts, so that all nodes reach each other."""
         self._router.ip(*(f"rule del {rule}" for rule in sorted(self._cut)))
         self._cut.clear()
 

@@ -1,5 +1,5 @@
-"""What clients observe when nodes are killed: the controller, a leader of rooms with a log, and a leader
-while all publish.
+"""Clients while nodes are killed: the controller, a leader of rooms with a log, and a leader while all
+publish.
 
 Uses the embedded coordinator; `test_three` covers the death of a node that is not the controller, for all
 coordinators.

@@ -27,7 +27,7 @@ from cluster.cluster import NAMES, Cluster
 SAMPLE = 4
 """Number of seeds that always run."""
 TALKS = 40
-"""Connections per seed."""
+"""Connections that each seed generates."""
 AT_ONCE = 8
 
 GOES_ON_S = float(os.environ.get("EXTREMES_S", 0))

@@ -160,7 +160,7 @@ def test_whoever_is_killed_order_holds_and_what_is_missing_is_told(killed: Clust
 
 
 def check_told(witness: Witness, room: str, taken: dict[str, list[int]]) -> None:
-    """Checks that a publisher's records arrive in order, and that a gap notification stands in for each
+    """Checks that a publisher's records arrive in order, and that a gap notification replaces each
     acknowledged one that is missing."""
     last: dict[str, int] = {}
     gaps: dict[str, int] = {}

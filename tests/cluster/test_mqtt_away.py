@@ -170,7 +170,7 @@ def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
             # It works like any client without a session.
             assert one.subscribe((f"own/{client_id}", 2)) == [2]
             say(one, f"other/{client_id}", b"2", 2)
-        # A DISCONNECT removes the will, and leaves nothing behind.
+        # A DISCONNECT removes the will, and no state remains.
         polite = willing("c", "polite")
         polite.send(GOODBYE)
         polite.read_all()

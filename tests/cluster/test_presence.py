@@ -21,7 +21,7 @@ from clients.test_phoenix_live import HERE, Client
 from cluster.cluster import CLASSES, Cluster
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
-# The node that dies leads some of their `$stats` rooms, but not all.
+# The node that dies leads the nodes' rooms (docs/presence.md) of some of these, but not of all.
 ROOMS = [f"talk:{number}" for number in range(8)]
 RECORDED = {"name": "talk", "match": ["talk:*"], "placement": "ring", "presence_records": True}
 

@@ -63,14 +63,28 @@ def keeps_lead(census: CensusRecord, without_controller: Collection[str]) -> boo
 
 
 def is_heard(view: View, now: float, timing: Timing) -> bool:
-    """Whether the controller hears a majority."""
+    """Whether the controller hears a majority of the voters that acknowledges it.
+
+    Args:
+        view: State known to the controller.
+        now: Time, seconds, of the clock of all times in `view`.
+        timing: The same in the whole cluster.
+    """
     dead = gone(view.nodes, view.peers)
     return view.census is not None and is_majority(view.census.record, _heeding(view, now, timing), dead)
 
 
 def settled_s(view: View, now: float, timing: Timing) -> float:
-    """When all leader leases that this controller did not grant have ended; infinite while it hears no
-    majority."""
+    """When all leader leases that this controller did not grant have ended.
+
+    Args:
+        view: State known to the controller.
+        now: Time, seconds, of the clock of all times in `view`.
+        timing: The same in the whole cluster.
+
+    Returns:
+        Time in seconds of that clock; infinite while it hears no majority.
+    """
     if view.census is None:
         return inf
     since = _heeding(view, now, timing)
@@ -130,9 +144,17 @@ def expected(view: View) -> Mapping[str, int]:
 
 
 def changed(view: View, now: float, timing: Timing) -> Change | None:
-    """The next change of the voters towards the registered nodes; None if there is nothing to do yet.
+    """Computes the next change of the voters towards the registered nodes.
 
     A node that is not registered is removed, which takes a majority of the previous voters.
+
+    Args:
+        view: State known to the controller.
+        now: Time, seconds, of the clock of all times in `view`.
+        timing: The same in the whole cluster.
+
+    Returns:
+        The change; None if there is nothing to do yet.
     """
     registered = tuple(sorted(view.nodes))
     if view.census is None:

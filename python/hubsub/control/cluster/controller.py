@@ -400,8 +400,8 @@ class Controller:
         return mandate.lease.held and self._clock() < mandate.lease.deadline - STOP_S
 
     def _is_alone(self, mandate: Mandate) -> bool:
-        """Whether this node has heard no majority for `ALONE_S` although the other registered nodes are
-        one."""
+        """Whether this node has heard no majority for `ALONE_S` although the registered nodes that it does
+        not hear are one."""
         now, known = self._clock(), self._follow.census
         peers = self._plane.peers(mandate.kept.record.mandate)
         heard = self._heard(peers, now)

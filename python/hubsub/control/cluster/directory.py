@@ -265,7 +265,13 @@ class Directory:
         return not self._follow.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
-        """Returns the hub of a room from the watch cache; None: it has no record, or is not known yet."""
+        """Returns the hub of a room from the watch cache; None: it has no record, or is not known yet.
+
+        Args:
+            room_class: Its class.
+            room: Its name.
+            index: Index of the hub that the ring selects for it.
+        """
         if self._given_up and self.is_given_up(room_class, room):
             return None
         kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
@@ -442,7 +448,7 @@ class Directory:
             wanted.answer.set_result(answer)
         else:
             wanted.answer.set_exception(answer)
-            wanted.answer.exception()  # All callers may be gone: suppresses asyncio's "exception was never retrieved".
+            wanted.answer.exception()  # Suppresses asyncio's warning if all callers have gone.
 
     def _located(self, named: Named, hub: int | None) -> Located | None:
         if hub is None:

@@ -189,7 +189,14 @@ class Follow:
         return f"{ROOMS}/{room_class}" in self.whole
 
     def give_room(self, room_class: str, key: str, value: bytes, revision: int) -> None:
-        """Adds what a commit has written, without waiting for the watch."""
+        """Adds a bucket of room records that a commit has written, without waiting for the watch.
+
+        Args:
+            room_class: Class of the bucket.
+            key: Key of the bucket.
+            value: Its value.
+            revision: Revision from the commit.
+        """
         self._give_rooms(self.rooms[room_class], room_class, key, value, revision)
 
     def act(self, acting: Mapping[int, ProcessId]) -> None:

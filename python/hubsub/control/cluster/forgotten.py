@@ -56,6 +56,12 @@ class Forgotten:
         return hub if hub is not None and self._clock() < at_s + LINGER_S else None
 
     def is_since(self, room_class: str, room: bytes, since_s: float) -> bool:
-        """Whether a room's record was seen to be removed or changed at `since_s` or later."""
+        """Whether a room's record was seen to be removed or changed at a time or later.
+
+        Args:
+            room_class: Class of the room.
+            room: Its name.
+            since_s: The time, seconds, of the monotonic clock.
+        """
         kept = self._rooms.get((room_class, room))
         return kept is not None and kept[1] >= since_s

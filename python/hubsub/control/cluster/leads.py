@@ -103,7 +103,7 @@ def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -
 def hub_name(room_class: str, index: int) -> str:
     """Key of a hub on the ring: its class and index, which never change.
 
-    All internal classes share one prefix, so that a query and its stages are on one node.
+    All internal classes share one key per index, so that a query and its stages are on one node.
     """
     return f"{RESERVED if room_class.startswith(RESERVED) else room_class}/{index}"
 

@@ -96,7 +96,7 @@ class LoggedHubs:
                 self._worker = asyncio.create_task(self._work())
 
     def claims(self) -> Claims:
-        """What this process claims about its hubs without a record."""
+        """Claims of this process about its hubs without a record."""
         if not self._open and not self._asked:
             return Claims()
         there = self._data.log() or {"hubs": ()}

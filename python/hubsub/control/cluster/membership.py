@@ -106,7 +106,7 @@ async def prepare(
         wall: The clock, seconds since 1970.
 
     Returns:
-        What the process needs to register. It holds the data directory's lock.
+        The values for `Membership`, including the data directory's lock.
 
     Raises:
         OtherClusterError: the data directory belongs to another cluster.

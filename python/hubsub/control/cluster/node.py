@@ -273,11 +273,24 @@ class ClusterNode:
         return await self._directory.look_up(topic)
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
-        """Returns the hub of a room, placing it if needed; see `Directory.place`."""
+        """Returns the hub of a room, placing it if needed; see `Directory.place`.
+
+        Args:
+            room_class: Its class.
+            room: Its name.
+            index: Index of the hub that the ring selects for it.
+            create: Whether to place a room that has no hub; default: yes.
+        """
         return await self._directory.place(room_class, room, index, create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
-        """Returns the hub of a room without placing it; see `Directory.find`."""
+        """Returns the hub of a room without placing it; see `Directory.find`.
+
+        Args:
+            room_class: Its class.
+            room: Its name.
+            index: Index of the hub that the ring selects for it.
+        """
         return await self._directory.find(room_class, room, index)
 
     async def move(self, topic: bytes, to: str | None) -> int | None:

@@ -113,7 +113,13 @@ class Plane(Protocol):
 
     def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         """Sets the voters, whose majority lets a leader lease be prolonged while there is no controller; see
-        `census.keeps_lead`."""
+        `census.keeps_lead`.
+
+        Args:
+            revision: Revision of their record.
+            nodes: Names of the voters.
+            before: Names of the previous voters while those count; empty: none.
+        """
 
     async def grants(
         self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int

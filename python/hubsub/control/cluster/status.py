@@ -37,7 +37,25 @@ def status_of(
     now: float,
     timing: Timing,
 ) -> dict[str, Any]:
-    """Nodes with their states, hubs with leaders and terms, the controller, and all problems."""
+    """Nodes with their states, hubs with leaders and terms, the controller, and all problems.
+
+    Args:
+        known: Watch cache of the node.
+        plane: Source of peer states and of hubs that cannot be opened.
+        membership: Registration of the node.
+        controller: Source of the node's recent steps.
+        cluster: Id of the cluster.
+        warnings: Configuration differences found at the start.
+        kind: Scheme of the coordinator's URL.
+        failed: Error of the coordinator's part in this process; None: it works.
+        waiting: Rooms that lookups wait for.
+        room_records: Counts and limits of room records.
+        now: Time, seconds, of the node's monotonic clock.
+        timing: Defines silence.
+
+    Returns:
+        The body of `GET /v1/cluster`; nodes sorted by name, hubs by id.
+    """
     peers = plane.peers(0)
     held = known.controller
     nodes = []
@@ -160,8 +178,8 @@ def _crowded(records: RoomRecords) -> Iterator[str]:
 
 
 def _adopted(known: Follow) -> Iterator[str]:
-    """Reports founder's hubs that have no record yet: only the founder, which has their logs, can begin to
-    lead them."""
+    """Reports the founder's hubs that have no hub record yet: only the founder, which has their logs, can
+    begin to lead them."""
     founder = None if known.cluster is None else known.cluster.record.founder
     if founder is None or founder.node in known.nodes:
         return

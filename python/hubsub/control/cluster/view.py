@@ -177,7 +177,13 @@ class View:
         return None if kept is None else self.peers.get((name, kept.record.incarnation))
 
     def is_heard(self, peer: Peer | None, now: float, timing: Timing) -> bool:
-        """Whether a process was heard within the silence timeout."""
+        """Whether a process was heard within the silence timeout.
+
+        Args:
+            peer: State of the process; None: not known.
+            now: Time, seconds, of the clock of all times in the view.
+            timing: Defines the timeout.
+        """
         return (
             peer is not None
             and not peer.is_dead
