@@ -15,6 +15,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ __all__ = ["pytest_xdist_auto_num_workers", "pytest_xdist_make_scheduler"]
 
 # Who runs the tests in the background may have it ignored, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of nodes: where the environment forbids bytecode, each would compile all of its Python first.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -68,8 +73,9 @@ def _needs_marker(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def make_node() -> Iterator[Callable[..., Node]]:
-    """Starts nodes with the arguments of `hubsub.testing.Node`; all end with the test."""
+def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Starts nodes with the arguments of `hubsub.testing.Node`; all end with the test, and before its directory is
+    removed: a node whose data directory is gone would write its reserve anew."""
     require("hubsub-core")
     with contextlib.ExitStack() as stack:
         yield lambda **kwargs: stack.enter_context(Node(**kwargs))

@@ -20,8 +20,8 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(needs: Callable[..., None]) -> Iterator[Start]:
-    """Starts nodes with the arguments of `hubsub_node`; all end with the test."""
+def start(needs: Callable[..., None], tmp_path: Path) -> Iterator[Start]:
+    """Starts nodes with the arguments of `hubsub_node`; all end with the test, and before its directory is removed."""
     needs("hubsub-core")
     with contextlib.ExitStack() as stack:
 
