@@ -2,8 +2,9 @@
 
 A file is one process's, from its first test to its last. `tests/coordination` goes by stores, which are dear to start:
 what each promises is one's, what it does when something fails another's, because that waits for leases more than for
-a processor. The first two processes begin with the pipeline, so that few start a Spark session, which is dear too; the
-others begin with all else. Who is through with its own takes the others'.
+a processor. So do the files of `tests/cluster` whose tests share a cluster over each of the stores. The first two
+processes begin with the pipeline, so that few start a Spark session, which is dear too; the others begin with all else.
+Who is through with its own takes the others'. What takes longest comes first, so that all end together.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ WITH_SPARK = 2
 """Processes that begin with the pipeline."""
 PIPELINE = "tests/pipeline/"
 COORDINATION = "tests/coordination/"
+CLUSTER = "tests/cluster/"
+SHARED = re.compile("tests/cluster/test_(chat_log|moves|pipeline|three)[.]py")
+"""Files whose tests are those of the fixture `three`."""
 STORES = "embedded-one", "embedded", "etcd", "zookeeper"
 WAITING = re.compile("faults|leases|watches")
 """In names of its files: tests that wait."""
+SECONDS = {PIPELINE: 5.0, CLUSTER: 8.0, COORDINATION: 2.0, "tests/node/": 1.6}
+"""A test's, about, by its folder; of others it is a fraction of one."""
+SECONDS_ELSE = 0.2
 LONG = (
     "elsewhere waiting promises driver_kill bench_log replay runners publishing archive deploy sink full_disk"
 ).split()
@@ -34,18 +41,21 @@ class Spread(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
+        store = next((store for store in STORES if store in test), "others")
+        if SHARED.fullmatch(file):
+            return CLUSTER + store + "/test_three"
         if not file.startswith(COORDINATION):
             return file
-        store = next((store for store in STORES if store in test), "others")
         return COORDINATION + store + ("/test_waiting" if WAITING.search(file) else "/test_promises")
 
     def _assign_work_unit(self, node: Any) -> None:
         takes_spark = self.nodes.index(node) < WITH_SPARK
 
-        def rank(file: str) -> tuple[bool, int, int]:
+        def rank(file: str) -> tuple[bool, int, float]:
             name = file.rpartition("/test_")[2].removesuffix(".py")
             place = LONG.index(name) if name in LONG else len(LONG)
-            return (PIPELINE in file) != takes_spark, place, -len(self.workqueue[file])
+            a_test = next((s for folder, s in SECONDS.items() if file.startswith(folder)), SECONDS_ELSE)
+            return (PIPELINE in file) != takes_spark, place, -a_test * len(self.workqueue[file])
 
         self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
         super()._assign_work_unit(node)
