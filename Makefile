@@ -68,10 +68,11 @@ soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10), K
 	SIM_SEEDS=$${SIM_SEEDS:-20000} cargo test --quiet --release -p hubsub-sim
 	KILL_ROUNDS=$${KILL_ROUNDS:-34} $(BIN)/pytest -q -s tests/cluster/test_kills.py
 	EXTREMES_S=$${EXTREMES_S:-3600} EXTREMES_SEED=$${EXTREMES_SEED:-1000} $(BIN)/pytest -q tests/cluster/test_extremes.py
+	CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/cluster/test_chat_log.py
 	LARGE_BYTES=200000000 $(BIN)/pytest -q tests/pipeline/test_large.py
 	@[ -z "$${PAHO_TESTING:-}" ] || $(BIN)/python scripts/paho.py "$$PAHO_TESTING"
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
-	  HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q tests/property tests/node; done
+	  HYPOTHESIS_PROFILE=soak CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/property tests/node; done
 
 dist: build ## the abi3 wheel, tried in a bare environment
 	rm -rf dist

@@ -1,7 +1,7 @@
 """The chat log of a real channel through 50 publishers: nothing lost, doubled, changed or swapped.
 
-Its 60,282 events come from `../shared/data/irc` beside the repository; where that is missing, from
-the seeded generator behind `hubsub demo generate`.
+The first of its 60,282 events, or with CHAT_EVENTS (`make soak`) so many, come from `../shared/data/irc` beside the
+repository; where that is missing, from the seeded generator behind `hubsub demo generate`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from clients.servers import Server, hubsub_node, redis_server
 from hubsub.cli import demo
 from node.crowd import Member
 
+EVENTS = int(os.environ.get("CHAT_EVENTS", 12_000))
 PUBLISHERS = 50
 SUBSCRIBERS = 12
 COPIES = 2
@@ -36,12 +38,13 @@ Rooms = dict[bytes, list[tuple[bytes, bytes]]]
 
 
 def chat_log(repository: Path) -> list[Event]:
-    """The events, in order."""
+    """The first events, in order."""
     recorded = repository.parent / "shared" / "data" / "irc" / "messages.jsonl.gz"
     if recorded.exists():
         lines = gzip.decompress(recorded.read_bytes()).splitlines()
     else:
         lines = [json.dumps(event).encode() for event in demo.events(60_282, rooms=2_485, users=7_439)]
+    lines = lines[:EVENTS]
     rows = [json.loads(line) for line in lines]
     return [
         (row["room"].encode(), line, zlib.crc32(row["user"].encode()) % PUBLISHERS)

@@ -17,7 +17,7 @@ from clients.servers import Server
 from node.conftest import Start
 from node.test_chat_log import Event, chat_log
 
-EVENTS = 20_000
+EVENTS_MAX = 20_000
 USERS = 8
 BATCH = 200
 """Messages that a publisher has unanswered."""
@@ -90,7 +90,7 @@ def heard_by_redis(connection: Connection, count: int) -> Rooms:
 def test_the_chat_log_through_mqtt_and_redis_to_both(
     start: Start, repository: Path, tmp_path: Path, durability: str, needs: Callable[..., None]
 ) -> None:
-    events = chat_log(repository)[:EVENTS]
+    events = chat_log(repository)[:EVENTS_MAX]
     room_class = {"name": "chat", "match": ["irc:*", "chat:*"], "durability": durability}
     if durability == "durable":
         room_class |= {"history": {"bytes": "64MiB"}}  # type: ignore[dict-item]
