@@ -45,6 +45,8 @@ hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 _skips: dict[str, int] = {}
+_seconds: dict[str, float] = {}
+"""By folder: of fixtures and tests, summed over the processes."""
 
 
 def require(*programs: str) -> None:
@@ -134,8 +136,11 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Counts skips and keeps failures; of several processes, the one that has all reports is asked in the end."""
+    """Counts skips and seconds and keeps failures; of several processes, the one that has all reports is asked in the
+    end."""
     failures.note(report)
+    folder = "/".join(report.nodeid.split("/")[:2])
+    _seconds[folder] = _seconds.get(folder, 0.0) + getattr(report, "duration", 0.0)
     if reason := getattr(report, "skip_reason", ""):
         _skips[reason] = _skips.get(reason, 0) + 1
 
@@ -145,6 +150,10 @@ pytest_collectreport = pytest_runtest_logreport
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     failures.write()
+    folders = sorted(_seconds.items(), key=lambda one: -one[1])
+    terminalreporter.write_line(
+        "minutes by folder: " + ", ".join(f"{f} {s / 60:.1f}" for f, s in folders if s)
+    )
     if not _skips:
         return
     summary = "; ".join(f"{reason} ({count} tests)" for reason, count in sorted(_skips.items()))
