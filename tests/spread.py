@@ -32,6 +32,7 @@ SECONDS = {PIPELINE: 5.0, CLUSTER: 8.0, COORDINATION: 2.0, "tests/node/": 1.6}
 SECONDS_ELSE = 0.2
 LONG = (
     "elsewhere waiting promises driver_kill bench_log replay runners publishing archive deploy sink full_disk"
+    " kills extremes partitions away broker_model schema"
 ).split()
 """Files that begin first, so that short ones are left for the end; those ahead wait for programs of their own."""
 
