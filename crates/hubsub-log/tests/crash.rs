@@ -1,11 +1,9 @@
 //! Power may fail at any moment: afterwards the log has all acknowledged records, and none that was not sent.
 
-mod support;
-
+use crate::support::{OPTIONS, Publish, TestLog, crash};
 use hubsub_log::sim::Faults;
 use hubsub_log::{HubId, Keep, Kind, LogError, LogOptions};
 use proptest::prelude::*;
-use support::{OPTIONS, Publish, TestLog, crash};
 
 #[derive(Clone, Debug)]
 enum Step {

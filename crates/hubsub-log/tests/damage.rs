@@ -2,8 +2,7 @@
 //! acknowledged records are read back, or the loss is reported. A repair keeps the undamaged records, and no
 //! others.
 
-mod support;
-
+use crate::support::{Sent, TestLog, crash, opened, read_back, read_on};
 use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, repair};
@@ -15,7 +14,6 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use support::{Sent, TestLog, crash, opened, read_back, read_on};
 
 #[derive(Clone, Debug)]
 enum Damage {
@@ -221,7 +219,7 @@ fn listed(log: &TestLog) -> Vec<(String, HubId, std::ops::Range<u64>)> {
 
 fn repair_all(disk: &SimDisk) -> Result<Repair, LogError> {
     let watch = &mut |_| ControlFlow::Continue(());
-    repair(&Arc::new(disk.clone()), support::OPTIONS, None, true, watch)
+    repair(&Arc::new(disk.clone()), crate::support::OPTIONS, None, true, watch)
 }
 
 /// All records of a hub in a directory.
@@ -250,7 +248,7 @@ fn repairs(
 ) {
     let before = disk.copy();
     let watch = &mut |_| ControlFlow::Continue(());
-    let dry = repair(&Arc::new(disk.clone()), support::OPTIONS, None, false, watch).unwrap();
+    let dry = repair(&Arc::new(disk.clone()), crate::support::OPTIONS, None, false, watch).unwrap();
     assert!(disk.paths() == before.paths() && disk.paths().iter().all(|p| disk.bytes(p) == before.bytes(p)));
     let done = repair_all(disk).unwrap();
     assert_eq!(done.is_done, !done.problems.is_empty(), "{path} {damage:?}: {:?}", done.problems);

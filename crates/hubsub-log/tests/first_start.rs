@@ -1,12 +1,10 @@
 //! A first start may fail or be killed at any point: the next one starts as if it were the first. But a
 //! directory with a record is never taken for a new one.
 
-mod support;
-
+use crate::support::{OPTIONS, TestLog, crash, opened};
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::storage::Storage;
 use hubsub_log::{HubId, Kind, LogError};
-use support::{OPTIONS, TestLog, crash, opened};
 
 fn faults(free: u64) -> Faults {
     Faults { free_bytes: Some(free), ..Faults::default() }

@@ -1,8 +1,7 @@
 //! Hubs are added and closed while others are written: an opening that is interrupted anywhere leaves no hub
 //! or a whole one without records, and does not affect the records of other hubs.
 
-mod support;
-
+use crate::support::{IDENTITY, OPTIONS, Publish, TestLog, crash, opened};
 use hubsub_log::manifest::Manifest;
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::{Progress, verify};
@@ -11,7 +10,6 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use support::{IDENTITY, OPTIONS, Publish, TestLog, crash, opened};
 
 fn name(hub: u32, class: &str, index: u16) -> HubName {
     HubName { hub: HubId(hub), class: class.to_owned(), index }
@@ -290,7 +288,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A log, and the expected state of its closed hubs.
 struct Run {
     log: TestLog,
-    closed: std::collections::HashMap<HubId, support::Expected>,
+    closed: std::collections::HashMap<HubId, crate::support::Expected>,
 }
 
 impl Run {

@@ -1,7 +1,6 @@
 //! Whatever happens to the file of names, a listing has exactly the rooms in the table.
 
-mod support;
-
+use crate::support::{Publish, TestLog, crash};
 use hubsub_log::sim::Faults;
 use hubsub_log::{HubId, Kind, Retention};
 use proptest::prelude::*;
@@ -9,7 +8,6 @@ use proptest::sample::Index;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use support::{Publish, TestLog, crash};
 
 const HUB: HubId = HubId(1);
 const NAMES: &str = "hubs/1/names";

@@ -1,11 +1,9 @@
 //! Readers concurrent with the writer get whole records while segments are sealed.
 
-mod support;
-
+use crate::support::{TestLog, read_back, read_on};
 use hubsub_log::{HubId, Kind, record};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{TestLog, read_back, read_on};
 
 #[test]
 fn readers_get_whole_rooms_while_segments_are_sealed() {

@@ -1,7 +1,6 @@
 //! Repairs after single damages.
 
-mod support;
-
+use crate::support::{OPTIONS, Sent, TestLog, read_back, read_on};
 use hubsub_log::manifest::{Lost, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
@@ -11,7 +10,6 @@ use hubsub_log::verify::{Verified, verify, verify_watched};
 use hubsub_log::{Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use support::{OPTIONS, Sent, TestLog, read_back, read_on};
 
 const HUB: HubId = HubId(1);
 const NONE: [String; 0] = [];
@@ -532,7 +530,7 @@ fn a_repair_does_not_make_a_clean_end_of_an_unclean_one() {
         log.disk.damage(&path, |bytes| bytes[1000] ^= 1);
         assert!(run(&log.disk, None, true).unwrap().is_done);
         // Acknowledgements from memory alone require this, also where nothing was repaired.
-        let opened = support::opened(&log.disk).unwrap();
+        let opened = crate::support::opened(&log.disk).unwrap();
         assert_eq!(opened.was_clean, is_clean);
     }
 }

@@ -1,11 +1,9 @@
 //! Retention removes exactly the records over its limits, a segment at a time.
 
-mod support;
-
+use crate::support::{Sent, TestLog, read_back};
 use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
 use hubsub_log::{ArchiveWait, HubId, Kind, LogError, Retention};
-use support::{Sent, TestLog, read_back};
 
 const HUB: HubId = HubId(1);
 

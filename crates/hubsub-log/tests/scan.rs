@@ -1,13 +1,11 @@
 //! Sequential reads return each record once, in order, or an error with the missing range.
 
-mod support;
-
+use crate::support::{OPTIONS, Sent, TestLog};
 use hubsub_log::record::Record;
 use hubsub_log::sim::SimDisk;
 use hubsub_log::{Chain, ChainOptions, Cursor, HubId, Keep, Kind, LogError, LogOptions, Retention};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
-use support::{OPTIONS, Sent, TestLog};
 
 const HUB: HubId = HubId(1);
 
