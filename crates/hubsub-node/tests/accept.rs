@@ -1,8 +1,6 @@
 //! A cluster node has its addresses before it may serve: early connections wait.
 
-mod support;
-
-use support::{TestNode, Value};
+use crate::support::{TestNode, Value};
 
 #[test]
 fn clients_that_come_before_the_node_accepts_wait_and_are_served_then() {

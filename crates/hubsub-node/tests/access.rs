@@ -1,12 +1,10 @@
 //! Requests of the control plane need the same permissions as a client's commands.
 
-mod support;
-
+use crate::support::TestNode;
 use hubsub_node::Event;
 use hubsub_node::mail::{Call, ClientFilter, Item, Part, Question};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::{ErrorCode, Limits, PrincipalId};
-use support::TestNode;
 
 const STRANGER: PrincipalId = PrincipalId(1);
 

@@ -1,11 +1,9 @@
 //! Rooms with a log, over real sockets and on a real disk: acknowledged records survive a restart, and
 //! records no longer in memory are read from disk.
 
-mod support;
-
+use crate::support::{Client, TestNode, Value, class};
 use hubsub_types::{Class, Durability, ErrorCode, History, OnSlow};
 use std::path::Path;
-use support::{Client, TestNode, Value, class};
 
 fn logged(glob: &str, durability: Durability) -> Class {
     let history = Some(History { messages: 0, bytes: 1 << 30, age_ms: 0 });

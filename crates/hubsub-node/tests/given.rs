@@ -1,13 +1,11 @@
 //! Hubs assigned to a running node and removed from it: over real sockets, on a real disk.
 
-mod support;
-
+use crate::support::{Client, TestNode, Value, class};
 use hubsub_node::log::HubAnswer;
 use hubsub_node::log::start::Numbering;
 use hubsub_types::{Class, Durability, ErrorCode, History, OnSlow};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Client, TestNode, Value, class};
 
 const CLOSED: &str = "ERR the hub of this room is not open here, try again later";
 

@@ -1,12 +1,10 @@
 //! Permitted but hostile client behaviour: it affects no other client, and no command, reply or gap is lost.
 
-mod support;
-
+use crate::support::{PATIENCE, TestNode, Value, bulk, class, encode, number, simple};
 use hubsub_types::{Class, Limits, OnSlow};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
-use support::{PATIENCE, TestNode, Value, bulk, class, encode, number, simple};
 
 /// Rooms `slow:*` commit 20 ms late.
 fn node(shards: u16, limits: Limits) -> TestNode {

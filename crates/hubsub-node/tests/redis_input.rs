@@ -1,10 +1,8 @@
 //! Input split at any point, and the errors that end connections.
 
-mod support;
-
+use crate::support::{TestNode, Value, bulk, encode, number, simple};
 use hubsub_types::Limits;
 use std::io::Write;
-use support::{TestNode, Value, bulk, encode, number, simple};
 
 fn node(shards: u16) -> TestNode {
     TestNode::start(shards, Vec::new(), Limits::default())
@@ -69,7 +67,8 @@ fn a_client_of_another_shard_is_listed_and_killed() {
     let (mut killer, mut victim) = node.connect_apart();
     victim.call(&["CLIENT", "SETNAME", "victim"]);
     let id = victim.call(&["CLIENT", "ID"]).int().to_string();
-    let list = |killer: &mut support::Client| killer.call(&["CLIENT", "LIST", "ID", &id]).text().to_owned();
+    let list =
+        |killer: &mut crate::support::Client| killer.call(&["CLIENT", "LIST", "ID", &id]).text().to_owned();
     assert!(list(&mut killer).starts_with(&format!("id={id} addr=127.0.0.1:")));
     assert!(list(&mut killer).contains(" name=victim "));
     assert_eq!(killer.call(&["CLIENT", "KILL", "ID", &id]), number(1));
@@ -109,7 +108,7 @@ fn kill_of_all_others_spares_the_caller() {
     others.iter_mut().for_each(|other| assert_eq!(other.call(&["PING"]), simple("PONG")));
     let mut killer = node.connect();
     assert_eq!(killer.call(&["CLIENT", "KILL", "SKIPME", "YES"]), number(10));
-    others.iter_mut().for_each(support::Client::assert_closed);
+    others.iter_mut().for_each(crate::support::Client::assert_closed);
     assert_eq!(killer.call(&["PING"]), simple("PONG"));
     assert_eq!(killer.call(&["CLIENT", "KILL", "MAXAGE", "1000"]), number(0));
 }
@@ -131,7 +130,7 @@ fn info_counts_channels_once_however_many_shards_subscribe() {
     };
     assert_eq!(field("pubsub_patterns").as_deref(), Some("1"));
     // Shards exchange their gauges once a second.
-    let end = std::time::Instant::now() + support::PATIENCE;
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
     while field("pubsub_channels").as_deref() != Some("2") {
         assert!(std::time::Instant::now() < end);
     }

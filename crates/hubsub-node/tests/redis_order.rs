@@ -1,11 +1,9 @@
 //! Replies, confirmations and records arrive in the order that Redis guarantees, also when commits are late
 //! and hubs are on another shard.
 
-mod support;
-
+use crate::support::{Client, TestNode, Value, bulk, class, encode, number, simple};
 use hubsub_types::{Class, History, Limits};
 use std::io::Write;
-use support::{Client, TestNode, Value, bulk, class, encode, number, simple};
 
 /// Rooms `slow:*` commit 20 ms late.
 fn node(shards: u16) -> TestNode {

@@ -1,7 +1,9 @@
 //! Rooms of a cluster: three nodes over real links, which lead different hubs.
 
-mod support;
-
+use crate::support::trio::{
+    CLASSES, HUBS, NAMES, Trio, class_rows, hub, hub_rows, incarnation, publish, until,
+};
+use crate::support::{Value, bulk, number, simple};
 use hubsub_node::Event;
 use hubsub_node::link::{Change, LeadEvent, LinkEvent};
 use hubsub_node::routes::{ClassRow, HubRow};
@@ -9,8 +11,6 @@ use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ErrorCode, HubId, Term};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::trio::{CLASSES, HUBS, NAMES, Trio, class_rows, hub, hub_rows, incarnation, publish, until};
-use support::{Value, bulk, number, simple};
 
 /// A room of a class whose hub a given node leads.
 fn room_of(trio: &Trio, class: &str, leader: usize) -> String {
@@ -66,7 +66,7 @@ fn at(position: &Value) -> At {
 
 /// Reads a subscriber with positions up to the message `last`, exclusively: payloads with their positions,
 /// and gaps.
-fn got(subscriber: &mut support::Client, last: &str) -> (Vec<(String, At)>, Vec<Gap>) {
+fn got(subscriber: &mut crate::support::Client, last: &str) -> (Vec<(String, At)>, Vec<Gap>) {
     let (mut messages, mut gaps) = (Vec::new(), Vec::new());
     loop {
         let value = subscriber.read();
@@ -91,7 +91,7 @@ fn history(trio: &Trio, at: usize, room: &str) -> Vec<String> {
 }
 
 /// Payloads of messages up to `last`, exclusively; other pushes are skipped.
-fn payloads(subscriber: &mut support::Client, last: &str) -> Vec<String> {
+fn payloads(subscriber: &mut crate::support::Client, last: &str) -> Vec<String> {
     let mut payloads = Vec::new();
     loop {
         let value = subscriber.read();

@@ -1,13 +1,11 @@
 //! Several brokers with arbitrarily delayed messages between them and arbitrarily slow subscribers. Messages
 //! between two shards stay in order, as in mailboxes; proptest chooses everything else.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::{Draft, Namespace, Outcome, Published, Publisher, Start};
 use hubsub_types::{Class, Durability, ErrorCode, OnSlow, Position, Qos, Seq};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use support::*;
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -1,10 +1,8 @@
 //! A hub whose log is closed, and that may be opened again.
 
-mod support;
-
+use crate::support::{NOW, Net, key, remembering, ticket};
 use hubsub_route::{HubSeed, Leader, Namespace, NodeMessage, Outcome, Producers, Start, Wish};
 use hubsub_types::{Class, Durability, ErrorCode, HubId, NodeId, Position, Seq, Term};
-use support::{NOW, Net, key, remembering, ticket};
 
 fn durable() -> Class {
     Class { durability: Durability::Durable, ..remembering() }

@@ -2,15 +2,13 @@
 //! members join and leave, are slow and acknowledge any record; positions are stored late, and memory is
 //! lost.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::Now;
 use hubsub_types::names::group_pattern;
 use hubsub_types::{ConnKey, Position};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use support::*;
 
 const SHARDS: u16 = 3;
 const CONNS: u32 = 2;

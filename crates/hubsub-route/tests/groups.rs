@@ -1,14 +1,12 @@
 //! Groups that share records, over several shards with arbitrarily delayed messages. Members join and leave,
 //! are slow, and are lost with unacknowledged records.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::{Outcome, Record};
 use hubsub_types::names::group_pattern;
 use hubsub_types::{Class, Durability, ErrorCode, ShareKey, ShareStrategy};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use support::*;
 
 const SHARDS: u16 = 3;
 const CONNS: u32 = 3;

@@ -1,13 +1,11 @@
 //! A connection that follows whole hubs by its patterns gets each record once, those of a room in order, from
 //! memory and from logs.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::{Answer, Asker, HubsFrom, LogPlace, Outcome};
 use hubsub_types::{ErrorCode, HubId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use support::*;
 
 const CONN: u32 = 0;
 

@@ -1,13 +1,11 @@
 //! Brokers whose hubs have logs: replies and deliveries wait for the commit. `logged_past.rs` tests reads
 //! from logs.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::topk::SAMPLE;
 use hubsub_route::{Answer, Ask, Busy, Draft, Namespace, Outcome, Publisher, Start, TrafficTotals, Wish};
 use hubsub_types::{Class, Durability, ErrorCode, Limits, Qos, Seq, ShardId};
-use support::*;
 
 #[test]
 fn nobody_hears_of_a_durable_record_before_it_is_safe() {

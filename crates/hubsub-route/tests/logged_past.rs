@@ -1,7 +1,6 @@
 //! Brokers whose hubs have logs: records that are no longer in memory are read from the log.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{
     Ask, Broker, Found, HubSeed, Hubs, LogRead, Namespace, Now, Outcome, Record, Settings, Start, Then, Want,
@@ -12,7 +11,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use support::*;
 
 #[test]
 fn a_room_in_no_memory_goes_on_where_its_log_ends() {

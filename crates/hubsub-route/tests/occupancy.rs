@@ -1,14 +1,12 @@
 //! Numbers of subscribers to a room's topics, while classes change at run time.
 
-mod support;
-
+use crate::support::{NOW, Net, key, ticket};
 use hubsub_route::occupancy::Counts;
 use hubsub_route::places::Places;
 use hubsub_route::{Cluster, Hubs, Namespace, Outcome, RelayLimits, Start, Wish};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, HubId, ProducerId};
 use std::sync::Arc;
-use support::{NOW, Net, key, ticket};
 
 const TOPIC: &[u8] = b"told:1";
 

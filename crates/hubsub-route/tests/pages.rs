@@ -1,11 +1,9 @@
 //! Reads a whole room page by page, from any shard, from memory and from its log.
 
-mod support;
-
+use crate::support::*;
 use hubsub_route::{Ask, LogPlace, Pages, Record};
 use hubsub_types::{Position, Seq, ShardId};
 use std::sync::Arc;
-use support::*;
 
 /// Reads all records after a position from a shard, `count` per page.
 fn read(net: &mut Net, shard: u16, room: &str, after: Option<Position>, count: u64) -> Vec<Arc<Record>> {

@@ -1,12 +1,10 @@
 //! Requests about a room that another node leads, or that has no leader.
 
-mod support;
-
+use crate::support::{NOW, Net, remembering, ticket};
 use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome, RowsAsk};
 use hubsub_types::{Class, ErrorCode, HubId, NodeId, Position, ShardId, Term};
-use support::{NOW, Net, remembering, ticket};
 
 const HUB: HubId = HubId(7);
 const OTHER: NodeId = NodeId(3);

@@ -1,6 +1,5 @@
 //! A home shard that relays, message by message: what it sends to whom, and what it stores.
 
-#[path = "relay/handover.rs"]
 mod handover;
 
 use hubsub_route::places::{Change, Places};

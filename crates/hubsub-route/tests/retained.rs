@@ -1,7 +1,6 @@
 //! Retained messages: entries of the node's class for them, and what later subscribers get.
 
-mod support;
-
+use crate::support::{NOW, Net, key, remembering, ticket};
 use hubsub_route::rows::{self, topic_of};
 use hubsub_route::{
     Answer, Asker, Broker, Draft, HubSeed, Hubs, Kept, Namespace, Outcome, Published, Publisher, RowPage,
@@ -13,7 +12,6 @@ use hubsub_types::{
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use support::{NOW, Net, key, remembering, ticket};
 
 /// Shards that store entries, with or without a log.
 fn net(shards: u16, is_logged: bool, limits: Limits) -> (Net, Arc<RowTotals>) {
@@ -279,7 +277,7 @@ proptest! {
             for (asker, answer) in std::mem::take(&mut answers) {
                 let (broker, world) = (&mut net.brokers[2], &mut net.worlds[2]);
                 let ticket = Ticket { shard: ShardId(2), asker: reader(2) };
-                let reads = |broker: &mut Broker, world: &mut support::World, hub: u16| {
+                let reads = |broker: &mut Broker, world: &mut crate::support::World, hub: u16| {
                     let class = broker.rows_class().unwrap();
                     let filter = filter.as_bytes().into();
                     broker.rows(RowsAsk { ticket, class, hub, filter, after: None, bytes_max: 1 << 20 }, NOW, world)
