@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -378,6 +379,54 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
             assert questions > 1 and cluster.now - asked_s < 2
             # The first answer was not taken: what is known is what the second one said.
             assert found == (None if when == "on its way" else before.hub)
+
+    play(test)
+
+
+def count_questions(cluster: Cluster, name: str) -> list[asks.Assign | asks.Find | asks.Move | asks.Moves]:
+    """Returns a list that gets each request of a node to the controller."""
+    directory, questions = cluster.nodes[name]._directory, list[Any]()
+    ask = directory._ask
+
+    async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+        questions.append(question)
+        return await ask(question)
+
+    directory._ask = asked
+    return questions
+
+
+def other_than_the_controller(cluster: Cluster) -> str:
+    return next(name for name in cluster.nodes if name != cluster.controller())
+
+
+def test_a_node_that_does_not_know_all_records_yet_asks_once_and_takes_the_answer() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            other = other_than_the_controller(cluster)
+            cluster.nodes[other]._follow.whole.discard("rooms/chat")
+            questions = count_questions(cluster, other)
+            found = await located(cluster, other, b"chat:x")
+            assert len(questions) == 1
+            assert found == await located(cluster, str(cluster.controller()), b"chat:x")
+
+    play(test)
+
+
+def test_who_gets_an_answer_that_is_not_known_here_asks_again_after_a_pause() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            other = other_than_the_controller(cluster)
+            directory = cluster.nodes[other]._directory
+            directory.known = lambda *_: None  # type: ignore[method-assign]
+            questions = count_questions(cluster, other)
+            with pytest.raises(NoControllerError):
+                await located(cluster, other, b"chat:x")
+            assert 3 < len(questions) < 12
 
     play(test)
 

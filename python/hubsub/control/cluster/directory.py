@@ -205,6 +205,7 @@ class Directory:
         return hub if hub is not None else await self._wait(room_class, room, index, makes=False)
 
     async def _wait(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
+        pause = RETRY_S
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
@@ -212,6 +213,8 @@ class Directory:
                     # Meanwhile the watch may have delivered a different record.
                     if hub is None or hub == self.known(room_class, room, index):
                         return hub
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_S_MAX)
         except TimeoutError:
             raise self._nobody(room) from None
 
@@ -265,7 +268,8 @@ class Directory:
         return not self._follow.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
-        """Returns the hub of a room from the watch cache; None: it has no record, or is not known yet.
+        """Returns the hub of a room from the controller's response or the watch cache; None: it has no
+        record, or is not known yet.
 
         Args:
             room_class: Its class.
@@ -275,7 +279,7 @@ class Directory:
         if self._given_up and self.is_given_up(room_class, room):
             return None
         kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
-        if kept is None or buckets is None or not self._follow.are_rooms_whole(room_class):
+        if kept is None or buckets is None:
             return None
         try:
             hub = buckets.hub_of(room)
@@ -283,6 +287,8 @@ class Directory:
             return None
         if hub is not None:
             return hub if hub in self._follow.hubs else None
+        if not self._follow.are_rooms_whole(room_class):
+            return None
         return self._follow.hub_of(room_class, index) if kept.record.placement == "ring" else None
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
