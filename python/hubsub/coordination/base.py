@@ -1,7 +1,7 @@
 """The interface of every coordinator: the small consistent store of nodes, classes, hubs and rooms.
 
 Keys are paths of directories and a name (`hubs/17`, `rooms/chat/3`, `controller`). A change gives its key a
-new *revision*, which grows and is never reused for that key; a missing key has revision 0. Backends implement
+new *revision*, which is higher than all before it of any key; a missing key has revision 0. Backends implement
 the methods with an underscore; their arguments have been checked. They do not know what the keys mean.
 
 Errors are those of `hubsub.errors.CoordinatorError`. Any error except `CoordinatorUnknownError` means that

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hubsub.control.cluster import asks, directory, rooms
@@ -369,9 +370,13 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
                 return answer
 
             def removed() -> None:
+                # It is written again at the revision after the removal, and the controller knows that.
                 (key,) = buckets.keys()
-                value = rooms._encoder.encode(rooms._Value(rooms.FORMAT, 0, {}))
-                node._follow.give_room("chat", key, value, buckets.revision(key) + 1)
+                revision = buckets.revision(key)
+                hubs: dict[bytes, int | Room] = {b"chat:x": before.hub}
+                for name, there, later in ((other, {}, 1), (controller, hubs, 2)):
+                    value = rooms._encoder.encode(rooms._Value(rooms.FORMAT, 0, there))
+                    cluster.nodes[name]._follow.give_room("chat", key, value, revision + later)
 
             node._directory._ask = asked
             asked_s = cluster.now
@@ -427,6 +432,53 @@ def test_who_gets_an_answer_that_is_not_known_here_asks_again_after_a_pause() ->
             with pytest.raises(NoControllerError):
                 await located(cluster, other, b"chat:x")
             assert 3 < len(questions) < 12
+
+    play(test)
+
+
+def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            leader = before.members[0].node
+            await until(lambda: cluster.nodes[leader]._follow.rooms["chat"].find(b"chat:x"))
+            assert cluster.nodes[leader]._directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
+            assert await located(cluster, leader, b"chat:x") == before
+
+            async def give_up() -> list[bytes]:
+                return [b"chat:x"]
+
+            controller = cluster.nodes[str(cluster.controller())]
+            assert await controller._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            await until(lambda: not cluster.nodes[leader]._follow.rooms["chat"].count)
+            assert cluster.nodes[leader]._directory.known("chat", b"chat:x", 0) is None
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_an_answer_of_an_older_version_states_no_revision_and_is_taken(is_made: bool) -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            other = other_than_the_controller(cluster)
+            node = cluster.nodes[other]
+            ask = node._directory._ask
+
+            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+                name, hubs, rest, _ = msgspec.msgpack.decode(asks.encode(await ask(question)), strict=False)
+                return asks.answer_of(msgspec.msgpack.encode([name, hubs, rest]))
+
+            node._directory._ask = asked
+            if not is_made:
+                await located(cluster, str(cluster.controller()), b"chat:x")
+            asked_s = cluster.now
+            found = await located(cluster, other, b"chat:x")
+            assert cluster.now - asked_s < 0.1
+            assert found == await located(cluster, str(cluster.controller()), b"chat:x")
 
     play(test)
 

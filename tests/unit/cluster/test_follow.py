@@ -33,9 +33,9 @@ class World:
         loop = asyncio.get_running_loop()
         self.data = FakeData()
         self.errors: list[BaseException] = []
-        store = MemoryStore(loop.time)
-        self.writer = MemoryCoordinator(store)
-        self.coordinator = MemoryCoordinator(store)
+        self.store = MemoryStore(loop.time)
+        self.writer = MemoryCoordinator(self.store)
+        self.coordinator = MemoryCoordinator(self.store)
         plane = CorePlane(self.data, self.data.me, loop.time)
         self.follow = Follow(
             self.coordinator, plane, "a", lambda: None, self._ended, timing=Timing(), clock=loop.time
@@ -175,7 +175,7 @@ def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_late
         world = await with_rooms()
         await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
         # This node gave it up; the record went, came again, and the controller said so.
-        world.follow.rooms["chat"].answered(UPPER, 7)
+        world.follow.rooms["chat"].answered(UPPER, 7, world.store.revision + 2)
         told: list[int | None] = []
         world.data.route_rooms = lambda _, hubs: told.extend(hubs.values())  # type: ignore[method-assign]
         await world.put(WHOLE[0], bucket(0, {}))
@@ -191,7 +191,7 @@ def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_late
 def test_a_room_whose_record_came_after_another_answer_is_told() -> None:
     async def test() -> None:
         world = await with_rooms()
-        world.follow.rooms["chat"].answered(UPPER, 7)
+        world.follow.rooms["chat"].answered(UPPER, 7, world.store.revision + 1)
         await world.put(WHOLE[0], bucket(0, {UPPER: Room(8)}))
         assert world.data.rooms == {("chat", UPPER): 8} and world.errors == []
         await world.close()

@@ -196,28 +196,79 @@ def test_who_hears_of_changes_alone_knows_where_rooms_are_whatever_values_its_wa
     assert told == {name: None if room is None else room.hub for name, room in there.items()}
 
 
-@pytest.mark.parametrize("later", [{b"a": Room(1)}, {b"a": Room(2)}, {b"a": Room(1, True)}, {b"b": Room(1)}])
-def test_an_answer_of_the_controller_holds_until_the_record_comes(later: dict[bytes, Room | None]) -> None:
-    store, reader = Store(), Buckets("chat")
-    store.change({b"c": Room(3)})
-    reader.give(*key_value(store))
-    reader.answered(b"a", 1)
-    store.change(later)
-    changed = reader.give(*key_value(store))
-    assert (b"a" in changed) == (later.get(b"a", Room(1)) != Room(1))
-    assert reader.hub_of(b"a") == (2 if Room(2) in later.values() else 1)
+WHOLE, UPPER_HALF = "rooms/chat/00000000", "rooms/chat/80000000"
 
 
-def key_value(store: Store) -> tuple[str, bytes, int]:
-    ((key, (value, revision)),) = store.entries.items()
-    return key, value, revision
+def value_of(rooms: dict[bytes, int], depth: int = 0) -> bytes:
+    return msgspec.msgpack.encode([FORMAT, depth, rooms])
 
 
-def test_of_answers_without_a_record_the_latest_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubsub.control.cluster.rooms.ANSWERS_MAX", 2)
+@pytest.mark.parametrize(
+    ("before", "after", "hub", "is_changed"),
+    [
+        ({b"a": 1}, {b"a": 1}, 1, False),
+        ({}, {b"a": 1}, 1, False),
+        ({}, {b"a": 2}, 2, True),
+        ({}, {}, None, True),
+        ({b"a": 2}, {}, None, True),
+        ({b"a": 2}, {b"a": 2}, 2, True),
+    ],
+)
+def test_an_answer_of_the_controller_holds_until_its_revision_comes(
+    before: dict[bytes, int], after: dict[bytes, int], hub: int | None, is_changed: bool
+) -> None:
+    reader = Buckets("chat")
+    reader.give(WHOLE, value_of(before), 10)
+    reader.answered(b"a", 1, 14)
+    for revision, rooms in ((11, {b"c": 3}), (12, before | {b"c": 3}), (13, {b"a": 4})):
+        reader.give(WHOLE, value_of(rooms), revision)
+        assert reader.hub_of(b"a") == 1
+    reader.give(WHOLE, value_of(before), 13)
+    changed = reader.give(WHOLE, value_of(after), 900)
+    assert reader.hub_of(b"a") == hub
+    assert (b"a" in changed) or not is_changed
+
+
+def test_an_answer_of_a_revision_that_is_known_adds_nothing() -> None:
+    reader = Buckets("chat")
+    reader.give(WHOLE, value_of({b"a": 2}), 10)
+    reader.answered(b"a", 1, 10)
+    assert reader.hub_of(b"a") == 2
+
+
+@pytest.mark.parametrize("first", [WHOLE, UPPER_HALF])
+def test_an_answer_for_a_room_that_a_split_takes_elsewhere_ends_with_the_bucket_of_its_hash(
+    first: str,
+) -> None:
+    upper = next(name for name in rooms(99) if hash_of(name) >> 31)
+    lower = next(name for name in rooms(99) if not hash_of(name) >> 31)
+    reader = Buckets("chat")
+    reader.give(WHOLE, value_of({}), 10)
+    for name in (lower, upper):
+        reader.answered(name, 1, 12)
+    for key in (first, WHOLE if first == UPPER_HALF else UPPER_HALF):
+        assert reader.hub_of(lower if key == WHOLE else upper) == 1
+        changed = reader.give(key, value_of({}, depth=1), 12)
+        assert changed == {lower if key == WHOLE else upper: 1}
+    assert reader.hub_of(lower) is None and reader.hub_of(upper) is None
+
+
+def test_answers_for_rooms_of_a_bucket_that_is_removed_are_dropped() -> None:
+    reader = Buckets("chat")
+    reader.give(WHOLE, value_of({}), 10)
+    reader.answered(b"a", 1, 12)
+    assert reader.give(WHOLE, None, 0) == {b"a": 1}
+    assert reader.hub_of(b"a") is None
+
+
+@pytest.mark.parametrize("limit", ["ANSWERS_MAX", "ANSWERS_BYTES_MAX"])
+def test_of_answers_without_a_record_the_latest_are_known(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"hubsub.control.cluster.rooms.{limit}", 2)
     buckets = Buckets("chat")
     for name in (b"a", b"b", b"a", b"c"):
-        buckets.answered(name, 1)
+        buckets.answered(name, 1, 1)
     assert [buckets.hub_of(name) for name in (b"a", b"b", b"c")] == [1, None, 1]
 
 

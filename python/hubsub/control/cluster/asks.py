@@ -31,6 +31,9 @@ class Assigned(Message, frozen=True):
     hubs: Mapping[bytes, int]
     refused: Mapping[bytes, str]
     """Room to error code."""
+    revisions: tuple[int, ...] = ()
+    """For each room of `hubs`, in their order: the revision of the bucket that has its record. An older version
+    sends none."""
 
 
 class Find(Message, frozen=True):
@@ -46,6 +49,8 @@ class Found(Message, frozen=True):
     hubs: Mapping[bytes, int]
     absent: tuple[bytes, ...]
     """Rooms that have no hub."""
+    revisions: tuple[int, ...] = ()
+    """As for `Assigned`."""
 
 
 class Take(Message, frozen=True):

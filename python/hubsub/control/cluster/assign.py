@@ -157,7 +157,7 @@ class Assigner:
         buckets, revision = self._begun(question.room_class)
         await self._refresh(question.room_class, buckets, question.rooms, revision)
         found, absent = self._sought(question.room_class, buckets, question.rooms)
-        return asks.Found(found, tuple(absent))
+        return asks.Found(found, tuple(absent), tuple(map(buckets.revision_of, found)))
 
     async def move(self, question: asks.Move) -> asks.Moved:
         """Pins a room of an ephemeral class, or removes its pin.
@@ -331,12 +331,15 @@ class Assigner:
                     if not request.answer.done():
                         request.answer.set_exception(error)
                 continue
+            revisions = dict(zip(answer.hubs, answer.revisions, strict=True))
             for request in batch:
                 if not request.answer.done():
+                    hubs = {room: answer.hubs[room] for room in request.rooms if room in answer.hubs}
                     request.answer.set_result(
                         asks.Assigned(
-                            {room: answer.hubs[room] for room in request.rooms if room in answer.hubs},
+                            hubs,
                             {room: answer.refused[room] for room in request.rooms if room in answer.refused},
+                            tuple(revisions[room] for room in hubs),
                         )
                     )
 
@@ -375,8 +378,8 @@ class Assigner:
             buckets, {room: Room(hub) for room, hub in hubs.items()}, revision, room_class
         )
         # Read again: meanwhile a room may have been moved, or its record removed.
-        found, _ = self._sought(room_class, buckets, found)
-        return asks.Assigned(found | made, refused)
+        found, _ = self._sought(room_class, buckets, [*found, *made])
+        return asks.Assigned(found, refused, tuple(map(buckets.revision_of, found)))
 
     def _allowed(self, room_class: str, new: list[bytes]) -> tuple[int, dict[bytes, str]]:
         """Returns how many of the new rooms may be created, and the error codes of the others."""

@@ -5,9 +5,9 @@ least-busy class is in the hub of its record. For a room without a record this n
 places it if wanted. Lookups that the watch cache can answer return at once; others wait for the controller,
 at most `WAIT_S`, and share requests.
 
-A response of the controller is valid until the watch delivers the room's record (`Buckets.answered`). It is
-discarded, and the room requested again, if the watch delivered a different record, or a removal, while the
-request was in flight.
+A response of the controller names the revision of the bucket that it is based on, and is valid until the watch
+delivers this revision or a later one (`Buckets.answered`). It is discarded, and the room requested again, if
+the watch delivered one with a different record, or without a record, while the request was in flight.
 
 Invariants: a room with a record is found without the coordinator and without the controller. At most
 `WAITING_MAX` rooms are waited for, this node has one request in flight at a time, and no caller waits longer
@@ -381,20 +381,26 @@ class Directory:
 
     async def _answered(self, question: asks.Assign | asks.Find) -> bool:
         """Sends a request; returns whether the response covers all its rooms."""
-        room_class, rooms, asked_s = question.room_class, list(question.rooms), self._clock()
+        room_class, rooms = question.room_class, list(question.rooms)
+        buckets = self._follow.rooms[room_class]
+        # A controller of an older version states no revisions: its response is valid until the next value.
+        revisions = {room: buckets.revision_of(room) + 1 for room in rooms}
         try:
             answer = await self._ask(question)
         except (NoControllerError, PeerError) as error:
             answer = asks.Sorry(error.code, error.message)
         if isinstance(answer, asks.Assigned | asks.Found):
             self._why = None
+            revisions |= zip(answer.hubs, answer.revisions, strict=False)
             hubs = {
                 room: hub
                 for room, hub in answer.hubs.items()
-                if self._is_true(room_class, room, hub, asked_s)
+                if room in revisions and self._is_true(room_class, room, hub, revisions[room])
             }
             for room, hub in hubs.items():
-                self._take(room_class, room, hub)
+                buckets.answered(room, hub, revisions[room])
+                self._given_up.pop((room_class, room), None)
+                self._answer((room_class, room), hub)
             refused = answer.refused if isinstance(answer, asks.Assigned) else {}
             for room, code in refused.items():
                 self._answer((room_class, room), refusal(code, code, text_of(room)))
@@ -416,27 +422,13 @@ class Directory:
                 self._wanted[key] = self._wanted.pop(key)
         return False
 
-    def _is_true(self, room_class: str, room: bytes, hub: int, asked_s: float) -> bool:
-        """Whether a response of the controller is valid: its hub is known here, and as far as can be known
-        the watch has delivered no newer state of the room."""
+    def _is_true(self, room_class: str, room: bytes, hub: int, revision: int) -> bool:
+        """Whether a response of the controller is valid: its hub is known here, and the watch has delivered no
+        different state of the room of the same revision or a later one."""
         if hub not in self._follow.hubs:
             return False
-        recorded = self._recorded(room_class, room)
-        if recorded == hub:
-            return True
-        if self._follow.forgotten.is_since(room_class, room, asked_s):
-            return False
-        # A room with a record is requested only if it was given up. Otherwise the record is newer than the
-        # request.
-        return recorded is None or self.is_given_up(room_class, room)
-
-    def _take(self, room_class: str, room: bytes, hub: int) -> None:
-        """Accepts a response of the controller."""
-        if self.is_given_up(room_class, room) or self._recorded(room_class, room) != hub:
-            # The watch lags the response: a record may have been removed and written again.
-            self._follow.rooms[room_class].answered(room, hub)
-        self._given_up.pop((room_class, room), None)
-        self._answer((room_class, room), hub)
+        is_newer = revision > self._follow.rooms[room_class].revision_of(room)
+        return is_newer or self._recorded(room_class, room) == hub
 
     def _recorded(self, room_class: str, room: bytes) -> int | None:
         """Returns the hub in a room's record; None: no record is known here."""

@@ -23,11 +23,13 @@ its buckets in any order. `Buckets.give` compares each value with the known room
 bucket had them.
 
 Invariants: the buckets of a class cover all hashes without overlap, once one exists and the watch has
-delivered all. A room is only in the bucket of its hash. A value is never longer than `VALUE_BYTES_MAX`. At
-most `ANSWERS_MAX` responses of the controller wait for their records.
+delivered all. A room is only in the bucket of its hash. A value is never longer than `VALUE_BYTES_MAX`. A
+response of the controller counts exactly while the known revision of the room's bucket is lower than that of
+the response: revisions grow across all keys of a store. At most `ANSWERS_MAX` responses with names of
+`ANSWERS_BYTES_MAX` are held.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -65,8 +67,9 @@ HASH_BITS = 32
 NOTHING: Final[Mapping[str, int]] = {}
 
 ANSWERS_MAX = 50_000
-"""Maximum number of responses of the controller whose records the watch has not delivered; the latest are
-retained."""
+ANSWERS_BYTES_MAX = 8 << 20
+"""Maximum number of responses of the controller that the watch has not reached, and of the bytes of their
+rooms' names; the latest are retained."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -146,8 +149,13 @@ class Buckets:
         """Bytes of keys and values, with the same exception."""
         self._split: Rooms = {}
         """Rooms that a bucket had before its split, while the new bucket for their hash is missing."""
-        self._answers: dict[bytes, int] = {}
-        """Hubs of rooms from the controller's responses; the watch has not delivered their records yet."""
+        self._answers: dict[bytes, tuple[int, int]] = {}
+        """Hub of a room and revision of its bucket, from the controller's responses, oldest first. The watch
+        has not delivered this revision yet."""
+        self._answer_hashes: list[tuple[int, bytes]] = []
+        """Hash and name of the rooms in `_answers`, sorted."""
+        self._answer_bytes = 0
+        """Bytes of the names in `_answers`."""
 
     def give(self, key: str, value: bytes | None, revision: int) -> Mapping[bytes, int | None]:
         """Adds a value from the watch or from a commit; ignores one that is older than the known value.
@@ -175,7 +183,10 @@ class Buckets:
             self._starts.remove(start)
             self.count -= old.rooms
             self.bytes -= len(key) + len(old.value)
-            return {name: _hub(room) for name, room in had.items()}
+            gone: dict[bytes, int | None] = {name: _hub(room) for name, room in had.items()}
+            return gone | {
+                name: self._dropped(name) for name in self._answered(start, _end(start, old.depth))
+            }
         if old is not None and revision <= old.revision:
             return {}
         depth, rooms, pins = _looked_at(key, value)
@@ -186,30 +197,46 @@ class Buckets:
         self.count += rooms - (0 if old is None else old.rooms)
         self.bytes += len(value) - (-len(key) if old is None else len(old.value))
         changed: dict[bytes, int | None] = {name: None for name in pins if name not in had}
-        there = _parse(key, value).rooms if had or self._answers else {}
         end = _end(start, depth)
+        before_next = min(end, self._next_start(bisect_left(self._starts, start)))
+        reached = [name for name in self._answered(start, before_next) if self._answers[name][1] <= revision]
+        there = _parse(key, value).rooms if had or reached else {}
         self._split = {}
         for name, room in had.items():
             if name not in there and not start <= hash_of(name) < end:
                 self._split[name] = room
             elif name not in there or _place(there[name]) != _place(room):
                 changed[name] = _hub(room)
-        for name in self._answers.keys() & there.keys():
-            answer = self._answers.pop(name)
-            if answer != _hub(there[name]):
+        for name in reached:
+            answer = self._dropped(name)
+            if name not in there or answer != _hub(there[name]):
                 changed[name] = answer
         return changed
 
-    def answered(self, name: bytes, hub: int) -> None:
-        """Stores the controller's response for a room, until the watch delivers the room's record."""
-        self._answers.pop(name, None)
-        if len(self._answers) >= ANSWERS_MAX:
-            del self._answers[next(iter(self._answers))]
-        self._answers[name] = hub
+    def answered(self, name: bytes, hub: int, revision: int) -> None:
+        """Stores the controller's response for a room, until the watch delivers the same revision or a later
+        one. Ignores a response that the watch has reached.
+
+        Args:
+            name: The room.
+            hub: Its hub.
+            revision: Revision of the bucket that has its record, as the controller knew it.
+        """
+        self.drop_answer(name)
+        if revision <= self.revision_of(name):
+            return
+        while self._answers and (
+            len(self._answers) >= ANSWERS_MAX or self._answer_bytes + len(name) > ANSWERS_BYTES_MAX
+        ):
+            self._dropped(next(iter(self._answers)))
+        self._answers[name] = hub, revision
+        insort(self._answer_hashes, (hash_of(name), name))
+        self._answer_bytes += len(name)
 
     def drop_answer(self, name: bytes) -> None:
         """Drops the controller's response for a room."""
-        self._answers.pop(name, None)
+        if name in self._answers:
+            self._dropped(name)
 
     def hub_of(self, name: bytes) -> int | None:
         """Returns the hub of a room, from the controller's response or the room's record; None: it has no
@@ -220,7 +247,7 @@ class Buckets:
         """
         answer = self._answers.get(name)
         if answer is not None:
-            return answer
+            return answer[0]
         found = self.find(name)
         return None if found is None else found.hub
 
@@ -232,6 +259,13 @@ class Buckets:
         """Known revision of a bucket; 0: the bucket is not known."""
         bucket = self._buckets.get(self._start(key))
         return 0 if bucket is None else bucket.revision
+
+    def revision_of(self, name: bytes) -> int:
+        """Known revision of the bucket for a room's record; 0: the bucket is not known."""
+        try:
+            return self._bucket(hash_of(name))[1].revision
+        except NotKnown:
+            return 0
 
     def key_of(self, name: bytes) -> str:
         """Returns the key of the bucket for a room's record.
@@ -320,6 +354,18 @@ class Buckets:
             found += ((name, Room(room) if isinstance(room, int) else room) for _, name, room in rows)
             at += 1
         return found[:limit]
+
+    def _answered(self, start: int, end: int) -> list[bytes]:
+        """Rooms with a stored response whose hash is in a range."""
+        begin = bisect_left(self._answer_hashes, (start, b""))
+        return [name for _, name in self._answer_hashes[begin : bisect_left(self._answer_hashes, (end, b""))]]
+
+    def _dropped(self, name: bytes) -> int:
+        """Drops a stored response; returns its hub."""
+        hub, _ = self._answers.pop(name)
+        del self._answer_hashes[bisect_left(self._answer_hashes, (hash_of(name), name))]
+        self._answer_bytes -= len(name)
+        return hub
 
     def _had(self, start: int) -> Rooms:
         """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was
