@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from hubsub.control.cluster import asks
+from hubsub.control.cluster import asks, commits
 from hubsub.control.cluster.forget import Idle
 from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
 from hubsub.control.cluster.records import HubRecord, format_of, hub_key, parse
-from hubsub.control.cluster.rooms import Buckets, Room
-from hubsub.coordination import Put, Write
+from hubsub.control.cluster.rooms import FORMAT, Buckets, Room, hash_of
+from hubsub.coordination import Entry, Put, Write
 from hubsub.coordination.memory import MemoryCoordinator
-from hubsub.errors import CoordinatorUnknownError
+from hubsub.errors import (
+    CoordinatorError,
+    CoordinatorUnknownError,
+    CoordinatorUnreachableError,
+    ExpectationError,
+)
 from unit.cluster.played import Cluster, play, until
 from unit.cluster.test_begin import hold
 from unit.cluster.test_directory import located
@@ -227,6 +232,86 @@ def test_a_record_stays_where_the_hub_got_another_leader_after_its_room_was_give
             found = await node._assigner.find(asks.Find("chat", (b"chat:x",)))
             assert found.hubs == {b"chat:x": before.hub}
             await writer.close()
+
+    play(test)
+
+
+def test_a_removal_that_a_new_leader_stops_leaves_rooms_of_an_unknown_part_of_a_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lower = next(b"chat:%d" % number for number in range(99) if not hash_of(b"chat:%d" % number) >> 31)
+    upper = next(b"chat:%d" % number for number in range(99) if hash_of(b"chat:%d" % number) >> 30 == 3)
+
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = str(cluster.controller())
+            node = cluster.nodes[controller]
+            writer = MemoryCoordinator(cluster.store)
+            halves = {"00000000": bucket(1, {lower: 1}), "80000000": bucket(1, {upper: 1})}
+            await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in halves.items()])
+            await until(lambda: node._follow.rooms["chat"].count == 2)
+            # One commit per bucket: the removal of one room fails after a commit that splits the other's bucket.
+            monkeypatch.setattr(commits, "OPERATIONS_MAX", 5)
+            hold(cluster, controller, "rooms/chat")
+
+            async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
+                if writes[0].key == "rooms/chat/00000000":
+                    await asyncio.sleep(0.05)
+                    raise ExpectationError(hub_key(1), 1, 2)
+                return await MemoryCoordinator.commit(node._coordinator, expect, writes)
+
+            async def give_up() -> list[bytes]:
+                split = {"80000000": bucket(2, {}), "c0000000": bucket(2, {upper: 1})}
+                await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in split.items()])
+                return [lower, upper]
+
+            node._coordinator.commit = commit  # type: ignore[method-assign]
+            assert await node._assigner.forget("chat", 1, [lower, upper], give_up) == 0
+            assert not node._assigner._forgetting
+            await writer.close()
+
+    play(test)
+
+
+def bucket(depth: int, hubs: dict[bytes, int]) -> bytes:
+    return msgspec.msgpack.encode([FORMAT, depth, hubs])
+
+
+@pytest.mark.parametrize("then", [CoordinatorUnreachableError(), CoordinatorUnknownError()])
+def test_while_a_removal_is_in_doubt_no_lookup_is_answered_whatever_fails_then(
+    then: CoordinatorError,
+) -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            node = cluster.nodes[str(cluster.controller())]
+            assigner, coordinator = node._assigner, node._coordinator
+            committed, got = coordinator.commit, coordinator.get
+            late: list[tuple[Mapping[str, int], Sequence[Write]]] = []
+
+            async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
+                late.append((expect, writes))
+                raise CoordinatorUnknownError() if len(late) == 1 else then
+
+            async def get(key: str) -> Entry | None:
+                raise CoordinatorUnreachableError()
+
+            async def give_up() -> list[bytes]:
+                coordinator.commit, coordinator.get = commit, get  # type: ignore[method-assign]
+                return [b"chat:x"]
+
+            forgetting = asyncio.create_task(assigner.forget("chat", before.hub, [b"chat:x"], give_up))
+            await until(lambda: len(late) > 3)
+            coordinator.get = got  # type: ignore[method-assign]
+            assert await assigner.find(asks.Find("chat", (b"chat:x",))) == asks.Found({}, ())
+            await committed(*late[0])
+            coordinator.commit = committed  # type: ignore[method-assign]
+            assert await forgetting == 1
+            assert (await assigner.find(asks.Find("chat", (b"chat:x",)))).absent == (b"chat:x",)
 
     play(test)
 

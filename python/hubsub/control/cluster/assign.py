@@ -261,13 +261,16 @@ class Assigner:
         self._forgetting |= keys
         try:
             given_up = [room for room in await give_up() if (room_class, room) in keys]
+            in_doubt = False
             while True:
                 try:
                     await self._remove(room_class, buckets, hub, given_up, {hub_key(hub): led}, revision)
                     break
-                except CoordinatorUnknownError:
-                    # No lookup may be answered before it is known whether the records remain.
-                    if self._controller.revision != revision:
+                except CoordinatorError as error:
+                    # No lookup may be answered before it is known whether the records remain. After an attempt
+                    # whose outcome is unknown, a failed one says nothing: the first may still be applied.
+                    in_doubt = in_doubt or isinstance(error, CoordinatorUnknownError)
+                    if not in_doubt or self._controller.revision != revision:
                         raise
                     await asyncio.sleep(FORGET_AGAIN_S)
             _, gone = _sought(buckets, given_up)
@@ -300,7 +303,7 @@ class Assigner:
             await self._write(buckets, dict.fromkeys(rooms), revision, room_class, expect, is_due)
         except ExpectationError:
             # The record of the hub has changed. So no late commit removes what was not removed by now.
-            await self._read_again(room_class, {buckets.key_of(room) for room in rooms})
+            await self._read_again(room_class, _keys(buckets, rooms))
 
     def _sought(
         self, room_class: str, buckets: Buckets, rooms: Iterable[bytes]
@@ -542,9 +545,11 @@ class Assigner:
             while left := {room: at for room, at in left.items() if is_due(room)}:
                 batch = _commits(buckets, left, revision, expect)
                 # `gather` returns after all commits ended, also when one failed.
-                for outcome in await asyncio.gather(*map(one, batch.commits), return_exceptions=True):
-                    if outcome is not None:
-                        raise outcome
+                outcomes = await asyncio.gather(*map(one, batch.commits), return_exceptions=True)
+                failures = [outcome for outcome in outcomes if outcome is not None]
+                if failures:
+                    # An unknown outcome first: the others say that nothing was written.
+                    raise min(failures, key=lambda error: not isinstance(error, CoordinatorUnknownError))
                 left = dict(batch.left)
             if not in_doubt:
                 return {room: at.hub for room, at in changes.items() if at is not None} | given
@@ -559,10 +564,6 @@ class Assigner:
         """Reads the buckets of these rooms that this controller has neither read nor written yet."""
         if self._fresh_by != revision:
             self._fresh, self._fresh_by = set(), revision
-        keys = set[str]()
-        for room in rooms:
-            with suppress(NotKnown):
-                keys.add(buckets.key_of(room))
         slots = asyncio.Semaphore(COMMITS_MAX)
 
         async def one(key: str) -> None:
@@ -571,7 +572,7 @@ class Assigner:
             if self._fresh_by == revision:
                 self._fresh.add(key)
 
-        await asyncio.gather(*(one(key) for key in keys - self._fresh))
+        await asyncio.gather(*(one(key) for key in _keys(buckets, rooms) - self._fresh))
 
     async def _read_again(self, room_class: str, keys: Iterable[str]) -> None:
         """Reads buckets from the store into the watch cache.
@@ -600,6 +601,15 @@ def _sought(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int],
             else:
                 found[room] = at.hub
     return found, absent
+
+
+def _keys(buckets: Buckets, rooms: Iterable[bytes]) -> set[str]:
+    """Keys of the buckets of rooms, without rooms of a missing part of a split."""
+    keys = set[str]()
+    for room in rooms:
+        with suppress(NotKnown):
+            keys.add(buckets.key_of(room))
+    return keys
 
 
 def _found(buckets: Buckets, room: bytes) -> Room | None:
