@@ -316,6 +316,52 @@ def test_no_more_rooms_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     play(test)
 
 
+def test_a_room_that_waits_looks_at_the_others_only_when_too_many_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "WAITING_MAX", 100)
+
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start("a", "b")
+            await cluster.settle()
+            cluster.store.away = True
+            waiting = cluster.nodes["b"]._directory
+            drop, drops = waiting._drop_waited, 0
+
+            def counted() -> None:
+                nonlocal drops
+                drops += 1
+                drop()
+
+            waiting._drop_waited = counted  # type: ignore[method-assign]
+            asked = [asyncio.create_task(cluster.nodes["b"].locate(topic)) for topic in topics(130)]
+            await asyncio.sleep(0)
+            assert waiting.waiting == 100 and drops == 1
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    play(test)
+
+
+def test_a_lookup_that_waits_when_its_node_stops_asks_no_more() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            other = other_than_the_controller(cluster)
+            stopped = cluster.nodes[other]._directory
+            stopped.known = lambda *_: None  # type: ignore[method-assign]
+            waiting = asyncio.create_task(located(cluster, other, b"chat:x"))
+            await asyncio.sleep(directory.RETRY_S / 2)
+            assert stopped.waiting == 0 and not waiting.done()
+            await stopped.close()
+            with pytest.raises(NoControllerError, match="the node stops"):
+                await waiting
+            assert stopped._worker is not None and stopped._worker.done()
+
+    play(test)
+
+
 def test_who_waits_in_vain_is_told_so_and_no_question_stays_open() -> None:
     async def test() -> None:
         async with Cluster() as cluster:

@@ -114,6 +114,9 @@ class Directory:
         """Why the last request to the controller failed."""
         self._given_up: dict[tuple[str, bytes], float] = {}
         """Rooms that this node gave up as their leader, with the time: see `is_given_up`."""
+        self._dropped_s = clock() - RETRY_S
+        """When lookups that waited too long were last dropped to make room for others."""
+        self._is_closed = False
         self._woken = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
@@ -219,10 +222,14 @@ class Directory:
             raise self._nobody(room) from None
 
     async def _asked(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
+        if self._is_closed:
+            raise NoControllerError("the node stops", text_of(room))
         key, until_s = (room_class, room), self._clock() + WAIT_S
         wanted = self._wanted.get(key)
         if wanted is None:
-            self._drop_waited()
+            if len(self._wanted) >= WAITING_MAX and self._clock() >= self._dropped_s + RETRY_S:
+                self._dropped_s = self._clock()
+                self._drop_waited()
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
             wanted = self._wanted[key] = _Wanted(index, until_s, makes)
@@ -328,7 +335,8 @@ class Directory:
         raise NoControllerError(answer.reason, hint=answer.hint)
 
     async def close(self) -> None:
-        """Cancels all waiting lookups."""
+        """Cancels all waiting lookups; later ones fail."""
+        self._is_closed = True
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
