@@ -18,11 +18,13 @@ from hubsub.errors import (
     CoordinatorUnknownError,
     CoordinatorUnreachableError,
     ExpectationError,
+    NoControllerError,
 )
 from unit.cluster.played import Cluster, play, until
 from unit.cluster.test_begin import hold
 from unit.cluster.test_directory import located
 
+NAMES = [b"chat:%d" % number for number in range(99)]
 KEYS = [("chat", b"%d" % number) for number in range(4)]
 
 
@@ -312,6 +314,49 @@ def test_while_a_removal_is_in_doubt_no_lookup_is_answered_whatever_fails_then(
             coordinator.commit = committed  # type: ignore[method-assign]
             assert await forgetting == 1
             assert (await assigner.find(asks.Find("chat", (b"chat:x",)))).absent == (b"chat:x",)
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_rooms_of_a_bucket_that_cannot_be_read_wait_and_no_other_rooms(is_watched: bool) -> None:
+    lower, new_lower = [name for name in NAMES if not hash_of(name) >> 31][:2]
+    upper, new_upper = [name for name in NAMES if hash_of(name) >> 31][:2]
+
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            controller = str(cluster.controller())
+            node = cluster.nodes[controller]
+            writer = MemoryCoordinator(cluster.store)
+            hub = (await located(cluster, "a", NAMES[-1])).hub
+            halves = {"00000000": bucket(1, {lower: hub}), "80000000": bucket(1, {upper: hub})}
+            await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in halves.items()])
+            await until(lambda: len(node._follow.rooms["chat"].keys()) == 2)
+            if not is_watched:
+                hold(cluster, controller, "rooms/chat")
+            newer = msgspec.msgpack.encode([FORMAT + 1, "other"])
+            await writer.commit({}, [Put("rooms/chat/80000000", newer)])
+            await asyncio.sleep(1)
+            rooms = (lower, upper, new_lower, new_upper)
+            assigned = await node._assigner.assign(asks.Assign("chat", rooms))
+            assert assigned.hubs.keys() == {lower, new_lower} and assigned.refused == {}
+            found = await node._assigner.find(asks.Find("chat", (*rooms, NAMES[-2])))
+            assert found.hubs == assigned.hubs
+            with pytest.raises(NoControllerError, match="cannot be read"):
+                await node._assigner.move(asks.Move("chat", upper, controller))
+
+            async def give_up() -> list[bytes]:
+                return [upper, lower]
+
+            assert await node._assigner.forget("chat", hub, [upper, lower], give_up) == 1
+            assert cluster.store.entries["rooms/chat/80000000"].value == newer
+            # A value that can be read makes the rooms found again.
+            await writer.commit({}, [Put("rooms/chat/80000000", halves["80000000"])])
+            found = await node._assigner.find(asks.Find("chat", (upper,)))
+            assert found.hubs == {upper: hub}
+            await writer.close()
 
     play(test)
 

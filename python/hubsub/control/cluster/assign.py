@@ -40,6 +40,8 @@ from hubsub.errors import (
     MoveError,
     NoControllerError,
     PeerError,
+    RecordDamagedError,
+    RecordFormatError,
     TooManyRoomsError,
     TopicLengthError,
 )
@@ -220,6 +222,7 @@ class Assigner:
             if kept.placement != "ring":
                 raise MoveError("a room without a ring must go somewhere", hint="name a node")
             await self._write(buckets, {question.room: None}, revision, question.room_class)
+            self._check_read(buckets, question.room)
             return asks.Moved(None)
         hub = self._hub_of(question.room_class, question.room, question.to)
         _, limit = self._records.fitting(question.room_class, [question.room])
@@ -229,7 +232,12 @@ class Assigner:
         if refused:
             raise MoveError("the node does not take the room", question.to)
         await self._write(buckets, {question.room: Room(hub, True)}, revision, question.room_class)
+        self._check_read(buckets, question.room)
         return asks.Moved(hub)
+
+    def _check_read(self, buckets: Buckets, room: bytes) -> None:
+        if self._is_unread(buckets, room):
+            raise NoControllerError("the record of the room cannot be read", text_of(room))
 
     async def forget(
         self,
@@ -273,7 +281,7 @@ class Assigner:
                     if not in_doubt or self._controller.revision != revision:
                         raise
                     await asyncio.sleep(FORGET_AGAIN_S)
-            _, gone = _sought(buckets, given_up)
+            _, gone = _sought(buckets, (room for room in given_up if not self._is_unread(buckets, room)))
             self._records.forgotten += len(gone)
             return len(gone)
         finally:
@@ -308,7 +316,16 @@ class Assigner:
     def _sought(
         self, room_class: str, buckets: Buckets, rooms: Iterable[bytes]
     ) -> tuple[dict[bytes, int], list[bytes]]:
-        return _sought(buckets, (room for room in rooms if (room_class, room) not in self._forgetting))
+        """Like the function; also leaves out rooms that are being forgotten, and rooms of buckets that cannot be
+        read."""
+        return _sought(
+            buckets,
+            (
+                room
+                for room in rooms
+                if (room_class, room) not in self._forgetting and not self._is_unread(buckets, room)
+            ),
+        )
 
     async def close(self) -> None:
         if self._worker is not None:
@@ -506,7 +523,8 @@ class Assigner:
             is_due: Whether a room still needs the change; checked with the latest state before each commit.
 
         Returns:
-            The hub of each room that has a record then.
+            The hub of each room that has a record then; without rooms of buckets that cannot be read, which are
+            left as they are.
 
         Raises:
             NoControllerError: another node is the controller.
@@ -542,7 +560,9 @@ class Assigner:
         left, given = dict(changes), dict[bytes, int]()
         for _ in range(TRIES):
             in_doubt = False
-            while left := {room: at for room, at in left.items() if is_due(room)}:
+            while left := {
+                room: at for room, at in left.items() if is_due(room) and not self._is_unread(buckets, room)
+            }:
                 batch = _commits(buckets, left, revision, expect)
                 # `gather` returns after all commits ended, also when one failed.
                 outcomes = await asyncio.gather(*map(one, batch.commits), return_exceptions=True)
@@ -552,7 +572,8 @@ class Assigner:
                     raise min(failures, key=lambda error: not isinstance(error, CoordinatorUnknownError))
                 left = dict(batch.left)
             if not in_doubt:
-                return {room: at.hub for room, at in changes.items() if at is not None} | given
+                done = {room: at.hub for room, at in changes.items() if at is not None} | given
+                return {room: hub for room, hub in done.items() if not self._is_unread(buckets, room)}
             found = {room: _found(buckets, room) for room in changes}
             left = {room: at for room, at in changes.items() if not _is_done(found[room], at)}
             given = {room: at.hub for room, at in found.items() if at is not None and room not in left}
@@ -569,24 +590,35 @@ class Assigner:
         async def one(key: str) -> None:
             async with slots:
                 await self._read_again(room_class, [key])
-            if self._fresh_by == revision:
+            if self._fresh_by == revision and key not in self._follow.unread:
                 self._fresh.add(key)
 
         await asyncio.gather(*(one(key) for key in _keys(buckets, rooms) - self._fresh))
 
     async def _read_again(self, room_class: str, keys: Iterable[str]) -> None:
-        """Reads buckets from the store into the watch cache.
+        """Reads buckets from the store into the watch cache. A value that this version cannot read leaves the
+        known one, and its key is noted: see `_is_unread`.
 
         Raises:
-            CoordinatorUnknownError: one cannot be read.
+            CoordinatorUnknownError: the store cannot be reached.
         """
         for key in keys:
             try:
                 entry = await self._coordinator.get(key)
             except CoordinatorError as error:
                 raise CoordinatorUnknownError() from error
-            if entry is not None:
+            if entry is None:
+                continue
+            try:
                 self._follow.give_room(room_class, entry.key, entry.value, entry.revision)
+            except (RecordFormatError, RecordDamagedError) as error:
+                self._follow.unread[key] = str(error)
+            else:
+                self._follow.unread.pop(key, None)
+
+    def _is_unread(self, buckets: Buckets, room: bytes) -> bool:
+        """Whether the bucket of a room cannot be read: its known value is not the latest."""
+        return bool(self._follow.unread) and not self._follow.unread.keys().isdisjoint(_keys(buckets, [room]))
 
 
 def _sought(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int], list[bytes]]:
