@@ -504,6 +504,31 @@ def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -
     play(test)
 
 
+def test_an_answer_with_a_hub_that_is_not_known_here_is_not_taken() -> None:
+    async def test() -> None:
+        async with Cluster() as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            other = other_than_the_controller(cluster)
+            node = cluster.nodes[other]
+            hold(cluster, other, "rooms/chat")
+            ask, questions = node._directory._ask, 0
+
+            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+                nonlocal questions
+                questions += 1
+                answer = await ask(question)
+                if questions == 1 and isinstance(answer, asks.Assigned):
+                    return asks.Assigned({b"chat:x": 99_999}, {}, answer.revisions)
+                return answer
+
+            node._directory._ask = asked
+            found = await located(cluster, other, b"chat:x")
+            assert questions == 2 and found.hub in node._follow.hubs
+
+    play(test)
+
+
 @pytest.mark.parametrize("is_made", [True, False])
 def test_an_answer_of_an_older_version_states_no_revision_and_is_taken(is_made: bool) -> None:
     async def test() -> None:

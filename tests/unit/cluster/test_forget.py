@@ -361,6 +361,117 @@ def test_rooms_of_a_bucket_that_cannot_be_read_wait_and_no_other_rooms(is_watche
     play(test)
 
 
+def test_a_removal_that_was_applied_before_the_hub_got_another_leader_is_known() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            controller = str(cluster.controller())
+            node = cluster.nodes[controller]
+            coordinator = node._coordinator
+            committed, got, commits_seen = coordinator.commit, coordinator.get, 0
+
+            async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
+                nonlocal commits_seen
+                commits_seen += 1
+                if commits_seen == 1:
+                    await committed(expect, writes)
+                    raise CoordinatorUnknownError()
+                coordinator.get = got  # type: ignore[method-assign]
+                raise ExpectationError(hub_key(before.hub), 1, 2)
+
+            async def get(key: str) -> Entry | None:
+                raise CoordinatorUnreachableError()
+
+            async def give_up() -> list[bytes]:
+                hold(cluster, controller, "rooms/chat")
+                coordinator.commit, coordinator.get = commit, get  # type: ignore[method-assign]
+                return [b"chat:x"]
+
+            assert await node._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            coordinator.commit = committed  # type: ignore[method-assign]
+
+    play(test)
+
+
+def test_a_commit_in_doubt_that_is_applied_later_is_in_the_next_answer() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            controller = str(cluster.controller())
+            to = next(name for name in "abc" if name != before.members[0].node)
+            node = cluster.nodes[controller]
+            assigner, coordinator = node._assigner, node._coordinator
+            committed, late = coordinator.commit, list[tuple[Mapping[str, int], Sequence[Write]]]()
+            assert (await assigner.find(asks.Find("chat", (b"chat:x",)))).hubs == {b"chat:x": before.hub}
+            hold(cluster, controller, "rooms/chat")
+
+            async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
+                late.append((expect, writes))
+                raise CoordinatorUnknownError() if len(late) == 1 else CoordinatorUnreachableError()
+
+            coordinator.commit = commit  # type: ignore[method-assign]
+            with pytest.raises(CoordinatorUnreachableError):
+                await assigner.move(asks.Move("chat", b"chat:x", to))
+            coordinator.commit = committed  # type: ignore[method-assign]
+            await committed(*late[0])
+            found = await assigner.find(asks.Find("chat", (b"chat:x",)))
+            assert node._follow.hubs[found.hubs[b"chat:x"]].record.leader == to
+
+    play(test)
+
+
+def test_a_room_that_is_moved_while_others_of_its_request_are_placed_is_answered_where_it_is() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            to = next(name for name in "abc" if name != before.members[0].node)
+            assigner = cluster.nodes[str(cluster.controller())]._assigner
+            taken, moved = assigner._take, list[asks.Moved]()
+
+            async def take(name: str, question: asks.Take) -> asks.Taken:
+                if any(b"chat:new" in rooms for rooms in question.rooms.values()):
+                    moved.append(await assigner.move(asks.Move("chat", b"chat:x", to)))
+                return await taken(name, question)
+
+            assigner._take = take
+            answer = await assigner.assign(asks.Assign("chat", (b"chat:x", b"chat:new")))
+            assert answer.hubs.keys() == {b"chat:x", b"chat:new"}
+            assert answer.hubs[b"chat:x"] == moved[0].hub != before.hub
+
+    play(test)
+
+
+def test_a_room_that_was_removed_and_made_again_stays_known_when_its_removal_arrives() -> None:
+    async def test() -> None:
+        async with Cluster(room_record_idle_ms=0) as cluster:
+            await cluster.start(*"abc")
+            await cluster.settle()
+            before = await located(cluster, "a", b"chat:x")
+            other = next(name for name in "abc" if name != cluster.controller())
+            node, assigner = cluster.nodes[other], cluster.nodes[str(cluster.controller())]._assigner
+            buckets = node._follow.rooms["chat"]
+            await until(lambda: buckets.count)
+            hold(cluster, other, "rooms/chat")
+
+            async def give_up() -> list[bytes]:
+                return node._directory.give_up("chat", [b"chat:x"])
+
+            assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            removed = cluster.store.entries["rooms/chat/00000000"]
+            assert await located(cluster, other, b"chat:x") == before
+            node._follow.give_room("chat", removed.key, removed.value, removed.revision)
+            assert buckets.find(b"chat:x") is None
+            assert node._directory.known("chat", b"chat:x", 0) == before.hub
+
+    play(test)
+
+
 def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
     async def test() -> None:
         async with Cluster(room_record_idle_ms=0) as cluster:
