@@ -71,6 +71,8 @@ pub struct Topics {
     reused: u32,
     /// So many places there were, before the last ones were given back.
     high: usize,
+    /// The last topic with subscribers, when it was looked for last: what stands before it is not given back.
+    last: usize,
     names: HashTable<TopicId>,
     /// Bytes of the names of topics with subscribers.
     subscribed_bytes: u64,
@@ -129,6 +131,7 @@ impl Topics {
             free: Vec::new(),
             reused: 0,
             high: 0,
+            last: 0,
             names: HashTable::new(),
             subscribed_bytes: 0,
             routes: Routes::new(routes_max.max(1)),
@@ -457,11 +460,15 @@ impl Topics {
             + self.routes.bytes
     }
 
-    /// Gives memory back where few topics with subscribers are left of many: routes are found again.
+    /// Gives memory back where few topics with subscribers are left of many, and at least half of the table goes: routes
+    /// are forgotten then, and are found again.
     pub fn give_back(&mut self) {
         let (topics, routes) = (self.names.len(), self.routes.queue.len() + self.rows.queue.len());
         let places = self.slots.len();
         if places <= 2 * self.routes.max || !is_sparse(topics.saturating_sub(routes), places) {
+            return;
+        }
+        if self.is_subscribed_beyond(places / 2) {
             return;
         }
         for marks in [0, IS_ROW] {
@@ -484,6 +491,18 @@ impl Topics {
         self.names.shrink_to(2 * self.names.len(), |&id| hash_at(hasher, slots, id));
         self.revisions.shrink_to(2 * self.revisions.len());
         self.routes.queue.shrink_to(self.routes.queue.len());
+    }
+
+    /// Whether a topic with subscribers has a place of the table from one on. As long as one that was found has, it looks
+    /// for no other.
+    fn is_subscribed_beyond(&mut self, place: usize) -> bool {
+        let is_subscribed = |slot: &Option<Topic>| slot.as_ref().is_some_and(|topic| !topic.subs.is_empty());
+        if self.last >= place && self.slots.get(self.last).is_some_and(is_subscribed) {
+            return true;
+        }
+        let found = self.slots[place..].iter().rposition(is_subscribed);
+        self.last = found.map_or(0, |at| place + at);
+        found.is_some()
     }
 
     /// Whether none is known.
@@ -595,6 +614,33 @@ mod tests {
         assert_eq!(topics.find(Namespace::Global, &name(2_000)), None);
         assert_eq!(topics.intern(Namespace::Global, b"other"), 2_000);
         assert_eq!(topics.reused(), reused + 1);
+    }
+
+    #[test]
+    fn routes_are_forgotten_only_where_half_of_the_table_goes_with_them() {
+        const PLACES: u32 = 10_000;
+        let name = |n: u32| format!("t{n}").into_bytes();
+        for (last, goes) in [(PLACES / 2 - 1, true), (PLACES / 2, false), (PLACES - 1, false)] {
+            let mut topics = table(10);
+            for n in 0..PLACES {
+                let id = topics.intern(Namespace::Global, &name(n));
+                topics.subscribe(id, 7);
+            }
+            (0..PLACES).filter(|&n| n != last).for_each(|id| _ = topics.unsubscribe(id, 7));
+            assert!(topics.intern(Namespace::Global, b"route") < PLACES, "it has a place that was free");
+            let routes = topics.len() - 1;
+            assert!(routes > 1);
+            for _ in 0..3 {
+                topics.give_back();
+                let places = if goes { last + 1 } else { PLACES } as usize;
+                let left = if goes { 1 } else { 1 + routes };
+                assert_eq!((topics.slots.len(), topics.len()), (places, left), "the last stands at {last}");
+            }
+            assert_eq!(topics.find(Namespace::Global, &name(last)), Some(last));
+            topics.unsubscribe(last, 7);
+            topics.give_back();
+            assert_eq!((topics.slots.len(), topics.len()), (0, 0), "nobody subscribes any more");
+        }
     }
 
     #[test]
