@@ -1,6 +1,8 @@
 //! A home shard that relays, message by message: what it sends to whom, and what it stores.
 
 mod handover;
+#[path = "relay/places.rs"]
+mod placed;
 
 use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;

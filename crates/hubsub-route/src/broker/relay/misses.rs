@@ -258,8 +258,14 @@ impl Broker {
         }
     }
 
-    /// A room gets no place: what waits for it is refused with this code.
+    /// A room gets no place: what waits for it is refused with this code, unless it has one since.
     pub fn room_refused(&mut self, room: &[u8], code: ErrorCode, now: Now, sink: &mut impl Sink) {
+        if self.topics.is_unplaced(room) {
+            self.refuse_missing(room, code, now, sink);
+        }
+    }
+
+    fn refuse_missing(&mut self, room: &[u8], code: ErrorCode, now: Now, sink: &mut impl Sink) {
         for what in self.take_miss(room) {
             match what {
                 Missing::Publish(ticket, _) => self.tell_published(ticket, Err(code), sink),
@@ -284,7 +290,7 @@ impl Broker {
         relay.wake_by(due_ms);
         // In an order that does not hang on a hash.
         over.sort_unstable();
-        over.iter().for_each(|room| self.room_refused(room, ErrorCode::HubClosed, now, sink));
+        over.iter().for_each(|room| self.refuse_missing(room, ErrorCode::HubClosed, now, sink));
     }
 
     fn deny_message(&mut self, to: NodeId, message: &NodeMessage, code: ErrorCode, sink: &mut impl Sink) {

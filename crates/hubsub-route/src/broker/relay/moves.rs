@@ -34,14 +34,20 @@ impl Broker {
             return;
         }
         rooms.iter().for_each(|(_, change)| self.topics.hear(change.revision));
-        let is_left = |change: &Change| change.before != change.after && change.before != UNPLACED;
-        let moved = rooms.iter().filter(|(_, change)| is_left(change));
-        let left = self.topics.leave(moved.map(|(room, _)| room.as_ref().into()));
+        let classes = Arc::clone(&self.classes);
+        // By other classes a room may be of another one by now, and nothing is asked of it in this one's hubs any more.
+        let is_left = |room: &[u8], change: &Change| {
+            let is_moved = change.before != change.after && change.before != UNPLACED;
+            is_moved && classes.class_of_room(room) == class
+        };
+        let moved = rooms.iter().filter(|(room, change)| is_left(room, change));
+        let mut left = self.topics.leave(moved.map(|(room, _)| room.as_ref().into()));
         for (room, change) in rooms {
-            if is_left(change) {
+            if is_left(room, change) {
                 let home = self.topics.shard_of_hub(class, change.before);
                 let room: Arc<[u8]> = room.as_ref().into();
-                if left.contains(&room) {
+                // Of several moves of a room it leaves the home before the first.
+                if left.remove(&room) {
                     self.tell_left(&room, home, now, sink);
                 }
                 self.give_back_all(&room, now, sink);

@@ -324,8 +324,12 @@ impl Broker {
         }
     }
 
-    /// A room has no place, and none was wanted. What was asked behind something that makes one waits for that.
+    /// A room has no place, and none was wanted. What was asked behind something that makes one waits for that; what waits
+    /// until this shard has left a room that got a place since, for that one's answer.
     pub fn room_absent(&mut self, room: &[u8], sink: &mut impl Sink) {
+        if !self.topics.is_unplaced(room) {
+            return;
+        }
         while let Some(relay) = &mut self.relay
             && let Some(miss) = relay.misses.rooms.get_mut(room)
             && miss.waits.front().is_some_and(Missing::is_question)

@@ -1,0 +1,104 @@
+//! Rooms that are placed one by one, and what is told of them late, twice, or by other classes.
+
+use super::*;
+use hubsub_route::Left;
+use hubsub_route::places::UNPLACED;
+use hubsub_types::names::Matcher;
+
+/// Of the class that comes later; its home is neither shard 0 nor the broker's.
+const THIRD: HubId = HubId(9);
+
+/// The home of the hub, which leads it, in a class whose rooms are all asked for.
+fn leader() -> (Broker, World, Arc<Places>) {
+    let places = Arc::new(Places::new([true].into_iter()));
+    let (mut broker, mut world) = relay_of(SHARDS, false, &places);
+    lead(&mut broker, &mut world, 3, at(0));
+    (broker, world, places)
+}
+
+/// Rooms that begin with `n` are of a class of their own from now on.
+fn change_classes(broker: &mut Broker, world: &mut World, places: &Places) -> Arc<Places> {
+    let places = Arc::new(places.with([true].into_iter()));
+    let new = Class { matches: vec![Matcher::parse("n*").unwrap()], ..Class::named("new") };
+    let classes = Arc::new(broker.classes().changed(vec![new, Class::named("all")]));
+    let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
+    let ids = [vec![HUB, NEXT], vec![THIRD]];
+    let hubs = Arc::new(Hubs::with_places(SHARDS, &ids, Arc::clone(&places), cluster));
+    broker.set_classes(classes, hubs, at(0), world);
+    places
+}
+
+/// Where the room was left, in order.
+fn left(world: &World) -> Vec<ShardId> {
+    let to = |(to, msg): &(ShardId, Msg)| matches!(msg, Msg::Leave(..)).then_some(*to);
+    world.sent.iter().filter_map(to).collect()
+}
+
+#[test]
+fn a_room_is_not_left_where_it_is_for_a_change_of_the_class_that_it_was_of() {
+    let (mut broker, mut world, places) = leader();
+    broker.rooms_placed(0, &put(&places, b"n", 1), at(0), &mut world);
+    let places = change_classes(&mut broker, &mut world, &places);
+    let news = places.set(1, b"n", Some(0), 0).unwrap();
+    broker.rooms_placed(1, &[((*b"n").into(), news)], at(0), &mut world);
+    let subscribe = |broker: &mut Broker, world: &mut World, slot| {
+        let wish = Wish { topic: b"n", namespace: Namespace::Global, start: Start::Live };
+        let ticket = Ticket { shard: ShardId(0), asker: Asker::Client { conn: KEY, slot } };
+        assert!(matches!(broker.subscribe(ticket, KEY, wish, at(0), world), Outcome::Later));
+    };
+    subscribe(&mut broker, &mut world, 1);
+    let there = home(THIRD, SHARDS);
+    assert!(matches!(world.sent.last(), Some((to, Msg::Attach(_))) if *to == there), "{:?}", world.sent);
+    let removed = places.set(0, b"n", None, 0).unwrap();
+    assert_eq!((removed.before, removed.after), (1, UNPLACED));
+    broker.rooms_placed(0, &[((*b"n").into(), removed)], at(0), &mut world);
+    assert_eq!(left(&world), []);
+    // A change of the class that it is of now is one.
+    let removed = places.set(1, b"n", None, 0).unwrap();
+    broker.rooms_placed(1, &[((*b"n").into(), removed)], at(0), &mut world);
+    assert_eq!(left(&world), [there]);
+}
+
+#[test]
+fn a_room_that_is_moved_twice_at_once_is_left_where_it_was_before_and_nowhere_else() {
+    let (mut broker, mut world, places) = leader();
+    broker.rooms_placed(0, &put(&places, b"a", 1), at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    let (there, news) = (home(NEXT, SHARDS), [put(&places, b"a", 0), put(&places, b"a", 1)].concat());
+    assert!(matches!(world.sent.last(), Some((to, Msg::Publish(..))) if *to == there), "{:?}", world.sent);
+    broker.rooms_placed(0, &news, at(0), &mut world);
+    broker.retry_stalled(at(0), &mut world);
+    assert_eq!(left(&world), [there]);
+    world.sent.clear();
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.retry_stalled(at(0), &mut world);
+    assert!(world.sent.is_empty(), "the first publish has no answer yet: {:?}", world.sent);
+    let over = Left { room: (*b"a").into(), back: Vec::new() };
+    broker.receive(Msg::Left(Box::new(over)), at(0), &mut world);
+    assert!(matches!(world.sent[..], [(to, Msg::Publish(_, _, 3))] if to == there), "{:?}", world.sent);
+}
+
+#[test]
+fn an_answer_for_a_room_without_a_place_that_has_one_since_answers_nothing() {
+    let (mut broker, mut world, places) = leader();
+    broker.rooms_placed(0, &put(&places, b"a", 1), at(0), &mut world);
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.rooms_placed(0, &put(&places, b"a", 0), at(0), &mut world);
+    assert_eq!(left(&world), [home(NEXT, SHARDS)]);
+    // Both wait until it is left.
+    assert!(matches!(
+        broker.subscribers(ticket(), Namespace::Global, b"a", at(0), &mut world),
+        Outcome::Later
+    ));
+    assert!(matches!(publish(&mut broker, &mut world), Outcome::Later));
+    broker.room_absent(b"a", &mut world);
+    broker.room_refused(b"a", ErrorCode::TooManyRooms, at(0), &mut world);
+    assert!(world.answers.is_empty(), "{:?}", world.answers);
+    let over = Left { room: (*b"a").into(), back: Vec::new() };
+    broker.receive(Msg::Left(Box::new(over)), at(0), &mut world);
+    assert!(
+        matches!(world.answers[..], [Answer::Counted(Ok(0)), Answer::Published(Ok(_))]),
+        "{:?}",
+        world.answers
+    );
+}
