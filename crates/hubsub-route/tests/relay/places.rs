@@ -102,3 +102,33 @@ fn an_answer_for_a_room_without_a_place_that_has_one_since_answers_nothing() {
         world.answers
     );
 }
+
+#[test]
+fn a_publish_of_a_node_for_which_there_is_no_place_to_wait_comes_before_none_that_waits() {
+    let (mut broker, mut world, places) = leader();
+    let publish = |broker: &mut Broker, world: &mut World, number: u64| {
+        let record = Record::new(Namespace::Global, b"a", &[number as u8], "".into(), None);
+        let (ask, record) = (AskId::new(number, ShardId(0)), Arc::new(record));
+        let message = NodeMessage::Publish { ask, hub: HUB, term: Term(3), record };
+        broker.node_message(OTHER, message, at(0), world);
+    };
+    // As many as may wait.
+    (1..3).for_each(|number| publish(&mut broker, &mut world, number));
+    assert_eq!(world.missed, [Box::from(&b"a"[..])]);
+    world.frames.clear();
+    let news = put(&places, b"a", 0);
+    publish(&mut broker, &mut world, 3);
+    assert!(
+        matches!(world.frames[..], [NodeMessage::NotMine { ask, .. }] if ask == AskId::new(3, ShardId(0))),
+        "{:?}",
+        world.frames
+    );
+    world.frames.clear();
+    broker.rooms_placed(0, &news, at(0), &mut world);
+    let told = |frame: &NodeMessage| match frame {
+        NodeMessage::Published { ask, .. } => Some(*ask),
+        _ => None,
+    };
+    let told: Vec<_> = world.frames.iter().filter_map(told).collect();
+    assert_eq!(told, [1, 2].map(|number| AskId::new(number, ShardId(0))), "in order");
+}

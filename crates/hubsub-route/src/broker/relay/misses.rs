@@ -77,6 +77,14 @@ impl Broker {
         match self.miss(Arc::clone(&room), Missing::Message(from, Box::new(message)), now, sink) {
             Err(Missing::Message(_, message)) => {
                 self.refuse_overtaken_interest(from, &room, &message, sink);
+                if let NodeMessage::Publish { ask, hub, .. } = *message
+                    && self.has_missing_messages(&room)
+                    && let Some(slot) = self.relay().slot_of(hub)
+                {
+                    // It would come before those that wait, where the table has a place that this shard is yet to hear of.
+                    self.relay().not_mine(from, ask, slot, sink);
+                    return None;
+                }
                 Some(*message)
             }
             _ => None,
