@@ -43,6 +43,7 @@ mod publishing;
 mod redis;
 mod reply;
 mod rim;
+mod room_changes;
 pub mod routes;
 mod routing;
 mod shard;

@@ -16,6 +16,7 @@ use crate::early::{EarlyRooms, Placed};
 use crate::inbox::Inbox;
 use crate::link::Board;
 use crate::mail::Mail;
+use crate::room_changes::RoomChanges;
 use hubsub_route::places::{Change, Places};
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
@@ -91,13 +92,14 @@ pub struct UnusedRooms {
     pub rooms: Vec<Box<[u8]>>,
     /// Whether this process gives up those that nobody uses: no shard has a place for them then.
     pub gives_up: bool,
-    /// Of all shards, which are told before the answer.
-    pub inboxes: Arc<[Inbox]>,
+    /// By which all shards are told before the answer.
+    pub changes: Arc<RoomChanges>,
 }
 
 /// See the module.
 pub struct Routes {
     inboxes: Arc<[Inbox]>,
+    changes: Arc<RoomChanges>,
     control: Arc<Control>,
     board: Arc<Board>,
     classes: Arc<ClassesNow>,
@@ -136,7 +138,9 @@ impl Routes {
         board: Arc<Board>,
         classes: Arc<ClassesNow>,
     ) -> Routes {
-        Routes { inboxes, control, board, classes, left_out: AtomicU64::new(0), state: Mutex::default() }
+        let changes = Arc::new(RoomChanges::new(Arc::clone(&inboxes)));
+        let (left_out, state) = (AtomicU64::new(0), Mutex::default());
+        Routes { inboxes, changes, control, board, classes, left_out, state }
     }
 
     /// Links begin: the node is of a cluster from now on, whose hubs are to be told.
@@ -243,8 +247,8 @@ impl Routes {
     /// Asks which rooms of a hub that this process leads nobody uses, and perhaps gives these up; the answer is an event.
     pub fn ask_unused(&self, ticket: u64, of: (HubId, Term), rooms: Vec<Box<[u8]>>, gives_up: bool) {
         let home = home(of.0, self.inboxes.len() as u16);
-        let inboxes = Arc::clone(&self.inboxes);
-        let question = UnusedRooms { ticket, of, rooms, gives_up, inboxes };
+        let changes = Arc::clone(&self.changes);
+        let question = UnusedRooms { ticket, of, rooms, gives_up, changes };
         self.inboxes[usize::from(home.0)].send(&mut vec![Mail::Route(RouteMail::Unused(question))]);
     }
 
@@ -257,8 +261,7 @@ impl Routes {
     fn place(&self, state: &State, class: ClassIndex, rooms: Vec<Placed>) {
         let (classes, hubs) = self.classes.both();
         let name = &*classes.get(class).name;
-        let mut news = Vec::with_capacity(rooms.len());
-        let mut left_out = 0;
+        let mut moves = Vec::with_capacity(rooms.len());
         for (room, hub) in rooms {
             let row = hub.and_then(|hub| state.rows.get(&hub)).filter(|row| *row.class == *name);
             if hub.is_some() && row.is_none() {
@@ -267,15 +270,20 @@ impl Routes {
                 self.control.log(Level::Error, "a room's hub is none of its class", fields);
                 continue;
             }
-            let Some(change) = hubs.placement.move_room(class, &room, row.map(|row| row.index)) else {
-                left_out += 1;
-                continue;
-            };
-            news.push((room, change));
+            moves.push((room, row.map(|row| row.index)));
         }
+        let mut left_out = 0;
+        self.changes.make(|| {
+            let mut news = Vec::with_capacity(moves.len());
+            for (room, index) in moves {
+                match hubs.placement.move_room(class, &room, index) {
+                    Some(change) => news.push((room, change)),
+                    None => left_out += 1,
+                }
+            }
+            (class, news)
+        });
         self.leave_out(name, left_out);
-        let news: Arc<[_]> = news.into();
-        self.tell_all(|| RouteMail::Rooms(class, Arc::clone(&news)));
     }
 
     /// There is no room for so many rooms of a class.
@@ -354,8 +362,10 @@ impl Routes {
     fn join(&self, state: &State, me: u64) {
         let asked = self.are_asked(state, &self.classes.get(), 0);
         let hubs = self.hubs(state, Places::new(asked.into_iter()), me);
-        self.classes.set_hubs(hubs);
-        self.tell_all(|| RouteMail::Join);
+        self.changes.begin_anew(|| {
+            self.classes.set_hubs(hubs);
+            self.tell_all(|| RouteMail::Join);
+        });
     }
 
     /// Lets classes count that changed, or whose hubs are all known by now.

@@ -10,7 +10,6 @@ use hubsub_route::Leader;
 use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ShardId};
-use std::sync::Arc;
 
 /// Rooms that the control plane is asked for at a time: it has some thousands in one batch.
 const ASKED_MAX: usize = 65_536;
@@ -62,25 +61,22 @@ impl Core {
         }
     }
 
-    /// Rooms that nobody uses are given up in one turn, of which no shard sees half: each is told before the control
-    /// plane is, so before it says where such a room is again.
-    fn answer_unused(&mut self, UnusedRooms { ticket, of, rooms, gives_up, inboxes }: UnusedRooms) {
+    /// Rooms that nobody uses are given up in one turn, of which no shard sees half: each has the mail before the control
+    /// plane is told, so before it says where such a room is again. Where the table is being changed, or this shard has
+    /// hubs and classes that are over, none is: it is asked again.
+    fn answer_unused(&mut self, UnusedRooms { ticket, of, rooms, gives_up, changes }: UnusedRooms) {
         if !gives_up {
             let unused = self.broker.unused_rooms(of, rooms, &self.rim);
             return self.rim.control.tell(Event::Unused(ticket, unused));
         }
-        let given_up: Arc<[_]> = self.broker.give_up_rooms(of, rooms, &self.rim).into();
-        let names = given_up.iter().map(|(room, _)| room.clone()).collect();
-        if let Some((room, _)) = given_up.first() {
-            let class = self.broker.topics.place(room).0;
-            for (shard, inbox) in (0u16..).zip(inboxes.iter()) {
-                if ShardId(shard) != self.rim.shard {
-                    let news = RouteMail::Rooms(class, Arc::clone(&given_up));
-                    inbox.send(&mut vec![Mail::Route(news)]);
-                }
-            }
-            self.route_mail(RouteMail::Rooms(class, given_up));
-        }
+        let (broker, rim) = (&mut self.broker, &mut self.rim);
+        let given_up = changes.try_make(|| {
+            // Read under the lock: of a table that is over nothing is told any more.
+            let is_now = broker.topics.has_hubs(&rim.classes.hubs());
+            let rooms = if is_now { rooms } else { Vec::new() };
+            broker.give_up_rooms(of, rooms, rim)
+        });
+        let names = given_up.iter().flat_map(|rooms| rooms.iter()).map(|(room, _)| room.clone()).collect();
         self.rim.control.tell(Event::Unused(ticket, names));
     }
 

@@ -4,7 +4,8 @@
 //!
 //! Each change has a revision, greater than those before: who acts by an earlier one can be told from who
 //! acts by this one (docs/protocol/moves.md). A room that is moved back to its ring keeps an entry, and with
-//! it the revision.
+//! it the revision. Who changes it tells all shards before it is changed again (`hubsub-node`'s `room_changes.rs`): so who
+//! was told of a revision was told of all before it.
 //!
 //! Invariant: an entry names a hub of the class. Entries are bounded by `PLACES_MAX` a class; pins of
 //! classes on a ring too.
@@ -40,6 +41,9 @@ pub struct Change {
     /// Of the change. The table had none as great before.
     pub revision: u64,
 }
+
+/// What changed of rooms of a class.
+pub type Changed = (ClassIndex, Vec<(Box<[u8]>, Change)>);
 
 /// See the module.
 #[derive(Debug)]
@@ -84,6 +88,18 @@ impl Places {
         of_class.is_asked || of_class.has_any.load(Ordering::Acquire)
     }
 
+    /// Whether a room of a class without an entry is to be asked for.
+    #[must_use]
+    pub fn is_asked(&self, class: ClassIndex) -> bool {
+        self.classes[usize::from(class)].is_asked
+    }
+
+    /// The last change, of whatever class.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
     /// The last change by which a room of a class is to be asked for again.
     #[must_use]
     pub fn forgotten(&self, class: ClassIndex) -> u64 {
@@ -108,7 +124,7 @@ impl Places {
         let known = rooms.get(room).map(|place| place.hub);
         let (before, after) = (known.unwrap_or(without), hub.unwrap_or(without));
         if before == after {
-            return Some(Change { before, after, revision: self.revision.load(Ordering::Acquire) });
+            return Some(Change { before, after, revision: self.revision() });
         }
         if known.is_none() && rooms.len() >= PLACES_MAX {
             return None;

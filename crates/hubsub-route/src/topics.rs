@@ -201,11 +201,29 @@ impl Topics {
         self.place(room).1 == UNPLACED
     }
 
-    /// A room is to be asked for again: what that changed. None: its class has a ring.
+    /// Where a room is if it is of that class.
     #[must_use]
-    pub fn forget_place(&self, room: &[u8]) -> Option<Change> {
-        let class = self.classes.class_of_room(room);
-        self.hubs.placement.move_room(class, room, None).filter(|change| change.after == UNPLACED)
+    pub fn place_in(&self, class: ClassIndex, room: &[u8]) -> Place {
+        self.hubs.placement.place(class, room)
+    }
+
+    /// A room of a class is to be asked for again: what that changed. None: the class has a ring.
+    #[must_use]
+    pub fn forget_place(&self, class: ClassIndex, room: &[u8]) -> Option<Change> {
+        let is_asked = self.hubs.placement.places().is_some_and(|places| places.is_asked(class));
+        if is_asked { self.hubs.placement.move_room(class, room, None) } else { None }
+    }
+
+    /// Whether this shard was told of all changes of the table.
+    #[must_use]
+    pub fn has_heard_all(&self) -> bool {
+        self.hubs.placement.places().is_none_or(|places| places.revision() <= self.heard)
+    }
+
+    /// Whether it acts by these hubs, and by the table that they have.
+    #[must_use]
+    pub fn has_hubs(&self, hubs: &Arc<Hubs>) -> bool {
+        Arc::ptr_eq(&self.hubs, hubs)
     }
 
     /// Whether rooms of a class may be elsewhere than its ring has them.

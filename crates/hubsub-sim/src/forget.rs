@@ -223,7 +223,7 @@ impl Net {
         let home = hubsub_route::relay::message::home(it.hub.0, shards).0;
         let (hub, rooms) = ((it.hub.0, Term(it.hub.1)), vec![it.room.clone()]);
         let given_up = self.act(it.leader, home, |broker, world, _| broker.give_up_rooms(hub, rooms, world));
-        let Some((_, change)) = given_up.into_iter().next() else {
+        let Some((_, change)) = given_up.1.into_iter().next() else {
             self.records.forgotten.1 += 1;
             return;
         };

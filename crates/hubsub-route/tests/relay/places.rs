@@ -1,4 +1,4 @@
-//! Rooms that are placed one by one, and what is told of them late, twice, or by other classes.
+//! Rooms that are placed one by one: given up by a shard, and what is told of them late, twice, or by other classes.
 
 use super::*;
 use hubsub_route::Left;
@@ -28,10 +28,48 @@ fn change_classes(broker: &mut Broker, world: &mut World, places: &Places) -> Ar
     places
 }
 
+fn rooms(names: &[&str]) -> Vec<Box<[u8]>> {
+    names.iter().map(|name| name.as_bytes().into()).collect()
+}
+
+fn given_up(broker: &Broker, world: &World, names: &[&str]) -> (ClassIndex, Vec<String>) {
+    let (class, given_up) = broker.give_up_rooms((HUB, Term(3)), rooms(names), world);
+    (class, given_up.iter().map(|(room, _)| String::from_utf8_lossy(room).into_owned()).collect())
+}
+
 /// Where the room was left, in order.
 fn left(world: &World) -> Vec<ShardId> {
     let to = |(to, msg): &(ShardId, Msg)| matches!(msg, Msg::Leave(..)).then_some(*to);
     world.sent.iter().filter_map(to).collect()
+}
+
+#[test]
+fn a_shard_that_has_yet_to_hear_of_a_change_gives_no_room_up() {
+    let (mut broker, mut world, places) = leader();
+    broker.rooms_placed(0, &put(&places, b"a", 0), at(0), &mut world);
+    let unheard = put(&places, b"b", 1);
+    assert_eq!(given_up(&broker, &world, &["a"]).1, [""; 0]);
+    assert_eq!(places.find(0, b"a").map(|place| place.hub), Some(0), "it is where it was");
+    assert_eq!(broker.unused_rooms((HUB, Term(3)), rooms(&["a"]), &world), rooms(&["a"]), "nobody uses it");
+    broker.rooms_placed(0, &unheard, at(0), &mut world);
+    assert_eq!(given_up(&broker, &world, &["a", "b"]), (0, vec!["a".to_owned()]), "b is another hub's");
+    assert_eq!(places.find(0, b"a").map(|place| place.hub), Some(UNPLACED));
+    assert_eq!(given_up(&broker, &world, &["a"]).1, [""; 0], "it has not heard of its own change either");
+}
+
+#[test]
+fn rooms_are_given_up_of_their_hubs_class_though_they_are_of_another_one_by_now() {
+    let (mut broker, mut world, places) = leader();
+    for room in [&b"n"[..], b"m"] {
+        broker.rooms_placed(0, &put(&places, room, 0), at(0), &mut world);
+    }
+    let places = change_classes(&mut broker, &mut world, &places);
+    let news = places.set(1, b"n", Some(0), 0).unwrap();
+    broker.rooms_placed(1, &[((*b"n").into(), news)], at(0), &mut world);
+    assert_eq!(given_up(&broker, &world, &["n", "m"]), (0, vec!["n".to_owned(), "m".to_owned()]));
+    let hubs =
+        [(0, &b"n"[..]), (0, b"m"), (1, b"n")].map(|(class, room)| places.find(class, room).unwrap().hub);
+    assert_eq!(hubs, [UNPLACED, UNPLACED, 0], "what it is now stays");
 }
 
 #[test]

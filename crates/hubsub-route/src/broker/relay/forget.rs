@@ -1,12 +1,13 @@
 //! Rooms whose place is forgotten (docs/protocol/moves.md#a-room-is-forgotten): the control plane asks the leader of a
 //! room's hub whether anybody uses the room, and has it give the room up before its record goes.
 //!
-//! Invariant: a room that this process gave up is served here by no revision: the table has no place for it until the
-//! control plane says one, and what was asked by an earlier revision goes back as after a move.
+//! Invariants: a room that this process gave up is served here by no revision: the table has no place for it until the
+//! control plane says one, and what was asked by an earlier revision goes back as after a move. A shard that has yet to
+//! hear of a change of the table gives nothing up.
 
 use super::Broker;
 use crate::Sink;
-use crate::places::Change;
+use crate::places::{Changed, UNPLACED};
 use hubsub_types::{HubId, Term};
 
 impl Broker {
@@ -29,23 +30,26 @@ impl Broker {
         rooms
     }
 
-    /// Likewise, and the table has no place for them from now on: what that changed. All shards of the node are to be
-    /// told of it ([`Broker::rooms_placed`]), before they are told where a room is again.
+    /// Likewise, and the table has no place for them in the hub's class from now on: the class, and what that changed. No
+    /// other thread changes the table meanwhile, and all shards of the node are told of this ([`Broker::rooms_placed`])
+    /// before they are told of later changes.
     #[must_use]
-    pub fn give_up_rooms(
-        &self,
-        of: (HubId, Term),
-        rooms: Vec<Box<[u8]>>,
-        sink: &impl Sink,
-    ) -> Vec<(Box<[u8]>, Change)> {
+    pub fn give_up_rooms(&self, of: (HubId, Term), rooms: Vec<Box<[u8]>>, sink: &impl Sink) -> Changed {
+        let class = self.relay.as_ref().and_then(|relay| Some(relay.hub(relay.slot_of(of.0)?).class));
+        let Some(class) = class else { return (0, Vec::new()) };
+        if !self.topics.has_heard_all() {
+            return (class, Vec::new());
+        }
         let unused = self.unused_rooms(of, rooms, sink).into_iter();
-        unused.filter_map(|room| self.topics.forget_place(&room).map(|change| (room, change))).collect()
+        let forget = |room: Box<[u8]>| self.topics.forget_place(class, &room).map(|change| (room, change));
+        (class, unused.filter_map(forget).collect())
     }
 
-    /// Whether a room is of another hub by the table, or anything of it is in memory or waits.
+    /// Whether a room is of another hub by the table of the hub's class, or anything of it is in memory or waits.
     fn is_used(&self, slot: u16, room: &[u8]) -> bool {
-        let (class, hub) = self.topics.place(room);
-        let is_elsewhere = !self.topics.is_unplaced(room) && self.rooms.hubs.find(class, hub) != Some(slot);
+        let class = self.rooms.hubs.get(slot).class;
+        let hub = self.topics.place_in(class, room).hub;
+        let is_elsewhere = hub != UNPLACED && self.rooms.hubs.find(class, hub) != Some(slot);
         let is_missed = self.relay.as_ref().is_some_and(|relay| relay.misses.rooms.contains_key(room));
         is_elsewhere || is_missed || self.topics.is_leaving(room) || self.rooms.find(room).is_some()
     }
