@@ -7,7 +7,7 @@ mod encoded;
 mod queue;
 
 pub(crate) use encoded::Encoded;
-use encoded::{encode, variant_of};
+use encoded::variant_of;
 pub(crate) use queue::write_gap;
 
 use crate::conn::{Conn, Dialect, Flags};
@@ -19,7 +19,6 @@ use crate::mail::{Mail, Part};
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::output::{Pending, Tag};
 use crate::rim::{Rim, TURN_BYTES};
-use crate::shared::Shared;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,
@@ -51,21 +50,10 @@ impl Sink for Rim {
     #[inline]
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else {
-            if self.own.is_at(conn) {
-                self.own.deliver(record);
-                return Delivery::Taken;
-            }
-            return self.deliver_absent(conn, via, record);
+            return self.deliver_to_none(conn, via, record);
         };
         if c.is_closing() {
-            // What is for one member is another's where that one goes.
-            if let Via::Group(_) = via {
-                return Delivery::Full;
-            }
-            if c.mqtt.as_ref().is_some_and(|client| client.outlives()) {
-                self.keep_for_session(conn, via, record);
-            }
-            return Delivery::Taken;
+            return self.deliver_to_closing(conn, via, record);
         }
         if c.mqtt.is_some() {
             if self.deliver_plain(conn, via, record) {
@@ -76,60 +64,10 @@ impl Sink for Rim {
         if let Via::Group(group) = via {
             return self.deliver_consumed(conn, group, record);
         }
-        let variant = variant_of(c);
-        let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-        let stays_behind = output.confirms > 0 || output.answers_first(record.topic);
-        if !output.queue.is_empty() || stays_behind || !output.gaps.is_empty() {
-            let has_queue = !output.queue.is_empty();
-            if (has_queue || output.slot_bytes > 0) && self.is_full_at(conn) {
-                return Delivery::Full;
-            }
-            if has_queue || stays_behind {
-                self.enqueue(conn, via, record);
-                return Delivery::Taken;
-            }
-            self.tell_gaps(conn);
-            return self.deliver(conn, via, record);
+        if c.output.as_ref().is_some_and(|output| output.holds_records()) {
+            return self.deliver_behind(conn, via, record);
         }
-        let encoded = &mut self.encoded;
-        let place = encoded.place(variant, via);
-        let bytes = if let Some((start, end)) = encoded.range(place) {
-            output.push_range(variant as u8, start, end);
-            (end - start) as usize
-        } else if let Some(frame) = encoded.frame(place) {
-            output.push_frame(frame.clone());
-            frame.len()
-        } else {
-            let arena = &mut self.arenas[variant];
-            let start = arena.len();
-            encode(arena, variant, via, record);
-            let bytes = arena.len() - start;
-            if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
-                let frame = Shared::from(&arena[start..]);
-                arena.truncate(start);
-                self.frame_bytes += bytes;
-                output.push_frame(frame.clone());
-                encoded.set_frame(place, frame);
-            } else {
-                let range = (start as u32, (start + bytes) as u32);
-                output.push_range(variant as u8, range.0, range.1);
-                encoded.set_range(place, range);
-            }
-            bytes
-        };
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += bytes as u64;
-        self.metrics.delivered_total.add(1);
-        // What a full socket leaves of a turn cannot give way later, so it is at most half of the limit.
-        let must_write = output.turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2);
-        if !c.flags.any(Flags::DIRTY) {
-            c.flags.set(Flags::DIRTY, true);
-            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
-        }
-        if must_write {
-            self.write_pieces(conn);
-        }
-        Delivery::Taken
+        self.deliver_at_once(conn, via, record)
     }
 
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap) {
@@ -374,7 +312,89 @@ impl Sink for Rim {
     }
 }
 
+// The usual delivery is one function, and each rare case has its own: so the usual one keeps its values in
+// registers.
 impl Rim {
+    /// Adds a record for a connection to the turn's output.
+    #[inline(always)]
+    fn deliver_at_once(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
+        let variant = variant_of(c);
+        let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
+        let place = self.encoded.place(variant, via);
+        let bytes = if let Some((start, end)) = self.encoded.range(place) {
+            output.push_range(variant as u8, start, end);
+            (end - start) as usize
+        } else {
+            let arena = &mut self.arenas[variant];
+            self.encoded.push_new(output, place, (arena, variant), &mut self.frame_bytes, via, record)
+        };
+        c.meter.totals[MESSAGES_OUT] += 1;
+        c.meter.totals[BYTES_OUT] += bytes as u64;
+        self.metrics.delivered_total.add(1);
+        // What a full socket leaves of a turn cannot give way later, so it is at most half of the limit.
+        let must_write = output.turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2);
+        if !c.flags.any(Flags::DIRTY) {
+            c.flags.set(Flags::DIRTY, true);
+            self.dirty.push(self.conns.key_at(conn).expect("it is there"));
+        }
+        if must_write {
+            self.write_pieces(conn);
+        }
+        Delivery::Taken
+    }
+
+    /// Delivers a record to a connection whose output may hold something that comes first.
+    #[cold]
+    #[inline(never)]
+    fn deliver_behind(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let Some(output) = self.conns.at(conn).and_then(|c| c.output.as_ref()) else {
+            return Delivery::Taken;
+        };
+        let has_queue = !output.queue.is_empty();
+        let stays_behind = output.confirms > 0 || output.answers_first(record.topic);
+        let has_gaps = !output.gaps.is_empty();
+        let may_be_full = has_queue || (output.slot_bytes > 0 && (stays_behind || has_gaps));
+        if may_be_full && self.is_full_at(conn) {
+            return Delivery::Full;
+        }
+        if has_queue || stays_behind {
+            self.enqueue(conn, via, record);
+            return Delivery::Taken;
+        }
+        if has_gaps {
+            self.tell_gaps(conn);
+            return self.deliver(conn, via, record);
+        }
+        self.deliver_at_once(conn, via, record)
+    }
+
+    /// Delivers a record to a subscriber without a connection: the internal client, or an offline session.
+    #[cold]
+    #[inline(never)]
+    fn deliver_to_none(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        if self.own.is_at(conn) {
+            self.own.deliver(record);
+            return Delivery::Taken;
+        }
+        self.deliver_absent(conn, via, record)
+    }
+
+    /// Handles a record for a connection that is closing.
+    #[cold]
+    #[inline(never)]
+    fn deliver_to_closing(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        // What is for one member is another's where that one goes.
+        if let Via::Group(_) = via {
+            return Delivery::Full;
+        }
+        let client = self.conns.at(conn).and_then(|c| c.mqtt.as_ref());
+        if client.is_some_and(|client| client.outlives()) {
+            self.keep_for_session(conn, via, record);
+        }
+        Delivery::Taken
+    }
+
     /// A part of an answer that had to wait.
     pub(crate) fn answer_part(&mut self, ask: Ask, part: Part) {
         if ask.shard == self.shard {

@@ -4,7 +4,7 @@
 
 use crate::conn::{Conn, Flags};
 use crate::fanout::write_gap;
-use crate::output::{Bytes, Frame, Piece};
+use crate::output::{Bytes, Frame, Output, Piece};
 use crate::rim::{REPLIES, Rim};
 use hubsub_types::ConnKey;
 use std::io::{ErrorKind, IoSlice};
@@ -95,28 +95,12 @@ impl Rim {
         if is_polled && (done > 0 || offset > 0) {
             self.polled.push(key);
         }
-        let rest: Vec<Piece> = output.pieces.drain(..).skip(done).collect();
         output.turn_bytes = 0;
-        let queued = output.queue_bytes;
-        for (i, piece) in rest.into_iter().enumerate() {
-            let skip = if i == 0 { offset } else { 0 };
-            match piece {
-                Piece::Frame(frame) => {
-                    let length = frame.len();
-                    output.queue.push_back(Frame::plain(Bytes::Shared(frame)));
-                    output.queue_bytes += length - skip;
-                    if skip > 0 {
-                        output.head_sent = skip;
-                    }
-                }
-                Piece::Range { arena, .. } => {
-                    // What one MQTT client is sent stands among its answers, which are short.
-                    let is_reply = arena == REPLIES && !is_mqtt;
-                    output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], is_reply);
-                }
-            }
+        if done == output.pieces.len() {
+            output.pieces.clear();
+        } else {
+            self.output_bytes += queue_rest(output, arenas, (done, offset), is_mqtt);
         }
-        self.output_bytes += output.queue_bytes - queued;
         output.count_replies(&mut self.reply_bytes);
         let (has_queue, has_gaps) = (!output.queue.is_empty(), !output.gaps.is_empty());
         let waits = self.lagging || !output.slots.is_empty() || has_pending;
@@ -176,6 +160,39 @@ impl Rim {
         }
         self.release_idle_output(key.index);
     }
+}
+
+/// Moves the turn's pieces that a socket did not take into the queue: those from index `done` on, of which `offset` bytes are
+/// written. Returns their bytes.
+#[cold]
+#[inline(never)]
+fn queue_rest(
+    output: &mut Output,
+    arenas: &[Vec<u8>],
+    (done, offset): (usize, usize),
+    is_mqtt: bool,
+) -> usize {
+    let rest: Vec<Piece> = output.pieces.drain(..).skip(done).collect();
+    let queued = output.queue_bytes;
+    for (i, piece) in rest.into_iter().enumerate() {
+        let skip = if i == 0 { offset } else { 0 };
+        match piece {
+            Piece::Frame(frame) => {
+                let length = frame.len();
+                output.queue.push_back(Frame::plain(Bytes::Shared(frame)));
+                output.queue_bytes += length - skip;
+                if skip > 0 {
+                    output.head_sent = skip;
+                }
+            }
+            Piece::Range { arena, .. } => {
+                // What one MQTT client is sent stands among its answers, which are short.
+                let is_reply = arena == REPLIES && !is_mqtt;
+                output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], is_reply);
+            }
+        }
+    }
+    output.queue_bytes - queued
 }
 
 fn piece_bytes<'a>(piece: &'a Piece, arenas: &'a [Vec<u8>]) -> &'a [u8] {

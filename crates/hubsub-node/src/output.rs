@@ -310,13 +310,19 @@ impl Output {
     }
 
     /// Whether a publish to this topic is still to be answered: records of it wait.
-    #[inline]
     #[must_use]
     pub fn answers_first(&self, topic: &[u8]) -> bool {
         !self.own_publishes.is_empty() && {
             let hash = topic_hash(topic);
             self.own_publishes.iter().any(|(_, of)| *of == hash)
         }
+    }
+
+    /// Whether something may have to precede a record: queued records, confirmations, replies to its own publishes, or gaps.
+    #[inline]
+    #[must_use]
+    pub fn holds_records(&self) -> bool {
+        !self.queue.is_empty() || self.confirms > 0 || !self.own_publishes.is_empty() || !self.gaps.is_empty()
     }
 
     /// The number that the next slot will have.

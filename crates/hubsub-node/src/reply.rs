@@ -83,16 +83,7 @@ impl Rim {
         }
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         if !output.slots.is_empty() {
-            let mut bytes = Vec::new();
-            write(&mut bytes, conn.proto);
-            self.output_bytes += bytes.len();
-            if holds_records {
-                output.push_confirmed(bytes)
-            } else {
-                output.push_ready(bytes)
-            }
-            output.count_replies(&mut self.reply_bytes);
-            return;
+            return self.put_behind(key, holds_records, write);
         }
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
@@ -100,6 +91,22 @@ impl Rim {
         if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
             self.dirty.push(key);
         }
+    }
+
+    /// Adds a reply after replies that are not known yet.
+    #[cold]
+    #[inline(never)]
+    fn put_behind(&mut self, key: ConnKey, holds_records: bool, write: impl FnOnce(&mut Vec<u8>, Proto)) {
+        let Some(Conn { proto, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
+        let mut bytes = Vec::new();
+        write(&mut bytes, *proto);
+        self.output_bytes += bytes.len();
+        if holds_records {
+            output.push_confirmed(bytes)
+        } else {
+            output.push_ready(bytes)
+        }
+        output.count_replies(&mut self.reply_bytes);
     }
 
     /// As `push`, but behind the replies of an EXEC that is executed.
@@ -306,23 +313,34 @@ pub(crate) fn emit(
     (output_bytes, reply_bytes): (&mut usize, &mut usize),
 ) -> bool {
     let Some(output) = &mut conn.output else { return false };
-    let is_silent = arena.len() == start;
     if !output.queue.is_empty() {
-        if !is_silent {
-            *output_bytes += arena.len() - start;
-            output.enqueue_plain(&arena[start..], true);
-            output.count_replies(reply_bytes);
-            arena.truncate(start);
-        }
+        queue_reply(output, arena, start, (output_bytes, reply_bytes));
         return false;
     }
     // A write of nothing would look like a socket that is closed.
-    if !is_silent {
+    if arena.len() > start {
         output.push_range(REPLIES, start as u32, arena.len() as u32);
     }
     let is_news = !conn.flags.any(Flags::DIRTY);
     conn.flags.set(Flags::DIRTY, true);
     is_news
+}
+
+/// Likewise, where the socket has not taken what was before it.
+#[cold]
+#[inline(never)]
+fn queue_reply(
+    output: &mut Output,
+    arena: &mut Vec<u8>,
+    start: usize,
+    (output_bytes, reply_bytes): (&mut usize, &mut usize),
+) {
+    if arena.len() > start {
+        *output_bytes += arena.len() - start;
+        output.enqueue_plain(&arena[start..], true);
+        output.count_replies(reply_bytes);
+        arena.truncate(start);
+    }
 }
 
 impl Output {

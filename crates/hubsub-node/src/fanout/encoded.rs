@@ -1,9 +1,11 @@
 //! The encodings of the record that is being delivered: made when first wanted, once for each way in which its receivers
 //! want it.
 
+use super::{ARENA_BYTES, FRAME_SHARED};
 use crate::conn::{Conn, Dialect, Flags};
 use crate::http;
 use crate::mqtt;
+use crate::output::Output;
 use crate::phoenix;
 use crate::rim::{ARENAS, Rim};
 use crate::shared::Shared;
@@ -57,6 +59,39 @@ impl Encoded {
         (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
     }
 
+    /// Adds a record to the output of the first receiver of its form, and keeps the encoding for the next ones: a long one as a
+    /// frame, a short one as a range of the arena. If there is a frame already, the output shares it. Returns its bytes.
+    #[inline(never)]
+    pub(super) fn push_new(
+        &mut self,
+        output: &mut Output,
+        place: usize,
+        (arena, variant): (&mut Vec<u8>, usize),
+        frame_bytes: &mut usize,
+        via: Via<'_>,
+        record: &RecordView<'_>,
+    ) -> usize {
+        if let Some(frame) = self.frame(place) {
+            output.push_frame(frame.clone());
+            return frame.len();
+        }
+        let start = arena.len();
+        encode(arena, variant, via, record);
+        let bytes = arena.len() - start;
+        if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
+            let frame = Shared::from(&arena[start..]);
+            arena.truncate(start);
+            *frame_bytes += bytes;
+            output.push_frame(frame.clone());
+            self.set_frame(place, frame);
+        } else {
+            let range = (start as u32, (start + bytes) as u32);
+            output.push_range(variant as u8, range.0, range.1);
+            self.set_range(place, range);
+        }
+        bytes
+    }
+
     pub(super) fn set_range(&mut self, place: usize, range: (u32, u32)) {
         self.in_arena |= 1 << place;
         self.ranges[place] = range;
@@ -89,7 +124,7 @@ pub(super) fn variant_of(conn: &Conn) -> usize {
     of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
 }
 
-pub(super) fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
+fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
     if variant == EVENTS {
         return http::encode(out, record);
     }
