@@ -517,6 +517,7 @@ def test_an_answer_with_a_hub_that_is_not_known_here_is_not_taken() -> None:
             async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
                 nonlocal questions
                 questions += 1
+                assert node._follow.rooms["chat"].hub_of(b"chat:x") is None
                 answer = await ask(question)
                 if questions == 1 and isinstance(answer, asks.Assigned):
                     return asks.Assigned({b"chat:x": 99_999}, {}, answer.revisions)
