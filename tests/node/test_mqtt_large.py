@@ -12,7 +12,7 @@ from node.logged import DURABLE
 from node.test_mqtt import begin, client, ended, reason
 
 MB = 1_000_000
-LIMITS = {"mqtt_packet_bytes_max": 64 * MB, "mqtt_large_bytes_max": 8 * MB, "input_shard_bytes_max": 256 * MB}
+LIMITS = {"mqtt_packet_bytes_max": 64 * MB, "mqtt_large_bytes_max": 8 * MB}
 PAYLOAD = random.Random(6).randbytes(20 * MB)
 
 

@@ -68,7 +68,6 @@ def test_a_reload_takes_other_memory_over_and_parts_it_among_the_shards_that_run
 
 LIES_IN = {
     "frame_bytes_max": "input_shard_bytes_max",
-    "mqtt_packet_bytes_max": "input_shard_bytes_max",
     "mqtt_connect_bytes_max": "input_shard_bytes_max",
     "phoenix_message_bytes_max": "input_shard_bytes_max",
     "transaction_bytes_max": "input_shard_bytes_max",
@@ -105,6 +104,11 @@ def test_a_set_limit_at_the_sum_is_taken_and_one_above_is_refused_with_a_hint(sm
     assert f"hint: lower it, or raise limits.{large}, which is {SHARES[large][0]}% of memory" in text
     raised = {small: most + 1, large: 64 * (most + 1)}
     assert config(LEAST, 64, **raised).limits[small] == most + 1
+
+
+def test_the_longest_mqtt_packet_is_allowed_with_little_memory_since_it_is_not_buffered_whole() -> None:
+    limits = config("512MiB", 8, mqtt_packet_bytes_max=268_435_460).limits
+    assert limits["mqtt_packet_bytes_max"] == 268_435_460 > limits["input_shard_bytes_max"]
 
 
 def machine(root: Path, groups: str, **files: str) -> Path:

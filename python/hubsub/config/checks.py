@@ -51,7 +51,6 @@ def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, 
     lows = {limit.name: limit.low for limit in LIMITS}
     for small, large in (
         ("frame_bytes_max", "input_shard_bytes_max"),
-        ("mqtt_packet_bytes_max", "input_shard_bytes_max"),
         ("mqtt_connect_bytes_max", "input_shard_bytes_max"),
         ("phoenix_message_bytes_max", "input_shard_bytes_max"),
         ("http_body_bytes_max", "http_bodies_bytes_max"),

@@ -77,7 +77,10 @@ fn is_publish(input: &[u8]) -> bool {
 fn decode_limits(rim: &Rim) -> DecodeLimits {
     let packet_bytes_max = rim.limits.mqtt_packet_bytes_max as usize;
     let connect_bytes_max = (rim.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
-    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max: packet_bytes_max.min(WHOLE_BYTES) }
+    // With a small sum of unfinished input a PUBLISH is taken in chunks earlier.
+    let input_bytes_max = usize::try_from(rim.limits.input_shard_bytes_max).unwrap_or(usize::MAX);
+    let whole_bytes_max = packet_bytes_max.min(WHOLE_BYTES).min(input_bytes_max);
+    DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max }
 }
 
 /// Executes a packet; `whole` is the collected payload of a long message.
