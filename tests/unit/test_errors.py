@@ -1,5 +1,10 @@
 """The error table: codes, classes and their mappings."""
 
+import re
+from pathlib import Path
+
+import pytest
+
 from hubsub import errors
 from hubsub.errors import (
     BY_CODE,
@@ -12,6 +17,12 @@ from hubsub.errors import (
     ReplyError,
     RoomInUseError,
 )
+
+
+def settings_source() -> str:
+    """The Rust function with the hints of all codes."""
+    file = Path(__file__).parents[2] / "crates/hubsub-types/src/error.rs"
+    return file.read_text().split("fn settings(self)")[1].split("pub fn ")[0]
 
 
 def test_codes_are_unique_and_every_class_has_one() -> None:
@@ -41,6 +52,29 @@ def test_an_error_line_becomes_the_class_of_its_code() -> None:
     other = errors.from_reply("ERR transaction is too large; hint: transaction_bytes_max")
     assert isinstance(other, ReplyError)
     assert (other.message, other.hint) == ("ERR transaction is too large", "transaction_bytes_max")
+
+
+@pytest.mark.parametrize("hint", re.findall(r'=> (?:\{\s*)?"([a-z_, ]+)"', settings_source()))
+def test_each_hint_of_the_core_is_recognized(hint: str) -> None:
+    error = errors.from_reply(f"ERR unknown command 'x; hint: y'; hint: {hint}")
+    assert isinstance(error, ReplyError)
+    assert (error.message, error.hint) == ("ERR unknown command 'x; hint: y'", hint)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERR unknown command 'x; hint: y', with args beginning with: 'groups_max' ",
+        "ERR wrong number of arguments for 'x; hint: groups_max' command",
+        "ERR no; hint: such thing",
+        "ERR no; hint: ",
+        "; hint: groups_max",
+    ],
+)
+def test_text_that_an_error_quotes_is_no_hint(line: str) -> None:
+    error = errors.from_reply(line)
+    assert isinstance(error, ReplyError)
+    assert (error.message, error.hint) == (line, None)
 
 
 def test_all_configuration_problems_are_told() -> None:

@@ -7,6 +7,8 @@ parts: what happened, the value after a colon, then a line `hint:`.
 Each module has the classes of one part of the system; all are exported here.
 """
 
+import re
+
 from hubsub.errors.base import *
 from hubsub.errors.client import *
 from hubsub.errors.cluster import *
@@ -46,9 +48,21 @@ def refusal(
     return Refused(message, value) if cls is None else cls(value=value or None)
 
 
+_SETTINGS = re.compile(r"(in a cluster also )?[a-z]+(_[a-z]+)+( of the class)?")
+"""One item of the hints that the core writes: `ErrorCode::settings`, and errors of its listeners."""
+
+
+def _without_hint(line: str) -> tuple[str, str]:
+    """An error line and its hint. A line may quote what a client sent, so a hint names settings and nothing else."""
+    words, _, hint = line.rpartition("; hint: ")
+    if words and all(_SETTINGS.fullmatch(item) for item in hint.split(", ")):
+        return words, hint
+    return line, ""
+
+
 def from_reply(line: str) -> HubSubError:
     """The error of a Redis error line, without its `-`."""
-    words, _, hint = line.partition("; hint: ")
+    words, hint = _without_hint(line)
     cls = _BY_RESP.get(words)
     if cls is not None:
         return cls(hint=hint or None)
