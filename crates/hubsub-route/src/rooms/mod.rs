@@ -159,6 +159,8 @@ pub struct Rooms {
     free: Vec<u32>,
     /// The generation of places that are new, above those of all that were given back.
     first_generation: u32,
+    /// The last place with a room when too few places behind it could go: while it has one, nothing can.
+    last_place: usize,
     names: HashTable<u32>,
     /// Bytes of all names.
     name_bytes: usize,
@@ -218,6 +220,7 @@ impl Rooms {
             slots: Vec::new(),
             free: Vec::new(),
             first_generation: 0,
+            last_place: 0,
             names: HashTable::new(),
             name_bytes: 0,
             ordered: Ordered::default(),
@@ -526,7 +529,7 @@ impl Rooms {
             self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
         }
         let (rooms, places) = (self.names.len(), self.slots.len());
-        if is_sparse(rooms, places) {
+        if is_sparse(rooms, places) && !self.is_late(self.last_place) {
             let behind = self.slots.iter().rev().take_while(|(_, room)| room.is_none()).count();
             let left = places - behind;
             // Each time all that is left is copied.
@@ -537,6 +540,8 @@ impl Rooms {
                 self.slots.shrink_to_fit();
                 self.free.retain(|index| (*index as usize) < left);
                 self.free.shrink_to_fit();
+            } else {
+                self.last_place = left - 1;
             }
         }
         if is_sparse(rooms, self.names.capacity()) {
@@ -546,6 +551,11 @@ impl Rooms {
         if is_sparse(self.revisions.len(), self.revisions.capacity()) {
             self.revisions.shrink_to(2 * self.revisions.len());
         }
+    }
+
+    /// Whether a place in the upper half of all has a room.
+    fn is_late(&self, place: usize) -> bool {
+        place >= self.slots.len() / 2 && self.slots.get(place).is_some_and(|(_, room)| room.is_some())
     }
 
     /// Memory of the tables and the names, in bytes, near enough for a gauge: what rooms remember is not in it.

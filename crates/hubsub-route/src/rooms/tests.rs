@@ -272,6 +272,7 @@ fn places_behind_the_last_room_go_once_they_are_half_of_all() {
     rooms.give_back();
     assert_eq!(rooms.slots.len(), 16_000, "a place less than half of all could go");
     assert!(rooms.names.capacity() < 4_096, "{}", rooms.names.capacity());
+    assert!(rooms.last_place == 8_000 && rooms.is_late(8_000), "the next look sees that one alone");
     rooms.forget(handles[8_000]);
     rooms.give_back();
     let places = (rooms.slots.len(), rooms.slots.capacity(), rooms.free.len());
