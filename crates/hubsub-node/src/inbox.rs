@@ -91,13 +91,19 @@ impl Inbox {
     }
 }
 
+/// What one turn sends to one shard.
+#[derive(Default)]
+struct Batch {
+    mail: Vec<Mail>,
+    /// The most letters since memory was last given back.
+    most: usize,
+}
+
 /// The outgoing side: a batch for each shard.
 pub struct Mailer {
     shard: ShardId,
     inboxes: Arc<[Inbox]>,
-    batches: Vec<Vec<Mail>>,
-    /// The most letters of a batch since memory was last given back.
-    most: usize,
+    batches: Vec<Batch>,
     bytes_max: usize,
 }
 
@@ -112,8 +118,8 @@ impl Mailer {
     /// For the shard `shard`; a peer with more than `bytes_max` waiting is congested.
     #[must_use]
     pub fn new(shard: ShardId, inboxes: Arc<[Inbox]>, bytes_max: usize) -> Mailer {
-        let batches = inboxes.iter().map(|_| Vec::new()).collect();
-        Mailer { shard, inboxes, batches, most: 0, bytes_max }
+        let batches = inboxes.iter().map(|_| Batch::default()).collect();
+        Mailer { shard, inboxes, batches, bytes_max }
     }
 
     /// The shard's own inbox.
@@ -130,7 +136,7 @@ impl Mailer {
 
     /// Puts mail into this turn's batch.
     pub fn post(&mut self, to: ShardId, mail: Mail) {
-        self.batches[usize::from(to.0)].push(mail);
+        self.batches[usize::from(to.0)].mail.push(mail);
     }
 
     /// Whether a shard is too far behind for more.
@@ -153,16 +159,17 @@ impl Mailer {
 
     /// Gives the memory back that a burst of mail took, once it is over.
     pub fn give_back(&mut self) {
-        let most = std::mem::take(&mut self.most);
-        self.batches.iter_mut().for_each(|batch| shrink(batch, most));
+        for Batch { mail, most } in &mut self.batches {
+            shrink(mail, std::mem::take(most));
+        }
     }
 
     /// Sends the turn's batches.
     pub fn flush(&mut self) {
-        for (batch, inbox) in self.batches.iter_mut().zip(self.inboxes.iter()) {
-            if !batch.is_empty() {
-                self.most = self.most.max(batch.len());
-                inbox.send(batch);
+        for (Batch { mail, most }, inbox) in self.batches.iter_mut().zip(self.inboxes.iter()) {
+            if !mail.is_empty() {
+                *most = (*most).max(mail.len());
+                inbox.send(mail);
             }
         }
     }
@@ -173,11 +180,12 @@ mod tests {
     use super::*;
     use mio::{Poll, Token, Waker};
 
-    /// An inbox and a mailer to it, and what keeps its waker alive.
-    fn mailer() -> (Mailer, Poll) {
-        let poll = Poll::new().unwrap();
-        let inboxes: Arc<[Inbox]> = [Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into();
-        (Mailer::new(ShardId(0), inboxes, 1 << 20), poll)
+    /// A mailer to so many inboxes, and what keeps their wakers alive.
+    fn mailer(shards: usize) -> (Mailer, Vec<Poll>) {
+        let polls: Vec<Poll> = (0..shards).map(|_| Poll::new().unwrap()).collect();
+        let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        let inboxes: Arc<[Inbox]> = polls.iter().map(inbox).collect();
+        (Mailer::new(ShardId(0), inboxes, 1 << 20), polls)
     }
 
     /// A turn in which so many letters are sent and taken.
@@ -190,13 +198,13 @@ mod tests {
 
     #[test]
     fn lists_of_mail_keep_their_place_while_they_are_in_use_and_give_it_back_after() {
-        let (mut mailer, _poll) = mailer();
+        let (mut mailer, _polls) = mailer(1);
         let mut mail = Vec::new();
         let capacities = |mailer: &mut Mailer, mail: &mut Vec<Mail>| {
             mailer.give_back();
             mailer.own().give_back(mail);
             let queue = mailer.own().queue.lock().unwrap().capacity();
-            [mailer.batches[0].capacity(), queue, mail.capacity()]
+            [mailer.batches[0].mail.capacity(), queue, mail.capacity()]
         };
         let most = 4 * KEPT;
         (0..2).for_each(|_| turn(&mut mailer, &mut mail, most));
@@ -211,5 +219,22 @@ mod tests {
         assert_eq!(capacities(&mut mailer, &mut mail), [most / 2; 3]);
         assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3], "nobody sent anything since");
         assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3]);
+    }
+
+    #[test]
+    fn a_busy_shard_does_not_keep_the_room_of_a_burst_to_another() {
+        let (mut mailer, _polls) = mailer(2);
+        let [one, other] = [ShardId(0), ShardId(1)];
+        for to in [one, other] {
+            (0..4 * KEPT).for_each(|_| mailer.post(to, Mail::Accept));
+        }
+        mailer.flush();
+        mailer.give_back();
+        // A batch and its inbox exchange nothing: what was sent is copied.
+        (0..4 * KEPT).for_each(|_| mailer.post(one, Mail::Accept));
+        mailer.flush();
+        mailer.give_back();
+        assert!(mailer.batches[0].mail.capacity() >= 4 * KEPT);
+        assert_eq!(mailer.batches[1].mail.capacity(), KEPT);
     }
 }
