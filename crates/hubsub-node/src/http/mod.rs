@@ -23,8 +23,8 @@ use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
 
-/// A body may have the bytes of so many messages of the largest size, one in base64 and others; but no more than all
-/// unfinished input of a shard may have, since it is read whole.
+/// A body may have the bytes of so many messages of the largest size, one in base64 and others. With its head it has no
+/// more than all unfinished input of a shard may have, since both are read whole.
 const BODY_MESSAGES: u64 = 2;
 
 /// Whether such a request is answered here.
@@ -37,7 +37,7 @@ pub fn serves(path: &str) -> bool {
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let second = core.rim.second();
     let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = core.rim.limits;
-    let body_bytes_max = (BODY_MESSAGES * phoenix_message_bytes_max).min(input_shard_bytes_max);
+    let body_bytes_max = BODY_MESSAGES * phoenix_message_bytes_max;
     let conn = core.rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
     if conn.io.is_events() {
         return (!input.is_empty()).then_some(input.len());
@@ -66,7 +66,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         events::begin(core, key, &request);
     } else if !poll::is_poll(request.path) {
         refuse(&mut core.rim, key, request.origin, Refusal::Path);
-    } else if request.body_bytes > body_bytes_max {
+    } else if request.body_bytes > body_bytes_max || whole as u64 > input_shard_bytes_max {
         poll::refuse_long(core, key, &request);
     } else {
         let body = input.get(request.len..whole)?;
