@@ -133,7 +133,14 @@ def test_the_spare_room_of_a_buffer_counts_and_closes_nobody_who_is_alone(start:
     command = encode("ECHO", b"x" * 9_900)
     with server.connect() as alone, server.connect() as other:
         sent = 0
-        for size, capacity in ((2_000, 2_000), (2_001, 4_000), (4_001, 8_000), (8_001, 10_000)):
+        # A quarter more each time, and no more than the command has.
+        for size, capacity in (
+            (2_000, 2_000),
+            (2_001, 2_500),
+            (2_501, 3_125),
+            (9_000, 9_000),
+            (9_001, len(command)),
+        ):
             alone.send(command[sent:size])
             sent = size
             until(partial(has_input, server, capacity), f"{size} bytes came")
@@ -141,6 +148,34 @@ def test_the_spare_room_of_a_buffer_counts_and_closes_nobody_who_is_alone(start:
         assert alone.read().value == b"x" * 9_900
         until(lambda: server.metric("input_bytes") == 0)
         assert other.ask("PING") == b"PONG"
+        assert server.metric("input_debtors_closed_total") == 0
+
+
+def test_clients_that_pipeline_with_the_last_command_cut_count_with_its_bytes_alone(start: Start) -> None:
+    server = start(1, limits={"input_shard_bytes_max": 200_000})
+    command = encode("PUBLISH", "nobody", b"x" * 1_000)
+    cut = 36
+    with ExitStack() as stack:
+        clients = [stack.enter_context(server.connect()) for _ in range(20)]
+        for client in clients:
+            client.send(command[:cut])
+        until(partial(has_input, server, 20 * cut))
+        for _ in range(3):
+            for client in clients:
+                client.send(command[cut:] + command * 63 + command[:cut])
+                assert [frame.plain() for frame in client.read_many(64)] == [0] * 64
+            until(partial(has_input, server, 20 * cut))
+        assert server.metric("input_debtors_closed_total") == 0
+
+
+def test_a_request_that_is_longer_than_all_unfinished_input_may_be_is_refused_as_too_long(
+    start: Start,
+) -> None:
+    server = start(1, config={"ws": "127.0.0.1:0"}, limits={"input_shard_bytes_max": 10_000})
+    head = "POST /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nHost: a\r\nContent-Length: 9990\r\n\r\n"
+    with Raw(server) as long:
+        long.socket.sendall(head.encode())
+        assert long.stream.readline().startswith(b"HTTP/1.1 ") and b'"status":413' in long.stream.read()
         assert server.metric("input_debtors_closed_total") == 0
 
 

@@ -76,13 +76,35 @@ pub struct Input {
     pub counted: usize,
 }
 
-/// Appends to input that is not finished. Its capacity doubles, as that of any list, but not past `bytes_max`, the sum of
-/// all such input: a client that alone sends no more than that is not closed for the spare capacity of its buffer.
-pub fn append(input: &mut Vec<u8>, bytes: &[u8], bytes_max: u64) {
+impl Input {
+    /// Drops the first `used` bytes, which were executed. A short rest is copied, so that a connection does not keep the
+    /// room of what it no longer has; returns the buffer that this leaves over.
+    pub fn consume(&mut self, used: usize) -> Option<Vec<u8>> {
+        let rest = &self.bytes[used..];
+        if used == 0 || 2 * rest.len() >= self.bytes.capacity() {
+            self.bytes.drain(..used);
+            return None;
+        }
+        let rest = rest.to_vec();
+        Some(std::mem::replace(&mut self.bytes, rest))
+    }
+}
+
+/// The spare room of a buffer may be this part of the sum of unfinished input, however short the buffer is.
+const SPARE_PART: usize = 64;
+
+/// Appends to unfinished input. The capacity grows by a quarter, or doubles while it is small beside `bytes_max`, the sum
+/// of all such input. It does not exceed that sum, nor `needed`, the length of the whole frame if the decoder knows it: a
+/// client is not closed for the spare room of its buffer if what it sends fits.
+pub fn append(input: &mut Vec<u8>, bytes: &[u8], needed: usize, bytes_max: u64) {
     let len = input.len() + bytes.len();
-    if len > input.capacity() {
-        let doubled = (2 * input.capacity()).min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
-        input.reserve_exact(doubled.max(len) - input.len());
+    let capacity = input.capacity();
+    if len > capacity {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let spare = capacity.min((capacity / 4).max(bytes_max / SPARE_PART));
+        let grown = (capacity + spare).min(bytes_max);
+        let grown = if needed >= len { grown.min(needed) } else { grown };
+        input.reserve_exact(grown.max(len) - input.len());
     }
     input.extend_from_slice(bytes);
 }
@@ -314,14 +336,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_of_input_doubles_and_has_no_spare_room_beyond_the_sum() {
+    fn a_buffer_of_input_grows_by_a_quarter_and_has_no_spare_room_beyond_the_sum() {
         let mut input = vec![0; 60];
-        let capacities = [1, 59, 1, 79, 1, 1].map(|more| {
-            append(&mut input, &vec![0; more], 200);
+        let capacities = [1, 14, 1, 17, 67, 40, 1].map(|more| {
+            append(&mut input, &vec![0; more], 0, 200);
             input.capacity()
         });
-        assert_eq!(capacities, [120, 120, 200, 200, 201, 202]);
-        assert_eq!(input.len(), 202);
+        assert_eq!(capacities, [75, 75, 93, 93, 160, 200, 201]);
+        assert_eq!(input.len(), 201);
+    }
+
+    #[test]
+    fn a_buffer_that_is_small_beside_the_sum_doubles() {
+        let mut input = vec![0; 60];
+        append(&mut input, &[0], 0, 64 * 60);
+        assert_eq!(input.capacity(), 120);
+    }
+
+    #[test]
+    fn a_buffer_of_input_has_no_spare_room_beyond_a_frame_of_known_length() {
+        let mut input = vec![0; 100];
+        append(&mut input, &[0], 110, 1_000);
+        assert_eq!(input.capacity(), 110);
+        append(&mut input, &[0; 9], 110, 1_000);
+        assert_eq!(input.capacity(), 110);
+        append(&mut input, &[0], 10_000, 1_000);
+        assert_eq!(input.capacity(), 137, "room for a quarter more, not for all that was announced");
+    }
+
+    #[test]
+    fn after_execution_a_short_rest_has_a_buffer_of_its_length_and_a_long_one_is_not_copied() {
+        let mut input = Input { bytes: (0..200).collect(), ..Input::default() };
+        assert!(input.consume(0).is_none());
+        assert!(input.consume(100).is_none());
+        assert_eq!((input.bytes.len(), input.bytes.capacity()), (100, 200));
+        assert_eq!(input.consume(64).map(|left| left.capacity()), Some(200));
+        assert_eq!((&*input.bytes, input.bytes.capacity()), (&*Vec::from_iter(164..200), 36));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Shard {
     /// Wall time when `started` was taken.
     wall: Duration,
     scratch: Vec<u8>,
+    /// An empty buffer for what a connection kept and what it sent since, between two uses.
+    joined: Vec<u8>,
     decoder: Decoder,
     /// Connections with input that was not read or not executed.
     ready: Vec<ConnKey>,
@@ -91,6 +93,7 @@ impl Shard {
             started,
             wall,
             scratch: vec![0; READ_BYTES],
+            joined: Vec::new(),
             decoder: Decoder::default(),
             ready: Vec::new(),
             writable: VecDeque::new(),

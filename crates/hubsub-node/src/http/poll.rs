@@ -335,7 +335,7 @@ pub fn keep(rim: &mut Rim, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
         return Some(frames);
     };
     let input = conn.input.get_or_insert_default();
-    append(&mut input.bytes, &frames, rim.limits.input_shard_bytes_max);
+    append(&mut input.bytes, &frames, 0, rim.limits.input_shard_bytes_max);
     rim.input_bytes -= input.counted;
     input.counted = input.bytes.capacity();
     rim.input_bytes += input.counted;

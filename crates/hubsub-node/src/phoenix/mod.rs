@@ -103,7 +103,8 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
         }
         Ok(Decoded::Data { kind, bytes, last, len }) => {
             core.rim.input_bytes -= client.message.capacity();
-            append(&mut client.message, bytes, core.rim.limits.input_shard_bytes_max);
+            // It has no room beyond the longest message either.
+            append(&mut client.message, bytes, 0, core.rim.limits.input_shard_bytes_max.min(max));
             core.rim.input_bytes += client.message.capacity();
             if last {
                 let message = mem::take(&mut client.message);

@@ -21,6 +21,9 @@ use std::io::ErrorKind;
 /// Bytes read from a socket at once.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
+/// A smaller buffer costs less to allocate than to look after.
+const JOINED_BYTES_MIN: usize = 4 * 1024;
+
 /// Arguments of a command that need no allocation to pass on.
 const FEW: usize = 8;
 
@@ -97,7 +100,10 @@ impl Shard {
             }
             Some(mut input) => {
                 self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
-                append(&mut input.bytes, bytes, self.core.rim.limits.input_shard_bytes_max);
+                let (needed, bytes_max) =
+                    (input.decoder.needed(), self.core.rim.limits.input_shard_bytes_max);
+                self.lend(&mut input.bytes, bytes.len());
+                append(&mut input.bytes, bytes, needed, bytes_max);
                 self.execute_kept(key, *input);
             }
         }
@@ -110,11 +116,30 @@ impl Shard {
         }
         let used = self.execute(key, &mut input.bytes, &mut input.decoder);
         if used < input.bytes.len() {
-            input.bytes.drain(..used);
-            if input.bytes.capacity() > 4 * (input.bytes.len() + READ_BYTES) {
-                input.bytes.shrink_to(input.bytes.len() + READ_BYTES);
-            }
+            let left_over = input.consume(used);
             self.keep(key, input);
+            left_over.into_iter().for_each(|buffer| self.take_back(buffer));
+        } else {
+            self.take_back(input.bytes);
+        }
+    }
+
+    /// Moves a short rest of input into the shard's buffer, if that has the room for `more` bytes and little beyond: a
+    /// client that pipelines allocates nothing but its rest.
+    fn lend(&mut self, rest: &mut Vec<u8>, more: usize) {
+        let (len, room) = (rest.len() + more, self.joined.capacity());
+        if len > rest.capacity() && len <= room && room <= len + len / 4 {
+            let mut joined = std::mem::take(&mut self.joined);
+            joined.extend_from_slice(rest);
+            *rest = joined;
+        }
+    }
+
+    /// A buffer whose bytes were executed is lent to the next client.
+    fn take_back(&mut self, mut buffer: Vec<u8>) {
+        if (JOINED_BYTES_MIN..=2 * READ_BYTES).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.joined = buffer;
         }
     }
 
