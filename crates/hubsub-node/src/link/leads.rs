@@ -10,11 +10,11 @@
 //!
 //! 1. After each call of the machine its actions are executed before anything more is read.
 //! 2. A change of leader leases is published before the control plane is notified of it, and tables before
-//! they are answered.
+//!    they are answered.
 //! 3. Times are taken when a call is made, never at the beginning of a long turn: a holder's lease ends no
-//! later than its grantor believes.
+//!    later than its grantor believes.
 //! 4. A process is forgotten when another one takes its name. An unregistered one is forgotten too, unless it
-//! may hold a leader lease of this controller term: its hubs are withheld based on what is known of it.
+//!    may hold a leader lease of this controller term: its hubs are withheld based on what is known of it.
 
 use super::conn::Role;
 use super::links::Links;

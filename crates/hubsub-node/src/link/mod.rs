@@ -15,10 +15,10 @@
 //! Invariants:
 //!
 //! 1. Link `i` of a pair is owned by shard `i` on both sides: any shard accepts, and hands the connection
-//! over once its peer has authenticated.
+//!    over once its peer has authenticated.
 //! 2. Links exist only with registered processes, identified by name and incarnation.
 //! 3. A peer is reported dead only if a link to it ended without a goodbye and then all its addresses refused
-//! a connection.
+//!    a connection.
 //! 4. A shard without links spends nothing on them.
 
 pub mod board;
