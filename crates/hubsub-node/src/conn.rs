@@ -94,16 +94,16 @@ impl Input {
 const SPARE_PART: usize = 64;
 
 /// Appends to unfinished input. The capacity grows by a quarter, or doubles while it is small beside `bytes_max`, the sum
-/// of all such input. It does not exceed that sum, nor `needed`, the length of the whole frame if the decoder knows it: a
+/// of all such input. It does not exceed that sum, nor `frame_len`, the length of the frame, or 0 while that is unknown: a
 /// client is not closed for the spare room of its buffer if what it sends fits.
-pub fn append(input: &mut Vec<u8>, bytes: &[u8], needed: usize, bytes_max: u64) {
+pub fn append(input: &mut Vec<u8>, bytes: &[u8], frame_len: usize, bytes_max: u64) {
     let len = input.len() + bytes.len();
     let capacity = input.capacity();
     if len > capacity {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let spare = capacity.min((capacity / 4).max(bytes_max / SPARE_PART));
         let grown = (capacity + spare).min(bytes_max);
-        let grown = if needed >= len { grown.min(needed) } else { grown };
+        let grown = if frame_len >= len { grown.min(frame_len) } else { grown };
         input.reserve_exact(grown.max(len) - input.len());
     }
     input.extend_from_slice(bytes);

@@ -100,10 +100,10 @@ impl Shard {
             }
             Some(mut input) => {
                 self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
-                let (needed, bytes_max) =
-                    (input.decoder.needed(), self.core.rim.limits.input_shard_bytes_max);
+                let (frame_len, bytes_max) =
+                    (input.decoder.frame_len(), self.core.rim.limits.input_shard_bytes_max);
                 self.lend(&mut input.bytes, bytes.len());
-                append(&mut input.bytes, bytes, needed, bytes_max);
+                append(&mut input.bytes, bytes, frame_len, bytes_max);
                 self.execute_kept(key, *input);
             }
         }

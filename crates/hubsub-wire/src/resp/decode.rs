@@ -235,6 +235,12 @@ impl Decoder {
         self.needed
     }
 
+    /// After `Incomplete`: the length of the whole frame if its last argument has begun; else 0.
+    #[must_use]
+    pub fn frame_len(&self) -> usize {
+        if self.args_left == 1 { self.body_end } else { 0 }
+    }
+
     /// Discards the current frame and frees large allocations; the next call begins a frame. A small
     /// allocation is kept.
     pub fn reset(&mut self) {

@@ -184,7 +184,6 @@ class Forgetter:
             self._idle.end_round()
         forgotten = 0
         for (room_class, hub), names in _by_hub({key: rooms[key] for key in due}).items():
-            self._idle.drop((room_class, name) for name in names)
             forgotten += await self._forget(room_class, hub, names)
         if forgotten:
             log.info("rooms that nobody used are forgotten", rooms=forgotten)
@@ -224,7 +223,10 @@ class Forgetter:
         for part in _parts(names):
 
             async def give_up(part: list[bytes] = part) -> Collection[bytes]:
-                return await self._asked(room_class, hub, part, gives_up=True)
+                given_up = await self._asked(room_class, hub, part, gives_up=True)
+                # A leader that could not give a room up now is asked again in the next round.
+                self._idle.drop((room_class, name) for name in given_up)
+                return given_up
 
             forgotten += await self._assigner.forget(room_class, hub, part, give_up)
         return forgotten

@@ -215,6 +215,20 @@ fn reset_forgets_the_frame_and_keeps_a_small_allocation() {
 }
 
 #[test]
+fn the_length_of_a_frame_is_known_once_its_last_argument_has_begun() {
+    let frame = b"*3\r\n$3\r\nSET\r\n$5\r\nhello\r\n$4\r\nlast\r\n";
+    let last_begins = frame.len() - "last\r\n".len();
+    let mut decoder = Decoder::default();
+    for length in 1..frame.len() {
+        assert!(matches!(decoder.decode(&frame[..length], &LIMITS), Ok(Decoded::Incomplete)));
+        let known = if length < last_begins { 0 } else { frame.len() };
+        assert_eq!(decoder.frame_len(), known, "of {length} bytes");
+    }
+    assert!(matches!(decoder.decode(frame, &LIMITS), Ok(Decoded::Command { .. })));
+    assert_eq!(decoder.frame_len(), 0);
+}
+
+#[test]
 fn a_whole_frame_leaves_nothing_needed() {
     let mut decoder = Decoder::default();
     let input = b"*2\r\n$4\r\nECHO\r\n$9\r\n123456789\r\nPING\r\n";
