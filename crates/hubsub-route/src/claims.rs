@@ -1,12 +1,12 @@
-//! Who holds a client id. Each id belongs to one shard of a node, by its hash: that shard's [`Claims`] know the
-//! connection of the node that has it, and those that wait for it. In a cluster they also speak for the node in the
-//! id's room, whose order decides between nodes: see docs/protocol/mqtt-state.md.
+//! Ownership of MQTT client ids. Each id belongs to one shard of a node, by its hash: that shard's [`Claims`]
+//! has the connection of the node that holds the id, and those that wait for it. In a cluster it also
+//! represents the node in the id's room, whose order decides between nodes: see docs/protocol/mqtt-state.md.
 //!
-//! Events in as calls, actions out: it knows neither connections nor rooms nor a clock.
+//! Events come in as calls, actions go out: it has no access to connections, rooms or a clock.
 //!
-//! Invariants: an id is granted to a connection only once whoever had it on this node has let go; and in a cluster,
-//! once every other node that was in the room at the claim has said that it has, or has said nothing for too long. A
-//! node lets go as soon as it hears a claim that stands behind its own.
+//! Invariants: an id is granted to a connection only after its previous holder on this node has released it;
+//! and in a cluster, after every other node that was in the room at the claim has released it, or has been
+//! silent for too long. A node releases the id as soon as it receives a claim that comes after its own.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -14,123 +14,117 @@ use hubsub_types::{ConnKey, ShardId};
 use std::fmt;
 use std::str::FromStr;
 
-/// A connection of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Its shard.
     pub shard: ShardId,
-    /// Which one there.
     pub conn: ConnKey,
 }
 
-/// A connection, or the place of a session without one, that wants an id.
+/// A connection, or a session without one, that claims an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
-    /// Which.
     pub who: Holder,
-    /// What for.
+    /// The purpose of its claim.
     pub aim: Aim,
 }
 
-/// What an id is wanted for.
+/// The purpose of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aim {
-    /// A connection goes on with the session that is kept, if one is.
+    /// A connection resumes the stored session, if there is one.
     Resume,
-    /// A connection begins a session of its own: one that is kept ends.
+    /// A connection starts a new session: the stored one ends.
     Clean,
-    /// A session whose holder's process is gone is to have an owner again: nobody lets go for that.
+    /// A takeover of a session whose owner process is gone: no holder releases the id for it.
     Adopt,
 }
 
-/// For whom a holder lets go.
+/// For whom a holder releases the id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heir {
     /// A connection of this node.
     Here(Claimant),
-    /// Another node, which may begin a session of its own.
+    /// Another node, which may start a new session.
     Away {
-        /// Whether it does: then the session that is kept ends.
+        /// Whether it does: the stored session ends then.
         is_clean: bool,
     },
 }
 
-/// Names a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes' clocks agree.
+/// Identifies a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes'
+/// clocks agree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Token {
-    /// When it was made, in µs since 1970.
+    /// Time of the claim, in µs since 1970.
     pub at_us: u64,
-    /// The node's run.
+    /// Incarnation of the node.
     pub run: u64,
-    /// Its shard, and the number of the claim there.
+    /// The node's shard, and the number of the claim there.
     pub number: u64,
 }
 
-/// What nodes say in the room of an id.
+/// Messages of nodes in the room of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// This node wants it, for that: others let go, but for one that adopts.
+    /// This node claims the id, for that purpose: others release it, except for a takeover.
     Claim(Token, Aim),
-    /// This node has let go for the claim of that token.
+    /// This node has released the id for the claim of that token.
     Released(Token),
-    /// This node holds it by that token, and may have missed a claim.
+    /// This node holds the id by that token, and may have missed a claim.
     Again(Token),
 }
 
-/// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// The connection has the id.
     Grant(Holder),
-    /// The connection does not get the id: the room cannot be reached, or it would adopt what somebody has.
+    /// The connection does not get the id: the room is unreachable, or it would take over an id in use.
     Refuse(Holder),
-    /// It had to let go before it was granted the id, since a later one wants that.
+    /// It lost its claim before the id was granted, to a later one.
     Displace(Holder),
-    /// It has to let go: [`Claims::release`] says that it has, [`Claims::keep`] that who was to have it is gone before.
+    /// It has to release the id: answered by [`Claims::release`], or by [`Claims::keep`] if the claimant is
+    /// gone before that.
     Yield(Holder, Heir),
-    /// Subscribe to the room of the id: [`Claims::watched`] says what came of it.
+    /// Subscribe to the room of the id: the result goes to [`Claims::watched`].
     Watch(Box<str>),
-    /// End that subscription.
     Unwatch(Box<str>),
-    /// Publish to the room of the id: of a claim, [`Claims::said`] says what came of it.
+    /// Publish to the room of the id: the outcome of a claim goes to [`Claims::said`].
     Say(Box<str>, Word),
-    /// Call [`Claims::late`] when others have had their time to let go.
+    /// Call [`Claims::late`] when the time for others to release the id is over.
     Wait(Box<str>, Token),
 }
 
-/// The ids that belong to a shard.
 #[derive(Debug, Default)]
 pub struct Claims(HashMap<Box<str>, Entry, RandomState>);
 
 #[derive(Debug)]
 enum Entry {
-    /// On a lone node, while nobody else wants it.
+    /// On a single node, while nobody else claims it.
     Held(Holder),
     Busy(Box<Busy>),
 }
 
 #[derive(Debug, Default)]
 struct Busy {
-    /// Who has it, on this node.
+    /// The holder on this node.
     holder: Option<Holder>,
-    /// Whether that was told to let go.
+    /// Whether the holder was asked to release it.
     yields: bool,
-    /// Who is to have it next: no other one once its holder was told to let go for it.
+    /// The next holder: it does not change once the holder was asked to release the id for it.
     claimant: Option<Claimant>,
-    /// And then.
+    /// The one after that.
     next: Option<Claimant>,
-    /// The node's place in the room of the id.
+    /// The node's state in the room of the id.
     room: Room,
     /// The claim that the node has made there and not lost.
     claim: Option<Claim>,
-    /// Another node's claim, for which it has to let go, and whether that begins a session of its own.
+    /// Another node's claim for which it has to release the id, and whether that starts a new session.
     lost_to: Option<(Token, bool)>,
 }
 
 /// Whether a node is in the room of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Room {
-    /// A lone node asks nobody.
+    /// A single node: there is no room.
     #[default]
     None,
     Outside,
@@ -141,15 +135,15 @@ enum Room {
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     token: Token,
-    /// Whether nobody lets go for it.
+    /// Whether it is a takeover, for which nobody releases the id.
     adopts: bool,
-    /// Whether it has come back: what comes behind it is later.
+    /// Whether the node has received its own claim from the room: all that follows is later.
     is_back: bool,
-    /// Other nodes that were in the room when it was made, once that is known.
+    /// The number of other nodes in the room when it was made, once that is known.
     others: Option<u64>,
-    /// Those that have let go.
+    /// The number of nodes that have released the id.
     released: u64,
-    /// Whether they have had their time.
+    /// Whether the time for others to release the id is over.
     is_late: bool,
 }
 
@@ -165,20 +159,19 @@ impl Claim {
 }
 
 impl Claims {
-    /// How many ids are held or wanted.
+    /// The number of ids that are held or claimed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A connection wants an id. Here and below `token` is for a claim that the node may have to make; none on a lone
-    /// node. One that adopts is refused where anybody has the id or wants it.
+    /// A connection claims an id. Here and below `token` is for a claim that the node may have to make; none
+    /// on a single node. A takeover is refused if anybody holds or claims the id.
     pub fn claim(
         &mut self,
         id: Box<str>,
@@ -203,7 +196,7 @@ impl Claims {
             return refuse(Some(claimant), actions);
         }
         if busy.adopts() {
-            // What nobody lets go for is of no use to a client.
+            // A claim for which nobody releases the id is of no use to a client.
             busy.claim = None;
         }
         let place = if busy.yields && busy.claimant.is_some() { &mut busy.next } else { &mut busy.claimant };
@@ -211,12 +204,12 @@ impl Claims {
         self.go_on(&id, token, actions);
     }
 
-    /// On a lone node, as it begins: a session of before holds an id.
+    /// On a single node, at its start: a stored session holds an id.
     pub fn hold(&mut self, id: Box<str>, who: Holder) {
         self.0.insert(id, Entry::Held(who));
     }
 
-    /// A connection that held an id, or waited for it, does so no more: it has ended, or let go as it was told.
+    /// A connection no longer holds an id or waits for it: it has ended, or released the id as requested.
     pub fn release(&mut self, id: &str, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
         let busy = match self.0.get_mut(id) {
             Some(Entry::Busy(busy)) => busy,
@@ -234,7 +227,7 @@ impl Claims {
         self.go_on(id, token, actions);
     }
 
-    /// Who was to have the id of this holder, and perhaps its session, is gone: the holder keeps it for the time being.
+    /// The claimant of this holder's id, and possibly of its session, is gone: the holder keeps it for now.
     pub fn keep(&mut self, id: &str, who: Holder, token: Option<Token>, actions: &mut Vec<Action>) {
         if let Some(busy) = self.busy(id).filter(|busy| busy.holder == Some(who)) {
             busy.yields = false;
@@ -242,7 +235,7 @@ impl Claims {
         }
     }
 
-    /// What came of a subscription to the room of an id.
+    /// The result of a subscription to the room of an id.
     pub fn watched(&mut self, id: &str, is_held: bool, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id).filter(|busy| busy.room == Room::Asked) else { return };
         busy.room = if is_held { Room::Inside } else { Room::Outside };
@@ -252,7 +245,7 @@ impl Claims {
         self.go_on(id, token, actions);
     }
 
-    /// What came of a claim: how many are in the room, this node among them; none: nothing.
+    /// The outcome of a claim: the number of nodes in the room, including this one; none: it failed.
     pub fn said(&mut self, id: &str, of: Token, receivers: Option<u64>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
@@ -269,7 +262,7 @@ impl Claims {
         self.go_on(id, None, actions);
     }
 
-    /// Others have had their time to let go for that claim.
+    /// The time for others to release the id for that claim is over.
     pub fn late(&mut self, id: &str, of: Token, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
@@ -277,20 +270,20 @@ impl Claims {
         self.go_on(id, None, actions);
     }
 
-    /// What a node, perhaps this one, has said in the room of an id; in the order of that room.
+    /// A message of a node, possibly this one, in the room of an id; in the order of that room.
     pub fn heard(&mut self, id: &str, word: Word, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         let adopts = busy.adopts();
         match (word, &mut busy.claim) {
             (Word::Claim(of, _), Some(own)) if of == own.token => own.is_back = true,
-            // Its node counts this one, and gives it up.
+            // Its node counts this one, and gives up.
             (Word::Claim(_, Aim::Adopt), _) => {}
-            // It came before the node's own, so its node lets go.
+            // It came before this node's own claim, so its node releases the id.
             (Word::Claim(..), Some(own)) if !own.is_back && !adopts => {}
             (Word::Claim(of, aim), Some(_)) => busy.lose_to(of, aim == Aim::Clean, actions),
             (Word::Claim(of, _), None) => actions.push(Action::Say(id.into(), Word::Released(of))),
             (Word::Released(of), Some(own)) if of == own.token => own.released += 1,
-            // Somebody has it.
+            // Another node holds it.
             (Word::Again(_), Some(_)) if adopts => busy.give_up(actions),
             (Word::Again(of), Some(own)) if of > own.token => busy.lose_to(of, false, actions),
             (Word::Again(of), Some(own)) if of < own.token => {
@@ -301,13 +294,13 @@ impl Claims {
         self.go_on(id, token, actions);
     }
 
-    /// Not all that was said in the room of an id may have been heard.
+    /// Messages in the room of an id may have been missed.
     pub fn missed(&mut self, id: &str, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         let adopts = busy.adopts();
         let Some(claim) = busy.claim.as_mut() else { return };
         if adopts {
-            // Others would let go for what it said.
+            // Otherwise others would release the id because of its message.
             busy.give_up(actions);
         } else {
             claim.is_back = true;
@@ -323,7 +316,7 @@ impl Claims {
         }
     }
 
-    /// Does what is next, if nothing has to be waited for.
+    /// Performs the next step, if it need not wait.
     fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         if let Some((winner, _)) = busy.lost_to {
@@ -348,7 +341,7 @@ impl Claims {
                 self.rest(id);
             }
             (None, Some(_)) => self.rest(id),
-            // What was asked is answered first: that answer must not be taken for one to a later question.
+            // A pending subscription is answered first: its result must not be taken for that of a later one.
             (None, None) if busy.room == Room::Asked => {}
             (None, None) => {
                 if busy.room == Room::Inside {
@@ -359,7 +352,7 @@ impl Claims {
         }
     }
 
-    /// A lone node keeps little of an id that nobody else wants.
+    /// Reduces the state of an id on a single node that nobody else claims.
     fn rest(&mut self, id: &str) {
         if let Some(entry) = self.0.get_mut(id)
             && let Entry::Busy(busy) = entry
@@ -371,7 +364,7 @@ impl Claims {
 }
 
 impl Busy {
-    /// Whether the node's claim is one for which nobody lets go, and is not won yet.
+    /// Whether the node's claim is a takeover that is not won yet.
     fn adopts(&self) -> bool {
         self.holder.is_none() && self.claim.as_ref().is_some_and(|claim| claim.adopts)
     }
@@ -379,7 +372,7 @@ impl Busy {
     fn let_go(&mut self, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.yields, true) {
             let heir = match (self.lost_to, self.claimant) {
-                // Who has come here since is later than that, and claims the id anew.
+                // A connection that came here since is later than that claim, and claims the id again.
                 (None, Some(claimant)) => Heir::Here(claimant),
                 (lost_to, _) => Heir::Away { is_clean: lost_to.is_some_and(|(_, is_clean)| is_clean) },
             };
@@ -387,14 +380,14 @@ impl Busy {
         }
     }
 
-    /// Another node's claim is later than the node's own, and than those that wait here.
+    /// Another node's claim is later than this node's, and than those that wait here.
     fn lose_to(&mut self, winner: Token, is_clean: bool, actions: &mut Vec<Action>) {
         self.lost_to = Some((winner, is_clean));
         displace(self.claimant.take(), actions);
         displace(self.next.take(), actions);
     }
 
-    /// The node's claim comes to nothing, and who waits is refused.
+    /// Drops the node's claim, and refuses those that wait.
     fn give_up(&mut self, actions: &mut Vec<Action>) {
         self.claim = None;
         self.refuse_all(actions);
@@ -405,7 +398,7 @@ impl Busy {
         refuse(self.next.take(), actions);
     }
 
-    /// Whether the node may give the id to a connection of its own; else it does what that takes.
+    /// Whether the node may grant the id to one of its connections; otherwise takes the next step to that.
     fn may_grant(&mut self, id: &str, aim: Aim, token: Option<Token>, actions: &mut Vec<Action>) -> bool {
         match self.room {
             Room::None => return true,
@@ -453,7 +446,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// A text that no node of this version says.
+/// A text that is no message of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadWord;
 

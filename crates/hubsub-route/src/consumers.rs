@@ -1,49 +1,48 @@
-//! Named consumers: a group of one topic whose class has a log keeps its place there, also while it has no member.
-//! It stands at the leader of the topic's room, which reads on for it, and remembers what was given and not
-//! acknowledged; the place itself is a row that outlives the process. See docs/protocol/groups.md.
+//! Named consumers: a group of one topic whose class has a log has a position there, even without members.
+//! Its state is at the leader of the topic's room, which reads ahead for it and tracks delivered,
+//! unacknowledged records; the position itself is an entry that survives the process. See
+//! docs/protocol/groups.md.
 //!
-//! Invariant: each record of the topic behind `floor` is acknowledged, given, or not read yet (`next` and behind);
-//! what is written is never ahead of what is acknowledged.
+//! Invariant: each record of the topic after `floor` is acknowledged, delivered, or not read yet (from `next`
+//! on); the stored position is never ahead of the acknowledgements.
 
 use crate::record::Record;
 use hubsub_types::{Epoch, Limits, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A record that a member has.
+/// A record that was delivered to a member.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// It.
     pub record: Arc<Record>,
-    /// When it is given to another one.
+    /// The time at which it is redelivered, in ms.
     pub due_ms: u64,
-    /// How often it was given.
+    /// The number of deliveries.
     pub tries: u32,
-    /// Whether nobody took it the last time: to give it again is no further try.
+    /// Whether no member accepted it last time: delivering it again does not count as a try.
     pub waits: bool,
 }
 
-/// What is told of a consumer.
+/// Information on a consumer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsumerInfo {
-    /// The group and its topic, as the broker names it.
+    /// The group and its topic, in the broker's text form.
     pub source: Arc<[u8]>,
     /// All records up to this one are acknowledged.
     pub position: Position,
-    /// Records of the room behind it that are not.
+    /// Unacknowledged records of the room after it.
     pub lag: u64,
-    /// Of these, records that members have.
+    /// Records among them that were delivered to members.
     pub given: u64,
-    /// Members, in the whole cluster.
+    /// The number of members, in the whole cluster.
     pub members: u64,
 }
 
-/// See the module.
+/// The state of a named consumer at the leader of its room.
 #[derive(Debug)]
 pub struct Consumer {
-    /// The topic.
     pub topic: Arc<[u8]>,
-    /// Of the room's life in which it stands.
+    /// Epoch of its position.
     epoch: Epoch,
     /// Everything up to it is acknowledged.
     floor: Seq,
@@ -51,18 +50,18 @@ pub struct Consumer {
     given: BTreeMap<Seq, Given>,
     given_bytes: usize,
     next: Seq,
-    /// Its row is asked for since then, in ms; none: it is known.
+    /// When the stored position was requested, in ms; none: it is known.
     pub loading_ms: Option<u64>,
-    /// A read is under way: its number, and since when, in ms.
+    /// The read in flight: its number, and its start, in ms.
     pub reading: Option<(u32, u64)>,
-    /// A row is being written since then, in ms.
+    /// When the current write of the stored position began, in ms.
     pub saving_ms: Option<u64>,
-    /// It changed since.
+    /// Whether the state has changed since that write.
     pub is_dirty: bool,
 }
 
 impl Consumer {
-    /// One whose row is asked for; without one it begins behind this position.
+    /// A consumer whose stored position is requested; without one it starts after this position.
     #[must_use]
     pub fn new(topic: Arc<[u8]>, at: Position, now_ms: u64) -> Consumer {
         Consumer {
@@ -80,7 +79,7 @@ impl Consumer {
         }
     }
 
-    /// Its row was read: it goes on there.
+    /// Sets the stored position, from which the consumer continues.
     pub fn loaded(&mut self, row: Option<&[u8]>) {
         self.loading_ms = None;
         match row.and_then(decode) {
@@ -98,13 +97,12 @@ impl Consumer {
         Position { epoch: self.epoch, seq: self.floor }
     }
 
-    /// The next record to be read.
     #[must_use]
     pub fn next(&self) -> Position {
         Position { epoch: self.epoch, seq: self.next }
     }
 
-    /// Whether it takes more records now.
+    /// Whether its window accepts more records now.
     #[must_use]
     pub fn takes(&self, limits: &Limits) -> bool {
         self.loading_ms.is_none() && !self.is_full(limits)
@@ -117,7 +115,7 @@ impl Consumer {
             || self.given_bytes as u64 >= limits.consumer_window_bytes
     }
 
-    /// The room begins another life, of which all is due.
+    /// The room begins a new epoch, which is read from its first record.
     pub fn begin_life(&mut self, epoch: Epoch) {
         (self.epoch, self.floor, self.next) = (epoch, Seq(0), Seq(1));
         self.acknowledged.clear();
@@ -125,8 +123,8 @@ impl Consumer {
         (self.given_bytes, self.reading, self.is_dirty) = (0, None, true);
     }
 
-    /// Its next record; whether it is to be given to a member. Of records that are none of the topic's nothing is
-    /// said: [`Consumer::skip_to`].
+    /// Adds the next record; returns whether it has to be delivered to a member. Records of other topics are
+    /// not passed: see [`Consumer::skip_to`].
     pub fn take(&mut self, record: &Arc<Record>, due_ms: u64) -> bool {
         let seq = record.position.seq;
         if record.position.epoch != self.epoch || seq < self.next {
@@ -142,7 +140,7 @@ impl Consumer {
         true
     }
 
-    /// There is nothing for it before this seq that it has not been given.
+    /// There are no further records for it before this seq.
     pub fn skip_to(&mut self, next: Seq) {
         if next > self.next {
             self.next = next;
@@ -150,7 +148,7 @@ impl Consumer {
         }
     }
 
-    /// A record is acknowledged; whether it was not before.
+    /// Acknowledges a record; returns whether that is new.
     pub fn acknowledge(&mut self, position: Position) -> bool {
         if position.epoch != self.epoch {
             return false;
@@ -162,25 +160,25 @@ impl Consumer {
         true
     }
 
-    /// What is given under this position.
+    /// The delivered record at this position.
     pub fn given_mut(&mut self, position: Position) -> Option<&mut Given> {
         if position.epoch == self.epoch { self.given.get_mut(&position.seq) } else { None }
     }
 
-    /// Those that are due again.
+    /// Positions whose redelivery is due.
     #[must_use]
     pub fn due(&self, now_ms: u64) -> Vec<Position> {
         let due = self.given.iter().filter(|(_, given)| given.due_ms <= now_ms);
         due.map(|(&seq, _)| Position { epoch: self.epoch, seq }).collect()
     }
 
-    /// How many members have.
+    /// The number of delivered, unacknowledged records.
     #[must_use]
     pub fn given(&self) -> usize {
         self.given.len()
     }
 
-    /// Records of its room that it has not acknowledged, where that one is the room's last.
+    /// The number of unacknowledged records of its room, whose last record is `last`.
     #[must_use]
     pub fn lag(&self, last: Position) -> u64 {
         let floor = if last.epoch == self.epoch { self.floor } else { Seq(0) };
@@ -197,13 +195,14 @@ impl Consumer {
         self.is_dirty = true;
     }
 
-    /// Whether its row is written as it is now: what is given and not acknowledged comes again from there.
+    /// Whether its stored position is up to date: delivered, unacknowledged records are read again from
+    /// there.
     #[must_use]
     pub fn is_in_its_row(&self) -> bool {
         self.loading_ms.is_none() && self.saving_ms.is_none() && !self.is_dirty
     }
 
-    /// Its row: epoch, floor, and the seqs that are acknowledged above it, 8 bytes each, little-endian.
+    /// Its stored position: epoch, floor, and the acknowledged seqs above it, 8 bytes each, little-endian.
     #[must_use]
     pub fn row(&self) -> Vec<u8> {
         let numbers =
@@ -217,7 +216,7 @@ fn decode(row: &[u8]) -> Option<(Position, BTreeSet<Seq>)> {
     let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let at = Position { epoch: Epoch(numbers.next()?), seq: Seq(numbers.next()?) };
     let acknowledged: BTreeSet<Seq> = numbers.map(Seq).collect();
-    // No room has a record of the last seq, behind which there is none.
+    // No room has a record with the last seq, which has no successor.
     let last = Seq(u64::MAX);
     let is_sound = at.seq < last && acknowledged.iter().all(|&seq| seq > at.seq && seq < last);
     (rest.is_empty() && is_sound).then_some((at, acknowledged))
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!((consumer.position(), consumer.lag(at(15))), (at(10), 3));
         assert!(consumer.acknowledge(at(11)));
         assert_eq!((consumer.position(), consumer.lag(at(15))), (at(13), 2));
-        // Those that are no record of its topic are passed.
+        // Records of other topics are skipped.
         consumer.skip_to(Seq(20));
         assert!(consumer.acknowledge(at(14)) && consumer.acknowledge(at(15)));
         assert_eq!(consumer.position(), at(19));
@@ -278,7 +277,7 @@ mod tests {
                 consumer.take(&record(seq), 0);
             }
             assert_eq!(consumer.given(), 10);
-            // What is acknowledged behind one that is not counts too: its number is kept.
+            // Acknowledgements after an unacknowledged record count, too: their numbers are stored.
             (2..=seq).for_each(|seq| _ = consumer.acknowledge(at(seq)));
             assert_eq!(consumer.is_full(&limits), limits.consumer_window_records == 10);
             consumer.acknowledge(at(1));
@@ -297,8 +296,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is acknowledged when, and wherever it is read again from its row: each record is given until it
-        /// is acknowledged, and not after.
+        /// In any order of acknowledgements, and wherever it is read again from its stored position, each
+        /// record is delivered until it is acknowledged, and not afterwards.
         #[test]
         fn from_its_row_it_goes_on_with_all_that_is_not_acknowledged(
             acknowledged in proptest::collection::btree_set(1u64..40, 0..40), again in 1u64..40,

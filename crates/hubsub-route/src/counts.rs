@@ -1,10 +1,10 @@
-//! How many subscribers each holder of interest has, of one topic or one pattern: what a
-//! hub needs to know whom to send to and what PUBLISH answers. Holders are the shards of
-//! this node, and behind them other nodes (docs/adr/0014).
+//! The number of subscribers per holder of interest, for one topic or one pattern: a hub uses it to pick
+//! receivers and to answer PUBLISH. Holders are the shards of this node, and after them other nodes
+//! (docs/adr/0014).
 
 use hubsub_types::ShardId;
 
-/// Who holds interest: below the number of shards a shard, from there on a node by its place.
+/// A holder of interest: a shard below the number of shards, from there on a node by its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Holder(pub u16);
 
@@ -17,17 +17,15 @@ impl From<ShardId> for Holder {
 /// Subscribers by holder. One holder with interest costs no allocation.
 #[derive(Debug, Default)]
 pub enum Counts {
-    /// None anywhere.
     #[default]
     Zero,
-    /// All at one holder.
     One(Holder, u32),
-    /// By holder.
+    /// Counts indexed by holder.
     Many(Box<[u32]>),
 }
 
 impl Counts {
-    /// A subscriber more at a holder, on a node of so many shards.
+    /// Adds a subscriber at a holder, on a node of `shards` shards.
     pub fn add(&mut self, holder: impl Into<Holder>, shards: u16) {
         let holder = holder.into();
         match self {
@@ -37,7 +35,7 @@ impl Counts {
         }
     }
 
-    /// So many subscribers at a holder from now on.
+    /// Sets the number of subscribers at a holder.
     pub fn set(&mut self, holder: impl Into<Holder>, count: u32, shards: u16) {
         let holder = holder.into();
         match self {
@@ -53,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// The place of a holder, where there is more than one.
+    /// The count of a holder, in the form for several holders.
     fn place(&mut self, holder: Holder, shards: u16) -> &mut u32 {
         let at = usize::from(holder.0);
         if let Counts::One(only, n) = *self {
@@ -70,7 +68,7 @@ impl Counts {
         &mut all[at]
     }
 
-    /// One holder that is left, or none, takes its small form.
+    /// Reduces the form for several holders if one or none is left.
     fn settle(&mut self) {
         let Counts::Many(all) = self else { return };
         let mut left = (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0);
@@ -81,7 +79,7 @@ impl Counts {
         }
     }
 
-    /// A subscriber less; false if there was none, which a caller reports.
+    /// Removes a subscriber; false if there was none, which the caller reports.
     pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
         let holder = holder.into();
         match self {
@@ -101,7 +99,7 @@ impl Counts {
         }
     }
 
-    /// Bytes of memory that they have on the heap.
+    /// Heap memory, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         match self {
@@ -110,13 +108,12 @@ impl Counts {
         }
     }
 
-    /// Whether nobody is interested.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         matches!(self, Counts::Zero)
     }
 
-    /// Subscribers at all holders.
+    /// The number of subscribers at all holders.
     #[must_use]
     pub fn total(&self) -> u64 {
         match self {
@@ -126,7 +123,7 @@ impl Counts {
         }
     }
 
-    /// Subscribers at one holder.
+    /// The number of subscribers at one holder.
     #[must_use]
     pub fn of(&self, holder: Holder) -> u32 {
         match self {
@@ -136,13 +133,13 @@ impl Counts {
         }
     }
 
-    /// Subscribers on the shards of this node, of which there are so many.
+    /// The number of subscribers on the `shards` shards of this node.
     #[must_use]
     pub fn of_shards(&self, shards: u16) -> u32 {
         (0..shards).map(|shard| self.of(Holder(shard))).sum()
     }
 
-    /// Forgets nodes: those behind so many shards.
+    /// Removes nodes: the holders from `shards` on.
     pub fn forget_nodes(&mut self, shards: u16) {
         match self {
             Counts::One(only, _) if only.0 >= shards => *self = Counts::Zero,
@@ -168,22 +165,20 @@ impl Counts {
     }
 }
 
-/// The most shards that a node may have.
+/// Limit of shards per node.
 pub const SHARDS_MAX: u16 = 64;
 
-/// The most other nodes that a node knows at once.
+/// Limit of other nodes that a node knows at the same time.
 pub const NODES_MAX: u16 = 128;
 
-/// A set of holders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HolderSet {
     low: u64,
-    /// Those from 64 on: nodes alone.
+    /// Holders from 64 on: these are nodes.
     high: u128,
 }
 
 impl HolderSet {
-    /// Adds a holder.
     #[inline]
     pub fn insert(&mut self, holder: impl Into<Holder>) {
         let holder = holder.into();
@@ -194,7 +189,7 @@ impl HolderSet {
         }
     }
 
-    /// Takes a holder away; whether it was there.
+    /// Removes a holder; returns whether it was there.
     #[inline]
     pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
         let holder = holder.into();
@@ -207,21 +202,20 @@ impl HolderSet {
         was != *self
     }
 
-    /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.low == 0 && self.high == 0
     }
 
-    /// Whether any is a node, behind so many shards.
+    /// Whether any holder is a node, which have numbers from `shards` on.
     #[inline]
     #[must_use]
     pub fn has_nodes(self, shards: u16) -> bool {
         self.high != 0 || (shards < 64 && self.low >> shards != 0)
     }
 
-    /// The shards among them, of which there are so many.
+    /// The holders that are shards, with numbers below `shards`.
     #[must_use]
     pub fn shards(self, shards: u16) -> HolderSet {
         let low = if shards < 64 { self.low & ((1 << shards) - 1) } else { self.low };
@@ -252,7 +246,7 @@ mod tests {
     proptest! {
         #[test]
         fn counts_what_was_added_and_removed(ops in proptest::collection::vec((0u8..3, 0u16..9, 0u32..3), 0..200)) {
-            // Of five shards, and nodes behind them.
+            // Five shards, followed by nodes.
             let (mut counts, mut model) = (Counts::default(), [0u32; 9]);
             for (op, holder, count) in ops {
                 let n = &mut model[usize::from(holder)];

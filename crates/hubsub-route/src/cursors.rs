@@ -1,9 +1,8 @@
-//! Subscribers that catch up. A cursor stands for one subscription of one
-//! connection to one topic while it is not live: it began in the past, or it
-//! was too slow. Live records of that topic pass it by; it reads them from the
-//! room's history, in bounded ranges as its output drains, and becomes live in
-//! the turn that brings it the room's last record. Because a hub sends ranges
-//! and live records to an edge in one order, nothing falls between.
+//! Subscribers that catch up. A cursor represents one subscription of one connection to one topic while it is
+//! not live: it started in the past, or its output was too slow. Live records of the topic bypass it; it
+//! reads them from the room's history, in bounded ranges as its output drains, and becomes live in the turn
+//! in which it gets the room's last record. A hub sends ranges and live records to an edge in one order, so
+//! nothing is lost in between.
 
 pub mod hub;
 
@@ -17,14 +16,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which subscription a cursor stands for.
+/// The subscription that a cursor represents.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CursorKey {
-    /// The pattern, if it is a pattern subscription.
     pub pattern: Option<u32>,
-    /// With the topic, where it reads.
     pub namespace: Namespace,
-    /// See `namespace`.
     pub topic: Arc<[u8]>,
 }
 
@@ -38,31 +34,29 @@ impl hashbrown::Equivalent<CursorKey> for Key<'_> {
     }
 }
 
-/// One subscription that is not live.
 #[derive(Debug)]
 struct Cursor {
-    /// Next record to read; none while the hub has not confirmed the start.
+    /// Next record to read; none until the hub has confirmed the start.
     next: Option<Position>,
-    /// Whether a read is under way.
+    /// Whether a read is in flight.
     reading: bool,
-    /// Lower if it began earlier.
+    /// Order of start: lower is earlier.
     age: u64,
-    /// Behind which record it goes on once the hub has confirmed it, whatever of that is there.
+    /// The record after which it continues once the hub has confirmed it, whatever later records still exist.
     goes_on: Option<Position>,
 }
 
-/// The cursors of one connection.
 #[derive(Debug, Default)]
 struct Lagging {
     cursors: HashMap<CursorKey, Cursor, RandomState>,
-    /// Those that can read, oldest first.
+    /// Cursors that can read, oldest first.
     places: BTreeMap<u64, CursorKey>,
-    /// How many are reading.
+    /// Number of reads in flight.
     reading: usize,
 }
 
 impl Lagging {
-    /// Where a cursor reads next; an answer to an earlier read is not awaited.
+    /// Sets the next record that a cursor reads; a response to an earlier read is ignored.
     fn place(&mut self, key: Key<'_>, next: Option<Position>) -> bool {
         let Some((key, cursor)) = self.cursors.get_key_value_mut(&key) else { return false };
         self.reading -= usize::from(cursor.reading);
@@ -82,41 +76,33 @@ impl Lagging {
     }
 }
 
-/// Asks a hub for records of a topic.
+/// A request to a hub for records of a topic.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// The edge that asks.
+    /// The requesting edge shard.
     pub from: ShardId,
-    /// The connection there.
     pub conn: ConnKey,
-    /// As of the cursor.
     pub pattern: Option<u32>,
-    /// As of the cursor.
     pub namespace: Namespace,
-    /// As of the cursor.
     pub topic: Arc<[u8]>,
-    /// First record wanted.
+    /// First record to read.
     pub next: Position,
-    /// Stop once records weigh so much.
+    /// Limit of the records' total weight, in bytes.
     pub bytes_max: usize,
-    /// Another node asks, as its request says.
+    /// The other node's request, if a node requested the read.
     pub of: Option<Box<OfNode>>,
 }
 
-/// What a node's request says beside.
+/// Further parameters of another node's request.
 #[derive(Clone, Debug)]
 pub struct OfNode {
-    /// The node.
     pub node: NodeId,
-    /// Its number for the request.
     pub ask: AskId,
-    /// The hub.
     pub hub: HubId,
-    /// The room, where records of all its topics are wanted.
+    /// The room, if records of all its topics are requested.
     pub whole: Option<Arc<[u8]>>,
-    /// At most so many records.
     pub records_max: u32,
-    /// None that are older, in µs since 1970.
+    /// Oldest timestamp, in µs since 1970.
     pub since_us: u64,
 }
 
@@ -130,7 +116,7 @@ impl Read {
         }
     }
 
-    /// Whether a record of that room is wanted.
+    /// Whether the read includes a record of that room.
     #[must_use]
     pub fn wants(&self, record: &Record) -> bool {
         let is_whole = self.of.as_ref().is_some_and(|of| of.whole.is_some());
@@ -138,84 +124,83 @@ impl Read {
     }
 }
 
-/// The answer.
+/// The response to a [`Read`].
 #[derive(Debug, Default)]
 pub struct Range {
-    /// Of the topic, in order.
+    /// Records of the topic, in order.
     pub records: Vec<Arc<Record>>,
-    /// Where to read on.
+    /// The seq at which the next read continues.
     pub next: Seq,
-    /// Records that history no longer has: first and last seq.
+    /// First and last seq of the records that history no longer has.
     pub gap: Option<(Seq, Seq)>,
-    /// Whether `next` is behind the room's last record.
+    /// Whether `next` is after the room's last record.
     pub at_end: bool,
-    /// Whether the room's epoch is over.
+    /// Whether the epoch of the read has ended.
     pub is_gone: bool,
-    /// The room's present one then, which is read from its first record; 0: the room has none, or what comes
-    /// next is of its first record on.
+    /// With `is_gone`: the room's current epoch, which is read from its first record. 0: the room has none,
+    /// or the next records are live from its first one on.
     pub life: Epoch,
 }
 
 impl Range {
-    /// The epoch is over; nothing can be read but of this one.
+    /// The response when the epoch has ended; only `life` can be read.
     #[must_use]
     pub fn gone(life: Epoch) -> Range {
         Range { at_end: true, is_gone: true, life, ..Range::default() }
     }
 
-    /// The answer when nothing was read, and the same must be asked again.
+    /// The response when nothing was read, and the read must be repeated.
     #[must_use]
     pub fn again(from: Seq) -> Range {
         Range { next: from, ..Range::default() }
     }
 
-    /// The answer when records of the room cannot be read.
+    /// The response when records of the room cannot be read.
     #[must_use]
     pub fn lost(from: Seq, to: Seq) -> Range {
         Range { gap: Some((from, to)), next: to.next(), ..Range::default() }
     }
 }
 
-/// All cursors of a shard.
 #[derive(Debug, Default)]
 pub struct Cursors {
     by_conn: HashMap<u32, Lagging, RandomState>,
     total: usize,
-    /// Cursors made since the start.
+    /// Cursors created since the start.
     made: u64,
-    /// Of those who follow whole hubs.
+    /// Cursors of subscribers that follow whole hubs.
     pub hubs: HubCursors,
 }
 
-/// Cursors of one shard: past it a subscription that would need one more is closed.
+/// Limit of cursors per shard: a connection that would need one more is closed.
 pub const CURSORS_MAX: usize = 1_000_000;
 
 impl Cursors {
-    /// Whether there is none, the common case.
+    /// Whether there are no cursors, the common case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.total == 0 && self.hubs.is_empty()
     }
 
-    /// How many there are of single topics.
+    /// The number of cursors of single topics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.total
     }
 
-    /// Whether a connection has any.
+    /// Whether a connection has cursors.
     #[must_use]
     pub fn has(&self, conn: u32) -> bool {
         !self.is_empty() && (self.by_conn.contains_key(&conn) || self.hubs.has(conn))
     }
 
-    /// How many are not live, those of hubs, too.
+    /// The number of cursors that are not live, including those of hubs.
     #[must_use]
     pub fn behind(&self) -> usize {
         self.total + self.hubs.behind(None)
     }
 
-    /// Likewise, of a connection.
+    /// The number of a connection's cursors that are not live.
     #[must_use]
     pub fn count(&self, conn: u32) -> usize {
         if self.is_empty() {
@@ -225,19 +210,19 @@ impl Cursors {
         of_topics + self.hubs.behind(Some(conn))
     }
 
-    /// Whether a subscription is not live.
     #[must_use]
     pub fn holds(&self, conn: u32, key: Key<'_>) -> bool {
         self.by_conn.get(&conn).is_some_and(|lagging| lagging.cursors.contains_key(&key))
     }
 
-    /// Where a subscription that is not live reads next; none if it is live, or its start is not confirmed.
+    /// The next record that a subscription reads if it is not live; none if it is live, or its start is not
+    /// confirmed.
     #[must_use]
     pub fn next_of(&self, conn: u32, key: Key<'_>) -> Option<Position> {
         self.by_conn.get(&conn)?.cursors.get(&key)?.next
     }
 
-    /// Sets where a subscription reads, made now if it is live; false if there
+    /// Sets the next record that a subscription reads, and creates its cursor if it was live; false if there
     /// are too many cursors.
     pub fn set(&mut self, conn: u32, key: CursorKey, next: Option<Position>) -> bool {
         if self.place(conn, Key(key.pattern, key.namespace, &key.topic), next) {
@@ -256,28 +241,27 @@ impl Cursors {
         true
     }
 
-    /// Once the hub has confirmed a subscription, it goes on behind this record.
+    /// Once the hub has confirmed a subscription, it continues after this record.
     pub fn goes_on(&mut self, conn: u32, key: Key<'_>, after: Position) {
         let cursor = self.by_conn.get_mut(&conn).and_then(|lagging| lagging.cursors.get_mut(&key));
         cursor.into_iter().for_each(|cursor| cursor.goes_on = Some(after));
     }
 
-    /// Behind which record a subscription that is confirmed now goes on, of a room that lives now as `life`, if that was
-    /// said.
+    /// The position at which a newly confirmed subscription continues, if [`Cursors::goes_on`] set it; `life`
+    /// is the room's current epoch.
     pub fn take_goes_on(&mut self, conn: u32, key: Key<'_>, life: Epoch) -> Option<Position> {
         let after = self.by_conn.get_mut(&conn)?.cursors.get_mut(&key)?.goes_on.take()?;
-        // Of a life that had no record nothing is missing.
+        // Nothing is missing of an epoch without records.
         let epoch = if after.seq == Seq(0) { life } else { after.epoch };
         Some(Position { epoch, seq: after.seq.next() })
     }
 
-    /// Sets where a cursor reads; false if there is none.
+    /// Sets the next record that a cursor reads; false if there is no cursor.
     pub fn place(&mut self, conn: u32, key: Key<'_>, next: Option<Position>) -> bool {
         self.by_conn.get_mut(&conn).is_some_and(|lagging| lagging.place(key, next))
     }
 
-    /// The read that a connection's longest waiting cursor needs next, which
-    /// begins; none while one is under way.
+    /// Begins the next read of a connection's longest waiting cursor; none while a read is in flight.
     pub fn begin_read(&mut self, conn: u32) -> Option<(CursorKey, Position)> {
         let lagging = self.by_conn.get_mut(&conn)?;
         if lagging.reading > 0 {
@@ -290,8 +274,8 @@ impl Cursors {
         Some((key.clone(), cursor.next.expect("a place has a position")))
     }
 
-    /// Whether an answer from `next` on is what a cursor waits for, which it
-    /// does no longer. Another one began anew from elsewhere meanwhile.
+    /// Ends the read of a cursor if it waits for a response from `next` on. It does not if it was started
+    /// again elsewhere meanwhile.
     pub fn end_read(&mut self, conn: u32, key: Key<'_>, next: Position) -> bool {
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return false };
         let cursor = lagging.cursors.get_mut(&key).filter(|c| c.reading && c.next == Some(next));
@@ -301,7 +285,7 @@ impl Cursors {
         true
     }
 
-    /// A subscription is live, or gone.
+    /// Removes the cursor of a subscription that is live or has ended.
     pub fn remove(&mut self, conn: u32, key: Key<'_>) {
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
         self.total -= usize::from(lagging.remove(key));
@@ -310,7 +294,7 @@ impl Cursors {
         }
     }
 
-    /// A pattern subscription is gone, with its cursors of all topics.
+    /// Removes a pattern subscription's cursors of all topics.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
         self.hubs.remove_pattern(conn, pattern);
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
@@ -321,7 +305,7 @@ impl Cursors {
         }
     }
 
-    /// A connection is gone.
+    /// Removes the cursors of a closed connection.
     pub fn remove_conn(&mut self, conn: u32) {
         if self.is_empty() {
             return;
@@ -378,7 +362,7 @@ mod tests {
             cursors.remove(7, key);
         }
         assert!(cursors.is_empty());
-        // A look at each of the others takes minutes.
+        // Examining each of the others takes minutes.
         assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
     }
 }

@@ -1,7 +1,6 @@
 //! Groups of subscribers that share records: each record of a topic goes to one member of each group whose
-//! filter matches it. Where a group has members is known on all shards of all nodes, as with patterns; the
-//! home of a room picks the shard or node for each record, that one picks the member.
-//! See docs/protocol/groups.md.
+//! filter matches it. All shards of all nodes know where a group has members, as with patterns; the home of a
+//! room picks the shard or node for each record, and that one picks the member. See docs/protocol/groups.md.
 
 use crate::counts::{Holder, HolderSet};
 use crate::idset::IdSet;
@@ -12,55 +11,55 @@ use hashbrown::HashMap;
 use hubsub_types::ShareStrategy;
 use std::sync::Arc;
 
-/// A record on its way to one member of a group.
+/// A record in flight to one member of a group.
 #[derive(Clone, Debug)]
 pub struct Give {
-    /// The group and its filter, as patterns are kept.
+    /// The group and its filter, in the text form of patterns.
     pub group: Arc<[u8]>,
-    /// With its position.
+    /// The record, with its position.
     pub record: Arc<Record>,
-    /// How often nobody was there to take it.
+    /// How often no member accepted it.
     pub tries: u8,
-    /// Whether a member had it that is lost.
+    /// Whether a member had it and was lost.
     pub was_taken: bool,
 }
 
-/// A record that met nobody so often waits for a member that is away, if one is: by then all shards and nodes with members
-/// were asked, where there are not more of them.
+/// After this number of tries a record waits for an offline member, if there is one: by then all shards and
+/// nodes with members were tried, unless there are more of them.
 pub const ABSENT_TRIES: u8 = 12;
 
-/// A record that met nobody so often is lost: members come and go as fast as it travels, or all are full.
+/// After this number of tries a record is lost: members come and go as fast as it travels, or all are full.
 pub const TRIES_MAX: u8 = 16;
 
-/// Whose turn it is in one group.
+/// Turns of selection in one group.
 #[derive(Debug, Default)]
 struct Turn {
     holders: u64,
     members: u64,
-    /// Who gets all, where that is how records are shared.
+    /// The holder that gets all records, with the strategy `sticky`.
     holder: Option<Holder>,
     member: Option<u32>,
 }
 
-/// See the module.
+/// The groups as one shard knows them, and its own members.
 pub struct Groups {
-    /// Each with its members by holder, and those of this shard.
+    /// Groups, with their members by holder and those of this shard.
     pub table: Patterns,
-    /// By id; what is left of a group that had it before does no harm.
+    /// Turns by group id; a previous group's entry with the same id is harmless.
     turns: Vec<Turn>,
-    /// Groups of this shard's connections.
+    /// Groups by connection of this shard.
     of_conn: HashMap<u32, IdSet, RandomState>,
     drawn: u64,
-    /// Records that were given to members of this shard, since the start.
+    /// Records delivered to members of this shard, since the start.
     pub given: u64,
-    /// Times that a record had to be given anew, since the start.
+    /// Times that a record had to be redelivered, since the start.
     pub given_again: u64,
-    /// Records that nobody was there for, since the start.
+    /// Records without an accepting member, since the start.
     pub lost: u64,
 }
 
 impl Groups {
-    /// No group; remembers the matches of `cache_topics_max` topics.
+    /// An empty table that caches the matches of `cache_topics_max` topics.
     #[must_use]
     pub fn new(cache_topics_max: usize) -> Groups {
         Groups {
@@ -74,26 +73,26 @@ impl Groups {
         }
     }
 
-    /// Whether there is none on any shard or node.
+    /// Whether there is no group on any shard or node.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// How many a connection is a member of.
+    /// The number of groups of a connection.
     #[must_use]
     pub fn of(&self, conn: u32) -> usize {
         self.of_conn.get(&conn).map_or(0, IdSet::len)
     }
 
-    /// A connection is a member from now on; false if it was.
+    /// Adds a connection as a member; false if it was one.
     pub fn enter(&mut self, id: u32, conn: u32) -> bool {
         self.table.get_mut(id).subs.insert(conn);
         self.of_conn.entry(conn).or_default().insert(id)
     }
 
-    /// It is none any more; false if it was none.
+    /// Removes a member; false if it was none.
     pub fn leave(&mut self, id: u32, conn: u32) -> bool {
         let Some(own) = self.of_conn.get_mut(&conn) else { return false };
         let was = own.remove(id);
@@ -104,14 +103,14 @@ impl Groups {
         was
     }
 
-    /// All that a connection is a member of, which it leaves.
+    /// Removes a connection from all its groups, and returns these.
     pub fn leave_all(&mut self, conn: u32) -> Vec<u32> {
         let ids = self.of_conn.remove(&conn).map(|ids| ids.as_slice().to_vec()).unwrap_or_default();
         ids.iter().for_each(|&id| _ = self.table.get_mut(id).subs.remove(conn));
         ids
     }
 
-    /// Who of those that may is to get a record of this key; members count.
+    /// Picks one of the holders in `may` for a record with this key, weighted by members.
     pub fn pick(&mut self, id: u32, may: HolderSet, strategy: &ShareStrategy, key: u64) -> Option<Holder> {
         let counts = &self.table.get(id).counts;
         let of = |holder: Holder| u64::from(counts.of(holder));
@@ -133,7 +132,7 @@ impl Groups {
         })
     }
 
-    /// The members of this shard, in the order in which they are to be asked to take a record of this key.
+    /// The members of this shard, in the order in which they are tried for a record with this key.
     pub fn members(&mut self, id: u32, strategy: &ShareStrategy, key: u64) -> Vec<u32> {
         let subs = self.table.get(id).subs.as_slice();
         if subs.is_empty() {
@@ -145,7 +144,7 @@ impl Groups {
                 let stays = turn.member.and_then(|member| subs.iter().position(|&conn| conn == member));
                 stays.unwrap_or(0)
             }
-            // Who was picked before by the same number has taken its low part.
+            // The holder was picked by the low part of the same number.
             _ => {
                 (mix(number(strategy, &mut turn.members, &mut self.drawn, key), strategy) % subs.len() as u64)
                     as usize
@@ -154,7 +153,7 @@ impl Groups {
         subs[first..].iter().chain(&subs[..first]).copied().collect()
     }
 
-    /// A member took a record that is shared so.
+    /// Notes that a member accepted a record that is shared by this strategy.
     pub fn took(&mut self, id: u32, conn: u32, strategy: &ShareStrategy) {
         self.given += 1;
         // A group may have topics of several classes.
@@ -171,7 +170,7 @@ fn turn(turns: &mut Vec<Turn>, id: u32) -> &mut Turn {
     &mut turns[id as usize]
 }
 
-/// What decides, of as many as there are.
+/// The number that selects among holders or members.
 fn number(strategy: &ShareStrategy, turn: &mut u64, drawn: &mut u64, key: u64) -> u64 {
     match strategy {
         ShareStrategy::RoundRobin | ShareStrategy::Sticky => {
@@ -190,14 +189,14 @@ fn mix(number: u64, strategy: &ShareStrategy) -> u64 {
     if matches!(strategy, ShareStrategy::Hash(_)) { spread(number) } else { number }
 }
 
-/// The same on all nodes: FNV-1a, spread.
+/// A hash that is the same on all nodes: FNV-1a, mixed.
 #[must_use]
 pub fn hash(key: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     spread(key.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// Neighbours come far apart (the end of splitmix64).
+/// Separates neighbouring numbers (the last steps of splitmix64).
 fn spread(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -212,7 +211,7 @@ mod tests {
     use hubsub_types::{ShardId, ShareKey};
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Two members on shard 0, which is this one, and one on each of two others.
+    /// Two members on shard 0, which is this one, and one on each of two other shards.
     fn groups() -> (Groups, u32) {
         let mut groups = Groups::new(10);
         let id = groups.table.intern(&group_pattern(b"g", b"a/+"));
@@ -280,7 +279,7 @@ mod tests {
             assert_eq!(groups.pick(id, all(), &strategy, 0), Some(Holder(0)));
             let member = groups.members(id, &strategy, 0)[0];
             groups.took(id, member, &strategy);
-            // Topics of other classes have a say of their own.
+            // Topics of other classes have their own selection.
             groups.took(id, 3 - member, &ShareStrategy::RoundRobin);
             got.insert(member);
         }

@@ -1,8 +1,7 @@
-//! What rooms remember: a ring a room, and the bounds over all of a hub.
+//! History of rooms: a ring per room, and limits over all rooms of a hub.
 //!
-//! `messages` and `age` are a room's own; `bytes` is the hub's, and the oldest
-//! record of the hub gives way first, whatever its room. A second bound over
-//! all hubs of the shard holds the same way.
+//! `messages` and `age` are limits of a room; `bytes` is a limit of the hub: the oldest record of the hub is
+//! dropped first, whatever its room. A second limit over all hubs of the shard works in the same way.
 
 use crate::record::Record;
 use hubsub_types::Seq;
@@ -24,7 +23,7 @@ impl Ring {
         self.records.push_back(record);
     }
 
-    /// Drops the oldest record; its bytes.
+    /// Drops the oldest record; returns its bytes.
     pub fn pop(&mut self) -> u64 {
         let Some(record) = self.records.pop_front() else { return 0 };
         let bytes = record.weight() as u64;
@@ -35,31 +34,27 @@ impl Ring {
         bytes
     }
 
-    /// Oldest record kept.
     #[must_use]
     pub fn first(&self) -> Option<&Arc<Record>> {
         self.records.front()
     }
 
-    /// Records kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether none is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Bytes kept.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Records from `seq` on (or from the oldest, if that one is gone).
+    /// Records from `seq` on, or from the oldest if that one is no longer there.
     pub fn from(&self, seq: Seq) -> impl DoubleEndedIterator<Item = &Arc<Record>> {
         let first = self.first().map_or(0, |r| r.position.seq.0);
         let skip = usize::try_from(seq.0.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -74,26 +69,23 @@ impl Ring {
     }
 }
 
-/// Arrival order of the records of one hub, and their bytes. Entries of
-/// records that their room dropped for its own reasons stay until they come to
-/// the front or outnumber the others.
+/// Arrival order of the records of one hub, and their bytes. Entries of records that their room dropped by
+/// its own limits remain until they reach the front or outnumber the others.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: VecDeque<Entry>,
-    /// Bytes of the records that are still kept.
+    /// Bytes of the records in memory.
     pub bytes: u64,
-    /// Records that are still kept.
+    /// Number of records in memory.
     pub records: u64,
 }
 
-/// One record's place.
+/// A record in the arrival order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Place of its room.
     pub room: crate::rooms::RoomHandle,
-    /// Its seq.
     pub seq: Seq,
-    /// Its place in the hub's log; 0 without one.
+    /// Its offset in the hub's log; 0 without one.
     pub offset: u64,
 }
 
@@ -104,14 +96,13 @@ impl Ledger {
         self.entries.range(at..)
     }
 
-    /// A record was kept.
+    /// Notes that a record was stored.
     pub fn kept(&mut self, entry: Entry, bytes: u64) {
         self.entries.push_back(entry);
         self.bytes += bytes;
         self.records += 1;
     }
 
-    /// A record was dropped.
     pub fn dropped(&mut self, bytes: u64) {
         self.bytes -= bytes;
         self.records -= 1;
@@ -123,7 +114,7 @@ impl Ledger {
         self.entries.front()
     }
 
-    /// The entry that arrived first, taken off.
+    /// Removes and returns the entry that arrived first.
     pub fn oldest(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front();
         if self.entries.capacity() > 1024 && self.entries.len() < self.entries.capacity() / 4 {

@@ -1,5 +1,5 @@
-//! Reads of a whole hub with a log, whatever the rooms of its records: what is asked of memory, of the log, of the
-//! hub's leader, and the answer.
+//! Reads of a whole hub with a log, of all its rooms: requests to memory, to the log and to the hub's leader,
+//! and the response.
 
 use crate::cursors::CURSORS_MAX;
 use crate::record::{Namespace, Record};
@@ -8,13 +8,13 @@ use hubsub_types::names::{Matcher, pattern_prefix_min};
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
-/// Behind all records: who reads from here learns where the log ends.
+/// An offset after all records: a read from here finds the end of the log.
 pub const END: u64 = u64::MAX;
 
-/// How long it is waited to hear where logs end, in ms.
+/// Time limit of requests for the ends of logs, in ms.
 pub const ENDS_MS: u64 = 5_000;
 
-/// Which records of a hub are wanted: those whose topic one of some patterns matches.
+/// Selects records of a hub whose topic matches at least one of several patterns.
 #[derive(Debug)]
 pub struct HubFilter {
     sources: Box<[Arc<[u8]>]>,
@@ -22,7 +22,7 @@ pub struct HubFilter {
 }
 
 impl HubFilter {
-    /// Of patterns as they are kept.
+    /// A filter of patterns in their text form.
     #[must_use]
     pub fn new(sources: impl IntoIterator<Item = Arc<[u8]>>) -> HubFilter {
         let sources: Box<[Arc<[u8]>]> = sources.into_iter().collect();
@@ -30,13 +30,12 @@ impl HubFilter {
         HubFilter { sources, matchers }
     }
 
-    /// Their texts.
     #[must_use]
     pub fn sources(&self) -> &[Arc<[u8]>] {
         &self.sources
     }
 
-    /// Whether one of them matches that may: see [`pattern_prefix_min`].
+    /// Whether one of the patterns matches and may do so: see [`pattern_prefix_min`].
     #[must_use]
     pub fn wants(&self, namespace: Namespace, topic: &[u8]) -> bool {
         let Some(least) = pattern_prefix_min(topic) else { return false };
@@ -45,60 +44,52 @@ impl HubFilter {
     }
 }
 
-/// Asks a hub for records of all its rooms.
+/// A request to a hub for records of all its rooms.
 #[derive(Clone, Debug)]
 pub struct HubRead {
-    /// The hub.
     pub hub: HubId,
-    /// Which records.
     pub filter: Arc<HubFilter>,
-    /// The first offset that is wanted, from 1; [`END`]: none.
+    /// The first requested offset, from 1; [`END`]: none.
     pub next: u64,
-    /// None that are older, in µs since 1970.
+    /// Oldest timestamp, in µs since 1970.
     pub since_us: u64,
-    /// At most so many.
+    /// Limit of the number of records.
     pub records_max: u32,
-    /// Stop once they weigh so much.
+    /// Limit of their total weight, in bytes.
     pub bytes_max: usize,
-    /// Who wants them.
     pub then: HubThen,
 }
 
-/// Who waits for a hub's records.
+/// The requester of a hub's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HubThen {
-    /// A cursor.
     Cursor {
-        /// The edge.
         shard: ShardId,
-        /// The connection there.
         conn: ConnKey,
-        /// The pattern that has cursors of its own; none: all others of the connection.
+        /// The pattern with its own cursors; none: all others of the connection.
         pattern: Option<u32>,
-        /// Its number for the read.
+        /// The connection's number for the read.
         number: u64,
     },
-    /// A question where logs end.
+    /// A request for the ends of logs.
     Ends {
-        /// The shard that asks.
         shard: ShardId,
-        /// Its number for the question.
+        /// The shard's number for the request.
         number: u32,
-        /// Until when it waits, in ms.
+        /// Time limit of the request, in ms.
         until_ms: u64,
     },
-    /// Another node.
     Node {
-        /// Which.
         node: NodeId,
-        /// Its number for the request.
+        /// The node's number for the request.
         ask: AskId,
     },
 }
 
 impl HubRead {
-    /// Adds it to those that wait for a log or a leader. Of cursors there is one for each connection at most: where
-    /// there are too many the oldest is of one that has gone. Questions that have waited for their time go.
+    /// Adds it to reads that wait for a log or a leader. There is at most one read of a cursor per
+    /// connection: if there are too many, the oldest is of a closed connection. Requests for ends whose time
+    /// has passed are removed.
     pub fn wait_among(self, reads: &mut Vec<HubRead>) {
         if let HubThen::Ends { until_ms, .. } = self.then {
             let is_late = |then: &HubThen| matches!(*then, HubThen::Ends { until_ms: of, .. } if of + ENDS_MS <= until_ms);
@@ -111,39 +102,38 @@ impl HubRead {
     }
 }
 
-/// The answer.
+/// The response to a [`HubRead`].
 #[derive(Clone, Debug, Default)]
 pub struct HubRange {
-    /// In order of offsets.
+    /// Records in order of offsets.
     pub records: Vec<Arc<Record>>,
-    /// The offset to go on at: all that is wanted below it is there, or lost.
+    /// The offset at which to continue: all requested records below it are included, or lost.
     pub next: u64,
-    /// The last offset that the hub had committed.
+    /// The last committed offset of the hub.
     pub committed: u64,
-    /// Offsets that the log has no more: first and last.
+    /// First and last of the offsets that the log no longer has.
     pub lost: Option<(u64, u64)>,
 }
 
 impl HubRange {
-    /// Nothing from an offset on can be read.
+    /// The response when nothing from an offset on can be read.
     #[must_use]
     pub fn lost(from: u64, committed: u64) -> HubRange {
         HubRange { next: committed + 1, committed, lost: Some((from, committed)), ..HubRange::default() }
     }
 
-    /// Nothing was read, and the same must be asked again.
+    /// The response when nothing was read, and the read must be repeated.
     #[must_use]
     pub fn again(from: u64, committed: u64) -> HubRange {
         HubRange { next: from, committed, ..HubRange::default() }
     }
 }
 
-/// A question to a hub's log for what memory has no more.
+/// A request to a hub's log for records that are not in memory.
 #[derive(Clone, Debug)]
 pub struct HubLogRead {
-    /// What is wanted.
     pub read: HubRead,
-    /// The last offset that is committed: later ones are not given.
+    /// The last committed offset: later records are not included.
     pub through: u64,
 }
 

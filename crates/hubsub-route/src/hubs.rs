@@ -1,8 +1,8 @@
-//! The hubs of a node, and those of one shard: what a hub knows beside its rooms.
+//! The hubs of a node, and those of one shard: the state of a hub other than its rooms.
 //!
-//! A hub of a logged class gives each record its offset. A durable one holds it
-//! until the log has made it safe; then, in the order of offsets, it is committed:
-//! kept in memory, delivered, acknowledged. Nobody hears of it before ([`log`]).
+//! A hub of a logged class gives each record its offset. In a durable class the record waits until the log
+//! has persisted it. Then records are committed in the order of offsets: stored in memory, delivered,
+//! acknowledged. Nobody gets a record before that ([`log`]).
 
 mod log;
 
@@ -20,50 +20,48 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, ShardId};
 use std::sync::{Arc, Mutex};
 
-/// A hub with a log, as its log was found when it was opened.
+/// The state of a hub's log when it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct HubSeed {
-    /// Its id.
     pub id: HubId,
-    /// Its class.
     pub class: ClassIndex,
-    /// Which of the class's hubs it is.
+    /// Index of the hub in its class.
     pub index: u16,
     /// Offset of its next record.
     pub next: u64,
-    /// Timestamp of its last record, in µs.
+    /// Timestamp of its last record, in µs since 1970.
     pub last_us: u64,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
-    /// Where its shard counts what goes through it.
+    /// Counters of its traffic, written by its shard.
     pub traffic: Arc<Traffic>,
 }
 
-/// All hubs of a node.
 pub struct Hubs {
-    /// Which hub a room belongs to.
+    /// Maps rooms to hubs.
     pub placement: Placement,
-    /// Those with a log.
+    /// Hubs with a log.
     pub seeds: Vec<HubSeed>,
-    /// Memory for the latest records of each of those; older ones are read from the log.
+    /// Limit of memory for the latest records of each hub with a log, in bytes; older ones are read from the
+    /// log.
     pub tail_bytes_max: u64,
-    /// The duplicate windows of their logs, until the shard of each takes it.
+    /// The duplicate windows of the logs, until each hub's shard takes its own.
     pub producers: Mutex<Vec<(HubId, Producers)>>,
-    /// Likewise, the retained messages that they keep.
+    /// The retained messages in the logs, until each hub's shard takes its own.
     pub rows: Mutex<Vec<(HubId, Rows)>>,
-    /// Whether a controller numbers those with a log: each is at its home from the start, where the node
-    /// finds it when it is told of the cluster's hubs.
+    /// Whether a controller numbers hubs with a log: each is at its home from the start, and the node opens
+    /// it there when it learns of the cluster's hubs.
     pub is_given: bool,
-    /// If the node is of a cluster: other nodes lead hubs, too.
+    /// If the node is in a cluster: other nodes lead hubs, too.
     pub cluster: Option<Cluster>,
 }
 
-/// Memory for the latest records of a hub with a log.
+/// Default memory for the latest records of a hub with a log, in bytes.
 pub const TAIL_BYTES: u64 = 64 << 20;
 
 impl Hubs {
-    /// The hubs of `shards` shards; a class that is not logged has one on each. One that is has
-    /// as many as the seeds say, which are all of a node alone.
+    /// The hubs of `shards` shards. A class without a log has one on each; a class with a log has those in
+    /// `seeds`, which are all hubs of a single node.
     #[must_use]
     pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
         let of_class = |class| {
@@ -75,8 +73,8 @@ impl Hubs {
         Hubs::with_counts(shards, &counts, seeds)
     }
 
-    /// The hubs of `shards` shards, of a node to which hubs are given: so many of each class there
-    /// are in all, whichever of them are here. 0: one a shard.
+    /// The hubs of `shards` shards, of a node that is assigned hubs: `hubs_by_class` is the total number of
+    /// hubs of each class, on all nodes. 0: one per shard.
     #[must_use]
     pub fn with_counts(shards: u16, hubs_by_class: &[u16], seeds: Vec<HubSeed>) -> Hubs {
         let placement = Placement::new(shards, hubs_by_class);
@@ -84,21 +82,21 @@ impl Hubs {
         Hubs { placement, seeds, tail_bytes_max, producers, rows, is_given: false, cluster: None }
     }
 
-    /// The hubs of a cluster, of all classes those with their ids in the order of their index, as
-    /// a node of `shards` shards sees them. It leads none before [`crate::Broker::route`] says so.
+    /// The hubs of a cluster as a node of `shards` shards sees them: for each class its ids in the order of
+    /// their index. The node leads none until [`crate::Broker::route`] assigns it.
     ///
     /// # Panics
-    /// An id stands twice.
+    /// An id occurs twice.
     #[must_use]
     pub fn in_cluster(shards: u16, ids_by_class: &[Vec<HubId>], cluster: Cluster) -> Hubs {
         let places = Places::new(ids_by_class.iter().map(|_| false));
         Hubs::with_places(shards, ids_by_class, Arc::new(places), cluster)
     }
 
-    /// Likewise, where rooms may be elsewhere than their classes' rings have them.
+    /// As `in_cluster`, where rooms may be in other hubs than those of their classes' rings.
     ///
     /// # Panics
-    /// An id stands twice.
+    /// An id occurs twice.
     #[must_use]
     pub fn with_places(
         shards: u16,
@@ -115,14 +113,14 @@ impl Hubs {
         Hubs { placement, seeds, tail_bytes_max, producers, rows, is_given: true, cluster }
     }
 
-    /// The retained messages that a hub's log keeps, once.
+    /// The retained messages in a hub's log; empty when called again.
     fn rows_of(&self, hub: HubId) -> Rows {
         let mut rows = self.rows.lock().expect("nothing panics under this lock");
         let at = rows.iter().position(|(of, _)| *of == hub);
         at.map_or_else(Rows::default, |at| rows.swap_remove(at).1)
     }
 
-    /// The duplicate window of a hub's log, once.
+    /// The duplicate window of a hub's log; empty when called again.
     fn window_of(&self, hub: HubId) -> Producers {
         let mut producers = self.producers.lock().expect("nothing panics under this lock");
         let at = producers.iter().position(|(of, _)| *of == hub);
@@ -130,20 +128,18 @@ impl Hubs {
     }
 }
 
-/// One hub of this shard.
 #[derive(Debug)]
 pub struct Hub {
-    /// Its class.
     pub class: ClassIndex,
-    /// Which of the class's hubs it is.
+    /// Index of the hub in its class.
     pub index: u16,
-    /// Whether another node leads it, or nobody: its rooms here stand for those there.
+    /// Whether another node leads it, or nobody: its rooms here represent those of the leader.
     pub is_relayed: bool,
-    /// Order of the records that are kept in memory.
+    /// Order of the records in memory.
     pub ledger: Ledger,
-    /// The retained messages that it keeps.
+    /// The retained messages of the hub.
     pub rows: Rows,
-    /// If its class is logged.
+    /// Its log, if its class has one.
     pub log: Option<HubLog>,
 }
 
@@ -151,20 +147,20 @@ pub struct Hub {
 #[derive(Debug)]
 pub struct ShardHubs {
     hubs: Vec<Hub>,
-    /// By class and index, where it stands, if here.
+    /// Slot by class and index, if the hub is on this shard.
     places: Vec<Vec<Option<u16>>>,
-    /// Those with a log.
+    /// Slots of hubs with a log.
     logged: Vec<u16>,
 }
 
 impl ShardHubs {
-    /// None at all.
+    /// A shard without hubs.
     #[must_use]
     pub fn none() -> ShardHubs {
         ShardHubs { hubs: Vec::new(), places: Vec::new(), logged: Vec::new() }
     }
 
-    /// Those of `all` that live on a shard.
+    /// The hubs of `all` on a shard.
     #[must_use]
     pub fn new(all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
         let placement = &all.placement;
@@ -194,7 +190,7 @@ impl ShardHubs {
         of_shard
     }
 
-    /// Those of a cluster that live on a shard now that it is known; what was open stays so.
+    /// The hubs of a cluster on a shard, after the node learned of them; open hubs stay open.
     #[must_use]
     pub fn joined(self, all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
         let mut joined = ShardHubs::new(all, classes, shard);
@@ -217,7 +213,7 @@ impl ShardHubs {
         joined
     }
 
-    /// Takes in the hubs of classes that are new, behind those that are there.
+    /// Adds the hubs of new classes after the existing ones.
     pub fn extend(&mut self, all: &Hubs, shard: ShardId) {
         let placement = &all.placement;
         for class in self.places.len() as ClassIndex..placement.classes() {
@@ -231,9 +227,9 @@ impl ShardHubs {
         }
     }
 
-    /// Takes in a hub that came while the node runs: to its place among those of its class, or, where
-    /// there is none, behind all others: no room comes there until a route leads to it. One that was
-    /// here before goes on as it was, and what waits for its log with it.
+    /// Adds a hub while the node runs: in its place among those of its class, or after all others if there is
+    /// no such place: no room is in it until a route leads there. A hub that was here before continues
+    /// unchanged, with the requests that wait for its log.
     pub fn add(&mut self, seed: &HubSeed, durability: Durability, producers: Producers) {
         let known = self.slot_of(seed.id);
         let log = known.and_then(|slot| self.get(slot).log.as_ref());
@@ -253,55 +249,52 @@ impl ShardHubs {
         }
     }
 
-    /// Place of a class's hub that lives here.
+    /// Slot of a class's hub, which must be on this shard.
     #[must_use]
     pub fn slot(&self, class: ClassIndex, index: u16) -> u16 {
         self.find(class, index).expect("who asks has looked where the hub lives")
     }
 
-    /// Place of a class's hub, if it lives here.
+    /// Slot of a class's hub, if it is on this shard.
     #[must_use]
     pub fn find(&self, class: ClassIndex, index: u16) -> Option<u16> {
         self.places.get(usize::from(class))?.get(usize::from(index)).copied().flatten()
     }
 
-    /// A hub by its place.
     #[must_use]
     pub fn get(&self, slot: u16) -> &Hub {
         &self.hubs[usize::from(slot)]
     }
 
-    /// As `get`.
     pub fn get_mut(&mut self, slot: u16) -> &mut Hub {
         &mut self.hubs[usize::from(slot)]
     }
 
-    /// The place of a hub with a log.
+    /// The slot of a hub with a log.
     #[must_use]
     pub fn slot_of(&self, id: HubId) -> Option<u16> {
         let is_it = |hub: &Hub| hub.log.as_ref().is_some_and(|log| log.id == id);
         self.hubs.iter().position(is_it).map(|slot| slot as u16)
     }
 
-    /// Places of those with a log.
+    /// Slots of hubs with a log.
     #[must_use]
     pub fn logged(&self) -> &[u16] {
         &self.logged
     }
 
-    /// What waits for the logs of all hubs.
+    /// Requests that wait for the logs of all hubs.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.hubs.iter().filter_map(|hub| hub.log.as_ref()).map(HubLog::pending).sum()
     }
 
-    /// Lets nothing wait any more; what did, in order.
+    /// Gives up requests that will not be persisted; returns them in order.
     pub fn give_up(&mut self) -> Vec<Waits> {
         let logs = self.hubs.iter_mut().filter_map(|hub| hub.log.as_mut());
         logs.flat_map(HubLog::give_up).collect()
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Hub> {
         self.hubs.iter()
     }
@@ -326,7 +319,7 @@ mod tests {
         };
         let (slot, place, last) = add(70, 1, 1, 5);
         assert_eq!((Some(slot), last), (place, Some(4)), "rooms of its class find it");
-        // Nothing leads to these yet.
+        // No route leads to these yet.
         assert_eq!(add(71, 0, 3, 1).0, places, "the place that it would have is another class's");
         assert_eq!(add(72, 1, 3, 1).0, places + 1);
         assert_eq!(hubs.logged(), [slot, places, places + 1]);

@@ -1,37 +1,35 @@
 //! A set of integer handles that costs 16 bytes while it holds none or one.
 //!
-//! Most topics of a big chat have one subscriber a shard, most connections a
-//! few subscriptions; a few topics have a hundred thousand. Iteration is over a
-//! plain slice; past `SMALL` an index makes look-ups constant.
+//! Most topics of a big chat have one subscriber per shard, most connections a few subscriptions; a few
+//! topics have a hundred thousand. Iteration is over a plain slice; above `SMALL` an index makes look-ups
+//! constant.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
 
-/// Up to here a look-up scans the slice.
+/// Up to this length a look-up scans the slice.
 const SMALL: usize = 16;
 
-/// See the module.
+/// A set of handles, in one of three forms by its size.
 #[derive(Debug, Default)]
 pub enum IdSet {
-    /// Nothing.
     #[default]
     Empty,
     /// One handle, in place.
     One(u32),
-    /// More.
     Many(Box<Many>),
 }
 
-/// The larger form.
+/// The form for two or more handles.
 #[derive(Debug, Default)]
 pub struct Many {
     list: Vec<u32>,
-    /// Handle to place; kept once the list passed `SMALL`.
+    /// Index of each handle in `list`; kept once the list passed `SMALL`.
     index: Option<HashMap<u32, u32, RandomState>>,
 }
 
 impl IdSet {
-    /// The handles, in no order that means anything.
+    /// The handles, in arbitrary order.
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         match self {
@@ -41,19 +39,16 @@ impl IdSet {
         }
     }
 
-    /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this one is there.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         match self {
@@ -62,7 +57,7 @@ impl IdSet {
         }
     }
 
-    /// Adds; false if it was there.
+    /// Adds a handle; false if it was there.
     pub fn insert(&mut self, id: u32) -> bool {
         if self.contains(id) {
             return false;
@@ -86,7 +81,7 @@ impl IdSet {
         true
     }
 
-    /// Takes away; false if it was not there.
+    /// Removes a handle; false if it was not there.
     pub fn remove(&mut self, id: u32) -> bool {
         match self {
             IdSet::Empty => false,
@@ -123,7 +118,7 @@ impl Many {
         }
     }
 
-    /// Gives memory back when three quarters of it are unused.
+    /// Releases memory when three quarters of it are unused.
     fn shrink(&mut self) {
         if self.list.len() <= SMALL / 2 {
             self.index = None;

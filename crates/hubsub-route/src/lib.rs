@@ -1,35 +1,33 @@
-//! The pure broker: one `Broker` a shard.
-//!
+//! The pure broker: one `Broker` per shard.
 //! It owns what a shard knows of topics, patterns, rooms, history and lagging
 //! subscribers, and nothing else: no socket, no clock, no thread. Events come
 //! in as method calls with the time as an argument; actions go out through
 //! [`Sink`], which the node implements with sockets and mailboxes and the
 //! tests with vectors.
 //!
-//! A message's way: the edge shard's [`Broker::publish`] finds the topic's
-//! route; on the room's hub shard the record gets its position, enters the
-//! history and is sent once to every shard with interest; each of those fans
-//! it out to its own connections.
+//! Path of a message: the edge shard's [`Broker::publish`] finds the topic's route; on the room's hub shard
+//! the record gets its position, enters the history and is sent once to every shard with interest; each of
+//! those delivers it to its own connections.
 //!
 //! - [`topics`]: the edge's subscription table and route cache
 //! - [`patterns`]: pattern subscriptions, replicated to all shards
 //! - [`groups`]: subscribers that share records
-//! - [`consumers`]: those of them that keep their place
+//! - [`consumers`]: groups with a position
 //! - [`rooms`]: the hub's table: epoch, seq, interest, history
 //! - [`history`]: bounded rings, and the per-hub bound over them
-//! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to make safe
-//! - [`producers`]: numbered records, of which each is kept once
-//! - [`logread`]: questions to the log, for what memory has no more
+//! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to persist
+//! - [`producers`]: deduplication of numbered records
+//! - [`logread`]: reads of the log, for records that are not in memory
 //! - [`hubread`]: reads of whole hubs; [`pages`]: of whole rooms
 //! - [`cursors`]: subscribers that catch up
-//! - [`claims`]: who holds a client id
+//! - [`claims`]: ownership of client ids
 //! - [`rows`]: retained messages
-//! - [`occupancy`]: how many are in a room
-//! - [`presence`]: who is in a room
+//! - [`occupancy`]: number of subscribers, publishers and members of a room
+//! - [`presence`]: members of a room
 //! - [`relay`]: hubs that other nodes lead
 //! - [`ring`]: which hub, and so which shard, a room belongs to
-//! - [`places`]: rooms that are elsewhere than the ring has them
-//! - [`topk`], [`traffic`]: what is told of busy rooms and of hubs
+//! - [`places`]: rooms in other hubs than the ring assigns
+//! - [`topk`], [`traffic`]: statistics of busy rooms and of hubs
 
 pub mod broker;
 pub mod claims;
@@ -84,90 +82,82 @@ pub use traffic::{Traffic, TrafficTotals};
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
-    /// Monotonic, in ms.
+    /// Monotonic time, in ms.
     pub mono_ms: u64,
     /// Since 1970, in µs.
     pub wall_us: u64,
 }
 
-/// Where an answer goes: the shard that asked, and what it wrote down there.
+/// The destination of a response: the shard that asked, and its own reference to the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
-    /// The shard that asked.
     pub shard: ShardId,
-    /// Who asked.
     pub asker: Asker,
 }
 
-/// Who waits for an answer.
+/// The requester that waits for a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asker {
-    /// A reply slot of a connection.
     Client {
-        /// The connection.
         conn: ConnKey,
-        /// Its reply slot.
         slot: u32,
     },
     /// A request of the control plane: its ticket and the item of its batch.
     Control {
-        /// As the control plane numbered it.
+        /// The control plane's number.
         ticket: u64,
-        /// Place in the batch.
+        /// Index in the batch.
         item: u32,
     },
-    /// A question that is gathered: one of several that it consists of.
+    /// One request of a scatter-gather request.
     Gathering {
-        /// As its shard numbered it.
+        /// Number of the scatter-gather request on its shard.
         number: u32,
-        /// Which of them.
+        /// Index of this request in it.
         item: u32,
     },
     /// A connection that reads retained messages.
     Retained {
-        /// The connection.
         conn: ConnKey,
-        /// As it calls what it reads.
+        /// The connection's number for the read.
         number: u32,
     },
-    /// The leader of a room, of a row that it writes for a record of that.
+    /// The leader of a room that writes the entry of a retained record, by number.
     Row(u64),
-    /// Another node.
     Node {
-        /// Which.
         node: NodeId,
-        /// Its number for the request.
+        /// The node's number for the request.
         ask: AskId,
-        /// By whose link it came.
+        /// The hub over whose link the request came.
         hub: HubId,
     },
 }
 
-/// What came of a publish.
+/// The outcome of a publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
-    /// Subscribers in the whole room, patterns included.
+    /// Subscribers in the whole room, including patterns.
     pub receivers: u64,
-    /// Where the record stands; zero where no room took it.
+    /// Position of the record; zero if no room stored it.
     pub position: Position,
-    /// Whether it stood there before: then nobody gets it again, and `receivers` is 0.
+    /// Whether the record is a repeat: then it is not delivered again, and `receivers` is 0.
     pub is_duplicate: bool,
 }
 
 impl Published {
-    /// The answer to a record that is there already.
+    /// The response to a repeated record.
     #[must_use]
     pub fn again(position: Position) -> Published {
         Published { receivers: 0, position, is_duplicate: true }
     }
 }
 
-/// Where a new subscription begins.
+/// The start of a new subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// With the next record.
     Live,
-    /// Behind this position.
+    /// With the record after this position.
     After(Position),
     /// With the last `n` records of the topic.
     Last(u64),
@@ -175,49 +165,45 @@ pub enum Start {
     Since(u64),
 }
 
-/// What a hub confirmed to a new subscription.
+/// A hub's confirmation of a new subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attached {
     /// The room's last record when interest began.
     pub position: Position,
     /// First record to replay; none when the subscription is live at once.
     pub replay_from: Option<Seq>,
-    /// Whether everything that was asked for is there.
+    /// Whether all requested records are available.
     pub recovered: bool,
 }
 
-/// An answer at once, or one that [`Sink::answer`] will bring.
+/// A response at once, or one that [`Sink::answer`] delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
-    /// Known now.
     Now(T),
-    /// To come, in another turn.
+    /// The response follows in another turn.
     Later,
 }
 
-/// An answer that was not known at once.
+/// A response that was not known at once.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// To a publish.
     Published(Result<Published, ErrorCode>),
-    /// To a subscription.
     Attached(Result<Attached, ErrorCode>),
-    /// To a pattern subscription: every shard holds the pattern, and every node that is linked.
+    /// To a pattern subscription: every shard and every linked node holds the pattern.
     PatternHeld,
-    /// To a question how many subscribe to a topic in the whole cluster.
+    /// To a request for the number of subscribers to a topic in the whole cluster.
     Counted(Result<u64, ErrorCode>),
-    /// To a question where the logs of all hubs end: the last committed offset of each.
+    /// To a request for the ends of the logs of all hubs: the last committed offset of each.
     HubEnds(Result<Vec<(HubId, u64)>, ErrorCode>),
-    /// To a question whether rows that were under way are written.
+    /// To a flush barrier: entries that were in flight are written.
     Settled,
-    /// To a question for rows.
+    /// To a request for a page of entries.
     Rows(Result<RowPage, ErrorCode>),
 }
 
 /// How a record matched a connection's subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via<'a> {
-    /// By its topic.
     Topic,
     /// By a pattern: its id, constant while it has subscribers, and its text.
     Pattern(u32, &'a [u8]),
@@ -225,7 +211,7 @@ pub enum Via<'a> {
     Group(&'a [u8]),
 }
 
-/// What a connection did with a record.
+/// The result of a delivery to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// It is in its output.
@@ -234,202 +220,201 @@ pub enum Delivery {
     Full,
 }
 
-/// Why the broker wants a connection closed.
+/// The reason for which the broker closes a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// Its output is at the limit and its room's class says so.
+    /// Its output is at the limit, and its room's class requires a disconnect.
     OutputLimit,
-    /// It would miss records without being told, and its room's class says so.
+    /// It would miss records without a notification, and its room's class requires a disconnect.
     Gap,
-    /// Too many subscriptions are catching up.
+    /// The shard has too many subscriptions that catch up.
     TooManyCursors,
 }
 
 /// The actions of a broker.
 pub trait Sink {
-    /// The next calls of `deliver` are of another record than those before.
+    /// The next calls of `deliver` are for another record than the previous ones.
     fn record_begins(&mut self);
-    /// A record for a connection of this shard.
+    /// Delivers a record to a connection of this shard.
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery;
-    /// A record of a group of so many members that none takes who is there: for one whose client is away and comes back.
+    /// A record of a group with this text and number of members that no present member accepts: for an
+    /// offline session that may be resumed.
     fn keep_for_absent(&mut self, _conn: u32, _group: (&[u8], u64), _record: &RecordView<'_>) -> Delivery {
         Delivery::Full
     }
-    /// A record for a connection whose output is at the limit, in a class that
-    /// loses records: `policy` is `DropOldest` or `Conflate`. What gives way is
-    /// counted, and told where the protocol has words.
+    /// A record for a connection whose output is at the limit, in a class that loses records: `policy` is
+    /// `DropOldest` or `Conflate`. Dropped records are counted, and reported where the protocol supports
+    /// that.
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap);
-    /// Records from `from` to `to` will never reach this connection.
+    /// Reports that records from `from` to `to` will never reach this connection.
     fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap);
-    /// Close a connection once this turn is over.
+    /// Closes a connection after this turn.
     fn close(&mut self, conn: u32, reason: CloseReason);
     /// Whether replayed records still fit into a connection's output.
     fn wants_replay(&self, conn: u32) -> bool;
-    /// A connection gets records of the past, as fast as it takes them.
+    /// A connection gets past records, as fast as it accepts them.
     fn replays(&mut self, _conn: u32) {}
     /// The name of a connection as a publisher.
     fn publisher(&self, conn: u32) -> Box<str>;
-    /// What a connection speaks; none for the node itself.
+    /// The protocol of a connection; none for the internal client.
     fn protocol(&self, conn: u32) -> Option<Protocol>;
-    /// The last record of a room that a hub's log has, if it has any.
+    /// The last record of a room in a hub's log, if there is one.
     fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled>;
-    /// What a recall of any room of the hub takes into account: the log up to this offset.
+    /// The offset up to which `recall` takes the hub's log into account.
     fn recalls_through(&self, hub: HubId) -> u64;
-    /// A record for a hub's log, the next after those before.
+    /// Passes a record to a hub's log, the next after the previous ones.
     fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record);
-    /// Likewise, that a room and all its records before are gone.
+    /// As `append`, for the deletion of a room with all its earlier records.
     fn append_deletion(&mut self, hub: HubId, offset: u64, room: &[u8], last: Position, timestamp_us: u64);
-    /// Why a hub's log takes nothing at present, if so.
+    /// The error with which a hub's log refuses records at present, if any.
     fn log_refuses(&self, hub: HubId) -> Option<ErrorCode>;
-    /// Whether so much waits for the disk that publishers must.
+    /// Whether so much waits for the disk that publishers have to wait.
     fn log_is_behind(&self) -> bool;
-    /// A question to a log; [`Broker::log_read`] brings the answer.
+    /// Sends a read to a log; [`Broker::log_read`] gets the result.
     fn read_log(&mut self, read: Box<LogRead>);
-    /// Likewise for records of a whole hub; [`Broker::hub_log_read`] brings them.
+    /// As `read_log`, for records of a whole hub; [`Broker::hub_log_read`] gets the result.
     fn read_hub_log(&mut self, read: Box<HubLogRead>);
-    /// The answer to a question for history that had to wait for the log.
+    /// The response to a history request that had to wait for the log.
     fn history(&mut self, ask: Ask, part: Result<HistoryPart, ErrorCode>);
-    /// A room's deletion is safe, or what came of it is not known.
+    /// A room's deletion is committed to the log, or its outcome is unknown.
     fn deleted(&mut self, ask: Ask, outcome: Result<(), ErrorCode>);
-    /// A message for another shard's broker.
     fn send(&mut self, to: ShardId, msg: Msg);
-    /// Whether another shard is behind, so that nothing big should be sent.
+    /// Whether another shard is congested, so that nothing big should be sent to it.
     fn congested(&self, to: ShardId) -> bool;
-    /// A message for another node, by this hub's link. Without a cluster there is none to send to.
+    /// Sends a message to another node over this hub's link. Without a cluster there is no node.
     ///
     /// # Errors
-    /// The link is down or takes no more at present: the message, which the broker keeps as long
-    /// as it has not heard that the link has ended.
+    /// The link is down or accepts no more at present: returns the message, which the broker keeps until it
+    /// is notified that the link has ended.
     fn send_node(&mut self, _node: NodeId, _hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
         Err(message)
     }
-    /// Whether records for a node, by this hub's link, would go out at once; else it reads
-    /// them later.
+    /// Whether records for a node would be sent at once over this hub's link; otherwise the node reads them
+    /// later.
     fn node_flows(&self, _node: NodeId, _hub: HubId) -> bool {
         false
     }
-    /// Whether a node has not been heard by this hub's link for so long that it may be dead.
+    /// Whether a node has been silent on this hub's link for so long that it may be dead.
     fn node_is_silent(&self, _node: NodeId, _hub: HubId) -> bool {
         false
     }
-    /// Whether this process may lead a hub of a class without a log in this term now. Without a cluster
-    /// it always may.
+    /// Whether this process may lead a hub of a class without a log in this term now. Without a cluster it
+    /// always may.
     fn leads(&self, _hub: HubId, _term: Term) -> bool {
         true
     }
-    /// Where is this room? [`Broker::rooms_placed`] or [`Broker::room_refused`] says it. `makes`: it gets a place if it
-    /// has none; else [`Broker::room_absent`] says so.
+    /// Requests the place of a room. [`Broker::rooms_placed`] or [`Broker::room_refused`] gets the response.
+    /// `makes`: the room gets a place if it has none; otherwise [`Broker::room_absent`] reports that it has
+    /// none.
     fn room_miss(&mut self, _class: ClassIndex, _room: &[u8], _makes: bool) {}
-    /// Where does a consumer stand? [`Broker::consumer_loaded`] says it.
+    /// Requests a consumer's stored position. [`Broker::consumer_loaded`] gets it.
     fn load_consumer(&mut self, _source: &Arc<[u8]>) {}
-    /// That is where it stands: kept instead of what was kept of it before. [`Broker::consumer_saved`] says when.
+    /// Stores a consumer's position in place of the previous one. [`Broker::consumer_saved`] gets the
+    /// outcome.
     fn save_consumer(&mut self, _source: &Arc<[u8]>, _row: Vec<u8>) {}
-    /// A record was given too often and never acknowledged: it is put where such records go, and acknowledged then.
+    /// Dead-letters a record that was delivered too often without acknowledgement; it is acknowledged then.
     fn bury(&mut self, _source: &Arc<[u8]>, _record: &Arc<Record>) {}
-    /// The answer to a request whose outcome was [`Outcome::Later`].
+    /// The response to a request whose outcome was [`Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }
 
-/// What brokers of two shards say to each other. Ordered between each pair.
+/// Messages between brokers of two shards. Ordered between each pair.
 #[derive(Debug)]
 pub enum Msg {
-    /// Edge to hub: a record without a position yet, by the revision by which the edge knows its room.
+    /// Edge to hub: a record without a position, with the revision by which the edge knows its room.
     Publish(Ticket, Arc<Record>, u64),
-    /// Hub to edge.
+    /// Hub to edge: the outcome of a publish.
     Published(Ticket, Result<Published, ErrorCode>),
-    /// Edge to hub: a subscription more, or another start of one.
+    /// Edge to hub: a new subscription, or another start of one.
     Attach(Box<Attach>),
-    /// Hub to edge.
+    /// Hub to edge: the result of a subscription.
     Attached(Box<(Attach, Result<Attached, ErrorCode>)>),
-    /// Edge to hub: a subscription less, by the revision by which it was counted.
+    /// Edge to hub: removal of a subscription, with the revision by which it was counted.
     Detach(ShardId, Namespace, Arc<[u8]>, u64),
-    /// Edge to all: `true` a subscription of this pattern more, `false` one less.
+    /// Edge to all: `true`: one more subscription to this pattern; `false`: one less.
     Pattern(ShardId, Arc<[u8]>, bool, Option<u32>),
-    /// All to edge: the pattern of that waiting list entry is held.
+    /// All to edge: the pattern of that entry of the waiting list is held.
     PatternHeld(u32),
-    /// Hub to edge: a committed record, by the revision of its room.
+    /// Hub to edge: a committed record, with the revision of its room.
     Deliver(Arc<Record>, u64),
     /// Home to edge: a record for one of its members of a group.
     Give(Box<Give>),
-    /// Edge to home: nobody took it, or who did has gone without a word.
+    /// Edge to home: no member accepted the record, or the one that did left without acknowledging it.
     GiveAgain(ShardId, Box<Give>),
-    /// Edge to home: a member of that group has done with the record of this position.
+    /// Edge to home: a member of that group acknowledges the record at this position.
     Acknowledge(Arc<[u8]>, Position),
-    /// Edge to hub: a cursor wants records.
+    /// Edge to hub: a read of a cursor.
     Read(Box<cursors::Read>),
-    /// Hub to edge: those records.
+    /// Hub to edge: the result of a read of a cursor.
     Range(Box<(cursors::Read, cursors::Range)>),
-    /// Edge to home: records of a whole hub are wanted.
+    /// Edge to home: a read of a whole hub.
     ReadHub(Box<HubRead>),
-    /// Home to edge: those records.
+    /// Home to edge: the result of a read of a whole hub.
     HubRange(Box<(HubRead, HubRange)>),
-    /// Home to edge: records of a hub up to this offset may not have come, or come late.
+    /// Home to edge: records of a hub up to this offset may be missing, or arrive late.
     HubLack(HubId, u64),
-    /// Home to edge: records that nobody of a topic will get.
+    /// Home to edge: records that no subscriber of a topic will get.
     Gap(Box<Gap>),
-    /// Home to edge: records of a hub of this class may be missing for patterns.
+    /// Home to edge: followers by pattern may miss records of a hub of this class.
     Lack(ClassIndex),
-    /// Home to edge: a room is there no more, and is to be left.
+    /// Home to edge: a room is no longer there, and the edge has to leave it.
     Moved(Box<Moved>),
-    /// Edge to home: nothing more is asked of this room there.
+    /// Edge to home: the edge sends no further requests for this room.
     Leave(ShardId, Arc<[u8]>),
-    /// Home to edge: all that was asked of the room is answered, or given back.
+    /// Home to edge: all requests for the room are answered, or returned.
     Left(Box<Left>),
-    /// Edge to home: how many subscribe in the whole cluster?
+    /// Edge to home: a request for the number of subscribers in the whole cluster.
     Count(Ticket, rooms::TopicKey),
-    /// To the home of a room, from where its place was waited for: what it remembers.
+    /// To the home of a room, from the shard where the request waited for its place: a history request.
     History(Box<(rooms::HistoryQuery, Ask)>),
-    /// Home to edge.
+    /// Home to edge: the number of subscribers.
     Counted(Ticket, Result<u64, ErrorCode>),
-    /// To all: are the rows written that are under way from there? By this number; the flag: on other nodes as well.
+    /// To all: a flush barrier of that shard, with its number; the flag: include other nodes.
     Settle(ShardId, u32, bool),
-    /// They are, by that number.
+    /// The flush barrier with that number is complete.
     Settled(u32),
-    /// Edge to the home of a hub of rows: a page, please.
+    /// Edge to the home of a hub of entries: a request for a page.
     Rows(Box<RowsAsk>),
-    /// Home to edge.
+    /// Home to edge: a page of entries.
     RowsCame(Box<(Ticket, Result<RowPage, ErrorCode>)>),
-    /// First shard to all: patterns of another node.
+    /// Shard 0 to all: patterns of another node.
     NodePatterns(Box<relay::patterns::PatternChange>),
-    /// All to the first shard: those of that node, session and version are held by this shard.
+    /// All to shard 0: this shard holds the set of that node, session and version.
     NodePatternsHeld(ShardId, NodeId, u64, u64),
 }
 
 /// Records that subscribers of a topic will not get.
 #[derive(Clone, Debug)]
 pub struct Gap {
-    /// Of the topic.
     pub namespace: Namespace,
-    /// The topic.
     pub topic: Arc<[u8]>,
-    /// The first of them.
+    /// The first missing record.
     pub from: Position,
-    /// The last; seq 0: the epoch is over.
+    /// The last missing record; seq 0: the epoch has ended.
     pub to: Position,
 }
 
-/// A room that is there no more where a shard had it.
+/// A room that is no longer at the home where a shard has it.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// The room.
     pub room: Arc<[u8]>,
-    /// Where it was.
+    /// The room's previous home.
     pub home: ShardId,
-    /// Its topics with subscribers on the shard, each behind the last record that went there; epoch 0: there was none.
+    /// Its topics with subscribers on the shard, each with the last record that was sent there; epoch 0:
+    /// there was none.
     pub topics: Vec<(rooms::TopicKey, Position)>,
 }
 
 /// A room that a shard has left.
 #[derive(Clone, Debug)]
 pub struct Left {
-    /// The room.
     pub room: Arc<[u8]>,
-    /// Publishes that the shard gets back, in order.
+    /// Publishes that are returned to the shard, in order.
     pub back: Vec<(Ticket, Arc<Record>)>,
 }
 
 impl Msg {
-    /// Bytes that this message keeps from being freed, for mailbox limits.
+    /// Bytes that this message keeps allocated, for limits of mailboxes.
     #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Msg>()
@@ -445,28 +430,23 @@ impl Msg {
     }
 }
 
-/// A subscription on its way to the hub and back.
+/// A subscription in flight to the hub and back.
 #[derive(Clone, Debug)]
 pub struct Attach {
-    /// Who waits for the confirmation.
     pub ticket: Ticket,
-    /// The connection on the edge shard.
     pub conn: u32,
-    /// With the topic, what is subscribed to.
     pub namespace: Namespace,
-    /// See `namespace`.
     pub topic: Arc<[u8]>,
-    /// Where it begins.
     pub start: Start,
-    /// Whether this is a subscription more, not one that starts anew.
+    /// Whether it adds a subscription, rather than starting one again.
     pub adds: bool,
-    /// Unique on the edge while it is under way.
+    /// Unique on the edge while it is in flight.
     pub id: u32,
-    /// Where it was sent, on this node.
+    /// Shard of this node to which it was sent.
     pub home: ShardId,
-    /// By which revision of the room.
+    /// Revision of the room by which it was sent.
     pub revision: u64,
-    /// Whether it follows a room that was moved, and then the last record from where that was, which the subscriber
-    /// has; epoch 0: it has none.
+    /// Set if it follows a moved room: the last record of the previous place that the subscriber has; epoch
+    /// 0: it has none.
     pub left: Option<Position>,
 }

@@ -1,9 +1,7 @@
-//! Questions to a hub's log, which others read (a shard never waits for a disk),
-//! and who waits for the answers.
+//! Reads of a hub's log, which other threads perform (a shard never waits for a disk), and their requesters.
 //!
-//! A room's memory ends somewhere; what is older is in the log. What memory alone
-//! cannot answer, the log answers alone: a read names the hub's last committed
-//! offset, and everything up to there must be in what is read.
+//! A room's memory is limited; older records are in the log. If memory alone cannot answer a request, the log
+//! alone does: a read contains the hub's last committed offset, and the log must read everything up to it.
 
 use crate::Attach;
 use crate::cursors::Read;
@@ -12,82 +10,73 @@ use crate::rooms::HistoryQuery;
 use hubsub_types::{Epoch, HubId, Seq, ShardId};
 use std::sync::Arc;
 
-/// A question to a hub's log.
+/// A request to a hub's log.
 #[derive(Clone, Debug)]
 pub struct LogRead {
-    /// The hub.
     pub hub: HubId,
-    /// The room.
     pub room: Arc<[u8]>,
-    /// Records up to this offset must be in what is read.
+    /// The log must have read all records up to this offset.
     pub through: u64,
-    /// The room's present epoch.
+    /// The room's current epoch.
     pub epoch: Epoch,
-    /// Its last committed record; later ones are not given.
+    /// The room's last committed record; later ones are not included.
     pub seq_max: Seq,
-    /// The oldest one that its class still shows.
+    /// The oldest record that its class still shows.
     pub seq_min: Seq,
-    /// Likewise by timestamp, in µs since 1970.
+    /// The oldest timestamp that its class still shows, in µs since 1970.
     pub since_us: u64,
-    /// Only records of this topic.
+    /// Only records of this topic; none: of all.
     pub topic: Option<Vec<u8>>,
-    /// Only topics of this namespace.
+    /// Only topics of this namespace; none: of all.
     pub namespace: Option<Namespace>,
-    /// Which of them.
     pub want: Want,
-    /// How many at most.
+    /// Limit of the number of records.
     pub count: u64,
-    /// How much they weigh at most, but for the first.
+    /// Limit of their total weight in bytes; the first record may exceed it.
     pub bytes_max: usize,
-    /// Who wants it.
     pub then: Then,
 }
 
-/// What memory knows, or the question to the log that will tell.
+/// The answer from memory, or the log read that finds it.
 #[derive(Debug)]
 pub enum Known<T> {
-    /// Memory knows it.
     Here(T),
-    /// The log does.
     InLog(Box<LogRead>),
 }
 
-/// Which records are wanted. They come in order, oldest first.
+/// Selects records of the room. They are returned in order, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// Of the present epoch, from this seq or the oldest left on.
+    /// Of the current epoch, from this seq on, or from the oldest available one.
     On(Seq),
-    /// Of the present epoch, from the first on that is not older than this, in µs since 1970.
+    /// Of the current epoch, from the first one that is not older than this, in µs since 1970.
     Since(u64),
-    /// The last ones, of earlier epochs too.
+    /// The last ones, also of earlier epochs.
     Back,
 }
 
-/// Who waits for the answer.
+/// The requester of a log read.
 #[derive(Clone, Debug)]
 pub enum Then {
-    /// A cursor.
     Range(Box<Read>),
-    /// A subscription that begins there, of a shard.
+    /// A subscription of a shard that starts there.
     Attach(Box<Attach>, ShardId),
-    /// A question for history, by the number that its asker gave it.
+    /// A history request, by the number that its asker gave it.
     History(Box<HistoryQuery>, Ask),
 }
 
-/// A question of a shard, as it numbers them.
+/// A request of a shard, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// Who asks.
     pub shard: ShardId,
-    /// Its number for it.
     pub number: u32,
 }
 
-/// What a log gave.
+/// The result of a log read.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Oldest first.
+    /// The records found, oldest first.
     pub records: Vec<Arc<Record>>,
-    /// Where records from a seq on are wanted: the first of them that is left, of any topic.
+    /// If records from a seq on are requested: the first available one of any topic.
     pub first: Option<Seq>,
 }

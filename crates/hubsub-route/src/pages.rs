@@ -1,33 +1,35 @@
-//! A whole room read in order by the node itself: a page of history at a time, on whatever shard, wherever the room
-//! is led.
+//! Reads a whole room in order, for the node itself: one page of history at a time, on any shard, wherever
+//! the room is led.
 //!
-//! The first question tells the room's life, each other one brings what is behind the last record. What a log has
-//! compacted away, or retention took, is passed over; a life that ends meanwhile is left, and the next one read.
+//! The first request finds the room's epoch; each later one reads the records after the last one. Records
+//! that a log has compacted, or that retention removed, are skipped. If the epoch ends meanwhile, the next
+//! one is read.
 
 use crate::record::Record;
 use crate::rooms::{HistoryPart, HistoryQuery};
 use hubsub_types::{Epoch, Position, Seq};
 use std::sync::Arc;
 
-/// See the module. `next` and `take` go by turns, until there is no next.
+/// A reader of a room. Call `next` and `take` alternately, until there is no next request.
 #[derive(Clone, Debug)]
 pub struct Pages {
     room: Vec<u8>,
-    /// Records of a page, at most.
+    /// Records per page, at most.
     count: u64,
-    /// Behind which record it goes on; none while the room's life is not known.
+    /// The record after which it continues; none while the room's epoch is not known.
     after: Option<Position>,
     is_over: bool,
 }
 
 impl Pages {
-    /// A room from its oldest record on, or behind a position of its present life; 1 to 16,384 records a page.
+    /// A reader from the oldest record on, or from after a position of the current epoch; 1 to 16,384 records
+    /// per page.
     #[must_use]
     pub fn new(room: &[u8], after: Option<Position>, count: u64) -> Pages {
         Pages { room: room.to_vec(), count: count.max(1), after, is_over: false }
     }
 
-    /// The question to ask now, by [`crate::Broker::history`]; none when all was read.
+    /// The next request, for [`crate::Broker::history`]; none when all was read.
     #[must_use]
     pub fn next(&self) -> Option<HistoryQuery> {
         let count = if self.after.is_some() { self.count } else { 1 };
@@ -35,7 +37,7 @@ impl Pages {
         (!self.is_over).then_some(query)
     }
 
-    /// Its answer: the records of the room that come next, in order of positions; perhaps none.
+    /// Takes the response: returns the next records of the room, in order of positions; possibly none.
     pub fn take(&mut self, part: HistoryPart) -> Vec<Arc<Record>> {
         let HistoryPart { recovered, start, records } = part;
         match self.after {
@@ -50,7 +52,7 @@ impl Pages {
                 Vec::new()
             }
             before => {
-                // It has no life, or none but the one that was read, which has less than it had.
+                // The room has no epoch, or only the one that was read, which has fewer records than before.
                 self.is_over = start.epoch == Epoch(0) || before.is_some_and(|it| it.epoch == start.epoch);
                 self.after = Some(Position { epoch: start.epoch, seq: Seq(0) });
                 Vec::new()

@@ -1,27 +1,33 @@
-//! Pattern subscriptions. Every shard holds every pattern, with the number of subscribers each shard has; a shard's own
-//! subscribers are beside it. A publish asks once per topic which patterns match.
+//! Pattern subscriptions. Every shard holds every pattern with its number of subscribers on each shard; a
+//! shard's own subscribers are stored with it. A publish looks up the matching patterns once per topic.
 //!
-//! What a topic may match is found by three parts, none of which knows the others:
+//! Three independent parts find the patterns that match a topic:
 //!
 //! | part | holds | a topic costs |
 //! |---|---|---|
 //! | [`MatchCache`] | the answers for the latest topics | one look-up by hash |
 //! | [`FilterTrie`] | MQTT filters, by level | the nodes on its way, and its own bytes |
-//! | globs by literal prefix | Redis's patterns | a look-up for each length of prefix, and a match with each glob of these prefixes |
+//! | globs by literal prefix | Redis patterns | a look-up per prefix length, and a match per glob found |
 //!
-//! Invariants, held against a scan of all patterns by `the_index_finds_what_a_scan_finds`:
+//! Invariants, compared with a scan of all patterns by `the_index_finds_what_a_scan_finds`:
 //!
-//! - a pattern is in the trie or among the globs, as its form says, under one id, as long as somebody subscribes to it;
-//! - a cached answer is what a scan would find now: a pattern that comes or goes may match only topics that begin with its
-//!   literal prefix, and their answers are dropped, or brought up to date when they are asked for ([`MatchCache`]);
-//! - a topic that is the node's own is only matched by patterns with a literal prefix that is, too (`pattern_prefix_min`);
-//! - `search` is the sum of what globs that have text between two stars search at most for each byte of a topic. One look-up
-//!   takes at most `patterns_search_max` × (`topic_bytes_max` + 16 × `pattern_bytes_max`) steps among globs, and one for each
-//!   of the bytes that `patterns_bytes_max` bounds: only a glob that searches more than 16 makes tables, at 272 steps for
-//!   each byte of it ([`Glob::search`](hubsub_types::names::Glob::search));
-//! - `here` is the number of patterns with subscribers on shards of this node; of the others, only other nodes have some;
-//! - `bytes` is the sum of what the patterns, their counts by shard and node, and the nodes of the trie weigh; what a client may
-//!   add ends at `patterns_bytes_max`. Subscribers of this shard are not in it: those are bounded as subscriptions are.
+//! - a pattern is in the trie or among the globs, depending on its form, under one id, while it has
+//!   subscribers;
+//! - a cached answer equals the result of a scan now: a pattern that is added or removed can match only
+//!   topics that begin with its literal prefix, and their answers are dropped, or updated at their next
+//!   look-up ([`MatchCache`]);
+//! - a topic of the node itself is matched only by patterns with a literal prefix that also belongs to the
+//!   node (`pattern_prefix_min`);
+//! - `search` is the sum of the maximum search steps per byte of a topic, over globs that have text between
+//!   two stars. One look-up takes at most `patterns_search_max` × (`topic_bytes_max` + 16 ×
+//!   `pattern_bytes_max`) steps among globs, and one step for each of the bytes that `patterns_bytes_max`
+//!   limits: only a glob that searches more than 16 makes tables, at 272 steps for each of its bytes
+//!   ([`Glob::search`](hubsub_types::names::Glob::search));
+//! - `here` is the number of patterns with subscribers on shards of this node; the others have subscribers
+//!   only on other nodes;
+//! - `bytes` is the total memory of the patterns, of their counts by shard and node, and of the nodes of the
+//!   trie; clients can add patterns up to `patterns_bytes_max`. Subscribers of this shard are not included:
+//!   they are limited as subscriptions.
 
 mod cache;
 mod free;
@@ -41,19 +47,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use trie::FilterTrie;
 
-/// One pattern.
 #[derive(Debug)]
 pub struct Pattern {
     matcher: Matcher,
-    /// Its text; of an MQTT filter with a mark in front.
+    /// Its text; an MQTT filter has a mark in front.
     pub source: Arc<[u8]>,
-    /// Subscribers by shard and node; changed by [`Patterns`] alone, which counts its memory.
+    /// Subscribers by shard and node; changed by [`Patterns`] only, which counts their memory.
     pub counts: Counts,
-    /// Subscribers of this shard.
+    /// Connections of this shard that subscribe to it.
     pub subs: IdSet,
 }
 
-/// All patterns, as one shard holds them.
 #[derive(Debug)]
 pub struct Patterns {
     slots: Vec<Option<Pattern>>,
@@ -64,19 +68,19 @@ pub struct Patterns {
     /// Length of literal prefixes of globs to number of prefixes that long.
     lengths: BTreeMap<usize, usize>,
     cache: MatchCache,
-    /// Steps that globs take at most to search a byte of a topic, all together.
+    /// Maximum steps of all globs together to search a byte of a topic.
     search: usize,
-    /// How many have subscribers on shards of this node.
+    /// The number of patterns with subscribers on shards of this node.
     here: usize,
-    /// Memory of `slots`, and what they have in the tables, but for the nodes of the trie.
+    /// Memory of `slots` and of their entries in the tables, without the nodes of the trie.
     bytes: usize,
 }
 
-/// Memory of a pattern beside its text, matcher and nodes: itself, and its places in the tables.
+/// Memory of a pattern without its text, matcher and nodes: itself, and its entries in the tables.
 const PATTERN_BYTES: usize = size_of::<Pattern>() + 96;
 
 impl Patterns {
-    /// No pattern; remembers the matches of `cache_topics_max` topics.
+    /// An empty table that caches the matches of `cache_topics_max` topics.
     #[must_use]
     pub fn new(cache_topics_max: usize) -> Patterns {
         Patterns {
@@ -93,42 +97,42 @@ impl Patterns {
         }
     }
 
-    /// Sets of how many topics the matches are remembered.
+    /// Sets the number of topics whose matches are cached.
     pub fn set_cache_topics_max(&mut self, cache_topics_max: usize) {
         self.cache.set_topics_max(cache_topics_max);
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_source.is_empty()
     }
 
-    /// How many distinct patterns have subscribers, in the whole cluster.
+    /// The number of distinct patterns with subscribers, in the whole cluster.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_source.len()
     }
 
-    /// Of these, how many have subscribers on this node.
+    /// The number of patterns with subscribers on this node.
     #[must_use]
     pub fn here(&self) -> usize {
         self.here
     }
 
-    /// Memory of all of them.
+    /// Memory of all patterns, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes + self.filters.bytes()
     }
 
-    /// Steps that globs take at most to search a byte of a topic, all together ([`hubsub_types::names::Glob::search`]).
+    /// Maximum steps of all globs together to search a byte of a topic
+    /// ([`hubsub_types::names::Glob::search`]).
     #[must_use]
     pub fn search(&self) -> usize {
         self.search
     }
 
-    /// The id of a pattern, made if it is new.
+    /// The id of a pattern, which is added if it is new.
     pub fn intern(&mut self, source: &[u8]) -> u32 {
         if let Some(&id) = self.by_source.get(source) {
             return id;
@@ -158,13 +162,12 @@ impl Patterns {
         id
     }
 
-    /// The id of a pattern, if it is held.
     #[must_use]
     pub fn find(&self, source: &[u8]) -> Option<u32> {
         self.by_source.get(source).copied()
     }
 
-    /// All of them, in no order that means anything.
+    /// All patterns, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = &Pattern> {
         self.slots.iter().flatten()
     }
@@ -175,19 +178,18 @@ impl Patterns {
         self.slots[id as usize].as_ref().expect("ids are handed out for held patterns only")
     }
 
-    /// As `get`.
     pub fn get_mut(&mut self, id: u32) -> &mut Pattern {
         self.slots[id as usize].as_mut().expect("ids are handed out for held patterns only")
     }
 
-    /// Counts a subscriber of a shard more, on a node of so many shards.
+    /// Adds a subscriber of a shard, on a node of `shards` shards.
     pub fn hold(&mut self, id: u32, shard: ShardId, shards: u16) {
         let is_first = self.get(id).counts.of_shards(shards) == 0;
         self.count(id, |counts| counts.add(shard, shards));
         self.here += usize::from(is_first);
     }
 
-    /// Counts a subscriber of a shard less, and forgets a pattern that has none left.
+    /// Removes a subscriber of a shard, and the pattern if it was the last.
     pub fn release(&mut self, id: u32, shard: ShardId, shards: u16) {
         let was_there = self.count(id, |counts| counts.remove(shard));
         let is_last = was_there && self.get(id).counts.of_shards(shards) == 0;
@@ -195,7 +197,7 @@ impl Patterns {
         self.forget_unheld(id);
     }
 
-    /// So many subscribers of a pattern are on another node, which is that holder, from now on.
+    /// Sets the number of a pattern's subscribers on another node, which is `holder`.
     pub fn set_holder(&mut self, source: &[u8], holder: Holder, count: u32, shards: u16) {
         if count == 0 && self.find(source).is_none() {
             return;
@@ -205,7 +207,7 @@ impl Patterns {
         self.forget_unheld(id);
     }
 
-    /// Changes the counts of a pattern.
+    /// Changes the counts of a pattern, and updates `bytes`.
     fn count<T>(&mut self, id: u32, change: impl FnOnce(&mut Counts) -> T) -> T {
         let counts = &mut self.get_mut(id).counts;
         let before = counts.memory();
@@ -248,7 +250,7 @@ impl Patterns {
         }
     }
 
-    /// Ids of the patterns that match a topic, lowest first, of those that may: see [`pattern_prefix_min`].
+    /// Ids of the patterns that match a topic and may do so, lowest first: see [`pattern_prefix_min`].
     pub fn matching(&mut self, topic: &[u8]) -> Rc<[u32]> {
         let slots = &self.slots;
         let least = LazyCell::new(|| pattern_prefix_min(topic));
@@ -280,7 +282,7 @@ impl Patterns {
     }
 }
 
-/// What a pattern weighs beside the nodes of the trie; its text and its prefix are in a table, too.
+/// Memory of a pattern without nodes of the trie; its text and prefix are also in a table.
 fn memory(source: &[u8], matcher: &Matcher) -> usize {
     let prefix = if let Matcher::Glob(glob) = matcher { glob.literal_prefix().len() } else { 0 };
     PATTERN_BYTES + source.len() + prefix + matcher.memory()
@@ -310,7 +312,7 @@ mod tests {
         let ids: Vec<u32> = sources.iter().map(|source| patterns.intern(source.as_bytes())).collect();
         ids.into_iter().rev().for_each(|id| patterns.release(id, ShardId(0), 1));
         assert!(patterns.is_empty());
-        // A search for each among all of them takes minutes.
+        // Examining all patterns for each of them takes minutes.
         assert!(begin.elapsed() < std::time::Duration::from_secs(15), "{:?}", begin.elapsed());
     }
 
@@ -540,7 +542,8 @@ mod tests {
                 (0..4_u8, any::<bool>(), "[$]?[ab*?/+#]{0,4}", 0..200_usize), 1..400
             ),
         ) {
-            // Enough topics for a change to be listed, and enough patterns for answers older than the list.
+            // Enough topics that a change is listed, and enough patterns that some answers are older than the
+            // list.
             let letters = [b'$', b'a', b'b', b'/'];
             let mut topics: Vec<Vec<u8>> = vec![Vec::new()];
             for at in 0..85 {

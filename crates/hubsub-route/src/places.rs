@@ -1,14 +1,14 @@
-//! Rooms that are not where the ring has them: those of classes whose rooms are placed one by one, and
-//! pinned ones. One table for all shards of a node, beside the ring; the control plane writes it, edges
-//! and homes look up. A class that has none costs a look at a flag.
+//! Rooms that are not in the hub that the ring assigns: rooms of classes that place them one by one, and
+//! pinned rooms. It is one table for all shards of a node; the control plane writes it, edges and homes read
+//! it. For a class without such rooms a look-up costs a read of a flag.
 //!
-//! Each change has a revision, greater than those before: who acts by an earlier one can be told from who
-//! acts by this one (docs/protocol/moves.md). A room that is moved back to its ring keeps an entry, and with
-//! it the revision. Who changes it tells all shards before it is changed again (`hubsub-node`'s `room_changes.rs`): so who
-//! was told of a revision was told of all before it.
+//! Each change has a revision, greater than all earlier ones: so a request with an outdated revision is
+//! recognized (docs/protocol/moves.md). A room that is moved back to its ring's hub keeps an entry, and with
+//! it the revision. A writer notifies all shards of a change before the next change (`hubsub-node`'s
+//! `room_changes.rs`): so a shard that was notified of a revision was notified of all earlier ones.
 //!
-//! Invariant: an entry names a hub of the class. Entries are bounded by `PLACES_MAX` a class; pins of
-//! classes on a ring too.
+//! Invariant: an entry contains a hub of the class. Each class has at most `PLACES_MAX` entries, including
+//! pins of classes with a ring.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -16,49 +16,49 @@ use hubsub_types::class::ClassIndex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
-/// Entries of one class. A room takes some 100 bytes beside its name.
+/// Limit of entries per class. A room takes about 100 bytes in addition to its name.
 pub const PLACES_MAX: usize = 4_000_000;
 
-/// Stands for the hub of a room that is to be asked for.
+/// The hub of a room whose place has to be requested.
 pub const UNPLACED: u16 = u16::MAX;
 
-/// Where a room is.
+/// The place of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Which hub of its class; [`UNPLACED`]: it is to be asked for.
+    /// Index of the hub in its class; [`UNPLACED`]: the place has to be requested.
     pub hub: u16,
-    /// The change of the table that put it there; 0: none did.
+    /// The revision at which the table put it there; 0: there is no entry.
     pub revision: u64,
 }
 
-/// What a change of the table did to a room.
+/// The effect of a change of the table on a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The hub that it was in, or [`UNPLACED`].
+    /// The previous hub, or [`UNPLACED`].
     pub before: u16,
-    /// The hub that it is in; the same as before: nothing has changed.
+    /// The current hub; equal to `before` if nothing has changed.
     pub after: u16,
-    /// Of the change. The table had none as great before.
+    /// The revision of the change, greater than all before.
     pub revision: u64,
 }
 
-/// What changed of rooms of a class.
+/// Changes of rooms of a class.
 pub type Changed = (ClassIndex, Vec<(Box<[u8]>, Change)>);
 
-/// See the module.
+/// The table of rooms with a place of their own.
 #[derive(Debug)]
 pub struct Places {
     classes: Vec<Arc<OfClass>>,
-    /// Of the last change, of whatever class.
+    /// The revision of the last change in any class.
     revision: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct OfClass {
-    /// Whether a room without an entry is to be asked for.
+    /// Whether the place of a room without an entry has to be requested.
     is_asked: bool,
     has_any: AtomicBool,
-    /// The last change by which a room is to be asked for again.
+    /// The last revision at which a room lost its place.
     forgotten: AtomicU64,
     rooms: RwLock<Rooms>,
 }
@@ -66,13 +66,13 @@ struct OfClass {
 type Rooms = HashMap<Box<[u8]>, Place, RandomState>;
 
 impl Places {
-    /// Of classes, each of which places its rooms one by one, or on its ring.
+    /// A table for classes; each places its rooms one by one (`true`) or on its ring.
     #[must_use]
     pub fn new(is_asked: impl Iterator<Item = bool>) -> Places {
         Places { classes: Vec::new(), revision: Arc::default() }.with(is_asked)
     }
 
-    /// Of these classes, whose entries it shares with what it was made from, and of more.
+    /// A table for the classes of this one, whose entries are shared, and for additional classes.
     #[must_use]
     pub fn with(&self, is_asked: impl Iterator<Item = bool>) -> Places {
         let of_class = |is_asked| Arc::new(OfClass { is_asked, ..OfClass::default() });
@@ -80,7 +80,7 @@ impl Places {
         Places { classes, revision: Arc::clone(&self.revision) }
     }
 
-    /// Whether rooms of a class may be elsewhere than its ring has them.
+    /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
     #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
@@ -88,25 +88,25 @@ impl Places {
         of_class.is_asked || of_class.has_any.load(Ordering::Acquire)
     }
 
-    /// Whether a room of a class without an entry is to be asked for.
+    /// Whether the place of a room of this class without an entry has to be requested.
     #[must_use]
     pub fn is_asked(&self, class: ClassIndex) -> bool {
         self.classes[usize::from(class)].is_asked
     }
 
-    /// The last change, of whatever class.
+    /// The revision of the last change in any class.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// The last change by which a room of a class is to be asked for again.
+    /// The last revision at which a room of a class lost its place.
     #[must_use]
     pub fn forgotten(&self, class: ClassIndex) -> u64 {
         self.classes[usize::from(class)].forgotten.load(Ordering::Acquire)
     }
 
-    /// Where a room is. None: the ring says.
+    /// The place of a room. None: the ring assigns it.
     #[must_use]
     pub fn find(&self, class: ClassIndex, room: &[u8]) -> Option<Place> {
         let of_class = &self.classes[usize::from(class)];
@@ -115,8 +115,8 @@ impl Places {
         known.or(of_class.is_asked.then_some(Place { hub: UNPLACED, revision: 0 }))
     }
 
-    /// A room is in this hub; none: in the one that its ring has, which is `ring`, or it is to be asked for again.
-    /// Gives what that changed; none if there are too many entries.
+    /// Puts a room into this hub; none: into `ring`, the hub that its ring assigns, or its place has to be
+    /// requested again. Returns the change; none if there are too many entries.
     pub fn set(&self, class: ClassIndex, room: &[u8], hub: Option<u16>, ring: u16) -> Option<Change> {
         let of_class = &self.classes[usize::from(class)];
         let mut rooms = of_class.rooms.write().expect("nothing panics under this lock");

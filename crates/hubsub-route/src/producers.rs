@@ -1,30 +1,32 @@
-//! The duplicate window of a hub: which numbered records its log has, so that one that
-//! is sent again is not kept again.
+//! The duplicate window of a hub: the numbered records in its log, so that a repeated record is not stored
+//! again.
 //!
-//! A *producer* names itself and numbers its records: a sequence from 1, rising in each
-//! hub, gaps allowed (the records between may be in other hubs). What a repeat finds:
+//! A *producer* has a name and numbers its records: a sequence from 1, rising in each hub, gaps allowed (the
+//! records in between may be in other hubs). Results for a record:
 //!
-//! - above the producer's last sequence: it is new, and is kept;
-//! - in the window: it is there already, and its position is the answer, once it is
-//!   committed; with other content it is refused (`SequenceReused`);
-//! - between sequences in the window: it was never kept, and is not, since a later one was
+//! - above the producer's last sequence: it is new, and is stored;
+//! - in the window: it is a repeat, and the response is its position, once it is committed; with other
+//!   content it is refused (`SequenceReused`);
+//! - between sequences in the window: it was never stored, and is refused, since a later one was stored
 //!   (`SequencePassed`);
-//! - below the window: nobody knows any more (`SequenceTooOld`);
-//! - with the log damaged within the window: nobody can tell new from old (`Quarantined`);
-//! - of a producer without any record in the window: it is new, as a producer's first is.
+//! - below the window: it is unknown whether it was stored (`SequenceTooOld`);
+//! - with the log damaged within the window: new and repeated records cannot be distinguished
+//!   (`Quarantined`);
+//! - from a producer without any record in the window: it is new, like a producer's first record.
 //!
-//! A *gapless* sequence counts 1, 2, 3, … above [`GAPLESS`]: a number is kept only directly after the one before it, so
-//! that what is sent without waiting for answers keeps its order although one of it is refused (`SequenceAhead`).
+//! A *gapless* sequence counts 1, 2, 3, … above [`GAPLESS`]: a number is stored only directly after the
+//! previous one. So records that are sent without waiting for responses keep their order even if one of them
+//! is refused (`SequenceAhead`).
 //!
-//! Invariant: the window is a function of the log: the producers' records among those that
-//! the last `records` offsets and the last `bytes` bytes of the hub's log both reach. So
-//! the end of a log, read from anywhere before that, gives the same window as the hub had
-//! that wrote it. What the log refused is not in it.
+//! Invariant: the window is a function of the log: the producers' records that are both among the last
+//! `records` offsets and within the last `bytes` bytes of the hub's log. So reading the end of a log, from
+//! anywhere before that, reproduces the window of the hub that wrote it. Records that the log refused are not
+//! in it.
 //!
-//! What a publisher does and meets stands in docs/protocol/producers.md.
+//! docs/protocol/producers.md describes the publisher's side.
 //!
-//! A record without a producer costs an addition and a comparison; one with a producer a
-//! look into a table. Memory is bounded by `records`, and by `bytes`.
+//! A record without a producer costs an addition and a comparison; one with a producer a table look-up.
+//! Memory is limited by `records` and by `bytes`.
 
 use crate::record::Record;
 use ahash::RandomState;
@@ -32,24 +34,22 @@ use hashbrown::HashMap;
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
 use std::collections::VecDeque;
 
-/// Gapless sequences count from here: the first number is one above. Those from 2^63 on are relays' own, with gaps.
+/// Gapless sequences count from here: the first number is one above. Numbers from 2^63 on are those of
+/// relays, with gaps.
 pub const GAPLESS: u64 = 1 << 62;
 
-/// Who numbered a record before it had an offset, and that number.
+/// The producer that numbered a record before it had an offset, and the number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Producer {
-    /// Who.
     pub id: ProducerId,
-    /// From 1, rising.
     pub sequence: u64,
 }
 
-/// How far back a window reaches.
+/// The extent of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// Offsets.
     pub records: u64,
-    /// Bytes, as `log_bytes` counts them.
+    /// Bytes of the log, as `log_bytes` counts them.
     pub bytes: u64,
 }
 
@@ -68,62 +68,58 @@ impl Default for Window {
 /// A record in the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// Its producer's number for it.
     sequence: u64,
-    /// Of its content.
+    /// Hash of its content.
     digest: u64,
-    /// Its place in the hub's log.
+    /// Its offset in the hub's log.
     pub offset: u64,
-    /// Its place in its room.
     pub position: Position,
 }
 
-/// Stands in the place of what cannot be read.
+/// The producer of an unreadable part of the log.
 const NOBODY: ProducerId = ProducerId(0);
 
-/// Where a record of a producer is in the log.
+/// A record of a producer in the log.
 #[derive(Debug)]
 struct Place {
-    /// Whose it is, or `NOBODY`, which is the first if it is there.
+    /// Its producer; `NOBODY` can only be in the first entry.
     producer: ProducerId,
     offset: u64,
     /// Bytes of the log before it, since counting began.
     before: u64,
 }
 
-/// See the module.
+/// The duplicate window of a hub.
 #[derive(Debug, Default)]
 pub struct Producers {
     window: Window,
     /// Bytes of the log since counting began.
     bytes: u64,
-    /// By producer its records in the window, which is one at least; sequences and offsets rise.
+    /// Records in the window by producer, at least one each; sequences and offsets rise.
     known: HashMap<ProducerId, VecDeque<Known>, RandomState>,
-    /// All of them, by offset.
+    /// The same records, by offset.
     places: VecDeque<Place>,
     digests: RandomState,
 }
 
 impl Producers {
-    /// An empty window.
     #[must_use]
     pub fn new(window: Window) -> Producers {
         Producers { window, ..Producers::default() }
     }
 
-    /// The window of a log up to this offset, which cannot be read: until it has moved past
-    /// there, it tells nothing.
+    /// The window of a log that is unreadable up to this offset: it refuses numbered records until it has
+    /// moved past the offset.
     #[must_use]
     pub fn damaged(window: Window, offset: u64) -> Producers {
         let place = Place { producer: NOBODY, offset, before: 0 };
         Producers { places: VecDeque::from([place]), ..Producers::new(window) }
     }
 
-    /// What became of a record that is sent, perhaps not for the first time; nothing if it
-    /// is new or nobody numbered it.
+    /// Finds a record that may be a repeat; none if it is new or unnumbered.
     ///
     /// # Errors
-    /// The record is not in the log, or nobody knows, and it will not be.
+    /// The record is not in the log, or that is unknown, and it will not be stored.
     pub fn find(&self, record: &Record) -> Result<Option<Known>, ErrorCode> {
         let Some(Producer { id, sequence }) = record.producer() else { return Ok(None) };
         if self.places.front().is_some_and(|place| place.producer == NOBODY) {
@@ -141,14 +137,14 @@ impl Producers {
         }
     }
 
-    /// A record of so many bytes was given this offset; the next after those before.
+    /// Adds a record with this size in bytes and this offset, the next one in the log.
     pub fn keep(&mut self, offset: u64, bytes: u64, record: &Record) {
         let before = self.bytes;
         if let Some(Producer { id, sequence }) = record.producer() {
             let known = Known { sequence, digest: self.digest(record), offset, position: record.position };
             let of_producer = self.known.entry(id).or_insert_with(|| VecDeque::with_capacity(1));
             if of_producer.back().is_some_and(|last| sequence <= last.sequence) {
-                // It was forgotten and began anew, when the window was shorter.
+                // Its producer left the window and started again, when the window was shorter.
                 of_producer.clear();
             }
             of_producer.push_back(known);
@@ -157,7 +153,7 @@ impl Producers {
         self.pass(offset, bytes);
     }
 
-    /// A record of so many bytes and of no producer was given this offset.
+    /// Adds a record without a producer, with this size in bytes and this offset.
     pub fn pass(&mut self, offset: u64, bytes: u64) {
         self.bytes += bytes;
         while let Some(place) = self.places.front() {
@@ -182,46 +178,46 @@ impl Producers {
         }
     }
 
-    /// Records in the window.
+    /// The number of records in the window.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Of what a repeat must be equal in. Its publisher may differ: it is a connection's.
+    /// Hash of the content in which a repeat must be equal. Its publisher may differ: that is the
+    /// connection's.
     fn digest(&self, record: &Record) -> u64 {
         self.digests.hash_one((record.namespace, record.topic(), record.payload(), &record.headers))
     }
 }
 
-/// Whether a number may come next after the last one that is known.
+/// Whether a number may follow the last known one.
 fn may_follow(last: u64, sequence: u64) -> Result<(), ErrorCode> {
     let is_gapless = sequence >> 62 == GAPLESS >> 62;
     if is_gapless && sequence != last + 1 { Err(ErrorCode::SequenceAhead) } else { Ok(()) }
 }
 
-/// Gives memory back of what was much longer.
+/// Releases memory of a list that was much longer.
 fn shrink<T>(list: &mut VecDeque<T>) {
     if list.capacity() > 16 && list.len() < list.capacity() / 4 {
         list.shrink_to(list.capacity() / 2);
     }
 }
 
-/// What a record counts in a window: what it takes in a log, and the name of its room also
-/// where that is its topic.
+/// The size of a record in a window: its size in a log, including the name of its room even if that is its
+/// topic.
 #[must_use]
 pub fn log_bytes(room: usize, topic: usize, publisher: usize, headers: usize, payload: usize) -> u64 {
     const HEAD: usize = 80;
     (HEAD + room + topic + publisher + headers + payload) as u64
 }
 
-/// As `log_bytes`, of a record that is not in a log yet.
+/// As `log_bytes`, for a record that is not in a log yet.
 #[must_use]
 pub fn log_bytes_of(room: usize, record: &Record) -> u64 {
     const NAME_MAX: usize = u16::MAX as usize;

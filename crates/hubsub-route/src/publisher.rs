@@ -1,17 +1,17 @@
-//! Who published a record, as the record says it: a name of at most [`PUBLISHER_BYTES_MAX`] bytes. Names come from clients
-//! (MQTT's ids have up to 65,535 bytes), from REST and from rows of other systems, and each record carries one.
+//! Publisher names in records: at most [`PUBLISHER_BYTES_MAX`] bytes. Names come from clients (MQTT ids have
+//! up to 65,535 bytes), from REST and from rows of other systems, and each record carries one.
 //!
-//! A longer name becomes its beginning, a `~` and a hash of the whole, so names that begin alike stay apart. It is the same
-//! on every node and in every version. Whoever wants to can make two names of one hash: that buys nothing that taking the
-//! other's name would not.
+//! A longer name is replaced by its beginning, a `~` and a hash of the whole name, so that names with a
+//! common prefix stay distinct. The result is the same on every node and in every version. A client can
+//! construct two names with the same hash; it gains no more than by using the other's name.
 
 use crate::ring::hash;
 use std::borrow::Cow;
 
-/// Bytes of a publisher's name in a record.
+/// Limit of a publisher's name in a record, in bytes.
 pub const PUBLISHER_BYTES_MAX: usize = 256;
 
-/// Bytes of the mark and the hash.
+/// Bytes of the `~` and the hash.
 const HASH_BYTES: usize = 17;
 
 /// A publisher's name as records carry it.
@@ -30,14 +30,14 @@ fn shortened(name: &str) -> String {
     format!("{}~{:016x}", &name[..end], hash(name.as_bytes()))
 }
 
-/// Whether what a record says is the publisher of this name. A record that says nothing is nobody's.
+/// Whether the name in a record belongs to this publisher. A record without a name belongs to none.
 #[inline]
 #[must_use]
 pub fn is_publisher(said: &str, name: &str) -> bool {
     if name.len() <= PUBLISHER_BYTES_MAX {
         return !said.is_empty() && said == name;
     }
-    // The hash of a long name is taken only where its beginning agrees.
+    // The hash of a long name is computed only if its beginning matches.
     said.rsplit_once('~').is_some_and(|(begin, _)| name.starts_with(begin)) && said == publisher_name(name)
 }
 

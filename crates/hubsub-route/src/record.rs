@@ -1,55 +1,53 @@
-//! A record: what a publish becomes, and what subscribers get.
+//! A record: what a publish becomes, and subscribers get.
 
 use crate::producers::Producer;
 use crate::publisher::{PUBLISHER_BYTES_MAX, publisher_name};
 use hubsub_types::{HubId, OnSlow, Position, Qos};
 use std::sync::Arc;
 
-/// Redis keeps the channels of SPUBLISH apart from those of PUBLISH; so do we.
+/// The namespace of a topic: Redis separates the channels of SPUBLISH from those of PUBLISH, and so does this
+/// server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Namespace {
     /// SUBSCRIBE, PUBLISH and every other protocol.
     #[default]
     Global,
-    /// SSUBSCRIBE and SPUBLISH.
+    /// Topics of SSUBSCRIBE and SPUBLISH.
     Shard,
 }
 
-/// Where a record stands in the log of its room's hub, once it is committed.
+/// The place of a record in the log of its room's hub, once it is committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogPlace {
-    /// The hub.
     pub hub: HubId,
-    /// Place in its log, from 1; 0: it stands in none.
+    /// Offset in its log, from 1; 0: it is in no log.
     pub offset: u64,
 }
 
-/// String to string, shared between copies of a record.
+/// Headers, shared between copies of a record.
 pub type Headers = Option<Arc<[(Box<str>, Box<str>)]>>;
 
-/// A record that outlives its publish: in history, or on its way to another
-/// shard. Topic and payload share one allocation.
+/// A record that outlives its publish: in history, or in flight to another shard. Topic and payload share one
+/// allocation.
 #[derive(Clone, Debug)]
 pub struct Record {
     bytes: Box<[u8]>,
     topic_len: u32,
-    /// Of its topic.
     pub namespace: Namespace,
-    /// Given by the hub; zero before, and where no room took it.
+    /// Set by the hub; zero before that, and if no room stored it.
     pub position: Position,
-    /// Given by a hub with a log, and by its log.
+    /// Set by a hub with a log.
     pub place: LogPlace,
-    /// Given by the hub, in µs since 1970; never falls within a hub.
+    /// Set by the hub, in µs since 1970; never decreases within a hub.
     pub timestamp_us: u64,
-    /// Who published it, see [`publisher_name`]; empty where nobody will ask.
+    /// Name of the publisher, see [`publisher_name`]; empty where it is not needed.
     pub publisher: Box<str>,
-    /// Beside the payload.
     pub headers: Headers,
-    /// How surely its publisher wants it to arrive, at most.
+    /// Highest QoS with which its publisher wants it delivered.
     pub qos: Qos,
-    /// Whether its topic keeps it, for those who subscribe later.
+    /// Whether its topic retains it for later subscribers.
     pub retain: bool,
-    /// Who numbered it; apart, since few do.
+    /// The producer that numbered it; boxed, since few records have one.
     producer: Option<Box<Producer>>,
 }
 
@@ -69,10 +67,10 @@ impl Record {
         Record::of_parts(namespace, bytes, topic.len(), publisher, headers)
     }
 
-    /// A record of a topic and, behind it, a payload, which are not copied.
+    /// A record of `bytes`: a topic followed by a payload, which are not copied.
     ///
     /// # Panics
-    /// The topic is longer than all.
+    /// `topic_len` exceeds the length of `bytes`.
     #[must_use]
     pub fn of_parts(
         namespace: Namespace,
@@ -101,30 +99,30 @@ impl Record {
         }
     }
 
-    /// The same, numbered by a producer.
+    /// The record, numbered by a producer.
     #[must_use]
     pub fn from_producer(self, producer: Option<Producer>) -> Record {
         Record { producer: producer.map(Box::new), ..self }
     }
 
-    /// The same, whose publisher wants it to arrive so at most.
+    /// The record with another QoS.
     #[must_use]
     pub fn of_qos(self, qos: Qos) -> Record {
         Record { qos, ..self }
     }
 
-    /// The same, kept by its topic or not.
+    /// The record, retained by its topic or not.
     #[must_use]
     pub fn retained(self, retain: bool) -> Record {
         Record { retain, ..self }
     }
 
-    /// Numbers it, where nobody has.
+    /// Numbers the record, if it has no number.
     pub fn number(&mut self, producer: Producer) {
         self.producer.get_or_insert_with(|| Box::new(producer));
     }
 
-    /// Who numbered it.
+    /// The producer that numbered it, and the number.
     #[must_use]
     pub fn producer(&self) -> Option<Producer> {
         self.producer.as_deref().copied()
@@ -136,7 +134,6 @@ impl Record {
         &self.bytes[..self.topic_len as usize]
     }
 
-    /// What was published.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.topic_len as usize..]
@@ -148,7 +145,7 @@ impl Record {
         self.bytes.len() as u64
     }
 
-    /// Its memory, in bytes, near enough for limits.
+    /// Its approximate memory, in bytes, for limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         let headers = self.headers.iter().flat_map(|h| h.iter());
@@ -157,7 +154,6 @@ impl Record {
         std::mem::size_of::<Record>() + producer + 32 + self.bytes.len() + self.publisher.len() + headers
     }
 
-    /// The parts that delivery needs.
     #[must_use]
     pub fn view(&self, on_slow: OnSlow) -> RecordView<'_> {
         RecordView {
@@ -176,29 +172,26 @@ impl Record {
     }
 }
 
-/// What delivery needs of a record, owned or still in the socket's buffer.
+/// The parts of a record that delivery needs, owned or still in the socket's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
-    /// Of its topic.
     pub namespace: Namespace,
     /// The topic it was published to.
     pub topic: &'a [u8],
-    /// What was published.
     pub payload: &'a [u8],
-    /// Beside it.
     pub headers: &'a [(Box<str>, Box<str>)],
-    /// Who published it; empty where it is not known.
+    /// Name of the publisher; empty if it is not known.
     pub publisher: &'a str,
-    /// Zero where no room took it.
+    /// Zero if no room stored it.
     pub position: Position,
-    /// In the log of its hub, where that has one.
+    /// Its place in the log of its hub, if there is one.
     pub place: LogPlace,
-    /// Given by the hub, in µs since 1970.
+    /// Set by the hub, in µs since 1970.
     pub timestamp_us: u64,
-    /// How surely its publisher wants it to arrive, at most.
+    /// Highest QoS with which its publisher wants it delivered.
     pub qos: Qos,
-    /// Whether its topic keeps it.
+    /// Whether its topic retains it.
     pub retain: bool,
-    /// What happens to it at a connection's output limit, as its class says.
+    /// Its class's policy for a connection at its output limit.
     pub on_slow: OnSlow,
 }

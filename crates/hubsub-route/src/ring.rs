@@ -1,9 +1,9 @@
-//! Which hub a room belongs to: consistent hashing over the hubs of its class,
-//! so that a hub more or less moves only its own share of rooms.
+//! Assigns rooms to hubs: consistent hashing over the hubs of a class, so that adding or removing a hub moves
+//! only its own share of rooms.
 //!
-//! Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997.
-//! The hash is fixed, since every node must agree: FNV-1a, finished by the
-//! SplitMix64 mixer so that names that differ in their last byte spread.
+//! Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997. The hash is fixed, since every
+//! node must agree: FNV-1a, finished by the SplitMix64 mixer so that names that differ in their last byte
+//! spread.
 
 use crate::places::{Change, Place, Places, UNPLACED};
 use crate::relay::message::home;
@@ -14,26 +14,26 @@ use std::sync::Arc;
 /// Points of each hub on the ring: 128 keep shares within about 10 %.
 const POINTS: u64 = 128;
 
-/// Which hub, and so which shard, each room belongs to. On one node hub `k` of a
-/// class lives on shard `k` modulo the shards.
+/// The hub, and so the shard, of each room. On a single node hub `k` of a class is on shard `k` modulo the
+/// number of shards.
 #[derive(Clone, Debug)]
 pub struct Placement {
     shards: u16,
-    /// Of each class, where its ring stands in `rings`.
+    /// By class, the index of its ring in `rings`.
     classes: Vec<usize>,
-    /// One for each number of hubs.
+    /// One ring for each number of hubs.
     rings: Vec<(u16, Ring)>,
-    /// In a cluster, by class the ids of its hubs.
+    /// In a cluster: by class, the ids of its hubs.
     ids: Option<Vec<Vec<HubId>>>,
-    /// Likewise, rooms that are elsewhere than the ring has them.
+    /// In a cluster: rooms in other hubs than the ring assigns.
     places: Option<Arc<Places>>,
 }
 
-/// Stands for the shard of a room that is to be asked for.
+/// The shard of a room whose place has to be requested.
 pub const NOWHERE: ShardId = ShardId(u16::MAX);
 
 impl Placement {
-    /// Over `shards` shards, for classes with so many hubs each; 0: one a shard.
+    /// Over `shards` shards, for classes with these numbers of hubs; 0: one per shard.
     #[must_use]
     pub fn new(shards: u16, hubs_by_class: &[u16]) -> Placement {
         let mut placement =
@@ -50,9 +50,9 @@ impl Placement {
         placement
     }
 
-    /// Over `shards` shards of a node in a cluster, whose classes have these hubs in the order of
-    /// their index: a hub's id says which shard is its home, on every node. Rooms of a class
-    /// without hubs have no home: what its hubs are is not known yet.
+    /// Over `shards` shards of a node in a cluster, whose classes have these hubs in the order of their
+    /// index: a hub's id determines its home shard on every node. Rooms of a class without hubs have no home:
+    /// its hubs are not known yet.
     ///
     /// # Panics
     /// A class has more than 65,534 hubs.
@@ -66,13 +66,11 @@ impl Placement {
         Placement { ids: Some(ids.to_vec()), places: Some(places), ..Placement::new(shards, &counts) }
     }
 
-    /// How many classes there are.
     #[must_use]
     pub fn classes(&self) -> ClassIndex {
         self.classes.len() as ClassIndex
     }
 
-    /// How many hubs a class has.
     #[must_use]
     pub fn hubs(&self, class: ClassIndex) -> u16 {
         match &self.ids {
@@ -81,46 +79,46 @@ impl Placement {
         }
     }
 
-    /// The hub of a room, among those of its class; [`UNPLACED`] if it is to be asked for.
+    /// Index of a room's hub in its class; [`UNPLACED`] if the place has to be requested.
     #[must_use]
     pub fn hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
         self.place(class, room).hub
     }
 
-    /// Likewise, and since which change.
+    /// As `hub`, with the revision of the place.
     #[must_use]
     pub fn place(&self, class: ClassIndex, room: &[u8]) -> Place {
         let known = self.places.as_ref().and_then(|places| places.find(class, room));
         known.unwrap_or_else(|| Place { hub: self.ring_hub(class, room), revision: 0 })
     }
 
-    /// Puts a room into this hub; none: where the ring has it, or it is to be asked for again. None if there are too
-    /// many such rooms, or no cluster.
+    /// Puts a room into this hub; none: into the one that its ring assigns, or its place has to be requested
+    /// again. Returns none if there are too many such rooms, or no cluster.
     #[must_use]
     pub fn move_room(&self, class: ClassIndex, room: &[u8], hub: Option<u16>) -> Option<Change> {
         self.places.as_ref()?.set(class, room, hub, self.ring_hub(class, room))
     }
 
-    /// Whether rooms of a class may be elsewhere than its ring has them.
+    /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
     #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
         self.places.as_ref().is_some_and(|places| places.moves(class))
     }
 
-    /// Rooms that are elsewhere than the ring has them, in a cluster.
+    /// Rooms in other hubs than the ring assigns, in a cluster.
     #[must_use]
     pub fn places(&self) -> Option<&Places> {
         self.places.as_deref()
     }
 
-    /// The hub that the ring has for a room.
+    /// The hub that the ring assigns to a room.
     #[must_use]
     pub fn ring_hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
         self.rings[self.classes[usize::from(class)]].1.hub(room)
     }
 
-    /// The shard of a hub of a class: on a node alone by its index, in a cluster by its id.
+    /// The shard of a hub: on a single node by its index, in a cluster by its id.
     #[must_use]
     pub fn shard(&self, class: ClassIndex, hub: u16) -> ShardId {
         match (&self.ids, self.id(class, hub)) {
@@ -131,20 +129,18 @@ impl Placement {
         }
     }
 
-    /// The id of a hub of a class, in a cluster that is known.
+    /// The id of a hub of a class, in a known cluster.
     #[must_use]
     pub fn id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
         self.ids.as_ref()?[usize::from(class)].get(usize::from(hub)).copied()
     }
 
-    /// How many shards there are.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.shards
     }
 }
 
-/// The ring of one class.
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// (point, hub), by point.
@@ -163,7 +159,6 @@ impl Ring {
         Ring { points }
     }
 
-    /// The hub of a room.
     #[must_use]
     pub fn hub(&self, room: &[u8]) -> u16 {
         let at = hash(room);

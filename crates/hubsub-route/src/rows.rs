@@ -1,10 +1,11 @@
-//! Retained messages: the rows of one hub of the node's class for them. A row is the latest record of its room,
-//! `$system/retained/TOPIC`: payload, headers and QoS of the message, and where that stands in the room of its
-//! own topic. One without a payload ends the row.
+//! Retained messages: the entries of one hub of the class `$system`. An entry is the latest record of its
+//! room, `$system/retained/TOPIC`: payload, headers and QoS of the message, and its position in the room of
+//! its own topic. A record without a payload deletes the entry.
 //!
-//! Rows of MQTT sessions, `$system/session/ID`, stand in the same hubs: of those it knows the [`Owners`].
+//! Entries of MQTT sessions, `$system/session/ID`, are in the same hubs: of these only the [`Owners`] are
+//! kept here.
 //!
-//! Invariant: what is here is what the hub has committed.
+//! Invariant: the entries here are those that the hub has committed.
 
 mod owners;
 
@@ -19,62 +20,61 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The class of the node's own rows.
+/// The class of the node's own entries.
 pub const CLASS: &str = "$system";
 
-/// What the room of a row begins with; its topic follows.
+/// Prefix of the room of an entry; its topic follows.
 pub const PREFIX: &[u8] = b"$system/retained/";
 
-/// The last header of a row: position and timestamp of its message.
+/// The last header of an entry: position and timestamp of its message.
 const ORIGIN: &str = "hubsub-retained";
 
-/// Rows that one page looks at: some ms of a shard.
+/// Entries that one page examines, at most: some ms of a shard.
 const LOOKED_AT_MAX: usize = 20_000;
 
-/// How many rows a node has, of all its shards.
+/// Numbers of a node's entries, over all its shards.
 #[derive(Debug, Default)]
 pub struct RowTotals {
-    /// Rows.
     pub messages: AtomicU64,
-    /// Their memory.
+    /// Memory of the entries, in bytes.
     pub bytes: AtomicU64,
-    /// Rows that are being written.
+    /// The number of entries that are being written.
     pub under_way: AtomicU64,
-    /// How many hubs there are in `away`, for who only asks whether there is one.
+    /// The length of `away`, for readers that need no list.
     hubs_away: AtomicU64,
-    /// Hubs of a cluster whose leader this node does not reach, as the shard of each says.
+    /// Hubs of a cluster whose leader this node does not reach, as reported by their shards.
     away: Mutex<BTreeSet<u16>>,
-    /// Whether that was told since all were reached.
+    /// Whether that was logged since all were last reachable.
     is_told: AtomicBool,
 }
 
 impl RowTotals {
-    /// Whether a node alone has no row, and none is being written.
+    /// Whether a single node has no entries, and none is being written.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        // In this order: one that is written is counted before it is under way no more.
+        // The order matters: a written entry is counted before it leaves `under_way`.
         self.under_way.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether no hub is away.
+    /// Whether the leaders of all hubs are reachable.
     #[must_use]
     pub fn reaches_all(&self) -> bool {
         self.hubs_away.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether a hub is away.
+    /// Whether the leader of a hub is unreachable.
     #[must_use]
     pub fn is_away(&self, hub: u16) -> bool {
         !self.reaches_all() && self.away.lock().expect("nothing panics under this lock").contains(&hub)
     }
 
-    /// Whether this is the first call since all were reached.
+    /// Whether this is the first call since all were last reachable.
     #[must_use]
     pub fn tells_once(&self) -> bool {
         !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// The leader of a hub is reached from here on, or is not.
+    /// Sets whether the leader of a hub is unreachable.
     pub fn set_away(&self, hub: u16, is_away: bool) {
         let mut away = self.away.lock().expect("nothing panics under this lock");
         _ = if is_away { away.insert(hub) } else { away.remove(&hub) };
@@ -85,39 +85,38 @@ impl RowTotals {
     }
 }
 
-/// Whether a class is that of rows, which have limits and an end of their own.
+/// Whether a class is that of entries, which have their own limits and deletion.
 #[must_use]
 pub fn is_class(class: &Class) -> bool {
     class.keeps_latest && class.name == CLASS
 }
 
-/// The topic of a row's room; none if it is another room.
+/// The topic of an entry's room; none if it is another room.
 #[must_use]
 pub fn topic_of(room: &[u8]) -> Option<&[u8]> {
     room.strip_prefix(PREFIX)
 }
 
-/// The room of a topic's row.
+/// The room of a topic's entry.
 #[must_use]
 pub fn room_of(topic: &[u8]) -> Vec<u8> {
     [PREFIX, topic].concat()
 }
 
-/// A row as it was read: the message that it keeps.
+/// A decoded entry: the retained message.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
-    /// Where it was published.
+    /// The topic to which it was published.
     pub topic: &'a [u8],
-    /// Its headers.
     pub headers: &'a [(Box<str>, Box<str>)],
-    /// Where it stands; zero where no room took it.
+    /// Position of the message; zero if no room stored it.
     pub position: Position,
-    /// When it was published, in µs since 1970.
+    /// Time of the publish, in µs since 1970.
     pub timestamp_us: u64,
 }
 
 impl<'a> Kept<'a> {
-    /// What a record keeps; none if it is no row.
+    /// Decodes a record; none if it is no entry.
     #[must_use]
     pub fn of(row: &'a Record) -> Option<Kept<'a>> {
         let topic = topic_of(row.topic())?;
@@ -129,7 +128,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The headers of the row that keeps a record.
+/// The headers of the entry of a record.
 #[must_use]
 pub fn headers_of(record: &Record) -> Arc<[(Box<str>, Box<str>)]> {
     let Position { epoch, seq } = record.position;
@@ -138,7 +137,7 @@ pub fn headers_of(record: &Record) -> Arc<[(Box<str>, Box<str>)]> {
     own.chain([(ORIGIN.into(), origin.into())]).collect()
 }
 
-/// A row, in the order of topics.
+/// An entry, ordered by topic.
 #[derive(Debug)]
 struct Row(Arc<Record>);
 
@@ -174,52 +173,49 @@ impl Ord for Row {
     }
 }
 
-/// Some rows, in the order of topics.
+/// A page of entries, in the order of topics.
 #[derive(Clone, Debug, Default)]
 pub struct RowPage {
-    /// Behind those of the pages before. The last one may have no payload: then it only says how far the page went.
+    /// Entries after those of the previous pages. The last one may have no payload: then it only marks how
+    /// far the page went.
     pub rows: Vec<Arc<Record>>,
     /// Whether there are no more.
     pub is_last: bool,
 }
 
-/// See the module.
+/// The entries of one hub.
 #[derive(Debug, Default)]
 pub struct Rows {
     rows: BTreeSet<Row>,
     bytes: u64,
-    /// Behind which topic the sweep goes on.
+    /// The topic after which the next sweep continues.
     swept: Box<[u8]>,
-    /// Who holds sessions.
     pub owners: Owners,
 }
 
 impl Rows {
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Their memory, near enough for limits.
+    /// Approximate memory of the entries, in bytes, for limits.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The row of a topic.
     #[must_use]
     pub fn get(&self, topic: &[u8]) -> Option<&Arc<Record>> {
         self.rows.get(topic).map(|row| &row.0)
     }
 
-    /// A room's latest record; of other rooms than rows' nothing is kept.
+    /// Sets the latest record of a room; rooms without an entry are ignored.
     pub fn set(&mut self, record: &Arc<Record>, totals: &RowTotals) {
         if record.topic().starts_with(SESSIONS) {
             return self.owners.set(record);
@@ -242,7 +238,7 @@ impl Rows {
         totals.bytes.fetch_sub(taken, Ordering::Relaxed);
     }
 
-    /// Takes the place of those that there were.
+    /// Replaces all entries, and updates the node's totals.
     pub fn replace(&mut self, by: Rows, totals: &RowTotals) {
         totals.messages.fetch_add(by.len() as u64, Ordering::Relaxed);
         totals.bytes.fetch_add(by.bytes, Ordering::Relaxed);
@@ -251,7 +247,7 @@ impl Rows {
         totals.bytes.fetch_sub(before.bytes, Ordering::Relaxed);
     }
 
-    /// Those behind a topic that a filter matches, as many as are no longer than that together, at least one.
+    /// Entries after a topic that match a filter, up to a total weight of `bytes_max`, but at least one.
     #[must_use]
     pub fn page(&self, filter: &Filter, after: Option<&[u8]>, bytes_max: usize) -> RowPage {
         let prefix = filter.literal_prefix();
@@ -280,7 +276,8 @@ impl Rows {
         page
     }
 
-    /// Looks at so many rows, behind those that it looked at before: topics of those of which `is_over` says so.
+    /// Examines `budget` entries after those of the last call; returns the topics for which `is_over` is
+    /// true.
     pub fn sweep(&mut self, budget: usize, is_over: impl Fn(&Record) -> bool) -> Vec<Box<[u8]>> {
         let begin = (Bound::Excluded(&*self.swept), Bound::Unbounded);
         let rows: Vec<&Row> = self.rows.range::<[u8], _>(begin).take(budget).collect();

@@ -1,22 +1,24 @@
-//! When a table that had many rows gives memory back: making it smaller costs as much as making it larger did.
+//! Decides when a table that had many entries releases memory: making it smaller costs as much as making it
+//! larger did.
 
-/// A table of so many places is left as it is.
+/// Tables up to this number of slots are not reduced.
 const PLACES_MIN: usize = 4096;
 
-/// Of a larger one, one place in so many has a row, or it is too large.
+/// A larger table is reduced if at most one in this many slots has an entry.
 const PART: usize = 8;
 
-/// Whether a table has far more places than rows.
+/// Whether a table has far more slots than entries.
 #[must_use]
 pub fn is_sparse(rows: usize, places: usize) -> bool {
     places > PLACES_MIN && rows <= places / PART
 }
 
-/// The capacity to shrink a list to that has grown and empties between two looks, such as a mailbox; none where less than
-/// half of it would go, or where it was in use since the last look: a busy list would only grow again.
+/// The capacity to which a list should be reduced that grows and empties between two checks, such as a
+/// mailbox; none if less than half of it would be released, or if it was in use since the last check: a busy
+/// list would only grow again.
 ///
 /// # Arguments
-/// The list had `most` entries at once since the last look; it keeps place for `kept` in any case.
+/// `most` is the maximum length of the list since the last check; space for `kept` entries always remains.
 #[must_use]
 pub fn spare(most: usize, capacity: usize, kept: usize) -> Option<usize> {
     let needed = most.max(kept);

@@ -1,6 +1,6 @@
-//! The edge's table of topics: who of this shard subscribes, and where the
-//! topic's room is. A topic without subscribers stays for a while as a route,
-//! so that publishing to it again resolves nothing; the oldest such go first.
+//! The edge's table of topics: this shard's subscribers, and the places of the topics' rooms. A topic without
+//! subscribers stays for a while as a route, so that publishing to it again needs no look-up; the oldest
+//! routes are removed first.
 
 use crate::hubs::Hubs;
 use crate::idset::IdSet;
@@ -19,28 +19,24 @@ use std::sync::Arc;
 /// Handle of a topic on this shard; valid while it has subscribers.
 pub type TopicId = u32;
 
-/// One topic.
 #[derive(Debug)]
 pub struct Topic {
-    /// Its name.
     pub name: Arc<[u8]>,
-    /// With the name, what it is.
     pub namespace: Namespace,
-    /// Whether it stands in a queue of routes, whether its name is its room's name too, whether its room is a row.
+    /// Flags: is in a queue of routes; has the name of its room; its room is an entry.
     marks: u8,
-    /// Class of its room.
     pub class: ClassIndex,
-    /// Which of the class's hubs its room belongs to.
+    /// Index of its room's hub in the class.
     pub hub: u16,
-    /// Shard of its room's hub; [`NOWHERE`]: what this shard's clients ask of it waits.
+    /// Shard of its room's hub; [`NOWHERE`]: requests of this shard's clients wait.
     pub shard: ShardId,
-    /// Its room on that shard, as last heard.
+    /// Its room on that shard, as last reported.
     pub room: RoomHandle,
-    /// Connections of this shard.
+    /// Subscribed connections of this shard.
     pub subs: IdSet,
 }
 
-/// Stands for the revision of a room of which this shard does not know where it is.
+/// The revision of a room whose place this shard does not know.
 pub const UNHEARD: u64 = u64::MAX;
 
 const QUEUED: u8 = 1;
@@ -60,41 +56,41 @@ impl Topic {
     }
 }
 
-/// All topics that a shard knows.
 pub struct Topics {
     pub(crate) classes: Arc<ClassTable>,
     hubs: Arc<Hubs>,
     hasher: RandomState,
     slots: Vec<Option<Topic>>,
     free: Vec<TopicId>,
-    /// How often a place that had been a topic's became another one's.
+    /// How often the handle of a removed topic was given to another one.
     reused: u32,
-    /// So many places there were, before the last ones were given back.
+    /// The number of slots before the last release of memory.
     high: usize,
-    /// The last topic with subscribers, when it was looked for last: what stands before it is not given back.
+    /// The last topic with subscribers, when that was last searched: memory before it is not released.
     last: usize,
     names: HashTable<TopicId>,
     /// Bytes of the names of topics with subscribers.
     subscribed_bytes: u64,
-    /// Topics that had no subscriber when they were put here.
+    /// Topics that had no subscriber when they were added here.
     routes: Routes,
-    /// Likewise, of rooms that are their latest record: there is one for each MQTT session and retained message, and it is
-    /// written now and then.
+    /// Routes of rooms that are stored as their latest record: there is one for each MQTT session and
+    /// retained message, written from time to time.
     rows: Routes,
-    /// By topic the change of the table of rooms by which this shard acts, where there is one; [`UNHEARD`]: it does not know.
+    /// The revision by which this shard knows a topic's room, if there is one; [`UNHEARD`]: it is unknown.
     revisions: HashMap<TopicId, u64, RandomState>,
-    /// The last change of the table of rooms that this shard was told.
+    /// The last revision of the table of places of which this shard was notified.
     heard: u64,
-    /// Rooms that this shard leaves: nothing is asked of them now.
+    /// Rooms that this shard is leaving: it sends no requests for them now. The value is whether they have
+    /// topics here.
     leaving: HashMap<Arc<[u8]>, bool, RandomState>,
 }
 
-/// Topics in the order in which they came.
+/// Topics in order of arrival.
 #[derive(Debug)]
 struct Routes {
     queue: VecDeque<TopicId>,
     max: usize,
-    /// Bytes of their names.
+    /// Bytes of the names of these topics.
     bytes: usize,
 }
 
@@ -103,24 +99,23 @@ impl Routes {
         Routes { queue: VecDeque::new(), max, bytes: 0 }
     }
 
-    /// The oldest, if there are too many for one more.
+    /// Removes the oldest route if there is no space for another one.
     fn pop(&mut self) -> Option<TopicId> {
         let is_full = self.queue.len() >= self.max || self.bytes > ROUTE_BYTES * self.max;
         if is_full { self.queue.pop_front() } else { None }
     }
 }
 
-/// Routes of rows that a shard remembers, if it remembers so many: those that are written again in a moment.
+/// Routes of entries that a shard caches at most: those that are written again soon.
 const ROWS_MAX: usize = 256;
 
-/// What a name takes beside its bytes: it is counted by whom it is shared with, and rounded up.
+/// Memory of a name beyond its bytes: reference counts and rounding.
 const NAME_BYTES: usize = 20;
 
-/// Bytes of names for each route that may be remembered: long ones take the place of several.
+/// Bytes of names budgeted per cached route: a long name takes the space of several.
 const ROUTE_BYTES: usize = 256;
 
 impl Topics {
-    /// An empty table.
     #[must_use]
     pub fn new(classes: Arc<ClassTable>, hubs: Arc<Hubs>, routes_max: usize) -> Topics {
         Topics {
@@ -142,12 +137,13 @@ impl Topics {
         }
     }
 
-    /// Places topics as a cluster's hubs say; what was known has no subscriber any more.
+    /// Places topics by a cluster's hubs; topics known before have no subscribers any more.
     pub fn join(&mut self, hubs: Arc<Hubs>) {
         *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes.max);
     }
 
-    /// Classes have changed, and with them perhaps the rooms of topics: those that are in another one now, or may be.
+    /// Classes have changed, and possibly rooms of topics: returns the topics whose room has changed, or may
+    /// have.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>) -> Vec<TopicId> {
         let before = std::mem::replace(&mut self.classes, classes);
         self.hubs = hubs;
@@ -168,65 +164,65 @@ impl Topics {
         elsewhere
     }
 
-    /// The shard of a room's hub.
     #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
         let (class, hub) = self.place(room);
         self.hubs.placement.shard(class, hub)
     }
 
-    /// How many hubs a class has, as far as they are known.
+    /// The number of known hubs of a class.
     #[must_use]
     pub fn hubs_of(&self, class: ClassIndex) -> u16 {
         self.hubs.placement.hubs(class)
     }
 
-    /// Class of a room, and which of its hubs the room belongs to, as the table has it.
+    /// Class of a room, and index of its hub in the class, by the table.
     #[must_use]
     pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
         let (class, place) = self.placed(room);
         (class, place.hub)
     }
 
-    /// Likewise, and since which change.
+    /// As `place`, with the revision.
     #[must_use]
     pub fn placed(&self, room: &[u8]) -> (ClassIndex, Place) {
         let class = self.classes.class_of_room(room);
         (class, self.hubs.placement.place(class, room))
     }
 
-    /// Whether a room is to be asked for.
+    /// Whether the place of a room has to be requested.
     #[must_use]
     pub fn is_unplaced(&self, room: &[u8]) -> bool {
         self.place(room).1 == UNPLACED
     }
 
-    /// Where a room is if it is of that class.
+    /// The place of a room if it is of that class.
     #[must_use]
     pub fn place_in(&self, class: ClassIndex, room: &[u8]) -> Place {
         self.hubs.placement.place(class, room)
     }
 
-    /// A room of a class is to be asked for again: what that changed. None: the class has a ring.
+    /// Removes the place of a room, which has to be requested again; returns the change. None: the class has
+    /// a ring.
     #[must_use]
     pub fn forget_place(&self, class: ClassIndex, room: &[u8]) -> Option<Change> {
         let is_asked = self.hubs.placement.places().is_some_and(|places| places.is_asked(class));
         if is_asked { self.hubs.placement.move_room(class, room, None) } else { None }
     }
 
-    /// Whether this shard was told of all changes of the table.
+    /// Whether this shard was notified of all changes of the table.
     #[must_use]
     pub fn has_heard_all(&self) -> bool {
         self.hubs.placement.places().is_none_or(|places| places.revision() <= self.heard)
     }
 
-    /// Whether it acts by these hubs, and by the table that they have.
+    /// Whether this shard uses these hubs and their table.
     #[must_use]
     pub fn has_hubs(&self, hubs: &Arc<Hubs>) -> bool {
         Arc::ptr_eq(&self.hubs, hubs)
     }
 
-    /// Whether rooms of a class may be elsewhere than its ring has them.
+    /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
     #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
@@ -239,12 +235,13 @@ impl Topics {
         self.hubs.placement.shard(class, hub)
     }
 
-    /// This shard was told of all changes of the table up to this one.
+    /// This shard was notified of all changes of the table up to this one.
     pub fn hear(&mut self, revision: u64) {
         self.heard = self.heard.max(revision);
     }
 
-    /// Where this shard asks for a room: as the table has it, if this shard was told, and leaves it no more.
+    /// The place to which this shard sends requests for a room: that of the table, if this shard was notified
+    /// of it and is not leaving the room.
     fn asked_at(&self, room: &[u8]) -> (ClassIndex, Place, ShardId) {
         let (class, place) = self.placed(room);
         if place.revision > self.heard || self.is_leaving(room) {
@@ -253,7 +250,7 @@ impl Topics {
         (class, place, self.hubs.placement.shard(class, place.hub))
     }
 
-    /// Whether this shard is to be told of a room's place, which the table has, or perhaps that it has none any more.
+    /// Whether this shard has yet to be notified of a room's place in the table, or possibly of its removal.
     #[must_use]
     pub fn is_unheard(&self, room: &[u8]) -> bool {
         let (class, place) = self.placed(room);
@@ -262,14 +259,14 @@ impl Topics {
         since > self.heard
     }
 
-    /// Whether this shard leaves the place where a room was.
+    /// Whether this shard is leaving the previous place of a room.
     #[must_use]
     pub fn is_leaving(&self, room: &[u8]) -> bool {
         !self.leaving.is_empty() && self.leaving.contains_key(room)
     }
 
-    /// Nothing more is asked of these rooms where they were; those of which that was not so already. It looks at all
-    /// topics, once.
+    /// Stops requests for these rooms at their previous places; returns those for which that is new. It
+    /// examines all topics once.
     pub fn leave(&mut self, rooms: impl Iterator<Item = Arc<[u8]>>) -> HashSet<Arc<[u8]>, RandomState> {
         let is_news = |room: &Arc<[u8]>| !self.leaving.contains_key(room);
         let mut left: HashMap<Arc<[u8]>, bool, RandomState> =
@@ -287,7 +284,7 @@ impl Topics {
         names
     }
 
-    /// All that was asked of a room where it was is answered.
+    /// All requests for a room at its previous place are answered.
     pub fn left(&mut self, room: &[u8]) {
         if self.leaving.remove(room) == Some(true) {
             for id in self.of_room(room) {
@@ -296,8 +293,8 @@ impl Topics {
         }
     }
 
-    /// Looks again where a topic's room is; whether its shard or hub is another than before. Who leaves a room, or was
-    /// not told of its move, stays as it is.
+    /// Looks up the place of a topic's room again; returns whether its shard or hub has changed. Nothing
+    /// changes while this shard leaves the room, or was not notified of its move.
     pub fn place_again(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.get(id).name);
         if self.is_leaving(&room) {
@@ -317,7 +314,7 @@ impl Topics {
         is_news
     }
 
-    /// The change of the table of rooms by which this shard has a topic's room where it is; 0: there is none.
+    /// The revision by which this shard knows the place of a topic's room; 0: there is none.
     #[inline]
     #[must_use]
     pub fn revision(&self, id: TopicId) -> u64 {
@@ -332,32 +329,31 @@ impl Topics {
         }
     }
 
-    /// Topics of one room, those without subscribers too. It looks at all topics.
+    /// Topics of one room, including those without subscribers. It examines all topics.
     #[must_use]
     pub fn of_room(&self, room: &[u8]) -> Vec<TopicId> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
         topics.filter(|(_, topic)| *self.classes.room(&topic.name) == *room).map(|(id, _)| id).collect()
     }
 
-    /// Whether the hubs of a class are known.
     #[must_use]
     pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {
         self.hubs.placement.hubs(class) > 0
     }
 
-    /// The id of a hub of a class, in a cluster that is known.
+    /// The id of a hub of a class, in a known cluster.
     #[must_use]
     pub fn hub_id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
         self.hubs.placement.id(class, hub)
     }
 
-    /// A topic that is known.
+    /// The handle of a topic, if it is known.
     #[must_use]
     pub fn find(&self, namespace: Namespace, name: &[u8]) -> Option<TopicId> {
         self.names.find(self.hash(namespace, name), |&id| self.is(id, namespace, name)).copied()
     }
 
-    /// A topic, resolved now if it is new.
+    /// The handle of a topic, which is added if it is new.
     pub fn intern(&mut self, namespace: Namespace, name: &[u8]) -> TopicId {
         let hash = self.hash(namespace, name);
         if let Some(&id) = self.names.find(hash, |&id| self.is(id, namespace, name)) {
@@ -399,25 +395,24 @@ impl Topics {
         id
     }
 
-    /// A topic by a valid handle.
     #[must_use]
     pub fn get(&self, id: TopicId) -> &Topic {
         self.slots[id as usize].as_ref().expect("a handle is dropped before its topic")
     }
 
-    /// As `get`.
     pub fn get_mut(&mut self, id: TopicId) -> &mut Topic {
         self.slots[id as usize].as_mut().expect("a handle is dropped before its topic")
     }
 
-    /// How often the handle of a forgotten topic became another one's: while this is the same, so is what a handle means.
+    /// How often the handle of a removed topic was given to another one: while this is unchanged, handles
+    /// mean the same topics.
     #[inline]
     #[must_use]
     pub fn reused(&self) -> u32 {
         self.reused
     }
 
-    /// Adds a subscriber that was not there.
+    /// Adds a subscriber that is not there yet.
     pub fn subscribe(&mut self, id: TopicId, conn: u32) {
         let topic = self.get_mut(id);
         let bytes = if topic.subs.is_empty() { topic.name.len() as u64 } else { 0 };
@@ -431,7 +426,7 @@ impl Topics {
         self.subscribed_bytes
     }
 
-    /// Takes a subscriber away; whether it was there. The topic stays as a route.
+    /// Removes a subscriber; returns whether it was there. The topic stays as a route.
     pub fn unsubscribe(&mut self, id: TopicId, conn: u32) -> bool {
         let topic = self.get_mut(id);
         let was = topic.subs.remove(conn);
@@ -447,26 +442,27 @@ impl Topics {
         was
     }
 
-    /// Topics with subscribers on this shard, among so many places of the table from one on; how many of these there were.
+    /// Topics with subscribers on this shard, in at most `places_max` slots of the table from `place` on;
+    /// also returns the number of these slots.
     pub fn subscribed_from(&self, place: usize, places_max: usize) -> (usize, impl Iterator<Item = &Topic>) {
         let places = self.slots.get(place..).unwrap_or_default();
         let places = &places[..places_max.min(places.len())];
         (places.len(), places.iter().flatten().filter(|topic| !topic.subs.is_empty()))
     }
 
-    /// Every topic with subscribers on this shard, and its handle.
+    /// All topics with subscribers on this shard, with their handles.
     pub fn subscriptions(&self) -> impl Iterator<Item = (TopicId, &Topic)> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
         topics.filter(|(_, topic)| !topic.subs.is_empty())
     }
 
-    /// Topics known, routes included.
+    /// The number of known topics, including routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Memory of the table, in bytes, near enough for a gauge: the sets of those who subscribe are not in it.
+    /// Approximate memory of the table, in bytes, without the sets of subscribers.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.slots.len() * size_of::<Option<Topic>>()
@@ -478,8 +474,8 @@ impl Topics {
             + self.routes.bytes
     }
 
-    /// Gives memory back where few topics with subscribers are left of many, and at least half of the table goes: routes
-    /// are forgotten then, and are found again.
+    /// Releases memory if few topics with subscribers remain, and at least half of the table can be released:
+    /// routes are removed then, and are looked up again later.
     pub fn give_back(&mut self) {
         let (topics, routes) = (self.names.len(), self.routes.queue.len() + self.rows.queue.len());
         let places = self.slots.len();
@@ -498,7 +494,7 @@ impl Topics {
             self.slots.pop();
         }
         if self.slots.len() < places {
-            // What is put there again is another topic.
+            // A slot that is added again later belongs to another topic.
             self.high = self.high.max(places);
             let places = self.slots.len();
             self.free.retain(|id| (*id as usize) < places);
@@ -511,8 +507,8 @@ impl Topics {
         self.routes.queue.shrink_to(self.routes.queue.len());
     }
 
-    /// Whether a topic with subscribers has a place of the table from one on. As long as one that was found has, it looks
-    /// for no other.
+    /// Whether a topic with subscribers is in a slot of the table from `place` on. While the one found last
+    /// is, no other is searched.
     fn is_subscribed_beyond(&mut self, place: usize) -> bool {
         let is_subscribed = |slot: &Option<Topic>| slot.as_ref().is_some_and(|topic| !topic.subs.is_empty());
         if self.last >= place && self.slots.get(self.last).is_some_and(is_subscribed) {
@@ -523,7 +519,6 @@ impl Topics {
         found.is_some()
     }
 
-    /// Whether none is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -537,12 +532,12 @@ impl Topics {
         routes.queue.push_back(id);
     }
 
-    /// The queue of topics with these marks.
+    /// The queue for topics with these flags.
     fn routes_of(&mut self, marks: u8) -> &mut Routes {
         if marks & IS_ROW == 0 { &mut self.routes } else { &mut self.rows }
     }
 
-    /// Makes place for another topic with these marks.
+    /// Makes space for another topic with these flags.
     fn forget_oldest_route(&mut self, marks: u8) {
         while let Some(id) = self.routes_of(marks).pop() {
             let topic = self.get_mut(id);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-/// One publish in so many is counted.
+/// One publish in this many is counted.
 pub const SAMPLE: u32 = 16;
 
 /// Counters kept; a room above 1/COUNTERS of all publishes is always among them.
@@ -19,26 +19,25 @@ pub struct TopK {
     counters: Vec<(Arc<[u8]>, Busy)>,
 }
 
-/// What is counted of a room.
+/// Counters of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Busy {
-    /// Publishes.
     pub publishes: u64,
-    /// Their bytes.
+    /// Bytes of these publishes.
     pub bytes_in: u64,
-    /// Their bytes, for each of their receivers.
+    /// Bytes of these publishes, times their receivers.
     pub bytes_out: u64,
 }
 
 impl Busy {
-    /// So many publishes of so many bytes each to so many receivers.
+    /// The counters of `publishes` publishes of `bytes` bytes each to `receivers` receivers.
     fn of(publishes: u64, bytes: u64, receivers: u64) -> Busy {
         Busy { publishes, bytes_in: publishes * bytes, bytes_out: publishes * bytes * receivers }
     }
 }
 
 impl TopK {
-    /// A publish happens; whether it counts.
+    /// Notes a publish; returns whether it is counted.
     #[inline]
     pub fn counts_next(&mut self) -> bool {
         self.skipped += 1;
@@ -49,7 +48,7 @@ impl TopK {
         counts
     }
 
-    /// Counts a publish of so many bytes to a room, where so many get it.
+    /// Counts a publish of `bytes` bytes to a room, with `receivers` receivers.
     pub fn publish(&mut self, room: &Arc<[u8]>, bytes: u64, receivers: u64) {
         let weight = u64::from(SAMPLE);
         let one = Busy::of(weight, bytes, receivers);
@@ -60,13 +59,14 @@ impl TopK {
         } else if self.counters.len() < COUNTERS {
             self.counters.push((Arc::clone(room), one));
         } else if let Some(least) = self.counters.iter_mut().min_by_key(|c| c.1.publishes) {
-            // What the room may have had before was of this kind: bytes of the other room say nothing.
+            // The unknown earlier publishes of the room are assumed to be like this one; bytes of the
+            // replaced room are not used.
             *least = (Arc::clone(room), Busy::of(least.1.publishes + weight, bytes, receivers));
         }
     }
 
-    /// Called at a steady interval: halves all counts. A room with `r`
-    /// publishes an interval then settles between `r` and `2 r`.
+    /// Halves all counts; to be called at a steady interval. The count of a room with `r` publishes per
+    /// interval then settles between `r` and `2 r`.
     pub fn fade(&mut self) {
         for (_, busy) in &mut self.counters {
             *busy = Busy {
@@ -100,7 +100,7 @@ mod tests {
             let quiet = || format!("quiet:{i}").into_bytes().into();
             if sketch.counts_next() {
                 match i % 5 {
-                    // Others were counted in its place before: of their bytes nothing stays.
+                    // Other rooms were counted in its place before: their bytes are not kept.
                     0 | 1 => sketch.publish(&busy, 100 + u64::from(i % 5) * 10, 3),
                     _ => sketch.publish(&quiet(), 9_000, 50),
                 }

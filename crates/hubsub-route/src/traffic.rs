@@ -1,9 +1,9 @@
-//! What went through a hub with a log since the node's start. Its shard alone writes it,
-//! with plain stores, where a record is committed; anybody may read it at any time.
+//! Traffic of a hub with a log since the node's start. Only its shard writes it, with plain stores, where a
+//! record is committed; any thread may read it at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Three counters, on cache lines of their own.
+/// Three counters, on their own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Traffic {
@@ -12,19 +12,19 @@ pub struct Traffic {
     bytes_out: AtomicU64,
 }
 
-/// Them at one moment.
+/// The counters at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrafficTotals {
-    /// Subscribers that records went to.
+    /// Deliveries of records to subscribers.
     pub deliveries: u64,
-    /// Topics and payloads of records.
+    /// Bytes of topics and payloads of records.
     pub bytes_in: u64,
-    /// The same for each subscriber that one went to.
+    /// Bytes of topics and payloads, times the subscribers of each record.
     pub bytes_out: u64,
 }
 
 impl Traffic {
-    /// A record of so many bytes, topic and payload, goes to so many subscribers.
+    /// Counts a record of `bytes` bytes (topic and payload) for `receivers` subscribers.
     #[inline]
     pub fn count(&self, bytes: u64, receivers: u64) {
         let add = |counter: &AtomicU64, n: u64| {
@@ -35,7 +35,6 @@ impl Traffic {
         add(&self.bytes_out, bytes * receivers);
     }
 
-    /// What was counted.
     #[must_use]
     pub fn totals(&self) -> TrafficTotals {
         TrafficTotals {

@@ -1,5 +1,5 @@
-//! A record gets its place on its hub's shard: at once (`commit`), or in a logged class by `append`, behind which it waits
-//! for the log, and `release`.
+//! A record gets its position on the shard of its hub: `commit` does so at once. In a logged class `append`
+//! first passes the record to the log, and `release` commits it once it need not wait for the log any more.
 
 use super::Broker;
 use super::publish::{Body, Draft, Publisher, own};
@@ -12,9 +12,9 @@ use hubsub_types::{ErrorCode, HubId, Position};
 use std::sync::Arc;
 
 impl Broker {
-    /// Gives a record its place in its room and in its hub's log, which gets it. It is
-    /// committed when the log has made it safe: nobody hears of it before. One that its
-    /// producer sent before gets no place, but the answer of then.
+    /// Gives a record its position in its room and its offset in its hub's log, and passes it to the log. It
+    /// is committed when it need not wait for the log any more; nobody gets it before that. A repeat of a
+    /// producer's record gets no new position, but the reply of the first one.
     pub(super) fn append(
         &mut self,
         ticket: Ticket,
@@ -32,7 +32,7 @@ impl Broker {
         };
         match self.repeated(ticket, room, &record, sink)? {
             Some(Outcome::Now(published)) if record.retain => {
-                // Its row may never have been written.
+                // The first attempt may not have written its entry.
                 let kept = Arc::make_mut(&mut record);
                 (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
                 self.retain(ticket, published, kept, now, sink);
@@ -47,7 +47,7 @@ impl Broker {
         if !self.may_keep(&record, room)? {
             return Ok(Outcome::Now(Published::again(Position::default())));
         }
-        // One that was under way to another node may still be on its way out there.
+        // A record that was in flight to another node may still be in a send buffer of the link.
         let fresh = Arc::make_mut(&mut record);
         let offset = self.rooms.append(room, fresh, now);
         if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
@@ -57,7 +57,7 @@ impl Broker {
         Ok(Outcome::Later)
     }
 
-    /// A hub's log has made its records up to an offset safe.
+    /// A hub's log has persisted its records up to an offset.
     pub fn logged(&mut self, hub: HubId, offset: u64, now: Now, sink: &mut impl Sink) {
         if let Some(slot) = self.rooms.hubs.slot_of(hub) {
             if let Some(log) = &mut self.rooms.hubs.get_mut(slot).log {
@@ -67,8 +67,8 @@ impl Broker {
         }
     }
 
-    /// The log makes nothing safe any more: what came of the records that wait is not known.
-    /// Questions that waited behind them see what there is, as later ones do.
+    /// The log persists nothing more: the outcome of the waiting records is unknown. History requests that
+    /// waited for them are answered from the current state, like later ones.
     pub fn log_failed(&mut self, now: Now, sink: &mut impl Sink) {
         for waits in self.rooms.hubs.give_up() {
             match waits {
@@ -81,8 +81,8 @@ impl Broker {
         }
     }
 
-    /// Commits a hub's records that may be, in the order of their offsets, as far as
-    /// no shard with interest is behind, and answers who waited for them.
+    /// Commits the records of a hub that need not wait for its log any more, in the order of their offsets,
+    /// until a shard with interest is congested, and answers the requests that waited for them.
     pub(super) fn release(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
             let Some(log) = &self.rooms.hubs.get(slot).log else { return };
@@ -125,8 +125,8 @@ impl Broker {
         }
     }
 
-    /// Gives the record its position and sends it on its way. Gives it back,
-    /// with nothing done, when a shard with interest is too far behind.
+    /// Gives the record its position and delivers it. Returns it unchanged when a shard with interest is
+    /// congested.
     pub(super) fn commit(
         &mut self,
         id: TopicId,
@@ -206,8 +206,8 @@ impl Broker {
         Ok(Ok(Published { receivers, position, is_duplicate: false }))
     }
 
-    /// Looks for the room of a topic whose hub is here; makes it if its class
-    /// remembers. Else there may be none.
+    /// Finds the room of a topic whose hub is here; creates it if its class has history. Otherwise there may
+    /// be none.
     fn find_room(
         &mut self,
         id: TopicId,

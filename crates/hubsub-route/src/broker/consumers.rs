@@ -1,6 +1,6 @@
-//! Named consumers ([`crate::consumers`]) where their room is led: they are opened when a group of their topic has its
-//! first member, read on as their window has room, give what they read to members, and have it back when it is not
-//! acknowledged in its time.
+//! Named consumers ([`crate::consumers`]) at the leader of their room. A consumer is opened when the first
+//! member of a group of its topic joins. It reads on while its window has room, delivers records to members,
+//! and redelivers those that are not acknowledged in time.
 
 use super::Broker;
 use crate::consumers::{Consumer, ConsumerInfo};
@@ -15,23 +15,23 @@ use hubsub_types::names::group_of;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position};
 use std::sync::Arc;
 
-/// Reads of consumers are of this connection, which nobody has.
+/// Connection index that marks reads of consumers; no client has it.
 const READER: u32 = u32::MAX - 1;
 
-/// Bytes that are read at once.
+/// Bytes per read of a consumer.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What is not answered for so long is asked again, in ms.
+/// An unanswered request is repeated after this time, in ms.
 const ASKED_MS: u64 = 5_000;
 
-/// When a record that nobody could take is given again, in ms.
+/// A record that no member accepted is delivered again after this time, in ms.
 const RETRY_MS: u64 = 1_000;
 
-/// So often a record that met nobody who takes it is given to others at once: they may all be full.
+/// Immediate retries of a record that no member accepted: all members may be full.
 const AT_ONCE_MAX: u8 = 4;
 
 impl Broker {
-    /// The topic of a group that keeps its place: one that has no wildcard, in a class with a log.
+    /// The topic of a group that has a position: one without a wildcard, in a class with a log.
     pub(super) fn kept_topic<'s>(&self, source: &'s [u8]) -> Option<&'s [u8]> {
         let (_, topic) = group_of(source)?;
         let is_exact = !topic.iter().any(|byte| matches!(byte, b'+' | b'#'));
@@ -39,7 +39,6 @@ impl Broker {
         (is_exact && self.classes.get(class).durability.is_logged()).then_some(topic)
     }
 
-    /// Whether the room of a topic is led here, on this shard.
     fn leads_topic(&mut self, topic: &[u8]) -> bool {
         let id = self.topics.intern(Namespace::Global, topic);
         let room = self.classes.room(topic);
@@ -48,8 +47,9 @@ impl Broker {
             && self.rooms.log_of_name(&room).is_some()
     }
 
-    /// Once a second, and when a group may have a member more: consumers whose room is led here are opened, given what
-    /// waits for them, and what is due again goes to other members. Those of rooms that are led elsewhere are forgotten.
+    /// Runs each second, and when a group may have gained a member. Opens consumers whose room is led here,
+    /// delivers waiting records and redelivers due ones. Consumers of rooms that are led elsewhere are
+    /// dropped from memory.
     pub fn tend_consumers(&mut self, now: Now, sink: &mut impl Sink) {
         if self.groups.is_empty() && self.consumers.is_empty() {
             return;
@@ -69,7 +69,7 @@ impl Broker {
             self.open_consumer(&source, now, sink);
         }
         let mut known: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
-        // In an order that does not hang on a hash.
+        // A deterministic order, independent of hashes.
         known.sort_unstable();
         for source in known {
             self.ask_again(&source, now, sink);
@@ -79,7 +79,7 @@ impl Broker {
         }
     }
 
-    /// A group has a member: if it is one that keeps its place here, that is looked up.
+    /// A group has a member: if its position belongs here, the stored position is loaded.
     pub(super) fn open_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         if self.consumers.contains_key(source) {
             return self.pump_consumer(source, now, sink);
@@ -96,7 +96,8 @@ impl Broker {
         sink.load_consumer(source);
     }
 
-    /// Forgets one that has no member and whose row says all that is known of it: whoever joins finds it there.
+    /// Drops one consumer without members whose stored position is up to date: it is loaded again when a
+    /// member joins.
     fn forget_absent_consumer(&mut self) {
         let groups = &self.groups.table;
         let is_absent = |(source, consumer): &(&Arc<[u8]>, &Consumer)| {
@@ -115,7 +116,7 @@ impl Broker {
         }
     }
 
-    /// The row of a consumer, or that there is none; nobody could say: it is asked again.
+    /// The stored position of a consumer, or none. After an error it is requested again.
     pub fn consumer_loaded(
         &mut self,
         source: &[u8],
@@ -131,7 +132,7 @@ impl Broker {
         self.save_consumer(&source, now, sink);
     }
 
-    /// The row that was written last is safe, or is not.
+    /// The position that was written last is persisted, or the write failed.
     pub fn consumer_saved(&mut self, source: &[u8], is_safe: bool, now: Now, sink: &mut impl Sink) {
         let Some((source, consumer)) = self.consumers.get_key_value_mut(source) else { return };
         consumer.saving_ms = None;
@@ -139,7 +140,7 @@ impl Broker {
             let source = Arc::clone(source);
             self.save_consumer(&source, now, sink);
         } else {
-            // With the next look at all.
+            // It is written again at the next `tend_consumers`.
             consumer.is_dirty = true;
         }
     }
@@ -152,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// What was asked for it and not answered in its time.
+    /// Repeats requests of a consumer that were not answered in time.
     fn ask_again(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let Some(consumer) = self.consumers.get_mut(source) else { return };
         let is_late = |since_ms: u64| since_ms + ASKED_MS <= now.mono_ms;
@@ -168,7 +169,7 @@ impl Broker {
         }
     }
 
-    /// A record of a topic is committed: a consumer that has all before it gets it at once.
+    /// A record of a topic is committed: a consumer that has all records before it gets it at once.
     pub(super) fn consume(
         &mut self,
         source: &Arc<[u8]>,
@@ -190,7 +191,7 @@ impl Broker {
         }
     }
 
-    /// Reads on for a consumer that has members and room.
+    /// Reads on for a consumer that has members and a window with room.
     fn pump_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         if self.groups.table.find(source).is_none() {
             return;
@@ -221,12 +222,11 @@ impl Broker {
         self.read_here(read, now, sink);
     }
 
-    /// Whether a read is a consumer's.
     pub(super) fn is_consumers(read: &Read) -> bool {
         read.conn.index == READER
     }
 
-    /// Records that a consumer has asked for.
+    /// Records that a consumer has requested.
     pub(super) fn consumer_range(&mut self, read: &Read, range: Range, now: Now, sink: &mut impl Sink) {
         let ack_ms = self.limits.consumer_ack_ms;
         let is_its = |consumer: &Consumer| consumer.reading.is_some_and(|(id, _)| id == read.conn.generation);
@@ -236,7 +236,7 @@ impl Broker {
         };
         consumer.reading = None;
         if range.is_gone {
-            // The next look at it sees the room's next life.
+            // The next `pump_consumer` sees the room's next epoch.
             return;
         }
         if let Some((first, last)) = range.gap {
@@ -267,8 +267,8 @@ impl Broker {
         self.save_consumer(&source, now, sink);
     }
 
-    /// A record that a consumer has taken, and that met nobody so often, goes to a member, if there is one that takes
-    /// it: not on `from`, unless there is no other.
+    /// Delivers a record of a consumer's window to a member that accepts it, if there is one: not on `from`,
+    /// unless there is no other. `tries` counts how often no member accepted it.
     fn give_consumed(
         &mut self,
         source: &Arc<[u8]>,
@@ -292,7 +292,7 @@ impl Broker {
         }
     }
 
-    /// Nobody takes a record now.
+    /// No member accepts a record now: it is retried later.
     fn keep_for_later(&mut self, source: &[u8], position: Position, now: Now) {
         if let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) {
             given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
@@ -300,8 +300,9 @@ impl Broker {
         }
     }
 
-    /// A record of a group that keeps its place came back: another member gets it now, or any in a second. Whether it
-    /// is of such a group. To have been lost with a member counts as a try, to have met nobody who takes it does not.
+    /// A record of a group with a position was returned: it goes to another member now, or to any within a
+    /// second. Returns whether the group has a position. A record that was lost with a member counts as a
+    /// try; one that no member accepted does not.
     pub(super) fn came_back(
         &mut self,
         give: &Give,
@@ -328,7 +329,7 @@ impl Broker {
         true
     }
 
-    /// Counts that a record is given once more; one that was given too often goes to the dead letters instead.
+    /// Counts a redelivery of a record; one that was delivered too often is dead-lettered instead.
     fn may_try(&mut self, source: &Arc<[u8]>, position: Position, now: Now, sink: &mut impl Sink) -> bool {
         let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
         let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) else {
@@ -347,7 +348,7 @@ impl Broker {
         true
     }
 
-    /// What was not acknowledged in its time, or nobody could take.
+    /// Delivers records again that were not acknowledged in time, or that no member accepted.
     fn give_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let has_members = self.groups.table.find(source).is_some();
         let Some(consumer) = self.consumers.get(source).filter(|_| has_members) else { return };
@@ -358,8 +359,7 @@ impl Broker {
         }
     }
 
-    /// A member has done with a record that it was given: no other gets it. Nothing is known of it where the group
-    /// keeps no place.
+    /// A member acknowledges a record: no other member gets it. Has no effect for a group without a position.
     pub fn acknowledge(&mut self, group: &[u8], position: Position, now: Now, sink: &mut impl Sink) {
         let Some(topic) = self.kept_topic(group) else { return };
         let id = self.topics.intern(Namespace::Global, topic);
@@ -370,7 +370,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, at the home of the topic's room.
+    /// As `acknowledge`, at the home of the topic's room.
     pub(super) fn acknowledged(
         &mut self,
         group: Arc<[u8]>,
@@ -385,7 +385,7 @@ impl Broker {
                 && let Leader::Node(leader) = relay.hub(slot).leader
             {
                 let hub: HubId = relay.hub(slot).id;
-                // One that does not arrive is given again.
+                // If it is lost, the record is redelivered.
                 relay.peers.send(leader, hub, NodeMessage::Acknowledge { hub, group, position }, sink);
             }
             return;
@@ -412,13 +412,13 @@ impl Broker {
         sources.into_iter().filter_map(info).collect()
     }
 
-    /// What memory has of a consumer is forgotten: it goes on from its row, or begins anew where that is deleted.
-    /// Whether there was one here.
+    /// Drops a consumer from memory: it continues from its stored position, or as a new consumer if that was
+    /// deleted. Returns whether there was one here.
     pub fn forget_consumer(&mut self, source: &[u8]) -> bool {
         self.consumers.remove(source).is_some()
     }
 
-    /// A shard or node has told of members of a group.
+    /// A shard or node has reported members of a group.
     pub(super) fn group_told(&mut self, source: &[u8], now: Now, sink: &mut impl Sink) {
         if let Some(id) = self.groups.table.find(source) {
             let source = Arc::clone(&self.groups.table.get(id).source);
@@ -426,7 +426,7 @@ impl Broker {
         }
     }
 
-    /// Who is picked for a record of a group.
+    /// Picks the shard or node that gets a record of a group.
     pub(super) fn pick_for(
         &mut self,
         source: &[u8],

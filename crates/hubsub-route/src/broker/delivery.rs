@@ -1,4 +1,4 @@
-//! Who gets a committed record, and its way there: to shards and nodes with interest, and on each of those to the connections.
+//! Delivery of a committed record: to shards and nodes with interest, and on each shard to its connections.
 
 use super::Broker;
 use crate::counts::HolderSet;
@@ -11,21 +11,19 @@ use hubsub_types::{Class, OnSlow, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Who gets a record.
+/// The receivers of a record.
 pub(super) struct Audience {
-    /// Other shards, and nodes.
+    /// Other shards, and nodes, that get it.
     pub(super) holders: HolderSet,
-    /// Whether this shard does, too.
+    /// Whether this shard gets it.
     pub(super) is_local: bool,
     /// Subscribers in the whole room, patterns included.
     pub(super) receivers: u64,
-    /// Patterns that match.
     pub(super) matched: Option<Rc<[u32]>>,
 }
 
 impl Broker {
-    /// Who gets a record of a topic; nobody says, when a shard with interest is too
-    /// far behind.
+    /// The receivers of a record of a topic; none when a shard with interest is congested.
     pub(super) fn audience(
         &mut self,
         id: TopicId,
@@ -50,8 +48,8 @@ impl Broker {
         Some(Audience { holders, is_local, receivers, matched })
     }
 
-    /// Whether a shard with interest is behind, or a node's link takes no more. A node whose link for
-    /// the topic's hub is down gets nothing.
+    /// Whether a shard with interest is congested, or a node's link accepts no more. A node whose link for
+    /// the topic's hub is down gets nothing, and is removed from `holders`.
     fn is_congested(&mut self, id: TopicId, holders: &mut HolderSet, sink: &impl Sink) -> bool {
         if holders.has_nodes(self.shards) {
             return self.is_congested_somewhere(id, holders, sink);
@@ -81,7 +79,8 @@ impl Broker {
         }
     }
 
-    /// A committed record for the connections of this shard, if its room is here as it was where that was committed.
+    /// A committed record for the connections of this shard, if the shard knows the room by the revision at
+    /// which the record was committed.
     pub(super) fn fan_out_current(
         &mut self,
         id: TopicId,
@@ -102,8 +101,8 @@ impl Broker {
         asks.then(|| self.patterns.matching(topic))
     }
 
-    /// A committed record for the connections of this shard: those of the topic
-    /// first, then those of patterns.
+    /// A committed record for the connections of this shard: first those subscribed to the topic, then those
+    /// with a matching pattern.
     pub(super) fn fan_out(
         &mut self,
         id: TopicId,
@@ -130,7 +129,8 @@ impl Broker {
     }
 }
 
-/// One record for one connection: live, passed by, or by its class's policy.
+/// Delivers one record to one connection: live, or not at all while a cursor of it catches up; a slow one is
+/// handled by its class's policy.
 fn deliver(
     cursors: &mut Cursors,
     class: &Class,

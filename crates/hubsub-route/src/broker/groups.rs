@@ -1,6 +1,6 @@
-//! Groups that share records ([`crate::groups`]): who joins and leaves, and the way of a record to a member:
-//! `picks` and `hand_to_groups` at the home of its room, `give_here` on the shard that was picked, and back,
-//! `give_again`, where nobody takes it or who took it is lost.
+//! Groups that share records ([`crate::groups`]): join, leave, and the path of a record to a member. `picks`
+//! and `hand_to_groups` run at the home of its room, `give_here` on the selected shard. `give_again` returns
+//! a record that no member accepted, or whose member was lost.
 
 use super::Broker;
 use super::publish::Body;
@@ -18,12 +18,13 @@ use hubsub_types::names::{group_of, group_pattern};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, ShardId, ShareKey, ShareStrategy};
 use std::sync::Arc;
 
-/// Of each group that a record is for, the shard or node that gets it; nobody where its consumer gives it.
+/// For each group of a record the shard or node that gets it; none where a named consumer delivers it.
 pub(super) type Picks = Vec<(u32, Option<Holder>)>;
 
 impl Broker {
-    /// Makes a connection a member of a group that shares what an MQTT filter matches. It gets records at once;
-    /// [`Outcome::Later`] promises one [`crate::Answer::PatternHeld`], when all that can lead know of it.
+    /// Makes a connection a member of a group that shares records matching an MQTT filter. It gets records at
+    /// once; [`Outcome::Later`] promises one [`crate::Answer::PatternHeld`], when all nodes that can lead
+    /// know it.
     pub fn join_group(
         &mut self,
         ticket: Ticket,
@@ -36,8 +37,8 @@ impl Broker {
         self.enter_group(ticket, (conn, true), (group, filter), now, sink)
     }
 
-    /// Likewise, of a group that the session of this connection was a member of before: groups of others that came
-    /// meanwhile do not keep it out.
+    /// As `join_group`, for a group of which the session of this connection was a member before: groups that
+    /// others created meanwhile do not count against it.
     pub fn resume_group(
         &mut self,
         ticket: Ticket,
@@ -89,8 +90,8 @@ impl Broker {
         if is_held { Outcome::Now(Ok(())) } else { Outcome::Later }
     }
 
-    /// Takes a member out of its group; whether it was one. What it has not acknowledged is given to another
-    /// by [`Broker::give_to_another`].
+    /// Removes a member from its group; returns whether it was one. [`Broker::give_to_another`] redelivers
+    /// its unacknowledged records to another member.
     pub fn leave_group(&mut self, conn: ConnKey, group: &[u8], filter: &[u8], sink: &mut impl Sink) -> bool {
         let source = group_pattern(group, filter);
         let id = self.groups.table.find(&source);
@@ -112,13 +113,13 @@ impl Broker {
         self.tell_dropped(&source, sink);
     }
 
-    /// Where a pattern of this text is kept.
+    /// The table that has a pattern with this text.
     pub(super) fn table_of(&mut self, source: &[u8]) -> &mut Patterns {
         if group_of(source).is_some() { &mut self.groups.table } else { &mut self.patterns }
     }
 
-    /// Whom to give a record to, of each group that its topic is for; nobody says, when all members of one are
-    /// where no more is taken at present.
+    /// Picks a destination in each group whose filter matches the topic; none when all members of a group are
+    /// congested.
     pub(super) fn picks(&mut self, id: TopicId, body: &Body<'_>, sink: &impl Sink) -> Option<Picks> {
         if self.groups.is_empty() {
             return Some(Picks::new());
@@ -149,7 +150,7 @@ impl Broker {
         Some(picks)
     }
 
-    /// Holders with members of a group that take a record now, and whether others do not.
+    /// Holders with members of a group that accept a record now, and whether others are congested.
     pub(super) fn may_get(&mut self, group: u32, id: TopicId, sink: &impl Sink) -> (HolderSet, bool) {
         let (mut all, mut may, mut is_behind) = (HolderSet::default(), HolderSet::default(), false);
         self.groups.table.get(group).counts.holders(&mut all);
@@ -181,7 +182,7 @@ impl Broker {
         self.classes.get(self.topics.get(id).class).share_strategy.clone()
     }
 
-    /// How a record is shared, and by which key.
+    /// The selection strategy for a record, and its key.
     pub(super) fn strategy_for(
         &self,
         id: TopicId,
@@ -196,7 +197,7 @@ impl Broker {
         (strategy, key)
     }
 
-    /// A committed record goes to whom was picked.
+    /// Sends a committed record to the destinations that were picked.
     pub(super) fn hand_to_groups(
         &mut self,
         id: TopicId,
@@ -242,7 +243,7 @@ impl Broker {
         self.groups.lost += 1;
     }
 
-    /// A record for a member on this shard: the first one that takes it.
+    /// Delivers a record to the first member on this shard that accepts it.
     pub(super) fn give_here(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         let (strategy, key) = self.strategy_for(id, &give.record, sink);
@@ -269,8 +270,8 @@ impl Broker {
         self.give_again(give, now, sink);
     }
 
-    /// Whether a record that none of so many members here took is kept for one of them that is away: there are no others, or
-    /// they were asked. A group that keeps its place does so for all.
+    /// Whether a record that none of `members` members here accepted waits for an offline session: when there
+    /// are no other members, or they were tried. In a group with a position the consumer does that instead.
     fn may_wait(&self, group: u32, id: TopicId, give: &Give, members: usize) -> bool {
         let held = self.groups.table.get(group);
         let is_logged = self.classes.get(self.topics.get(id).class).durability.is_logged();
@@ -278,20 +279,20 @@ impl Broker {
         !keeps_place && (give.tries >= ABSENT_TRIES || held.counts.total() == members as u64)
     }
 
-    /// How many members a group has, on all nodes.
+    /// The number of members of a group, on all nodes.
     #[must_use]
     pub fn group_members(&self, source: &[u8]) -> u64 {
         let table = &self.groups.table;
         table.find(source).map_or(0, |group| table.get(group).counts.total())
     }
 
-    /// A record that a member of this shard will not acknowledge any more goes to another one. It keeps its
-    /// position; to others that member may have been, it may come before later ones or behind them.
+    /// Redelivers a record that a member of this shard will not acknowledge any more to another member. The
+    /// record keeps its position; the other member may get it before or after later records.
     pub fn give_to_another(&mut self, group: &[u8], record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         self.give_again(Give { group: group.into(), record, tries: 0, was_taken: true }, now, sink);
     }
 
-    /// Nobody here took a record: the home of its room picks again.
+    /// No member here accepted a record: the home of its room picks again.
     fn give_again(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
         if give.tries >= TRIES_MAX {
             self.groups.lost += 1;
@@ -306,8 +307,8 @@ impl Broker {
         }
     }
 
-    /// At the home of a room: who is to get a record that nobody of a shard took. Where another node leads,
-    /// that one decides.
+    /// At the home of a room: picks another destination for a record that no member of a shard accepted. If
+    /// another node leads the room, that node picks.
     pub(super) fn give_on(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
         let room = self.classes.room(give.record.topic()).into_owned();
         if let Some(slot) = self.relayed_slot(&room)
@@ -324,7 +325,8 @@ impl Broker {
         }
     }
 
-    /// A node's record for a member: of the leader for one here, to the leader for any.
+    /// A record for a group from another node: from the leader for a member here, or to the leader for any
+    /// member.
     pub(super) fn give_came(&mut self, from: NodeId, hub: HubId, give: Give, now: Now, sink: &mut impl Sink) {
         let is_led = self.leads(hub).is_some();
         let shards = self.shards;
@@ -334,7 +336,7 @@ impl Broker {
         }
     }
 
-    /// A record goes to a member; to one of `from`, where nobody took it, only if there are no others.
+    /// Sends a record to a member; to one of `from`, where none accepted it, only if there are no others.
     fn give_any(
         &mut self,
         give: Give,
@@ -353,7 +355,7 @@ impl Broker {
     }
 }
 
-/// What decides between members, where that is a part of the record.
+/// The key of a record for strategies that select by a part of the record.
 fn key_of(key: &ShareKey, body: &Body<'_>, sink: &impl Sink) -> u64 {
     let header = |headers: Option<&[(Box<str>, Box<str>)]>, name: &str| {
         let found = headers.unwrap_or_default().iter().find(|(own, _)| **own == *name);

@@ -1,5 +1,5 @@
-//! Who follows whole hubs with a log by its patterns (see `cursors::hub`): where it begins, what it reads, and
-//! where logs end.
+//! Subscribers that follow whole hubs with a log by patterns (see `cursors::hub`): start, reads, and the ends
+//! of logs.
 
 use super::Broker;
 use crate::hubread::{END, ENDS_MS, HubFilter, HubLogRead, HubRange, HubRead, HubThen};
@@ -10,44 +10,46 @@ use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Bytes that a hub cursor reads at once.
+/// Bytes per read of a hub cursor.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Records likewise.
+/// Records per read of a hub cursor.
 const READ_RECORDS: u32 = 4_096;
 
-/// Where a connection begins to follow hubs.
+/// The start of a connection that follows hubs.
 #[derive(Clone, Copy, Debug)]
 pub enum HubsFrom<'a> {
-    /// At these offsets, the first that it has not had; hubs that are not named from their first record on.
+    /// At these offsets, the first ones that it has not received; other hubs from their first record.
     Offsets(&'a [(HubId, u64)]),
     /// With the first record that is not older than this, in µs since 1970; 0: with the oldest.
     Since(u64),
 }
 
-/// A question where the logs of all hubs end.
+/// A request for the ends of the logs of all hubs.
 #[derive(Debug)]
 pub(super) struct Ends {
     asker: Asker,
-    /// Hubs that have yet to say it.
+    /// Hubs that have not answered yet.
     left: BTreeSet<HubId>,
     found: Vec<(HubId, u64)>,
     pub(super) until_ms: u64,
-    /// Whether it is being asked: what is known at once is the outcome of the call.
+    /// Whether the call still runs: hubs that answer at once are part of its outcome.
     is_asking: bool,
 }
 
 impl Broker {
-    /// A connection follows all hubs with a log by all its patterns, those to come, too: it gets what they match in
-    /// these hubs from where it says on, each record once, those of a room in order. Hubs that come later are followed from their first record
-    /// on. Said again it begins anew. Patterns that [`Broker::subscribe_pattern_from`] began stay where they are.
+    /// A connection follows all hubs with a log by all its patterns, also by later ones. It gets matching
+    /// records of these hubs from `from` on, each once, those of a room in order. Later hubs are followed
+    /// from their first record. A repeated call starts again. Patterns that
+    /// [`Broker::subscribe_pattern_from`] started keep their place.
     pub fn follow_hubs(&mut self, conn: ConnKey, from: HubsFrom<'_>, now: Now, sink: &mut impl Sink) {
         self.follow_as(conn, None, from);
         self.drained(conn, now, sink);
     }
 
-    /// Subscribes a connection to a pattern, as [`Broker::subscribe_pattern`] does, and gives it what hubs with a log
-    /// have from there on, live records behind that. A pattern that it subscribes to begins anew.
+    /// Subscribes a connection to a pattern, as [`Broker::subscribe_pattern`] does, and delivers the records
+    /// of hubs with a log from `from` on, then live records. A repeated subscription to a pattern starts
+    /// again.
     pub fn subscribe_pattern_from(
         &mut self,
         ticket: Ticket,
@@ -77,7 +79,7 @@ impl Broker {
         }
     }
 
-    /// Hubs with a log of the clients' classes, as far as they are known.
+    /// Known hubs with a log, of the clients' classes.
     #[must_use]
     pub fn logged_hubs(&self) -> Vec<HubId> {
         let all = self.rooms.all_hubs();
@@ -99,7 +101,7 @@ impl Broker {
         self.classes.all_clients(|class| class.durability.is_logged())
     }
 
-    /// Hubs of new classes are followed from their beginning.
+    /// Follows hubs of new classes from their first record.
     pub(super) fn follow_new_hubs(&mut self) {
         if self.cursors.hubs.is_empty() {
             return;
@@ -109,7 +111,7 @@ impl Broker {
         }
     }
 
-    /// The home of a hub with a log, and its class.
+    /// The home shard of a hub with a log, and its class.
     fn home_of_hub(&self, hub: HubId) -> Option<(ShardId, ClassIndex)> {
         let all = self.rooms.all_hubs();
         if all.cluster.is_none() {
@@ -124,7 +126,8 @@ impl Broker {
 
     // -- reads of cursors --
 
-    /// The next read of a connection's hub cursors; whether it is done, and the connection takes more.
+    /// Starts the next read of a connection's hub cursors. Returns whether it is complete and the connection
+    /// accepts more.
     pub(super) fn read_hubs(&mut self, conn: ConnKey, sink: &mut impl Sink) -> bool {
         if !self.cursors.hubs.has(conn.index) {
             return false;
@@ -134,7 +137,7 @@ impl Broker {
         let all = || clients[conn.index as usize].patterns.iter().flat_map(|ids| ids.as_slice()).copied();
         let others = || all().filter(|id| !own.contains(id));
         let is_held = |id: u32| patterns.get(id).subs.contains(conn.index);
-        // A read without a pattern that is about to be held would pass over what it matches.
+        // A read without a pattern that is still being confirmed would miss its records.
         let is_ready = |pattern: Option<u32>| pattern.map_or_else(|| others().all(is_held), is_held);
         let texts = |pattern: Option<u32>| {
             let source = |id: u32| Arc::clone(&patterns.get(id).source);
@@ -147,7 +150,7 @@ impl Broker {
         };
         sink.replays(conn.index);
         let Some((shard, _)) = self.home_of_hub(read.hub) else {
-            // Its class has gone.
+            // Its class was removed.
             let (next, committed) = (read.next, read.next - 1);
             return self.give_hub(&read, HubRange { next, committed, ..HubRange::default() }, sink);
         };
@@ -159,14 +162,13 @@ impl Broker {
         known.is_some_and(|(read, range)| self.give_hub(&read, range, sink))
     }
 
-    /// A read of a hub whose home is here.
     pub(super) fn read_hub_here(&mut self, read: HubRead, now: Now, sink: &mut impl Sink) {
         if let Some((read, range)) = self.hub_led(read, sink) {
             self.hub_range(read, range, now, sink);
         }
     }
 
-    /// Likewise: its records, or none where they come later.
+    /// As `read_hub_here`: returns its records, or none if they come later.
     fn hub_led(&mut self, read: HubRead, sink: &mut impl Sink) -> Option<(HubRead, HubRange)> {
         if self.relay.is_some() {
             match self.relayed_hub(read.hub) {
@@ -194,7 +196,7 @@ impl Broker {
         None
     }
 
-    /// What a hub's log found, or why it could not.
+    /// The result of a read of a hub's log, or its error.
     pub fn hub_log_read(
         &mut self,
         asked: HubLogRead,
@@ -205,17 +207,17 @@ impl Broker {
         let HubLogRead { read, through } = asked;
         let range = match found {
             Ok(range) => HubRange { committed: through, ..range },
-            // It may be opened here again, or elsewhere.
+            // The hub may open again here, or elsewhere.
             Err(ErrorCode::HubClosed) => return self.hold_hub_read(read, sink),
             // Nothing is lost: the disk is slow.
             Err(ErrorCode::TimedOut) => HubRange::again(read.next, through),
-            // What cannot be read is told, and what comes since is read on.
+            // Unreadable records are reported as a gap, and later ones are read on.
             Err(_) => HubRange::lost(read.next, through),
         };
         self.hub_range(read, range, now, sink);
     }
 
-    /// Records of a hub go to who asked for them.
+    /// Passes records of a hub to the requester.
     pub(super) fn hub_range(&mut self, read: HubRead, range: HubRange, now: Now, sink: &mut impl Sink) {
         match read.then {
             HubThen::Node { node, ask } => self.tell_node_hub(node, ask, read.hub, range, sink),
@@ -231,7 +233,8 @@ impl Broker {
         }
     }
 
-    /// Records that a hub cursor asked for go to its connection. Whether the connection takes more.
+    /// Delivers records that a hub cursor requested to its connection. Returns whether the connection accepts
+    /// more.
     fn give_hub(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
         let HubThen::Cursor { conn: ConnKey { index: conn, generation }, pattern, number, .. } = read.then
         else {
@@ -275,9 +278,10 @@ impl Broker {
         true
     }
 
-    // -- what waits --
+    // -- blocked reads --
 
-    /// A read of a hub that is not open, or not known here yet, waits for that; a node asks again.
+    /// A read of a hub that is not open, or not known here yet, is blocked until it is; another node repeats
+    /// its request.
     fn hold_hub_read(&mut self, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
             return self.refuse_hub_read(node, ask, read.hub, ErrorCode::HubClosed, sink);
@@ -285,7 +289,7 @@ impl Broker {
         read.wait_among(&mut self.held_hub_reads);
     }
 
-    /// Reads of hubs that are open by now go on, and connections that may lack records read.
+    /// Resumes reads of hubs that are open now, and reads for connections that may lack records.
     pub(super) fn retry_hub_reads(&mut self, now: Now, sink: &mut impl Sink) {
         for read in std::mem::take(&mut self.held_hub_reads) {
             self.read_hub_here(read, now, sink);
@@ -299,10 +303,11 @@ impl Broker {
         }
     }
 
-    // -- where logs end --
+    // -- ends of logs --
 
-    /// The last committed offset of each hub that [`Broker::follow_hubs`] follows: who asks before it subscribes
-    /// begins behind these, and misses nothing. [`Outcome::Later`] promises one [`Answer::HubEnds`].
+    /// The last committed offset of each hub that [`Broker::follow_hubs`] follows: a client that requests
+    /// them before it subscribes can start after these offsets and misses nothing. [`Outcome::Later`]
+    /// promises one [`Answer::HubEnds`].
     ///
     /// # Errors
     /// The leader of a hub, or its log, was not reached for 5 s.
@@ -351,7 +356,7 @@ impl Broker {
         }
     }
 
-    /// Questions that were not answered in time are refused.
+    /// Refuses requests that were not answered in time.
     pub(super) fn expire_ends(&mut self, now: Now, sink: &mut impl Sink) {
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.get().until_ms <= now.mono_ms) {
             sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));

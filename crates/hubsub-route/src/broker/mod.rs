@@ -1,13 +1,13 @@
-//! One shard's broker: takes events, keeps the tables, gives actions.
+//! The broker of one shard: takes events, owns the tables, emits actions.
 //!
-//! Its ways have a file each: a publish ([`publish`]), its place ([`commit`]) and who gets it ([`delivery`]), a subscription
-//! ([`subscribe`]), how many are in rooms ([`occupancy`]), a subscriber that lags ([`replay`]), what rooms remember
-//! ([`past`]), what topics keep ([`retain`]), who follows whole hubs ([`hubs`]), groups that share records ([`groups`]),
-//! and those that keep their place ([`consumers`]). Here are its tables, what other shards tell it, and what time brings.
+//! Its paths have a file each: publishes ([`publish`]), positions ([`commit`]), receivers ([`delivery`]),
+//! subscriptions ([`subscribe`]), member counts of rooms ([`occupancy`]), lagging subscribers ([`replay`]),
+//! history ([`past`]), retained messages ([`retain`]), subscribers to whole hubs ([`hubs`]), groups that
+//! share records ([`groups`]) and named consumers ([`consumers`]). This file has the tables, messages from
+//! other shards, and timers.
 //!
-//! Invariants: a connection's subscriptions stand both here (`clients`) and at
-//! the topic or pattern; interest that a hub counts equals the subscribers of
-//! that shard, once messages under way have arrived.
+//! Invariants: a subscription of a connection is both here (`clients`) and at the topic or pattern; the
+//! interest that a hub counts equals the subscribers of that shard once messages in flight have arrived.
 
 mod commit;
 mod consumers;
@@ -56,37 +56,33 @@ pub use retain::RowsAsk;
 pub use subscribe::Wish;
 use subscribe::{Attaching, Waiting};
 
-/// Rooms that one `tick` looks at.
+/// Rooms that one sweep examines.
 const SWEEP_ROOMS: usize = 2_000;
 
-/// Records that leave memory in a sweep at most, since they are in the log and long not asked for.
+/// Records that a sweep drops from memory at most, because the log has them and nobody has read them for
+/// long.
 const SWEEP_TAILS: usize = 20_000;
 
-/// What a broker is made with.
 pub struct Settings {
-    /// Which shard it is.
     pub shard: ShardId,
-    /// The hubs of the node.
     pub hubs: Arc<Hubs>,
-    /// The room classes.
     pub classes: Arc<ClassTable>,
-    /// The limits.
     pub limits: Limits,
     /// The next epoch, shared by the node's shards.
     pub epochs: Arc<AtomicU64>,
-    /// How many retained messages the node has, shared by its shards.
+    /// The number of retained messages on the node, shared by its shards.
     pub retained: Arc<RowTotals>,
 }
 
-/// What one connection is subscribed to.
+/// The subscriptions of one connection.
 #[derive(Debug, Default)]
 struct Client {
     generation: u32,
-    /// Subscriptions in `Namespace::Shard`, which are counted apart.
+    /// Subscriptions in `Namespace::Shard`, which are counted separately.
     shard_topics: u32,
     /// Bytes of the names of all its subscriptions.
     name_bytes: u32,
-    /// What it speaks, once it subscribes; none: it is the node itself.
+    /// The protocol of its connection, set when it subscribes; none: the internal client.
     protocol: Option<Protocol>,
     topics: IdSet,
     patterns: Option<Box<IdSet>>,
@@ -98,79 +94,75 @@ impl Client {
     }
 }
 
-/// Whether clients of a protocol keep the names of their subscriptions themselves, with what else they know of each.
+/// Whether clients of a protocol store the names of their subscriptions themselves, with their other state of
+/// each.
 fn keeps_names(protocol: Option<Protocol>) -> bool {
     matches!(protocol, Some(Protocol::Mqtt | Protocol::Phoenix))
 }
 
-/// See the module.
+/// The broker of one shard; see the module for its invariants.
 pub struct Broker {
     shard: ShardId,
     shards: u16,
     limits: Limits,
     classes: Arc<ClassTable>,
-    /// The edge's topics and routes.
+    /// Topics that this shard uses as an edge, and their routes.
     pub topics: Topics,
-    /// All patterns.
     pub patterns: Patterns,
-    /// All groups.
     pub groups: Groups,
-    /// Groups that keep their place in rooms that are led here.
+    /// Named consumers of rooms that are led here, by group source.
     consumers: HashMap<Arc<[u8]>, Consumer, RandomState>,
-    /// The number of their last read.
+    /// The number of the consumers' last read.
     last_read: u32,
-    /// Records that were given again since they were not acknowledged in their time, since the start.
+    /// Records redelivered because they were not acknowledged in time, since the start.
     pub consumers_given_again: u64,
-    /// Records that were gone from history before their consumer came, since the start.
+    /// Records that retention removed before their consumer read them, since the start.
     pub consumers_missed: u64,
-    /// Records that came while the window of their group was full.
+    /// Records that arrived while the window of their group was full, since the start.
     pub consumers_full: u64,
-    /// The rooms whose hub is here.
     pub rooms: Rooms,
-    /// Subscriptions that catch up.
     pub cursors: Cursors,
-    /// The busiest rooms of this hub.
+    /// The busiest rooms of the hubs that this shard leads.
     pub busiest: TopK,
-    /// How many of this shard are in rooms.
+    /// Subscribers, members and publishers in rooms, of this shard.
     pub occupancy: Occupancy,
     clients: Vec<Client>,
-    /// Bytes of the names of clients that keep them themselves.
+    /// Bytes of the names that clients store themselves.
     kept_name_bytes: u64,
-    /// The client that is the node itself, which no limit of clients is for.
+    /// The node's internal client; limits of clients do not apply to it.
     own_client: Option<u32>,
     waiting: HashMap<u32, Waiting, RandomState>,
     /// The entry of `waiting` that makes a connection's pattern subscription live.
     holding: HashMap<(u32, u32), u32, RandomState>,
     attaching: HashMap<(u32, TopicId), Attaching, RandomState>,
-    /// Attaches under way whose subscription has ended meanwhile.
+    /// Attaches in flight whose subscription has ended meanwhile.
     cancelled: HashSet<u32, RandomState>,
     /// The next id of `waiting` and `attaching`.
     next_id: u32,
-    /// Publishes that wait for a shard that is behind.
+    /// Publishes that wait for a congested shard.
     stalled: VecDeque<(Ticket, Arc<Record>)>,
-    /// Whether such a shard holds up a hub's log, too.
+    /// Whether such a shard also blocks a hub's log.
     is_held_up: bool,
     /// Publishes of classes with a commit delay, by due time and arrival.
     delayed: BTreeMap<(u64, u64), (Ticket, Arc<Record>)>,
     delayed_next: u64,
     /// Times a subscription fell back to history, since the start.
     pub catch_ups: u64,
-    /// Records whose rows are under way.
+    /// Records whose entries are in flight.
     retaining: Retaining,
-    /// Retained messages whose rows were refused, since the start.
+    /// Retained messages whose entries were refused, since the start.
     pub retained_refused: u64,
-    /// Reads of cursors in hubs that were given back, and may come again.
+    /// Blocked reads of cursors in hubs that left this node, and may return.
     held_reads: Vec<(HubId, Read)>,
-    /// Likewise of whole hubs.
+    /// Blocked reads of whole hubs.
     held_hub_reads: Vec<HubRead>,
-    /// Questions where the logs of all hubs end, by number.
+    /// Requests for the ends of the logs of all hubs, by number.
     ends: BTreeMap<u32, Ends>,
-    /// In a cluster: hubs that other nodes lead, and the nodes.
+    /// In a cluster: hubs that other nodes lead, and the peer table.
     relay: Option<Box<Relay>>,
 }
 
 impl Broker {
-    /// A broker that knows nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
         let Settings { shard, hubs, classes, limits, epochs, retained } = settings;
@@ -221,9 +213,8 @@ impl Broker {
         }
     }
 
-    /// The node is one of a cluster whose hubs are these, as far as they are known: rooms of a class
-    /// without hubs are refused. Subscriptions, and what rooms kept in memory, are no more; hubs that
-    /// are open, and what is known of nodes, stay.
+    /// The node joins a cluster with these hubs, as far as they are known: rooms of a class without hubs are
+    /// refused. Subscriptions and records in memory are dropped; open hubs, and the state of nodes, remain.
     pub fn join(&mut self, hubs: Arc<Hubs>) {
         let Some(cluster) = hubs.cluster else { return };
         self.rooms.join(Arc::clone(&hubs), self.shard);
@@ -237,7 +228,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, with classes that may be others than before.
+    /// As `join`, with classes that may differ from the previous ones.
     pub fn join_as(&mut self, classes: &Arc<ClassTable>, hubs: Arc<Hubs>) {
         self.classes = Arc::clone(classes);
         self.rooms.classes = Arc::clone(classes);
@@ -245,13 +236,12 @@ impl Broker {
         self.join(hubs);
     }
 
-    /// Whether the node is one of a cluster.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
         self.relay.is_some()
     }
 
-    /// Whether the hubs of a class are not known yet, in a cluster.
+    /// Whether the hubs of a room's class are not known yet, in a cluster.
     #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {
         self.relay.is_some() && {
@@ -260,7 +250,7 @@ impl Broker {
         }
     }
 
-    /// Takes over new limits; the cache of routes keeps the size that it was made with.
+    /// Applies new limits; the route cache keeps its initial size.
     pub fn set_limits(&mut self, limits: Limits) {
         self.rooms.set_limits(&limits);
         for patterns in [&mut self.patterns, &mut self.groups.table] {
@@ -269,13 +259,12 @@ impl Broker {
         self.limits = limits;
     }
 
-    /// The room classes.
     #[must_use]
     pub fn classes(&self) -> &ClassTable {
         &self.classes
     }
 
-    /// A message from another shard's broker.
+    /// Handles a message from another shard's broker.
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
         match msg {
             Msg::Publish(ticket, record, revision) => self.lead(ticket, record, revision, now, sink),
@@ -352,7 +341,7 @@ impl Broker {
         }
     }
 
-    /// A record of so many bytes is committed here, for so many receivers.
+    /// Counts a committed record of `bytes` bytes with `receivers` receivers.
     fn count(&mut self, id: TopicId, room: RoomHandle, bytes: u64, receivers: u64) {
         if self.busiest.counts_next()
             && let Some(room) = self.rooms.get(room)
@@ -364,16 +353,16 @@ impl Broker {
         }
     }
 
-    /// Memory of what this shard knows of clients and of its topics' subscribers, in bytes, near enough for a gauge: `subscriptions`
-    /// that the clients have stand both at them and at the topics.
+    /// Approximate memory of clients and of the subscribers of topics, in bytes: each subscription is stored
+    /// at the client and at the topic.
     #[must_use]
     pub fn clients_bytes(&self) -> usize {
         self.clients.capacity() * size_of::<Client>() + self.kept_name_bytes as usize
     }
 
-    /// Retention and forgetting, a part of the rooms at each call.
+    /// Applies retention and removes unused rooms, some of the rooms in each call.
     pub fn sweep(&mut self, now: Now, sink: &impl Sink) {
-        // Asked in this order: what is recalled is at least as new.
+        // The order matters: the room's state is read after the offset, so it is at least as recent.
         let log_knows = |hub, room: &[u8]| (sink.recalls_through(hub), sink.recall(hub, room));
         self.rooms.sweep(now, SWEEP_ROOMS, log_knows);
         if self.limits.log_tail_idle_ms > 0 {

@@ -1,4 +1,4 @@
-//! How many of this shard are in rooms, kept as it happens.
+//! Subscribers, members and publishers of this shard in rooms, counted as they change.
 
 use super::Broker;
 use crate::occupancy::{Counts, Published};
@@ -11,13 +11,14 @@ fn second(now: Now) -> u32 {
     (now.mono_ms / 1_000) as u32
 }
 
-/// Whether it is told how many are in a room. Not by the class that a topic has: that may be of before a change of classes.
+/// Whether occupancy changes of a room are published. Does not use the class stored with the topic: it may
+/// date from before a change of classes.
 fn tells(classes: &ClassTable, room: &[u8]) -> bool {
     classes.tells_occupancy() && classes.get(classes.class_of_room(room)).occupancy_records
 }
 
 impl Broker {
-    /// How many of this shard are in a room.
+    /// Subscribers, members and publishers of this shard in a room.
     #[must_use]
     pub fn occupancy_of(&self, room: &[u8]) -> Counts {
         let mut counts = self.occupancy.of(room);
@@ -33,28 +34,27 @@ impl Broker {
         counts
     }
 
-    /// A member of a room more or less, of this shard.
+    /// A room gains or loses a member on this shard.
     pub fn count_member(&mut self, room: &[u8], is_more: bool) {
         self.occupancy.member(room, is_more, tells(&self.classes, room));
     }
 
-    /// A connection has ended: it publishes nothing more, whether its subscriptions outlive it or not.
+    /// A connection has ended: it is no publisher any more, even if its subscriptions persist in a session.
     pub fn publisher_gone(&mut self, conn: u32) {
         self.occupancy.publisher_gone(conn, |room| tells(&self.classes, room));
     }
 
-    /// Those that have published nothing for a while are no publishers any more; to be called each second.
+    /// Stops counting publishers that have been silent for a while; to be called each second.
     pub fn expire_publishers(&mut self, now: Now) {
         self.occupancy.expire(second(now), |room| tells(&self.classes, room));
     }
 
-    /// Whether it is told how many are in a room.
+    /// Whether occupancy changes of a room are published.
     #[must_use]
     pub fn tells_occupancy(&self, room: &[u8]) -> bool {
         tells(&self.classes, room)
     }
 
-    /// A connection publishes to a topic of a room.
     #[inline]
     pub(super) fn count_publish(&mut self, conn: u32, topic: TopicId, now: Now) {
         let (reused, second) = (self.topics.reused(), second(now));
@@ -71,8 +71,9 @@ impl Broker {
         self.occupancy.published(published, &room, self.limits.publishers_shard_max, tells);
     }
 
-    /// A subscription to a topic more or less, of who speaks that. Those to the topic that is the room itself are counted
-    /// when somebody asks, unless each change is told: so a room that one client has to itself costs nothing.
+    /// A topic gains or loses a subscription of a client with this protocol. Subscriptions to the topic that
+    /// is the room itself are counted on request, unless each change is published: so a room with a single
+    /// client costs nothing.
     pub(super) fn count_subscription(&mut self, id: TopicId, protocol: Option<Protocol>, is_more: bool) {
         let Some(protocol) = protocol else { return };
         let topic = self.topics.get(id);
@@ -85,7 +86,7 @@ impl Broker {
         self.occupancy.subscribed(&room, name, (protocol, is_more), tells);
     }
 
-    /// Classes are others than those, and so may be the rooms of topics.
+    /// Counts everything again after a change of classes, which may change the rooms of topics.
     pub(super) fn count_anew(&mut self, before: &ClassTable) {
         let tells = [before, &*self.classes].into_iter().any(ClassTable::tells_occupancy);
         self.occupancy.begin_anew(tells);

@@ -1,5 +1,4 @@
-//! What rooms remember: questions for history, the deletion of a room, and what
-//! logs answer.
+//! The past of rooms: history requests, deletion of a room, and results of log reads.
 
 use super::Broker;
 use crate::cursors::Range;
@@ -11,8 +10,8 @@ use crate::{Asker, Attach, HubSeed, Msg, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
-    /// Why nothing can be said of a room's past: its hub's log is damaged or not open here, or
-    /// another node leads the hub.
+    /// The error with which requests for a room's past are refused: its hub's log is damaged or not open
+    /// here, or another node leads the hub.
     pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
         if self.relay.is_some() && self.relayed_slot(room).is_some() {
             return Some(ErrorCode::HubClosed);
@@ -22,19 +21,19 @@ impl Broker {
         sink.log_refuses(log.id).filter(refuses)
     }
 
-    /// Why there can be no room of this name: its hub should have a log, and has none yet. A room that
-    /// was made now would begin another life than the one that the log may know.
+    /// The error if a room of this name cannot exist: its hub needs a log and has none yet. Creating the room
+    /// now would begin another epoch than the one that the log may contain.
     pub(super) fn lacks_log(&self, room: &[u8]) -> Option<ErrorCode> {
         let is_logged = self.classes.get(self.classes.class_of_room(room)).durability.is_logged();
         (is_logged && self.rooms.log_of_name(room).is_none()).then_some(ErrorCode::HubClosed)
     }
 
-    /// A hub of a class with a log has come, or come back: that comes before it is led here.
+    /// A hub of a class with a log is added, or returns; called before the hub is led here.
     pub fn open_log(&mut self, seed: &HubSeed, producers: Producers) {
         self.rooms.add_hub(seed, producers);
     }
 
-    /// Likewise, of where a subscription begins.
+    /// As `refuses_past`, for the start of a subscription.
     pub(super) fn refuses_start(&self, attach: &Attach, sink: &impl Sink) -> Option<ErrorCode> {
         let room = self.classes.room(&attach.topic);
         if attach.start != Start::Live {
@@ -45,8 +44,8 @@ impl Broker {
         if is_closed { Some(ErrorCode::HubClosed) } else { self.lacks_log(&room) }
     }
 
-    /// Records of a room; none: [`Sink::history`] will bring them, because the log, the room's leader or another
-    /// shard is asked, or because records that came before the question wait for it.
+    /// Records of a room; none: [`Sink::history`] delivers them later, because the log, the room's leader or
+    /// another shard is asked, or because earlier records are not committed yet.
     ///
     /// # Errors
     /// The log of its hub is damaged.
@@ -69,7 +68,7 @@ impl Broker {
         Ok(self.history_led(query, ask, now, sink))
     }
 
-    /// Likewise, where the room's hub is led here.
+    /// As `history`, where the room's hub is led here.
     pub(super) fn history_led(
         &mut self,
         query: &HistoryQuery,
@@ -86,14 +85,14 @@ impl Broker {
         self.history_now(query, ask, now, sink)
     }
 
-    /// The answer to who waited for it.
+    /// Answers a history request that has waited for the log.
     pub(super) fn tell_history(&mut self, query: &HistoryQuery, ask: Ask, now: Now, sink: &mut impl Sink) {
         if let Some(part) = self.history_now(query, ask, now, sink) {
             self.tell_part(&query.room, ask, Ok(part), sink);
         }
     }
 
-    /// Likewise, of what is committed.
+    /// As `history`, for committed records.
     fn history_now(
         &self,
         query: &HistoryQuery,
@@ -110,11 +109,11 @@ impl Broker {
         }
     }
 
-    /// Deletes a room and its history; whether it was there. None: [`Sink::deleted`]
-    /// will say when the log has it.
+    /// Deletes a room and its history; returns whether it existed. None: [`Sink::deleted`] reports it when
+    /// the deletion is committed to the log.
     ///
     /// # Errors
-    /// Somebody uses the room, or its log takes nothing at present.
+    /// The room is in use, or its log accepts nothing at present.
     pub fn delete_room(
         &mut self,
         name: &[u8],
@@ -140,7 +139,7 @@ impl Broker {
         Ok(None)
     }
 
-    /// What a log found, or why it could not.
+    /// The result of a read of a log, or its error.
     pub fn log_read(
         &mut self,
         read: LogRead,
@@ -150,7 +149,7 @@ impl Broker {
     ) {
         match read.then.clone() {
             Then::Range(cursor) if matches!(found, Err(ErrorCode::HubClosed)) => {
-                // It may be opened here again, or elsewhere.
+                // The hub may open again here, or elsewhere.
                 self.hold_read(*cursor, read.hub, sink);
             }
             Then::Range(cursor) => {
@@ -159,7 +158,7 @@ impl Broker {
                     Ok(found) => self.rooms.range_found(&cursor, found, recall),
                     // Nothing is lost: the disk is slow.
                     Err(ErrorCode::TimedOut) => Range::again(cursor.next.seq),
-                    // What cannot be read is told, and what came since is read on.
+                    // Unreadable records are reported as a gap, and later ones are read on.
                     Err(_) => Range::lost(cursor.next.seq, read.seq_max),
                 };
                 self.tell_range(*cursor, range, now, sink);

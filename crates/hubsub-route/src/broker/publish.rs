@@ -1,5 +1,5 @@
-//! The way of a publish: `publish` on the edge, `lead` on the hub's shard, where it gets its place ([`super::commit`]) and
-//! goes to all shards with interest ([`super::delivery`]).
+//! The path of a publish: `publish` runs on the edge; `lead` runs on the hub's shard, where the record gets
+//! its position ([`super::commit`]) and is delivered to all shards with interest ([`super::delivery`]).
 
 use super::Broker;
 use super::relay::Gone;
@@ -13,37 +13,31 @@ use std::sync::Arc;
 
 /// A publish that has no position yet.
 pub struct Draft<'a> {
-    /// With the topic, where to.
     pub namespace: Namespace,
-    /// See `namespace`.
     pub topic: &'a [u8],
-    /// What.
     pub payload: &'a [u8],
-    /// Beside it.
     pub headers: Headers,
-    /// Who.
     pub publisher: Publisher<'a>,
-    /// Who numbered it, if somebody did.
+    /// The producer that numbered it, if any.
     pub producer: Option<Producer>,
-    /// How surely it is to arrive, at most; see [`Qos::ExactlyOnce`].
+    /// Highest QoS with which the publisher wants it delivered; see [`Qos::ExactlyOnce`].
     pub qos: Qos,
-    /// Whether its topic keeps it, for those who subscribe later.
+    /// Whether its topic retains it for later subscribers.
     pub retain: bool,
 }
 
-/// Who publishes; its name is asked for only when the record is kept or travels.
+/// The publisher. Its name is resolved only when the record is stored or sent on.
 #[derive(Clone, Copy, Debug)]
 pub enum Publisher<'a> {
-    /// By name.
     Name(&'a str),
-    /// By a name that travels with the record also where nobody remembers it: a subscriber of
-    /// that name does not get it. It is one that records carry, see [`crate::publisher`].
+    /// A name that is sent with the record even where history does not store it: a subscriber of that name
+    /// does not get the record. It is a name as records carry it, see [`crate::publisher`].
     Told(&'a str),
     /// A connection of this shard.
     Conn(u32),
 }
 
-/// A record as a publish brought it, or as it came from another shard.
+/// A record as a client published it, or as another shard sent it.
 pub(super) enum Body<'a> {
     Draft(Draft<'a>),
     Record(Arc<Record>),
@@ -62,7 +56,7 @@ impl Broker {
         self.publish_body(ticket, Body::Draft(draft), now, sink)
     }
 
-    /// Likewise of a record that was made already: a long one, that is not to be copied.
+    /// As `publish`, for a finished record: avoids a copy of a long payload.
     pub fn publish_record(
         &mut self,
         ticket: Ticket,
@@ -135,7 +129,7 @@ impl Broker {
                 return self.forward(ticket, slot, record, now, sink);
             }
         }
-        // Where a room was closed other topics were looked at, and this one may have been forgotten.
+        // Closing a room looks up other topics, which may have evicted this one.
         let id = if self.relay.is_some() { self.topics.intern(namespace, topic) } else { id };
         let class = self.classes.get(self.topics.get(id).class);
         if class.commit_delay_ms > 0
@@ -163,7 +157,6 @@ impl Broker {
         }
     }
 
-    /// Whether publishes to a topic wait for a log.
     pub fn is_logged(&mut self, namespace: Namespace, topic: &[u8]) -> bool {
         self.class_of(namespace, topic).durability.is_logged()
     }
@@ -175,8 +168,8 @@ impl Broker {
         self.classes.get(self.topics.get(id).class)
     }
 
-    /// A publish of a shard whose hub is here, by the revision by which the shard knows its room, and whose answer is
-    /// due later.
+    /// Handles a publish of another shard whose hub is here. `revision` is the one by which that shard knows
+    /// the room. The reply follows later.
     pub(super) fn lead(
         &mut self,
         ticket: Ticket,
@@ -200,7 +193,7 @@ impl Broker {
         self.lead_now(ticket, id, record, now, sink);
     }
 
-    /// Likewise in a cluster, of a shard or a node, whose room is of this hub.
+    /// As `lead` in a cluster, for a shard or a node, when the room is in this hub.
     pub(super) fn lead_here(
         &mut self,
         ticket: Ticket,
@@ -226,7 +219,7 @@ impl Broker {
         }
     }
 
-    /// Commits where the hub is led by now.
+    /// Commits a publish whose hub was led here; forwards it if the hub is led elsewhere now.
     pub(super) fn commit_owned(
         &mut self,
         ticket: Ticket,
@@ -246,7 +239,7 @@ impl Broker {
         self.commit_led(ticket, record, now, sink);
     }
 
-    /// Commits behind those that are held up, if there are any.
+    /// Commits, after blocked publishes if there are any.
     pub(super) fn commit_led(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         if self.relay.is_some() && self.is_gone(id) {
@@ -267,7 +260,8 @@ impl Broker {
         }
     }
 
-    /// Commits, and tells who published, when a record that its topic keeps is kept. Gives it back as `commit` does.
+    /// Commits and replies to the publisher; for a retained record only once its entry is written. Returns
+    /// the record as `commit` does.
     pub(super) fn commit_and_tell(
         &mut self,
         ticket: Ticket,
@@ -304,7 +298,8 @@ impl Broker {
     }
 }
 
-/// A record that outlives its publish. Only history, and groups that share by that, ask who published it.
+/// The record of a publish that outlives the call. The publisher's name is resolved only for history, and for
+/// groups that select by publisher.
 pub(super) fn own(body: Body<'_>, names_publishers: bool, sink: &impl Sink) -> Arc<Record> {
     let draft = match body {
         Body::Record(record) => return record,

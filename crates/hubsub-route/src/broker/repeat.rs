@@ -1,4 +1,4 @@
-//! A record that its producer sent before: it gets the answer of then, or waits for it.
+//! A producer's repeated record: it gets the reply of the first one, or waits for it.
 
 use super::Broker;
 use crate::hubs::{Pending, Repeat, Waits};
@@ -8,10 +8,10 @@ use crate::{Outcome, Published, Sink, Ticket};
 use hubsub_types::ErrorCode;
 
 impl Broker {
-    /// What becomes of a record that comes again; nothing if it is new or nobody numbered it.
+    /// The outcome of a repeated record; none if it is new or unnumbered.
     ///
     /// # Errors
-    /// It is not in the log and will not be, or nobody knows whether it is.
+    /// It is not in the log and will not be, or its state is unknown.
     pub(super) fn repeated(
         &mut self,
         ticket: Ticket,

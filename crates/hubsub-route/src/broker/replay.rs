@@ -1,5 +1,4 @@
-//! Lagging subscriptions read on from history as their connection's output
-//! drains (see `cursors`).
+//! Lagging subscriptions read from history as their connection's output drains (see `cursors`).
 
 use super::Broker;
 use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
@@ -8,11 +7,11 @@ use crate::ring::NOWHERE;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
 use hubsub_types::{ConnKey, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 
-/// Bytes that a cursor reads at once.
+/// Bytes per read of a cursor.
 const READ_BYTES: usize = 64 * 1024;
 
 impl Broker {
-    /// A connection's output has room again: its cursors read on.
+    /// A connection's output has room again: its cursors continue to read.
     pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         while sink.wants_replay(conn.index) {
             let Some(read) = self.next_read(conn) else {
@@ -42,7 +41,7 @@ impl Broker {
         }
     }
 
-    /// A cursor's read where the room's hub has its home: its records, or none where they come later.
+    /// Reads for a cursor at the home of the room's hub: returns the records, or none if they come later.
     fn read_led(&mut self, read: Read, now: Now, sink: &mut impl Sink) -> Option<(Read, Range)> {
         let name = read.room_name(&self.classes);
         if self.relay.is_some() && self.is_read_elsewhere(&name) {
@@ -70,14 +69,14 @@ impl Broker {
         }
     }
 
-    /// Likewise, for a connection of any shard, or a node.
+    /// As `read_led`, for a connection of any shard, or a node.
     pub(super) fn read_here(&mut self, read: Read, now: Now, sink: &mut impl Sink) {
         if let Some((read, range)) = self.read_led(read, now, sink) {
             self.tell_range(read, range, now, sink);
         }
     }
 
-    /// Records go to who asked for them.
+    /// Passes records to the requester.
     pub(super) fn tell_range(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
         if Broker::is_consumers(&read) {
             self.consumer_range(&read, range, now, sink);
@@ -90,13 +89,14 @@ impl Broker {
         }
     }
 
-    /// A read of a hub that was given back waits until it is open again; a node asks again.
+    /// Blocks a read of a hub that left this node until the hub is open again; another node repeats its
+    /// request.
     pub(super) fn hold_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
         match &read.of {
             Some(of) => self.refuse_read(of, ErrorCode::HubClosed, sink),
             None => {
                 if self.held_reads.len() >= CURSORS_MAX {
-                    // There are no more cursors than that: the oldest is of a connection that has gone.
+                    // There can be no more cursors than that: the oldest read is of a closed connection.
                     self.held_reads.swap_remove(0);
                 }
                 self.held_reads.push((hub, read));
@@ -104,7 +104,7 @@ impl Broker {
         }
     }
 
-    /// Reads of hubs that are open by now go on, and those of hubs that another node leads by now, there.
+    /// Resumes reads of hubs that are open now, or of hubs that another node leads now.
     pub(super) fn retry_held_reads(&mut self, now: Now, sink: &mut impl Sink) {
         if self.held_reads.is_empty() {
             return;
@@ -123,8 +123,7 @@ impl Broker {
         }
     }
 
-    /// The read that the connection's longest waiting cursor needs next; none
-    /// while one is under way.
+    /// The next read of the connection's longest waiting cursor; none while a read is in flight.
     fn next_read(&mut self, conn: ConnKey) -> Option<Read> {
         let (CursorKey { pattern, namespace, topic }, next) = self.cursors.begin_read(conn.index)?;
         Some(Read {
@@ -144,8 +143,8 @@ impl Broker {
         self.topics.get(id).shard
     }
 
-    /// Subscribers of a topic here, and of patterns that match it, will not get these records. Who
-    /// catches up sees that for itself.
+    /// Subscribers of a topic here, and of matching patterns, will not get these records. Cursors that catch
+    /// up detect the gap themselves.
     pub(super) fn gap_here(&mut self, gap: &Gap, sink: &mut impl Sink) {
         let Gap { namespace, ref topic, from, to } = *gap;
         let id = self.topics.intern(namespace, topic);
@@ -161,7 +160,7 @@ impl Broker {
         }
         for &pattern in self.matching(namespace, topic).iter().flat_map(|m| m.iter()) {
             for &conn in self.patterns.get(pattern).subs.as_slice() {
-                // Who follows the hub reads what is missing there.
+                // A subscriber that follows the hub reads the missing records there.
                 let reads = is_logged && self.cursors.hubs.covers(conn, pattern);
                 if !reads && !lags(&self.cursors, conn, Some(pattern)) {
                     sink.gap(conn, topic, from, to, on_gap);
@@ -170,8 +169,8 @@ impl Broker {
         }
     }
 
-    /// Records that a cursor asked for go to its connection. Whether the
-    /// connection takes more.
+    /// Delivers records that a cursor requested to its connection. Returns whether the connection accepts
+    /// more.
     pub(super) fn replay(&mut self, read: &Read, range: Range, sink: &mut impl Sink) -> bool {
         let conn = read.conn.index;
         if self.clients.get(conn as usize).is_none_or(|c| c.generation != read.conn.generation) {
@@ -191,13 +190,13 @@ impl Broker {
         if range.is_gone {
             sink.gap(conn, &read.topic, read.next, Position { epoch, seq: Seq(0) }, class.on_gap);
             if range.life.0 != 0 {
-                // What came of the next one has passed it by.
+                // Records of the next epoch bypassed the cursor.
                 let first = Position { epoch: range.life, seq: Seq(1) };
                 self.cursors.place(conn, key, Some(first));
                 return true;
             }
             if let Some(pattern) = read.pattern {
-                // Records of the next one may have passed it by.
+                // Records of the next epoch may have bypassed the cursor.
                 let pattern = &self.patterns.get(pattern).source;
                 sink.gap(conn, pattern, Position::default(), Position::default(), class.on_gap);
             }

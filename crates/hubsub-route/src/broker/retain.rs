@@ -1,11 +1,13 @@
-//! Retained messages: what the leader of a topic's room does with a record that the topic keeps, and how rows are read
+//! Retained messages: how the leader of a topic's room handles a retained record, and how entries are read
 //! ([`crate::rows`]).
 //!
-//! The leader commits and delivers the record, then writes the row of its topic, as any publish: rows come in the order
-//! of the room. Its publisher is answered when the row is safe. Until then the topic is *retaining*: who reads rows
-//! waits first for what is under way when it asks ([`Broker::settle`], or a count that settles).
+//! The leader commits and delivers the record, then writes the entry of its topic like any publish: entries
+//! are written in the room's order. The publisher is answered when the entry is committed. Until then the
+//! topic is *retaining*: a reader of entries first waits for those in flight at the time of its request
+//! ([`Broker::settle`], or a count that waits for them).
 //!
-//! Invariant: what was committed before a reader's subscription began is in the row that it reads, or a later one is.
+//! Invariant: a record that was committed before a reader's subscription began is in the entry that it reads,
+//! or a later record is.
 
 use super::{Broker, Draft, Publisher};
 use crate::hubs::Hub;
@@ -24,108 +26,108 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rows that one sweep looks at, of all hubs of a shard together.
+/// Entries that one sweep examines, in all hubs of a shard together.
 const SWEEP_ROWS: usize = 4_000;
 
-/// Of those, how many at most are ended in it.
+/// Entries that one sweep deletes at most.
 const ENDED_MAX: usize = 200;
 
-/// Bytes of a page, at most.
+/// Bytes of a page of entries, at most.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// Entries that are being written, and the requests that wait for them.
 #[derive(Default)]
 pub(super) struct Retaining {
-    /// The number of the last row that was written from here.
+    /// The number of the last entry that this shard wrote.
     last: u64,
-    /// Rows under way, by number.
+    /// Entries in flight, by number.
     under_way: BTreeMap<u64, UnderWay>,
-    /// How many of each topic there are.
+    /// The number of entries in flight per topic.
     topics: HashMap<Arc<[u8]>, u32, RandomState>,
-    /// Who waits for all up to a number.
+    /// Requests that wait for all entries up to a number.
     waits: Vec<(u64, Waits)>,
-    /// Questions of this shard whether all is settled, by number.
+    /// Flush barriers of this shard in progress, by number.
     settling: BTreeMap<u32, Settling>,
     last_settling: u32,
-    /// Likewise, of this shard to nodes: which question it is part of.
+    /// Flush requests of this shard to nodes, with the barrier to which each belongs.
     asked: BTreeMap<AskId, (NodeId, u32)>,
 }
 
-/// A record whose row is under way.
+/// A record whose entry is in flight.
 struct UnderWay {
     ticket: Ticket,
     published: Published,
     topic: Arc<[u8]>,
 }
 
-/// Who waits for rows.
+/// A request that waits for entries.
 enum Waits {
-    /// A question how many subscribe, which is answered then.
+    /// A count of subscribers, which is returned then.
     Count(Ticket, Result<u64, ErrorCode>),
-    /// Who sent a record again, which may be one of those.
+    /// A repeat of a record whose entry may be in flight.
     Repeat(Ticket, Published),
-    /// A question of a shard whether all is settled.
+    /// A flush barrier of a shard.
     All(ShardId, u32),
 }
 
-/// A question whether all rows that were under way are written.
+/// A flush barrier: waits until all entries that were in flight are written.
 struct Settling {
-    /// Answers that are awaited.
+    /// Responses that are still missing.
     left: usize,
     then: Settled,
 }
 
-/// Who asked it.
+/// The requester of a flush barrier.
 enum Settled {
     Asker(Asker),
-    /// A shard, for which this one asks the nodes.
+    /// A shard, for which this one asks the other nodes.
     Shard(ShardId, u32),
     Node(NodeId, AskId),
 }
 
-/// A question for rows.
+/// A request for a page of entries.
 #[derive(Clone, Debug)]
 pub struct RowsAsk {
-    /// Who asks.
     pub ticket: Ticket,
-    /// Of the class for rows.
+    /// The class that stores entries.
     pub class: ClassIndex,
-    /// Which of its hubs.
+    /// Index of the hub in that class.
     pub hub: u16,
-    /// Topics that match.
+    /// MQTT filter for topics.
     pub filter: Box<[u8]>,
-    /// Behind this one.
+    /// Only topics after this one, in the order of pages.
     pub after: Option<Box<[u8]>>,
-    /// Until they are so long.
+    /// Limit of the page, in bytes.
     pub bytes_max: u32,
 }
 
 impl Broker {
-    /// The class that keeps retained messages; none: nothing is retained here.
+    /// The class that stores retained messages; none: this node retains nothing.
     #[must_use]
     pub fn rows_class(&self) -> Option<ClassIndex> {
         self.classes.index_of(rows::CLASS).filter(|&class| rows::is_class(self.classes.get(class)))
     }
 
-    /// How many hubs keep rows; a wildcard asks each.
+    /// The number of hubs that store entries; a wildcard filter is sent to each.
     #[must_use]
     pub fn row_hubs(&self) -> u16 {
         self.rows_class().map_or(0, |class| self.topics.hubs_of(class))
     }
 
-    /// Whether nothing is retained, so that nothing need be read.
+    /// Whether there are no retained messages, so that no read is needed.
     #[must_use]
     pub fn has_no_rows(&self) -> bool {
         self.relay.is_none() && self.rooms.row_totals().is_none()
     }
 
-    /// Which of them keeps the row of a topic.
+    /// The index of the hub that stores the entry of a topic.
     #[must_use]
     pub fn row_hub(&self, topic: &[u8]) -> u16 {
         self.topics.place(&rows::room_of(topic)).1
     }
 
-    /// Whether rows that match a filter cannot be read now, since the leader of their hub is not reached.
+    /// Whether entries that match a filter cannot be read now, because the leader of their hub is
+    /// unreachable.
     #[must_use]
     pub fn rows_are_away(&self, filter: &[u8]) -> bool {
         let totals = self.rooms.row_totals();
@@ -135,27 +137,27 @@ impl Broker {
             && (is_wild || totals.is_away(self.row_hub(filter)))
     }
 
-    /// Whether that is to be told to who runs the node: once, until all can be read again.
+    /// Whether to log that entries are unreachable: once, until all can be read again.
     #[must_use]
     pub fn tells_rows_are_away(&self) -> bool {
         self.rooms.row_totals().tells_once()
     }
 
-    /// Whether the leader of a hub of rows is not reached.
+    /// Whether the leader of a hub of entries is unreachable.
     #[must_use]
     pub fn row_hub_is_away(&self, hub: u16) -> bool {
         self.rooms.row_totals().is_away(hub)
     }
 
-    /// Whether a topic is not too long.
+    /// Whether a topic is within `topic_bytes_max`.
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
         topic_fits(topic, self.limits.topic_bytes_max)
     }
 
-    /// Whether a row may become this, and whether it is newer already.
+    /// Whether the record may replace its topic's entry: false if the entry is newer.
     ///
     /// # Errors
-    /// There are too many, or they are too long; that of a session's holder which has another one behind it.
+    /// Too many entries, or they are too long; or the session of the record has another owner by now.
     pub(super) fn may_keep(&mut self, record: &Record, room: RoomHandle) -> Result<bool, ErrorCode> {
         if record.topic().starts_with(rows::SESSIONS)
             && let Some(slot) = self.rooms.slot_of_room(room)
@@ -180,7 +182,7 @@ impl Broker {
         if is_refused { Err(ErrorCode::TooManyRetained) } else { Ok(true) }
     }
 
-    /// A record that its topic keeps is committed: its row is written, and its publisher answered then.
+    /// A retained record is committed: writes its entry, then answers its publisher.
     pub(super) fn retain(
         &mut self,
         ticket: Ticket,
@@ -214,7 +216,7 @@ impl Broker {
         }
     }
 
-    /// What came of a row.
+    /// The outcome of writing an entry.
     pub(super) fn row_written(
         &mut self,
         number: u64,
@@ -247,9 +249,9 @@ impl Broker {
         }
     }
 
-    // -- waiting for what is under way --
+    // -- waiting for entries in flight --
 
-    /// Answers who sent a record again that was just committed.
+    /// Answers a repeat of a record that was just committed.
     pub(super) fn tell_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
         if self.retaining.under_way.is_empty() {
             return self.tell_published(ticket, Ok(published), sink);
@@ -257,8 +259,8 @@ impl Broker {
         self.retaining.waits.push((self.retaining.last, Waits::Repeat(ticket, published)));
     }
 
-    /// The answer to a question how many subscribe to a topic that is led here: at once, or when the rows of the topic
-    /// that are under way now are written, if it asks for that.
+    /// Returns the count of subscribers to a topic that is led here: at once, or when the entries of the
+    /// topic that are in flight now are written.
     pub(super) fn count_settled(
         &mut self,
         ticket: Ticket,
@@ -283,8 +285,8 @@ impl Broker {
         }
     }
 
-    /// Answers the asker when all rows are written that are under way now, on all shards of all nodes:
-    /// [`Answer::Settled`].
+    /// A flush barrier: answers the asker with [`Answer::Settled`] when all entries that are in flight now,
+    /// on all shards of all nodes, are written.
     pub fn settle(&mut self, asker: Asker, sink: &mut impl Sink) {
         let number = self.begin_settling(usize::from(self.shards), Settled::Asker(asker));
         for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
@@ -300,7 +302,8 @@ impl Broker {
         retaining.last_settling
     }
 
-    /// Likewise of this shard, asked by one; the first shard speaks with the nodes, where they are meant.
+    /// A flush barrier of this shard, requested by a shard. Shard 0 also asks the other nodes, if `nodes` is
+    /// set.
     pub(super) fn settle_for(&mut self, from: ShardId, number: u32, nodes: bool, sink: &mut impl Sink) {
         let reached: Vec<NodeId> = match &self.relay {
             Some(relay) if nodes && self.shard == ShardId(0) => relay.peers.reached(PATTERNS).collect(),
@@ -324,7 +327,7 @@ impl Broker {
         self.retaining.waits.push((self.retaining.last, Waits::All(from, number)));
     }
 
-    /// Another node asks for all shards of this one.
+    /// Another node requests a flush barrier of all shards of this node.
     pub(super) fn settle_for_node(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
         let number = self.begin_settling(usize::from(self.shards), Settled::Node(node, ask));
         for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
@@ -341,7 +344,7 @@ impl Broker {
         }
     }
 
-    /// One of those that were asked is settled.
+    /// One of the requested flush barriers is complete.
     pub(super) fn settled(&mut self, number: u32, sink: &mut impl Sink) {
         let Some(settling) = self.retaining.settling.get_mut(&number) else { return };
         settling.left -= 1;
@@ -360,7 +363,7 @@ impl Broker {
         }
     }
 
-    /// A node is settled.
+    /// A node's flush barrier is complete.
     pub(super) fn node_settled(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
         if self.retaining.asked.get(&ask).is_some_and(|asked| asked.0 == node)
             && let Some((_, number)) = self.retaining.asked.remove(&ask)
@@ -369,16 +372,17 @@ impl Broker {
         }
     }
 
-    /// A node's answers will not come: what it led is led by others, and who published there is not answered.
+    /// A node's responses will not arrive: other nodes lead its hubs now, and publishers there are not
+    /// answered.
     pub(super) fn settled_without(&mut self, node: NodeId, sink: &mut impl Sink) {
         let asked = self.retaining.asked.iter().filter(|(_, asked)| asked.0 == node);
         let asks: Vec<AskId> = asked.map(|(&ask, _)| ask).collect();
         asks.into_iter().for_each(|ask| self.node_settled(node, ask, sink));
     }
 
-    // -- reading rows --
+    // -- reading entries --
 
-    /// A page of the rows of a hub. [`Outcome::Later`] promises one [`Answer::Rows`].
+    /// A page of the entries of a hub. [`Outcome::Later`] promises one [`Answer::Rows`].
     pub fn rows(
         &mut self,
         ask: RowsAsk,
@@ -412,7 +416,7 @@ impl Broker {
         Outcome::Now(self.rows_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
     }
 
-    /// A page of the rows of a hub that is led here.
+    /// A page of the entries of a hub that is led here.
     pub(super) fn rows_led(
         &self,
         slot: u16,
@@ -429,7 +433,7 @@ impl Broker {
         Ok(hub.rows.page(&filter, after, (bytes_max as usize).clamp(1, PAGE_BYTES_MAX)))
     }
 
-    /// Another shard's question.
+    /// Handles another shard's request for a page.
     pub(super) fn rows_for(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) {
         let ticket = ask.ticket;
         if let Outcome::Now(page) = self.rows_here(ask, now, sink) {
@@ -445,21 +449,22 @@ impl Broker {
         }
     }
 
-    // -- their end --
+    // -- deletion of entries --
 
-    /// A room of a class that keeps the latest was ended by a record without a payload. A log sees to that itself.
+    /// A record without a payload ends a room of a class that keeps the latest record. A log does that
+    /// itself.
     pub(super) fn end_row(&mut self, room: RoomHandle, record: &Record) {
         let Some(slot) = self.rooms.slot_of_room(room).filter(|_| record.payload().is_empty()) else {
             return;
         };
         let hub = self.rooms.hubs.get(slot);
         if self.classes.get(hub.class).keeps_latest && hub.log.is_none() {
-            // Who uses it yet has it for as long.
+            // A room in use is not deleted yet.
             let _ = self.rooms.delete(record.topic());
         }
     }
 
-    /// Ends rows whose time is over: `is_over` says so of a row. Where something waits to be committed it is left alone.
+    /// Deletes expired entries, as `is_over` decides. Skips hubs with uncommitted records.
     pub fn sweep_rows(&mut self, now: Now, is_over: impl Fn(&Record) -> bool, sink: &mut impl Sink) {
         let Some(class) = self.rows_class() else { return };
         let has_rows = |hub: &Hub| hub.class == class && !hub.is_relayed && !hub.rows.is_empty();
@@ -485,14 +490,14 @@ impl Broker {
                 qos: hubsub_types::Qos::ExactlyOnce,
                 retain: false,
             };
-            // Nobody waits for what comes of it: it is looked at again.
+            // The outcome is ignored: the next sweep examines the entry again.
             let ticket = Ticket { shard: self.shard, asker: Asker::Row(0) };
             let _ = self.publish(ticket, draft, now, sink);
         }
     }
 
-    /// Rooms of rows, of hubs that this shard leads, of sessions whose holder's process is gone: about so many at most, of each
-    /// hub its share, others each time.
+    /// Rooms of entries, in hubs that this shard leads, of sessions whose owner process is gone: about `max`,
+    /// an equal share per hub, others in each call.
     pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
         let Some(class) = self.rows_class() else { return Vec::new() };
         let is_led = |hub: &Hub| hub.class == class && !hub.is_relayed && hub.log.is_some();
@@ -505,7 +510,7 @@ impl Broker {
         found
     }
 
-    /// Rows of this shard, and their memory.
+    /// Number of entries of this shard, and their memory in bytes.
     #[must_use]
     pub fn rows_size(&self) -> (u64, u64) {
         self.rooms
@@ -514,7 +519,7 @@ impl Broker {
             .fold((0, 0), |sum, hub| (sum.0 + hub.rows.len() as u64, sum.1 + hub.rows.bytes()))
     }
 
-    /// The rows of a hub whose log was opened.
+    /// Sets the entries of a hub whose log was opened.
     pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
         self.rooms.set_rows(hub, rows);
     }

@@ -1,5 +1,5 @@
-//! Subscriptions: from the edge to the hub and back. A subscription is live
-//! from the hub's confirmation on, never before (docs/adr/0005).
+//! Subscriptions: from the edge to the hub and back. A subscription is live only after the hub has confirmed
+//! it (docs/adr/0005).
 
 use super::{Broker, Client, keeps_names};
 use crate::cursors::{CursorKey, Key};
@@ -12,23 +12,20 @@ use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 
-/// What sessions that come back may bring a shard to, in times of `patterns_max`, `patterns_bytes_max` and
+/// Resumed sessions may use up to this multiple of `patterns_max`, `patterns_bytes_max` and
 /// `subscription_bytes_shard_max`.
 pub(super) const RESUMED_TIMES: u64 = 2;
 
-/// What a connection wants to subscribe to.
+/// A subscription that a connection requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
-    /// With the namespace, what.
     pub topic: &'a [u8],
-    /// See `topic`.
     pub namespace: Namespace,
-    /// Where it begins.
     pub start: Start,
 }
 
-/// A pattern subscription that other shards have yet to confirm. Until then
-/// records pass it by, as with topics.
+/// A pattern subscription that other shards have not confirmed yet. Until then its connection gets no
+/// records, as with topics.
 pub(super) struct Waiting {
     pub(super) asker: Asker,
     pub(super) conn: ConnKey,
@@ -36,18 +33,17 @@ pub(super) struct Waiting {
     pub(super) left: u16,
 }
 
-/// Subscriptions that another shard has yet to confirm, of one connection to
-/// one topic.
+/// Unconfirmed subscriptions of one connection to one topic at another shard.
 #[derive(Clone, Copy)]
 pub(super) struct Attaching {
-    /// The attach that counts: a later one replaces where an earlier one began.
+    /// The attach that is valid: a later one replaces the start of an earlier one.
     pub(super) latest: u32,
-    /// The one that adds a subscription, if it is among them.
+    /// The one that adds a subscription, if there is one.
     pub(super) adding: Option<u32>,
 }
 
 impl Broker {
-    /// A connection begins. Its index was free.
+    /// Registers a connection. Its index was free.
     pub fn connected(&mut self, conn: ConnKey) {
         let index = conn.index as usize;
         if self.clients.len() <= index {
@@ -57,13 +53,13 @@ impl Broker {
         self.clients[index].generation = conn.generation;
     }
 
-    /// The node itself begins to subscribe, as this client.
+    /// Registers the node's internal client.
     pub fn connected_itself(&mut self, conn: ConnKey) {
         self.connected(conn);
         self.own_client = Some(conn.index);
     }
 
-    /// A connection ends, with all its subscriptions.
+    /// Removes a connection with all its subscriptions.
     pub fn disconnected(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         self.cursors.remove_conn(conn.index);
         let client = std::mem::take(&mut self.clients[conn.index as usize]);
@@ -79,9 +75,8 @@ impl Broker {
         self.leave_groups(conn.index, sink);
     }
 
-    /// Subscribes a connection to a topic. [`Outcome::Later`] promises one
-    /// [`Answer::Attached`]. A repeated subscription is confirmed at once,
-    /// unless it names a start: then it starts anew from there.
+    /// Subscribes a connection to a topic. [`Outcome::Later`] promises one [`Answer::Attached`]. A repeated
+    /// subscription is confirmed at once, unless it has a start: then it starts again there.
     pub fn subscribe(
         &mut self,
         ticket: Ticket,
@@ -93,8 +88,8 @@ impl Broker {
         self.add_topic(ticket, (conn, true), wish, now, sink)
     }
 
-    /// As `subscribe`, of what a session was subscribed to before its client was away: subscriptions of others that came
-    /// meanwhile do not keep it out.
+    /// As `subscribe`, for a subscription that a session had before its client went offline: subscriptions
+    /// that others added meanwhile do not count against it.
     pub fn resume(
         &mut self,
         ticket: Ticket,
@@ -154,8 +149,8 @@ impl Broker {
             _ => None,
         };
         if start != Start::Live || shard != self.shard || relayed.is_some() {
-            // Until the hub has confirmed where it begins, live records pass it by: some may
-            // come by interest that is about to end, and more would be missing behind them.
+            // Until the hub confirms the start, live records bypass the subscription: some may arrive through
+            // interest that is about to end, and later ones would then be missing.
             let key = CursorKey { pattern: None, namespace, topic: Arc::clone(&name) };
             if !self.cursors.set(conn.index, key, None) {
                 sink.close(conn.index, CloseReason::TooManyCursors);
@@ -227,9 +222,10 @@ impl Broker {
         Outcome::Now(attached)
     }
 
-    /// Subscribes a connection to a topic that it was given up to a position, as [`Broker::subscribe`] does: it goes on
-    /// behind that. What is not there any more is told as a gap, and a room whose life is over is read from the first
-    /// record of its present one. Where that is known now, [`Broker::drained`] begins to read.
+    /// Subscribes a connection to a topic after a position that it has already received, like
+    /// [`Broker::subscribe`]. Records that no longer exist are reported as a gap. If the room's epoch ended,
+    /// the current epoch is read from its first record. If the start is known now, [`Broker::drained`] begins
+    /// to read.
     pub fn subscribe_on(
         &mut self,
         ticket: Ticket,
@@ -245,7 +241,7 @@ impl Broker {
             sink.close(conn.index, CloseReason::TooManyCursors);
         }
         self.cursors.goes_on(conn.index, Key(None, namespace, topic), after);
-        // The hub need not look for what the cursor will read.
+        // The hub need not look up the records that the cursor will read.
         let wish = Wish { topic, namespace, start: Start::Last(0) };
         let outcome = self.resume(ticket, conn, wish, now, sink);
         if matches!(outcome, Outcome::Now(Err(_))) {
@@ -261,7 +257,7 @@ impl Broker {
         attaching.adding = attaching.adding.or(attach.adds.then_some(attach.id));
     }
 
-    /// Takes a subscription away; whether it was there.
+    /// Removes a subscription; returns whether it existed.
     pub fn unsubscribe(
         &mut self,
         conn: ConnKey,
@@ -283,8 +279,7 @@ impl Broker {
         true
     }
 
-    /// Subscribes a connection to a pattern. [`Outcome::Later`] promises one
-    /// [`Answer::PatternHeld`].
+    /// Subscribes a connection to a pattern. [`Outcome::Later`] promises one [`Answer::PatternHeld`].
     pub fn subscribe_pattern(
         &mut self,
         ticket: Ticket,
@@ -295,8 +290,8 @@ impl Broker {
         self.hold_pattern(ticket, conn, pattern, true, sink)
     }
 
-    /// Likewise, of one that the session of this connection was subscribed to before: it was within the limits then, and
-    /// what others have added meanwhile does not keep it out.
+    /// As `subscribe_pattern`, for a pattern that the connection's session had before: it was within the
+    /// limits then, and patterns that others added meanwhile do not count against it.
     pub fn resume_pattern(
         &mut self,
         ticket: Ticket,
@@ -354,15 +349,16 @@ impl Broker {
         Outcome::Later
     }
 
-    /// Whether what a pattern searches is still within `patterns_search_max`; one that searches nothing always is.
+    /// Whether the search cost with this pattern stays within `patterns_search_max`; always true for a
+    /// pattern without a search.
     fn has_search_for(&self, pattern: &[u8]) -> bool {
         let Matcher::Glob(glob) = Matcher::of_pattern(pattern) else { return true };
         let search = glob.search();
         search == 0 || (self.patterns.search() + search) as u64 <= self.limits.patterns_search_max
     }
 
-    /// A pattern or group has a subscriber of this shard more: all others are told. Whether they need not answer
-    /// first; else [`Answer::PatternHeld`] comes under the number that is `next_id` now.
+    /// A pattern or group gains a subscriber on this shard: notifies all other shards and nodes. Returns
+    /// whether no response is needed; otherwise [`Answer::PatternHeld`] follows, under the current `next_id`.
     pub(super) fn tell_added(
         &mut self,
         ticket: Ticket,
@@ -386,7 +382,7 @@ impl Broker {
         false
     }
 
-    /// Takes a pattern subscription away; whether it was there.
+    /// Removes a pattern subscription; returns whether it existed.
     pub fn unsubscribe_pattern(&mut self, conn: ConnKey, pattern: &[u8], sink: &mut impl Sink) -> bool {
         let Some(id) = self.patterns.find(pattern) else { return false };
         let client = &mut self.clients[conn.index as usize];
@@ -403,7 +399,7 @@ impl Broker {
         true
     }
 
-    /// Subscriptions of a connection: topics, patterns, shard channels.
+    /// Numbers of a connection's subscriptions: topics, patterns, shard channels.
     #[must_use]
     pub fn counts(&self, conn: ConnKey) -> (usize, usize, usize) {
         let client = &self.clients[conn.index as usize];
@@ -411,7 +407,6 @@ impl Broker {
         (client.topics.len() - shard, client.patterns.as_ref().map_or(0, |p| p.len()), shard)
     }
 
-    /// Topics of a connection in one namespace.
     #[must_use]
     pub fn topics_of(&self, conn: ConnKey, namespace: Namespace) -> Vec<Arc<[u8]>> {
         let ids = self.clients[conn.index as usize].topics.as_slice();
@@ -419,15 +414,15 @@ impl Broker {
         topics.filter(|t| t.namespace == namespace).map(|t| Arc::clone(&t.name)).collect()
     }
 
-    /// Patterns of a connection.
     #[must_use]
     pub fn patterns_of(&self, conn: ConnKey) -> Vec<Arc<[u8]>> {
         let ids = self.clients[conn.index as usize].patterns.iter().flat_map(|p| p.as_slice());
         ids.map(|&id| Arc::clone(&self.patterns.get(id).source)).collect()
     }
 
-    /// Whether a client may subscribe to a name more, of so many bytes; `is_kept`: others subscribe to it, or it counts
-    /// elsewhere, so that only the client's own copy is more; `is_new`: no session comes back to it.
+    /// Whether a client may add a subscription to a name of `bytes` bytes. `is_kept`: others subscribe to the
+    /// name, or it is counted elsewhere, so that only the client's own copy is added. `is_new`: no session
+    /// resumes it.
     pub(super) fn has_bytes_for(
         &self,
         conn: ConnKey,
@@ -449,13 +444,13 @@ impl Broker {
         copies == 0 || self.subscription_bytes() + copies * bytes <= shard_max
     }
 
-    /// Bytes of names of subscriptions: of each topic once, and of all names of clients that keep them themselves.
+    /// Bytes of names of subscriptions: of each topic once, and of all names that clients store themselves.
     #[must_use]
     pub fn subscription_bytes(&self) -> u64 {
         self.topics.subscribed_bytes() + self.kept_name_bytes
     }
 
-    /// A client has a subscription more, whose name has so many bytes; what it speaks.
+    /// A client gains a subscription whose name has `bytes` bytes; returns the client's protocol.
     pub(super) fn count_name(&mut self, conn: ConnKey, bytes: usize, sink: &impl Sink) -> Option<Protocol> {
         let protocol = self.protocol_of(conn, sink);
         let client = &mut self.clients[conn.index as usize];
@@ -467,13 +462,13 @@ impl Broker {
         protocol
     }
 
-    /// What a client speaks: the same as long as any of its names are counted.
+    /// The protocol of a client: unchanged while any of its names are counted.
     fn protocol_of(&self, conn: ConnKey, sink: &impl Sink) -> Option<Protocol> {
         let client = &self.clients[conn.index as usize];
         if client.name_bytes > 0 { client.protocol } else { sink.protocol(conn.index) }
     }
 
-    /// It has that one less.
+    /// A client loses a subscription whose name has `bytes` bytes.
     pub(super) fn uncount_name(&mut self, conn: ConnKey, bytes: usize) {
         let client = &mut self.clients[conn.index as usize];
         client.name_bytes -= bytes as u32;
@@ -501,14 +496,14 @@ impl Broker {
         let (namespace, name, counted) = (topic.namespace, Arc::clone(&topic.name), self.counted_at(id));
         self.topics.unsubscribe(id, conn);
         if let Some(adding) = self.attaching.remove(&(conn, id)).and_then(|a| a.adding) {
-            // The hub may yet refuse it: interest is taken back when it has not.
+            // The hub may still refuse it; if it does not, the interest is removed then.
             self.cancelled.insert(adding);
         } else if let Some((shard, revision)) = counted {
             self.take_back(shard, namespace, name, revision, now, sink);
         }
     }
 
-    /// Tells the hub of a subscription less.
+    /// Notifies the hub that a subscription has ended.
     pub(super) fn take_back(
         &mut self,
         shard: ShardId,
@@ -534,7 +529,7 @@ impl Broker {
         self.tell_dropped(&source, sink);
     }
 
-    /// A pattern or group has a subscriber of this shard less: all others are told.
+    /// A pattern or group loses a subscriber on this shard: notifies all other shards and nodes.
     pub(super) fn tell_dropped(&mut self, source: &Arc<[u8]>, sink: &mut impl Sink) {
         if self.relay.is_some() && self.shard == ShardId(0) {
             self.pattern_changed(source, None, sink);
@@ -544,7 +539,7 @@ impl Broker {
         }
     }
 
-    /// The answer to an attach that went to another shard, or that the log had to be asked for.
+    /// The response to an attach that went to another shard, or that needed a read of the log.
     pub(super) fn attached(
         &mut self,
         attach: Attach,
@@ -590,7 +585,7 @@ impl Broker {
         }
     }
 
-    /// What the hub said of a subscription takes effect on the edge.
+    /// Applies the hub's response to a subscription on the edge.
     fn confirm(&mut self, conn: ConnKey, attach: &Attach, attached: &Result<Attached, ErrorCode>) {
         let key = Key(None, attach.namespace, &attach.topic);
         match attached {
@@ -608,7 +603,7 @@ impl Broker {
                 if attach.adds
                     && let Some(id) = self.topics.find(attach.namespace, &attach.topic)
                 {
-                    // The hub counted nothing, so nothing is taken back from it.
+                    // The hub counted nothing, so no interest is removed there.
                     let client = &mut self.clients[conn.index as usize];
                     client.topics.remove(id);
                     client.shard_topics -= u32::from(attach.namespace == Namespace::Shard);

@@ -1,4 +1,4 @@
-//! Publishes that wait: for a shard or a link that is behind, for their time, for the log.
+//! Waiting publishes: for a congested shard or link, for their commit delay, or for the log.
 
 use super::Broker;
 use crate::relay::state::{Parked, Relay};
@@ -7,8 +7,8 @@ use hubsub_types::ErrorCode;
 use std::sync::Arc;
 
 impl Broker {
-    /// Publishes that a shard behind held up go on, in order, and so do those that
-    /// need no log to be committed.
+    /// Resumes, in order, publishes that a congested shard blocked, and commits those that no longer wait for
+    /// a log.
     pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
         self.push_relay(now, sink);
         self.retry_held_reads(now, sink);
@@ -21,7 +21,7 @@ impl Broker {
         while let Some((ticket, record)) = self.stalled.pop_front() {
             let id = self.topics.intern(record.namespace, record.topic());
             if self.relay.is_some() && self.is_elsewhere(id) {
-                // Its room has another home since it came.
+                // Its room has moved to another home since.
                 let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
                 if self.topics.moves(self.classes.class_of_room(&room)) {
                     self.stalled.push_front((ticket, record));
@@ -33,7 +33,8 @@ impl Broker {
                 continue;
             }
             if let Some(slot) = self.unled_slot(id, sink) {
-                // Its lead may come back any moment. Others do not wait for that, nor does it forever.
+                // The leader lease may return at any moment. Other hubs do not wait for it, and this publish
+                // waits only for a limited time.
                 self.stalled.push_front((ticket, record));
                 self.queue_stalled(slot, now, sink);
                 self.hold_up_relay();
@@ -45,7 +46,8 @@ impl Broker {
         }
     }
 
-    /// A hub is not led here now: what waited to be committed waits for its leader, before all that came later.
+    /// This node does not lead a hub now: its uncommitted publishes wait for its leader, before all later
+    /// ones.
     pub(super) fn queue_stalled(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let stalled = std::mem::take(&mut self.stalled);
         let mut of_hub = Vec::new();
@@ -72,19 +74,19 @@ impl Broker {
         }
     }
 
-    /// Publishes that wait for a shard that is behind, near enough to know whether any does.
+    /// Publishes that wait for a congested shard; approximate, but 0 only if none waits.
     #[must_use]
     pub fn stalled(&self) -> usize {
         self.stalled.len() + usize::from(self.is_held_up)
     }
 
-    /// Records that wait for the log.
+    /// Number of records and requests that wait for the log.
     #[must_use]
     pub fn unlogged(&self) -> usize {
         self.rooms.hubs.pending()
     }
 
-    /// When `commit_due` has work next.
+    /// The time at which `commit_due` next has work, in ms.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         let delayed = self.delayed.first_key_value().map(|(&(due_ms, _), _)| due_ms);
@@ -96,15 +98,15 @@ impl Broker {
         }
     }
 
-    /// Whether a publish or a subscription waits here for its time, a leader, or the place of its room. That
-    /// something is due is not enough: what it was for may be done long since.
+    /// Whether a publish or a subscription waits here for its commit delay, a leader, or the place of its
+    /// room. A due time alone does not show that: its request may be complete.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         let waits = |relay: &Relay| relay.parked.0 > 0 || relay.attaches > 0 || relay.misses.parked.0 > 0;
         !self.delayed.is_empty() || self.relay.as_deref().is_some_and(waits)
     }
 
-    /// Delayed commits that are due, and what time brings to what waits for other nodes.
+    /// Commits due delayed publishes, and expires requests that wait for other nodes.
     pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {
         if self.relay.is_some() {
             self.relay_due(now, sink);

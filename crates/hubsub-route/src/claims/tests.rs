@@ -1,4 +1,4 @@
-//! One node, and several with a room between them under seeds.
+//! Tests of one node, and of several with a room between them under seeds.
 
 use super::*;
 use std::collections::VecDeque;
@@ -150,7 +150,6 @@ fn another_node_is_let_go_for_with_what_it_wants() {
     }
 }
 
-/// A node that holds the id.
 fn inside(claims: &mut Claims) -> Holder {
     let (who, own) = (holder(1), token(1, 2));
     act(claims, |c, actions| c.claim("a".into(), wants(who), token(1, 1), actions));
@@ -203,7 +202,7 @@ fn one_that_adopts_has_the_id_if_nobody_else_is_in_its_room_and_gives_way_to_a_c
             _ => assert_eq!(got, [Action::Refuse(first), Action::Unwatch("a".into())]),
         }
     }
-    // A client of this node comes before that is known: what it is told is no word for the client.
+    // A client of this node comes before that is known: the result of the takeover does not apply to it.
     let mut claims = Claims::default();
     act(&mut claims, |c, actions| c.claim("a".into(), adopts(first), token(1, 1), actions));
     act(&mut claims, |c, actions| c.watched("a", true, own, actions));
@@ -212,7 +211,7 @@ fn one_that_adopts_has_the_id_if_nobody_else_is_in_its_room_and_gives_way_to_a_c
     let said = Action::Say("a".into(), Word::Claim(again.unwrap(), Aim::Clean));
     assert_eq!(got, [Action::Displace(first), said]);
     assert_eq!(act(&mut claims, |c, actions| c.said("a", own.unwrap(), Some(2), actions)), []);
-    // One of another node does.
+    // A claim of another node displaces the takeover.
     let mut claims = Claims::default();
     act(&mut claims, |c, actions| c.claim("a".into(), adopts(first), token(1, 1), actions));
     act(&mut claims, |c, actions| c.watched("a", true, own, actions));
@@ -234,7 +233,7 @@ fn a_word_reads_back_what_it_wrote_and_another_text_is_refused() {
     }
 }
 
-/// What nodes have under way to a room, and it to them; each in order.
+/// Messages in flight between nodes and the room; in order per direction.
 #[derive(Clone, Debug)]
 enum Way {
     Watch(usize),
@@ -251,15 +250,15 @@ struct Cluster {
     inside: Vec<bool>,
     /// To the room from each node, and from it to each.
     ways: Vec<VecDeque<Way>>,
-    /// Who was told that it has the id, and not that it has to let go: by node.
+    /// By node, the holder of a grant that was not asked to release it.
     granted: Vec<Option<Holder>>,
     waits: Vec<(usize, Token)>,
     number: u64,
     seed: u64,
     first_seed: u64,
-    /// Whether two may have it until all has been said: words were lost.
+    /// Whether two nodes may hold the id until all messages have arrived: some were lost.
     has_gaps: bool,
-    /// How many were refused.
+    /// The number of refusals.
     refused: u64,
 }
 
@@ -305,7 +304,7 @@ impl Cluster {
                 Action::Refuse(_) => self.refused += 1,
                 Action::Displace(_) => {}
                 Action::Yield(who, _) => {
-                    // It lets go at once; its shard says so later.
+                    // It releases the id at once; its shard reports that later.
                     assert_eq!(self.granted[node].take(), Some(who));
                     self.ways[node].push_back(Way::Released(node, who));
                 }
@@ -317,7 +316,7 @@ impl Cluster {
         }
     }
 
-    /// Something that is under way arrives; whether anything was.
+    /// Delivers one message in flight; returns whether there was one.
     fn step(&mut self) -> bool {
         let ways: Vec<usize> = (0..self.ways.len()).filter(|&way| !self.ways[way].is_empty()).collect();
         if ways.is_empty() {
@@ -346,7 +345,7 @@ impl Cluster {
         true
     }
 
-    /// A node's process dies, and another one begins.
+    /// A node's process dies, and another one starts.
     fn die(&mut self, node: usize) {
         let nodes = self.nodes.len();
         (self.nodes[node], self.inside[node], self.granted[node]) = (Claims::default(), false, None);
@@ -355,7 +354,7 @@ impl Cluster {
         self.waits.retain(|(of, _)| *of != node);
     }
 
-    /// A node hears nothing of what is on its way to it from the room, and hears that.
+    /// A node misses all messages in flight from the room, and is notified of that.
     fn miss(&mut self, node: usize) {
         let way = self.nodes.len() + node;
         let before = self.ways[way].len();
@@ -366,7 +365,7 @@ impl Cluster {
         }
     }
 
-    /// All that is under way arrives, and those that are waited for have had their time.
+    /// Delivers all messages in flight, and lets all waiting times pass.
     fn settle(&mut self) {
         loop {
             while self.step() {}
@@ -380,7 +379,7 @@ impl Cluster {
         }
     }
 
-    /// One node has the id at most, and who has none and waits for none has forgotten it.
+    /// At most one node holds the id, and a node without a holder or a claim has no entry.
     fn check(&self) {
         let (seed, holders) = (self.first_seed, self.granted.iter().flatten().count());
         let entries: Vec<usize> = self.nodes.iter().map(Claims::len).collect();
@@ -444,7 +443,7 @@ fn nodes_that_die_and_words_that_are_lost_leave_one_holder_and_nobody_waits() {
         }
         cluster.settle();
         cluster.check();
-        // What a process that died had is taken in, by one that adopts.
+        // A takeover gets the id of a process that died.
         if let Some(node) = cluster.granted.iter().position(Option::is_some) {
             cluster.has_gaps = false;
             cluster.die(node);
@@ -476,7 +475,7 @@ fn in_a_cluster_one_connection_has_the_id_when_all_has_been_said() {
                 cluster.event(node, |c, token, actions| c.release(ID, who, token, actions));
             }
         }
-        // The last one to come is not alone in wanting it, and none after it does.
+        // The last one to come is not the only claimant, and none comes after it.
         cluster.settle();
         cluster.check();
     }

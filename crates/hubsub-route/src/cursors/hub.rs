@@ -1,10 +1,10 @@
-//! Hub cursors: who follows all hubs with a log by its patterns stands at one offset in each of them. While
-//! such a cursor is behind, live records of its hub pass it by, and the highest offset of these is kept; it
-//! reads the hub's records in order of offsets, whatever their rooms, and is live when a read has come to
-//! the end of what was committed and nothing behind that has passed it by.
+//! Hub cursors: a subscriber that follows all hubs with a log by its patterns has one offset in each of them.
+//! While such a cursor lags, live records of its hub bypass it, and it stores the highest of their offsets.
+//! It reads the hub's records in the order of offsets, of all rooms. It becomes live when a read has reached
+//! the last committed record and no later one bypassed it.
 //!
-//! Invariant: what matches and is below `next` was given to the connection, or told as lost; what is not will
-//! be, once.
+//! Invariant: matching records below `next` were delivered to the connection or reported as lost; later ones
+//! will be, once.
 
 use crate::hubread::{END, HubFilter, HubRead, HubThen};
 use crate::record::LogPlace;
@@ -14,17 +14,17 @@ use hubsub_types::{ConnKey, HubId, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where a connection stands in one hub.
+/// The position of a connection in one hub.
 #[derive(Debug)]
 struct HubCursor {
-    /// The first offset that it has not had.
+    /// The first offset that it has not received.
     next: u64,
-    /// It wants none that are older, in µs since 1970.
+    /// Oldest timestamp that it receives, in µs since 1970.
     since_us: u64,
-    /// The greatest offset that has passed it by, or is known to be due.
+    /// The highest offset that bypassed it, or is known to be due.
     passed: u64,
     is_live: bool,
-    /// The record that was decided upon last, and whether it is given.
+    /// The last record for which delivery was decided, and the decision.
     decided: (u64, bool),
 }
 
@@ -34,60 +34,59 @@ impl HubCursor {
     }
 }
 
-/// The hub cursors of one connection, or of one pattern of it.
+/// The hub cursors of one connection, or of one of its patterns.
 #[derive(Debug, Default)]
 struct Follower {
-    /// Of its patterns; none where they have changed.
+    /// The filter of its patterns; none after they changed.
     filter: Option<Arc<HubFilter>>,
     hubs: BTreeMap<HubId, HubCursor>,
-    /// Those that are not live.
+    /// Hubs whose cursor is not live.
     behind: BTreeSet<HubId>,
-    /// The hub that is read, and the number of the read.
+    /// The hub of the read in flight, and the number of the read.
     reading: Option<(HubId, u64)>,
-    /// The hub that was read last: others have their turn.
+    /// The hub that was read last: the next read is for another one.
     turn: HubId,
 }
 
-/// The hub cursors of a shard: of connections, for all their patterns together, and of single patterns that begin
-/// elsewhere than the others.
+/// The hub cursors of a shard: of connections, for all their patterns together, and of single patterns with a
+/// start of their own.
 #[derive(Debug, Default)]
 pub struct HubCursors {
     by_conn: HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
-    /// Connections that may have to read, and nobody has looked since.
+    /// Connections that may have to read since they were last examined.
     stirred: BTreeSet<u32>,
-    /// The number of the record that is handed out.
+    /// The number of the record that is being delivered.
     record: u64,
     /// The number of the last read.
     reads: u64,
 }
 
 impl HubCursors {
-    /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_conn.is_empty()
     }
 
-    /// Whether a connection has any.
+    /// Whether a connection has hub cursors.
     #[must_use]
     pub fn has(&self, conn: u32) -> bool {
         !self.is_empty() && self.by_conn.contains_key(&conn)
     }
 
-    /// Whether a pattern of a connection is followed by any.
+    /// Whether a pattern of a connection has hub cursors.
     #[must_use]
     pub fn covers(&self, conn: u32, pattern: u32) -> bool {
         let groups = if self.is_empty() { None } else { self.by_conn.get(&conn) };
         groups.is_some_and(|groups| groups.contains_key(&None) || groups.contains_key(&Some(pattern)))
     }
 
-    /// Patterns of a connection that have cursors of their own.
+    /// Patterns of a connection that have their own cursors.
     pub fn own_patterns(&self, conn: u32) -> impl Iterator<Item = u32> {
         self.by_conn.get(&conn).into_iter().flat_map(|groups| groups.keys().copied().flatten())
     }
 
-    /// How many are not live, of a connection or of all.
+    /// The number of cursors that are not live, of a connection or of all.
     #[must_use]
     pub fn behind(&self, conn: Option<u32>) -> usize {
         let of = |groups: &BTreeMap<Option<u32>, Follower>| -> usize {
@@ -99,8 +98,8 @@ impl HubCursors {
         }
     }
 
-    /// A connection, or one of its patterns, reads a hub from an offset on, without records that are older than a
-    /// time.
+    /// Starts a cursor of a connection, or of one of its patterns, in a hub from an offset on, without
+    /// records before a time.
     pub fn set(&mut self, conn: u32, pattern: Option<u32>, hub: HubId, next: u64, since_us: u64) {
         let groups = self.by_conn.entry(conn).or_default();
         groups.entry(pattern).or_default().set(hub, HubCursor::behind(next.max(1), since_us));
@@ -110,7 +109,7 @@ impl HubCursors {
         }
     }
 
-    /// A hub has come: it is read from its beginning.
+    /// Adds a hub, which is read from its first record.
     pub fn add_hub(&mut self, hub: HubId) {
         for (&conn, groups) in &mut self.by_conn {
             for follower in groups.values_mut() {
@@ -120,15 +119,15 @@ impl HubCursors {
         }
     }
 
-    /// Where a connection stands in each hub with all patterns that have no cursors of their own: the first offset
-    /// that it has not had, and whether it is live.
+    /// The positions of a connection in each hub, for all patterns without their own cursors: the first
+    /// offset that it has not received, and whether it is live.
     pub fn places(&self, conn: u32) -> impl Iterator<Item = (HubId, u64, bool)> {
         let follower = self.by_conn.get(&conn).and_then(|groups| groups.get(&None));
         let hubs = follower.into_iter().flat_map(|follower| &follower.hubs);
         hubs.map(|(&hub, cursor)| (hub, cursor.next, cursor.is_live))
     }
 
-    /// The patterns of a connection have changed: reads under way were by those before.
+    /// The patterns of a connection have changed: reads in flight used the previous ones.
     pub fn changed(&mut self, conn: u32) {
         let Some(groups) = self.by_conn.get_mut(&conn) else { return };
         for follower in groups.values_mut() {
@@ -137,18 +136,19 @@ impl HubCursors {
         self.stirred.insert(conn);
     }
 
-    /// Connections that may have to read, once.
+    /// Removes and returns the connections that may have to read.
     pub fn take_stirred(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stirred)
     }
 
-    /// Another record is handed out.
+    /// Begins the delivery of another record.
     #[inline]
     pub fn record_begins(&mut self) {
         self.record += 1;
     }
 
-    /// Whether a live record that a pattern matches is for a connection now: else it has had it, or will read it.
+    /// Whether a connection gets a live record now that a pattern matches: otherwise it has received it, or
+    /// will read it.
     pub fn takes(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
         if place.offset == 0 || self.is_empty() {
             return true;
@@ -170,7 +170,8 @@ impl HubCursors {
         cursor.decided.1
     }
 
-    /// A connection's output did not take a live record: it reads on from there. False: it follows no hub.
+    /// A connection's output did not accept a live record: its cursor reads from there. False: it follows no
+    /// hub.
     pub fn refused(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
         if place.offset == 0 || self.is_empty() {
             return false;
@@ -183,7 +184,7 @@ impl HubCursors {
         true
     }
 
-    /// Records of a hub up to an offset may not have come, or come late; [`END`]: nobody knows up to which.
+    /// Records of a hub up to an offset may be missing, or arrive late; [`END`]: the offset is unknown.
     pub fn lacks(&mut self, hub: HubId, upto: u64) {
         for (&conn, groups) in &mut self.by_conn {
             for follower in groups.values_mut() {
@@ -202,8 +203,9 @@ impl HubCursors {
         }
     }
 
-    /// The read that a connection needs next, of the hubs in turn; none while one is under way. `patterns` gives the
-    /// texts of one pattern, or of all that have no cursors of their own; one that is not held yet is not ready.
+    /// Begins a connection's next read, of its hubs in turn; none while a read is in flight. `patterns`
+    /// returns the texts of one pattern, or of all without their own cursors; a pattern that is not confirmed
+    /// yet is not ready.
     pub fn begin_read(
         &mut self,
         shard: ShardId,
@@ -232,15 +234,15 @@ impl HubCursors {
         Some(HubRead { hub, filter, next, since_us, records_max, bytes_max, then })
     }
 
-    /// Whether an answer is to the read that a cursor waits for, which it does no longer.
+    /// Ends the read of a cursor if it waits for this response.
     pub fn end_read(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, number: u64) -> bool {
         let follower = self.by_conn.get_mut(&conn).and_then(|groups| groups.get_mut(&pattern));
         let is_it = |follower: &&mut Follower| follower.reading == Some((hub, number));
         follower.filter(is_it).map(|follower| follower.reading = None).is_some()
     }
 
-    /// What was read is given, up to an offset; where nothing is committed behind it that has passed it by, the cursor
-    /// is live.
+    /// Records up to an offset were delivered; the cursor becomes live if no later committed record bypassed
+    /// it.
     pub fn read_to(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, next: u64, committed: u64) {
         let follower = self.by_conn.get_mut(&conn).and_then(|groups| groups.get_mut(&pattern));
         let Some(follower) = follower else { return };
@@ -252,7 +254,7 @@ impl HubCursors {
         }
     }
 
-    /// A pattern subscription has ended.
+    /// Removes the cursors of a pattern subscription that has ended.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
         if let Some(groups) = self.by_conn.get_mut(&conn) {
             groups.remove(&Some(pattern));
@@ -263,7 +265,7 @@ impl HubCursors {
         }
     }
 
-    /// A connection follows no hub any more.
+    /// Removes all hub cursors of a connection.
     pub fn remove_conn(&mut self, conn: u32) {
         self.by_conn.remove(&conn);
         self.stirred.remove(&conn);
@@ -277,7 +279,7 @@ impl Follower {
         self.behind.insert(hub);
     }
 
-    /// A hub is read from its beginning, if it is new.
+    /// Adds a hub, which is read from its first record, if it is new.
     fn add(&mut self, hub: HubId) -> bool {
         let is_new = !self.hubs.contains_key(&hub);
         if is_new {
@@ -286,7 +288,7 @@ impl Follower {
         is_new
     }
 
-    /// A hub is read, whatever was asked before.
+    /// Makes a hub's cursor read, and ignores earlier reads.
     fn fall_behind(&mut self, hub: HubId) {
         let Some(cursor) = self.hubs.get_mut(&hub) else { return };
         (cursor.is_live, cursor.passed) = (false, 0);
@@ -294,14 +296,14 @@ impl Follower {
         self.behind.insert(hub);
     }
 
-    /// The next one to be read.
+    /// The next hub to read.
     fn next_hub(&self) -> Option<HubId> {
         let later = self.behind.range(HubId(self.turn.0.saturating_add(1))..).next();
         later.or_else(|| self.behind.first()).copied()
     }
 }
 
-/// By which cursors a pattern of a connection is followed, if by any.
+/// The cursors of a pattern of a connection, if any.
 fn follower(
     by_conn: &mut HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
     conn: u32,

@@ -1,5 +1,5 @@
-//! What a hub of a logged class knows of its log: the next offset, what waits for it, in the order of offsets, and
-//! which records need not be kept again.
+//! A hub's state of its log: the next offset, waiting requests in the order of offsets, and the records that
+//! are known for deduplication.
 
 use super::HubSeed;
 use crate::Ticket;
@@ -15,69 +15,63 @@ use hubsub_types::{Durability, ErrorCode, HubId, Position};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a hub knows of its log.
+/// A hub's state of its log.
 #[derive(Debug)]
 pub struct HubLog {
-    /// Its id.
     pub id: HubId,
-    /// When it may commit.
+    /// Defines when it may commit.
     pub durability: Durability,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
     /// Offset of the next record.
     pub(super) next: u64,
-    /// Records up to this offset are safe.
+    /// Records up to this offset are persisted.
     safe: u64,
-    /// It makes nothing safe any more.
+    /// The log persists nothing more.
     has_failed: bool,
     /// Records up to this offset are committed.
     committed: u64,
     /// Offset of the last deletion of a room.
     deleted: u64,
-    /// Of records up to this offset some are in no memory.
+    /// Some records up to this offset are not in memory.
     forgotten: u64,
-    /// What waits for the log, by offset.
+    /// Requests that wait for the log, by offset.
     pending: VecDeque<Pending>,
-    /// The most that waited at once since memory was last given back.
+    /// The maximum length of `pending` since memory was last released.
     most: usize,
-    /// How many of the records there each room has, by its place.
+    /// The number of waiting records per room, by the room's slot.
     of_room: HashMap<u32, u64, RandomState>,
-    /// Records that need not be kept again.
+    /// The window of numbered records, for deduplication.
     producers: Producers,
-    /// What went through it.
     pub traffic: Arc<Traffic>,
 }
 
-/// What happens when the log has made an offset safe.
+/// A request that waits for the log at an offset, see [`HubLog::committable`].
 #[derive(Debug)]
 pub struct Pending {
-    /// The offset.
     pub offset: u64,
-    /// A room.
     pub room: RoomHandle,
-    /// What waits.
     pub waits: Waits,
 }
 
-/// What waits for a hub's log.
+/// Kinds of requests that wait for a hub's log.
 #[derive(Debug)]
 pub enum Waits {
-    /// A record that has its position, and who published it.
+    /// A record with its position, and the ticket of its publisher.
     Record(Ticket, Arc<Record>),
-    /// Who sent a record again that waits, and that one's position.
+    /// A repeat of a waiting record, with that record's position.
     Repeat(Ticket, Position),
-    /// Who deleted the room.
+    /// A deletion of the room.
     Deletion(Ask),
-    /// A question for the room's history: it sees what was published before it.
+    /// A request for the room's history: it includes records published before it.
     History(Box<HistoryQuery>, Ask),
 }
 
-/// A record that its producer sent before, and its position.
+/// A repeated record of a producer, with its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
-    /// It is committed.
     Committed(Position),
-    /// It waits for the log, or the log failed over it.
+    /// It waits for the log, or the log failed before persisting it.
     Pending(Position),
 }
 
@@ -101,10 +95,10 @@ impl HubLog {
         }
     }
 
-    /// Whether a record's producer sent it before; nothing if it is new.
+    /// Whether a record repeats one of its producer; none if it is new.
     ///
     /// # Errors
-    /// It is not in the log and will not be, or nobody knows whether it is.
+    /// It is not in the log and will not be, or its state is unknown.
     pub fn repeat(&self, record: &Record) -> Result<Option<Repeat>, ErrorCode> {
         let known = self.producers.find(record)?;
         Ok(known.map(|known| match known.offset <= self.committed {
@@ -113,35 +107,34 @@ impl HubLog {
         }))
     }
 
-    /// A record was given this offset; its room's name is so long.
+    /// Notes that a record has this offset; `room_len` is the length of its room's name.
     pub fn took_record(&mut self, offset: u64, room_len: usize, record: &Record) {
         self.producers.keep(offset, log_bytes_of(room_len, record), record);
     }
 
-    /// Likewise, the deletion of a room.
+    /// Notes that a deletion of a room has this offset.
     pub fn took_deletion(&mut self, offset: u64, room_len: usize) {
         self.producers.pass(offset, log_bytes(room_len, room_len, 0, 0, 0));
     }
 
-    /// Where a room's present life stands, by what the log knows of the room.
+    /// The last position of a room's current epoch, from the log's index.
     #[must_use]
     pub fn of_this_life(&self, recalled: Option<Recalled>) -> Option<Position> {
         recalled.filter(|r| r.offset >= self.continuous_from).map(|r| r.position)
     }
 
-    /// Gives the next offset out.
     pub fn take_offset(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
-    /// Offset of the last record that was handed to the log.
+    /// Offset of the last record that was passed to the log.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.next - 1
     }
 
-    /// Something waits behind all that do.
+    /// Adds a request after all waiting ones.
     pub fn push(&mut self, pending: Pending) {
         match pending.waits {
             Waits::Record(..) => *self.of_room.entry(pending.room.index()).or_default() += 1,
@@ -152,41 +145,40 @@ impl HubLog {
         self.most = self.most.max(self.pending.len());
     }
 
-    /// Memory has the record of an offset no more, or never had it.
+    /// Notes that the record of an offset is not in memory.
     pub fn forgot(&mut self, offset: u64) {
         self.forgotten = self.forgotten.max(offset);
     }
 
-    /// Likewise of all that is committed.
+    /// Notes that no committed record is in memory.
     pub fn forgot_all(&mut self) {
         self.forgotten = self.committed;
     }
 
-    /// Of records up to this offset some are in no memory.
+    /// Some records up to this offset are not in memory.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Offset of the last deletion of a room.
     #[must_use]
     pub fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    /// The log is safe up to an offset.
+    /// The log has persisted records up to an offset.
     pub fn safe_to(&mut self, offset: u64) {
         self.safe = self.safe.max(offset);
     }
 
-    /// Whether memory may forget the record of an offset, since it is read from the log.
+    /// Whether memory may drop the record of an offset, since it can be read from the log.
     #[must_use]
     pub fn has(&self, offset: u64) -> bool {
         !self.has_failed && offset <= self.safe
     }
 
-    /// Gives back the memory of what waited once: a slow disk may have held up much. Not while about as much waits now and
-    /// then.
+    /// Releases memory of earlier requests: a slow disk may have blocked many. Not while about as many wait
+    /// from time to time.
     pub fn give_back(&mut self) {
         const KEPT: usize = 1024;
         let most = std::mem::replace(&mut self.most, self.pending.len());
@@ -198,15 +190,15 @@ impl HubLog {
         }
     }
 
-    /// What waits in front, if it waits for the log no more. While that is behind, nothing
-    /// is free of it: who publishes faster than the disk writes would fill the memory.
+    /// The first waiting request, if it need not wait for the log any more. While the log lags, all wait for
+    /// it: otherwise publishers faster than the disk would fill the memory.
     #[must_use]
     pub fn committable(&self, is_behind: bool) -> Option<&Pending> {
         let is_free = self.durability == Durability::Replicated && !is_behind;
         self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
     }
 
-    /// Takes it out: everything up to its offset is committed.
+    /// Removes the first waiting request: everything up to its offset is committed.
     pub fn pop(&mut self) -> Option<Pending> {
         let pending = self.pending.pop_front()?;
         self.committed = pending.offset;
@@ -214,13 +206,13 @@ impl HubLog {
         Some(pending)
     }
 
-    /// Offset of the last record that is committed.
+    /// Offset of the last committed record.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// What is not safe and will not be.
+    /// Returns the requests that are not persisted and will not be.
     pub(super) fn give_up(&mut self) -> Vec<Waits> {
         self.has_failed = true;
         let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);
@@ -231,7 +223,7 @@ impl HubLog {
         given_up.into_iter().map(|pending| pending.waits).collect()
     }
 
-    /// One of those that wait does no longer.
+    /// Notes that a request no longer waits.
     fn left(&mut self, pending: &Pending) {
         let index = pending.room.index();
         if matches!(pending.waits, Waits::Record(..))
@@ -244,13 +236,13 @@ impl HubLog {
         }
     }
 
-    /// Records of a room that are not committed.
+    /// Number of uncommitted records of a room.
     #[must_use]
     pub fn pending_of(&self, index: u32) -> u64 {
         if self.of_room.is_empty() { 0 } else { self.of_room.get(&index).copied().unwrap_or(0) }
     }
 
-    /// What waits for the log.
+    /// Number of waiting requests.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()

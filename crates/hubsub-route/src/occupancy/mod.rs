@@ -1,12 +1,13 @@
-//! How many are in each room: subscriptions by protocol, publishers and members. See docs/presence.md.
+//! Occupancy of rooms: subscriptions by protocol, publishers and members. See docs/presence.md.
 //!
-//! - here: the counts of one shard, of its own connections; they are right after each event. Subscriptions to a room itself
-//!   are counted when they are asked for (`Broker::occupancy_of`), where nobody is told of each change
-//! - [`publishers`]: which connections published to a room lately
-//! - [`telling`]: what is said when the sum of all nodes changes
+//! - this file: the counts of one shard, of its own connections; they are exact after each event.
+//!   Subscriptions to a room itself are counted on request (`Broker::occupancy_of`), unless each change is
+//!   published
+//! - [`publishers`]: connections that published to a room recently
+//! - [`telling`]: publishing changes of the sum over all nodes
 //!
-//! Invariant: a room is here while anything of it is counted; its subscriptions that are counted are those of its
-//! topics in the table of topics, but for the node's own.
+//! Invariant: a room is in the table while any of its counts is not 0; its counted subscriptions are those of
+//! its topics in the table of topics, without those of the internal client.
 
 mod publishers;
 mod telling;
@@ -23,28 +24,25 @@ use publishers::Publishers;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// A connection is a publisher of a room for so long behind its last publish there, in s.
+/// A connection is a publisher of a room for this time after its last publish there, in s.
 pub const PUBLISHER_S: u32 = 60;
 
-/// How many are in a room.
+/// Occupancy of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Subscriptions to its topics, by [`Protocol`].
+    /// Number of subscriptions to its topics, by [`Protocol`].
     pub subscribers: [u32; Protocol::NAMES.len()],
-    /// Connections that published to it within [`PUBLISHER_S`].
+    /// Number of connections that published to it within [`PUBLISHER_S`].
     pub publishers: u32,
-    /// Members.
     pub members: u32,
 }
 
 impl Counts {
-    /// Whether nobody is there.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Counts::default()
     }
 
-    /// Subscriptions in all protocols.
     #[must_use]
     pub fn subscriptions(&self) -> u64 {
         self.subscribers.iter().map(|&count| u64::from(count)).sum()
@@ -60,14 +58,14 @@ impl Counts {
         Counts { subscribers: [redis, mqtt, phoenix, events], publishers, members }
     }
 
-    /// As nodes tell each other: six numbers of 32 bits, then the name of the room.
+    /// The message between nodes: six 32-bit numbers, little-endian, then the name of the room.
     #[must_use]
     pub fn encode(&self, room: &[u8]) -> Box<[u8]> {
         let numbers = self.numbers().into_iter().flat_map(u32::to_le_bytes);
         numbers.chain(room.iter().copied()).collect()
     }
 
-    /// That, read: the counts and the room. None where it ends too soon.
+    /// Decodes the counts and the room; none if the bytes are too short.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Counts, &[u8])> {
         let (numbers, room) = bytes.split_first_chunk::<{ 4 * (Protocol::NAMES.len() + 2) }>()?;
@@ -86,37 +84,35 @@ impl<'a> Sum<&'a Counts> for Counts {
     }
 }
 
-/// A publish of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
-    /// The connection's place.
+    /// Index of the connection.
     pub conn: u32,
-    /// The topic.
     pub topic: TopicId,
-    /// How often handles of topics were used again: by this one that handle means no other topic.
+    /// The count of reused topic handles: while it is unchanged, `topic` means the same topic.
     pub reused: u32,
-    /// When, in s.
+    /// The time, in s.
     pub second: u32,
 }
 
-/// See the module.
+/// The counts of one shard.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     rooms: HashMap<Arc<[u8]>, Counts, RandomState>,
-    /// Rooms of classes that tell it whose counts changed.
+    /// Rooms with changed counts, of classes that publish changes.
     changed: HashSet<Arc<[u8]>, RandomState>,
     publishers: Publishers,
 }
 
 impl Occupancy {
-    /// What is counted of a room.
+    /// The counts of a room.
     #[must_use]
     pub fn of(&self, room: &[u8]) -> Counts {
         self.rooms.get(room).copied().unwrap_or_default()
     }
 
-    /// A subscription to a topic of a room more or less; `name` is the room's, to be kept, and `tells` is whether that is
-    /// to be told.
+    /// A room gains or loses a subscription to one of its topics. `name` returns the room's name for the
+    /// table; `tells` is whether changes are published.
     pub fn subscribed(
         &mut self,
         room: &[u8],
@@ -127,19 +123,20 @@ impl Occupancy {
         self.count(room, name, tells, |counts| step(&mut counts.subscribers[protocol as usize], is_more));
     }
 
-    /// A member more or less.
+    /// A room gains or loses a member.
     pub fn member(&mut self, room: &[u8], is_more: bool, tells: bool) {
         self.count(room, || room.into(), tells, |counts| step(&mut counts.members, is_more));
     }
 
-    /// Whether a publish of a connection changes nothing, since its last one was to that topic in the same second.
+    /// Whether a publish changes nothing, because the connection's last one was to the same topic in the same
+    /// second.
     #[inline]
     #[must_use]
     pub fn repeats(&self, published: Published) -> bool {
         self.publishers.repeats(published)
     }
 
-    /// A connection published to a room. At most so many pairs of both are remembered.
+    /// A connection published to a room. At most `max` pairs of connection and room are stored.
     pub fn published(&mut self, published: Published, room: &[u8], max: u64, tells: bool) {
         let known =
             || self.rooms.get_key_value(room).map_or_else(|| room.into(), |(name, _)| Arc::clone(name));
@@ -148,7 +145,7 @@ impl Occupancy {
         }
     }
 
-    /// A connection has ended: it publishes nothing more.
+    /// A connection has ended, and is no publisher any more.
     pub fn publisher_gone(&mut self, conn: u32, tells: impl Fn(&[u8]) -> bool) {
         for room in self.publishers.gone(conn) {
             let tells = tells(&room);
@@ -156,7 +153,7 @@ impl Occupancy {
         }
     }
 
-    /// Those that have published nothing for a while are no publishers any more; to be called each second.
+    /// Stops counting publishers that have been silent for a while; to be called each second.
     pub fn expire(&mut self, second: u32, tells: impl Fn(&[u8]) -> bool) {
         for room in self.publishers.expire(second) {
             let tells = tells(&room);
@@ -164,25 +161,25 @@ impl Occupancy {
         }
     }
 
-    /// Publishes of connections that were not counted, as too many are remembered.
+    /// The number of publishes that were not counted, because too many pairs are stored.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.publishers.uncounted
     }
 
-    /// Whether there is something to tell.
+    /// Whether there are changes to publish.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// The rooms whose counts changed, of classes that tell it.
+    /// Removes and returns the rooms with changed counts, of classes that publish changes.
     pub fn take_changed(&mut self) -> Vec<Arc<[u8]>> {
         self.changed.drain().collect()
     }
 
-    /// Topics have other rooms now: their subscriptions are counted anew, by [`Occupancy::subscribed`]. With `tells` each
-    /// room is one whose counts changed.
+    /// Topics have other rooms now: resets the counts of subscriptions, which are counted again by
+    /// [`Occupancy::subscribed`]. With `tells` all rooms are marked as changed.
     pub fn begin_anew(&mut self, tells: bool) {
         for (room, counts) in &mut self.rooms {
             counts.subscribers = Default::default();

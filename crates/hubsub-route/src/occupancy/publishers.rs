@@ -1,8 +1,8 @@
-//! Which connections of a shard published to a room within the last minute, to a second.
+//! Connections of a shard that published to a room within the last minute, with a precision of a second.
 //!
-//! A publish that repeats the last one of its connection in the same second costs a comparison. Others look the room up
-//! among those of the connection. When one was published to first, the moment is noted at which it may be no publisher
-//! any more; then it is looked at whether it has published since.
+//! A publish to the same topic as the connection's last one in the same second costs a comparison. Others
+//! look the room up among those of the connection. The first publish to a room schedules the time at which
+//! the connection may no longer be a publisher; then its last publish is examined.
 
 use super::{PUBLISHER_S, Published};
 use crate::topics::TopicId;
@@ -11,33 +11,32 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// When a connection published to rooms.
+/// The times at which a connection last published to rooms.
 type Rooms = HashMap<Arc<[u8]>, Last, RandomState>;
 
-/// Connections and rooms.
 type Pairs = Vec<(u32, Arc<[u8]>)>;
 
-/// See the module.
+/// The publishers of a shard's rooms.
 #[derive(Debug, Default)]
 pub struct Publishers {
-    /// By their places.
+    /// State of connections, by their index.
     conns: Vec<Conn>,
-    /// Connections and rooms by the second in which they are looked at.
+    /// Connections and rooms by the second in which they are examined.
     due: BTreeMap<u32, Pairs>,
-    /// How many that are. Those of connections that have ended stand there until then.
+    /// The number of pairs in `due`. Pairs of closed connections remain there until they are due.
     remembered: u64,
-    /// Publishes that were not counted, as too many are remembered.
+    /// The number of publishes that were not counted, because too many pairs are stored.
     pub uncounted: u64,
 }
 
 #[derive(Debug, Default)]
 struct Conn {
-    /// The last publish: topic, how often handles were used again, second.
+    /// The last publish: topic, count of reused handles, second.
     last: Option<(TopicId, u32, u32)>,
     rooms: Option<Box<Rooms>>,
 }
 
-/// In s.
+/// Times in s: the last publish, and the next examination.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: u32,
@@ -50,7 +49,7 @@ impl Publishers {
         self.conns.get(conn as usize).is_some_and(|conn| conn.last == Some((topic, reused, second)))
     }
 
-    /// The room's name, if the connection is one more publisher of it.
+    /// Returns the room's name if the connection is a new publisher of it.
     pub fn published(
         &mut self,
         Published { conn: index, topic, reused, second }: Published,
@@ -78,14 +77,14 @@ impl Publishers {
         Some(name)
     }
 
-    /// The rooms of a connection that has ended.
+    /// The rooms of a closed connection.
     pub fn gone(&mut self, conn: u32) -> Vec<Arc<[u8]>> {
         let Some(conn) = self.conns.get_mut(conn as usize) else { return Vec::new() };
         let rooms = std::mem::take(conn).rooms;
         rooms.into_iter().flat_map(|rooms| rooms.into_keys()).collect()
     }
 
-    /// The rooms of connections that have published nothing there for too long.
+    /// The rooms of connections that have not published there for too long.
     pub fn expire(&mut self, second: u32) -> Vec<Arc<[u8]>> {
         let mut over = Vec::new();
         while let Some(entry) = self.due.first_entry().filter(|entry| *entry.key() <= second) {
@@ -96,7 +95,7 @@ impl Publishers {
                 else {
                     continue;
                 };
-                // That of a connection which had this place before means nothing.
+                // An entry of a previous connection with this index is ignored.
                 let Some(last) = rooms.get_mut(&room).filter(|last| last.due == due) else { continue };
                 if last.at + PUBLISHER_S + 1 > second {
                     last.due = last.at + PUBLISHER_S + 1;

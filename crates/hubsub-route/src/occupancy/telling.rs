@@ -1,9 +1,10 @@
-//! When it is said how many are in a room, all nodes together: on change, at most once in [`EACH_MS`], the last state
-//! always, and by one node. Each node knows the parts of all, so another one goes on where that one dies.
+//! Publishing of occupancy over all nodes: on change, at most once per [`EACH_MS`], always including the last
+//! state, by one node. Each node knows the parts of all nodes, so another one continues if that one dies.
 //!
-//! Events in as calls, actions out; it knows no other node and no clock. Who tells is decided elsewhere, the same on all
-//! nodes; who begins to tells what changed shortly before again, as nobody knows whether that was told. An older one that
-//! was taken for gone and is back does not know what was told meanwhile, so who told goes on beside it for a while.
+//! Events come in as calls, actions go out; it has no access to other nodes or a clock. The publishing node
+//! is selected elsewhere, in the same way on all nodes. A node that starts to publish repeats recent changes,
+//! because it is unknown whether they were published. An older node that was considered dead and returns does
+//! not know what was published meanwhile, so the other node continues beside it for a while.
 
 use super::Counts;
 use ahash::RandomState;
@@ -11,53 +12,54 @@ use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A room is told of at most once in so long, in ms.
+/// A room's occupancy is published at most once in this time, in ms.
 pub const EACH_MS: u64 = 250;
 
-/// What could not be told is told again after so long, in ms.
+/// A failed publish is repeated after this time, in ms.
 const AGAIN_MS: u64 = 1_000;
 
-/// What changed within so long may not have been told by a node that is gone, in ms: longer than a failover takes.
+/// Changes within this time may not have been published by a node that is gone, in ms: longer than a failover
+/// takes.
 const RECENT_MS: u64 = 60_000;
 
-/// Who has told in the place of another goes on for so long when that is back, in ms: its part comes back only then.
+/// A node that replaced another continues to publish for this time when that one returns, in ms: its part
+/// arrives only then.
 const BESIDE_MS: u64 = 10_000;
 
-/// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Tell so many of a room: [`Telling::told`] says what came of it.
+    /// Publish these counts of a room: the outcome goes to [`Telling::told`].
     Tell(Arc<[u8]>, Counts),
     /// Call [`Telling::tick`] for the room at this time, in ms.
     Wait(Arc<[u8]>, u64),
 }
 
-/// See the module.
+/// The occupancy of rooms over all nodes, and the state of its publishing.
 #[derive(Debug)]
 pub struct Telling {
     rooms: HashMap<Arc<[u8]>, Room, RandomState>,
-    /// Rooms in which nobody was at this time, in ms, while another node told.
+    /// Rooms that became empty at this time, in ms, while another node published.
     empty: VecDeque<(u64, Arc<[u8]>)>,
     tells: bool,
-    /// Whether it began to as another one was gone.
+    /// Whether it started to publish because another node was gone.
     has_followed: bool,
-    /// Until when it tells beside one that is back, in ms.
+    /// The time until which it publishes beside a returned node, in ms.
     beside_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Room {
-    /// Of each node's run, with a number that grows.
+    /// By node incarnation: a rising number, and the counts.
     parts: BTreeMap<u64, (u64, Counts)>,
-    /// What was told last.
+    /// The counts that were published last.
     told: Counts,
-    /// What is just being told.
+    /// The counts whose publish is in flight.
     telling: Option<Counts>,
-    /// Whether `told` may not be true.
+    /// Whether `told` may be outdated.
     is_owed: bool,
-    /// When it changed last, in ms.
+    /// The time of the last change, in ms.
     changed_ms: u64,
-    /// Nothing is told before, in ms.
+    /// The earliest time of the next publish, in ms.
     next_ms: u64,
 }
 
@@ -75,7 +77,7 @@ impl Default for Telling {
 }
 
 impl Telling {
-    /// A node's part of a room is this; a lower number than before is older.
+    /// Sets a node's part of a room; a part with a lower number than the known one is outdated.
     pub fn part(
         &mut self,
         run: u64,
@@ -94,7 +96,7 @@ impl Telling {
         }
     }
 
-    /// That part, of that number, is not any more.
+    /// Removes a node's part with that number.
     pub fn drop_part(&mut self, run: u64, room: &[u8], number: u64, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(of) = self.rooms.get_mut(room) else { return };
         if of.parts.get(&run).is_some_and(|(known, _)| *known == number) {
@@ -103,7 +105,7 @@ impl Telling {
         }
     }
 
-    /// Whether this node tells from now on.
+    /// Sets whether this node publishes.
     pub fn lead(&mut self, tells: bool, now_ms: u64, actions: &mut Vec<Action>) {
         if !tells && self.tells && self.has_followed {
             self.beside_ms.get_or_insert(now_ms + BESIDE_MS);
@@ -125,7 +127,7 @@ impl Telling {
         names.iter().for_each(|name| self.go_on(name, now_ms, actions));
     }
 
-    /// What came of [`Action::Tell`].
+    /// The outcome of [`Action::Tell`].
     pub fn told(&mut self, room: &[u8], is_told: bool, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(of) = self.rooms.get_mut(room) else { return };
         match of.telling.take() {
@@ -135,12 +137,13 @@ impl Telling {
         self.go_on(room, now_ms, actions);
     }
 
-    /// The time has come that [`Action::Wait`] named.
+    /// The time of an [`Action::Wait`] has come.
     pub fn tick(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.go_on(room, now_ms, actions);
     }
 
-    /// Forgets rooms in which nobody has been for a while, and ends telling beside another node; to be called now and then.
+    /// Removes rooms that have been empty for a while, and ends publishing beside another node; to be called
+    /// from time to time.
     pub fn sweep(&mut self, now_ms: u64) {
         if self.beside_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             (self.tells, self.has_followed, self.beside_ms) = (false, false, None);
@@ -162,13 +165,11 @@ impl Telling {
         }
     }
 
-    /// Rooms that are known.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rooms.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty()
@@ -194,7 +195,7 @@ impl Telling {
         let total = room.total();
         let has_news = room.is_owed || total != room.told;
         if room.telling.is_some() {
-            // What comes of that goes on.
+            // The outcome of the publish in flight continues.
         } else if now_ms < room.next_ms {
             if has_news || total.is_none() {
                 actions.push(Action::Wait(name, room.next_ms));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MAX: u64 = 1_000;
 
-/// A publish of a connection in the room of that name, whose topic has that handle.
+/// A publish of a connection to the room with this number, which is also its topic's handle.
 fn publish(counts: &mut Occupancy, conn: u32, room: u32, second: u32) {
     let published = Published { conn, topic: room, reused: 0, second };
     if !counts.repeats(published) {
@@ -107,7 +107,7 @@ fn counts_are_read_as_they_were_written_and_damaged_ones_are_none() {
 }
 
 proptest! {
-    /// Held against what was published when.
+    /// Compared with a model of all publishes.
     #[test]
     fn publishers_are_those_of_the_last_minute(
         events in prop::collection::vec((0..4u32, 0..3u32, 0..40u32, 0..8u8), 1..200),
@@ -134,7 +134,7 @@ proptest! {
     }
 }
 
-/// A node that knows the parts of all, and what it was told of its own telling.
+/// A node that knows the parts of all nodes, and the outcomes of its own publishes.
 #[derive(Default)]
 struct Node {
     telling: Telling,
@@ -142,7 +142,7 @@ struct Node {
     under_way: Vec<Arc<[u8]>>,
 }
 
-/// What a node told of a room, when, and whether that failed.
+/// A publish of a room's counts by a node, and whether it failed.
 #[derive(Clone, Copy)]
 struct Said {
     at_ms: u64,
@@ -151,14 +151,13 @@ struct Said {
     has_failed: bool,
 }
 
-/// Nodes and the time; the last of them tells, as long as it lives.
+/// The nodes and the time; the last node publishes, as long as it lives.
 struct World {
     nodes: BTreeMap<u64, Node>,
-    /// By run and room: number and counts.
+    /// By node and room: number and counts.
     parts: BTreeMap<(u64, u32), (u64, Counts)>,
     now_ms: u64,
     number: u64,
-    /// By room.
     told: BTreeMap<Arc<[u8]>, Vec<Said>>,
 }
 
@@ -198,7 +197,7 @@ impl World {
         }
     }
 
-    /// A node says its part of a room; all hear it.
+    /// A node publishes its part of a room; all nodes receive it.
     fn say(&mut self, run: u64, room: u32, counts: Counts) {
         self.number += 1;
         let number = self.number;
@@ -269,12 +268,12 @@ fn who_told_for_another_tells_beside_it_when_that_is_back_until_all_know_its_par
     node.part(1, &name(0), (1, members(1)), 0, &mut actions);
     node.part(2, &name(0), (1, members(1)), 0, &mut actions);
     assert_eq!(actions, [], "another one tells");
-    // That one is taken for gone.
+    // That node is considered dead.
     node.drop_part(1, &name(0), 1, 100_000, &mut actions);
     node.lead(true, 100_000, &mut actions);
     assert_eq!(actions, [of(1)]);
     node.told(&name(0), true, 100_001, &mut actions);
-    // It is back, with its part behind it.
+    // It returns, and its part arrives later.
     actions.clear();
     node.lead(false, 101_000, &mut actions);
     node.part(1, &name(0), (1, members(1)), 101_500, &mut actions);
@@ -289,8 +288,8 @@ fn who_told_for_another_tells_beside_it_when_that_is_back_until_all_know_its_par
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// What was told last is how it is in the end, whoever died, and whatever could not be told; by one node at a time,
-    /// seldom enough, and nothing twice but where another one begins.
+    /// The last published counts are correct in the end, whichever nodes died and whichever publishes failed;
+    /// one node publishes at a time, at the limited rate, and repeats nothing unless another node takes over.
     #[test]
     fn the_last_state_is_told_by_one_node_at_a_time(
         events in prop::collection::vec((0..10u8, 1..4u64, 0..3u32, 0..4u32, 0..400u64), 1..60),
@@ -299,7 +298,7 @@ proptest! {
         for (kind, run, room, members, ms) in events {
             match kind {
                 0 if world.nodes.len() > 1 && world.nodes.contains_key(&run) => {
-                    // What it was telling may have been told, or not.
+                    // Its publish in flight may have succeeded or not.
                     world.answer(members % 2 == 0);
                     world.kill(run);
                 }

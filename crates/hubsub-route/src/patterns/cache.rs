@@ -1,10 +1,10 @@
-//! Which patterns match a topic, of the topics that were asked for last.
+//! A cache of the patterns that match recently requested topics.
 //!
-//! A pattern that comes or goes changes only answers for topics that begin with its literal prefix. If few of these are in the
-//! cache, they are dropped at once. If there are many, as with `*x*`, the pattern's id goes into a short list of changes, and
-//! each answer is brought up to date when its topic is asked for next: by the patterns that changed after it was made. An
-//! answer that is older than the list is dropped then. So a change costs at most [`DROPPED_MAX`] topics, and a look-up at
-//! most [`CHANGES_MAX`] patterns or a scan.
+//! Adding or removing a pattern changes only answers for topics that begin with its literal prefix. If few of
+//! these are in the cache, they are dropped at once. If there are many, as with `*x*`, the pattern's id goes
+//! into a short list of changes, and each answer is updated at the next look-up of its topic, for the
+//! patterns that changed after the answer was made. An answer that is older than the list is dropped then. So
+//! a change costs at most [`DROPPED_MAX`] topics, and a look-up at most [`CHANGES_MAX`] patterns or a scan.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -12,32 +12,31 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// Bytes for each topic that may be remembered: long ones take the place of several.
+/// Bytes budgeted per cached topic: a long topic takes the space of several.
 const TOPIC_BYTES: usize = 1024;
 
-/// Topics that a change drops at once.
+/// Topics that a change drops at once, at most.
 pub const DROPPED_MAX: usize = 64;
 
-/// Changed patterns that are listed.
+/// Changed patterns in the list, at most.
 pub const CHANGES_MAX: usize = 64;
 
-/// The patterns that match a topic.
 #[derive(Debug)]
 struct Answer {
-    /// Sorted.
     ids: Rc<[u32]>,
     /// The number of the last change that it includes.
     changed: u64,
 }
 
-/// The patterns that came or went last, each once.
+/// The patterns that were added or removed last, each once.
 #[derive(Debug, Default)]
 struct Changes {
     /// Number of the change and id of the pattern, oldest first.
     recent: VecDeque<(u64, u32)>,
-    /// Number of the last one.
+    /// Number of the last change.
     last: u64,
-    /// Number of the last one that is not in `recent` any more: what does not include it cannot be brought up to date.
+    /// Number of the last change that has left `recent`: an answer that does not include it cannot be
+    /// updated.
     lost: u64,
 }
 
@@ -59,7 +58,7 @@ impl Changes {
     }
 }
 
-/// Which patterns match the latest topics. The two tables have the same topics.
+/// The cached matches. Both tables have the same topics.
 #[derive(Debug)]
 pub struct MatchCache {
     by_topic: HashMap<Rc<[u8]>, Answer, RandomState>,
@@ -71,7 +70,7 @@ pub struct MatchCache {
 }
 
 impl MatchCache {
-    /// Of so many topics at most.
+    /// A cache of at most `topics_max` topics.
     #[must_use]
     pub fn new(topics_max: usize) -> MatchCache {
         MatchCache {
@@ -83,8 +82,8 @@ impl MatchCache {
         }
     }
 
-    /// The ids of the patterns that match a topic, if that is remembered. `matches`: whether the pattern that has an id now,
-    /// if one has, matches the topic.
+    /// The ids of the patterns that match a topic, if they are cached. `matches` returns whether the pattern
+    /// that has an id now, if any, matches the topic.
     #[inline]
     #[must_use]
     pub fn get(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
@@ -95,7 +94,7 @@ impl MatchCache {
         self.update(topic, matches)
     }
 
-    /// An answer that is there, with the changes after it.
+    /// Updates a cached answer with the changes after it.
     fn update(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
         let answer = self.by_topic.get_mut(topic)?;
         let before = Rc::clone(&answer.ids);
@@ -121,7 +120,7 @@ impl MatchCache {
         Some(ids)
     }
 
-    /// Remembers what was not.
+    /// Adds an answer for a topic that is not cached.
     pub fn insert(&mut self, topic: &[u8], ids: Rc<[u32]>) {
         let bytes = topic.len() + size_of_val(&*ids);
         if self.bytes + bytes > TOPIC_BYTES * self.topics_max || self.len() >= self.topics_max {
@@ -133,7 +132,7 @@ impl MatchCache {
         self.by_topic.insert(topic, Answer { ids, changed: self.changes.last });
     }
 
-    /// A pattern of that literal prefix comes or goes under that id.
+    /// A pattern with that literal prefix is added or removed under that id.
     pub fn change(&mut self, id: u32, prefix: &[u8]) {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let those = self.in_order.range::<[u8], _>(from).take_while(|topic| topic.starts_with(prefix));
@@ -146,7 +145,7 @@ impl MatchCache {
         }
     }
 
-    /// Sets of how many topics it is remembered.
+    /// Sets the maximum number of cached topics.
     pub fn set_topics_max(&mut self, topics_max: usize) {
         self.topics_max = topics_max;
         if self.len() > topics_max {
@@ -154,7 +153,6 @@ impl MatchCache {
         }
     }
 
-    /// Topics that are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_topic.len()
@@ -184,14 +182,14 @@ mod tests {
         cache
     }
 
-    /// A cache with an answer more than are dropped at once.
+    /// A cache with one answer more than a change drops at once.
     fn full() -> MatchCache {
         let mut cache = MatchCache::new(100);
         (0..=DROPPED_MAX as u8).for_each(|topic| cache.insert(&[topic], Rc::from([7])));
         cache
     }
 
-    /// What is remembered of the topic 0, if these patterns match it.
+    /// The cached answer for topic 0, if these patterns match it.
     fn answer(cache: &mut MatchCache, matching: &[u32]) -> Option<Vec<u32>> {
         cache.get(&[0], |id| matching.contains(&id)).map(|ids| ids.to_vec())
     }

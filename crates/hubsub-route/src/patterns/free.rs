@@ -1,5 +1,5 @@
-//! Ids of a table that are free. The lowest is used first, so that a table with few entries left has them at its beginning, and
-//! gives back the memory behind them.
+//! Free ids of a table. The lowest is used first, so that a table with few entries has them at its beginning
+//! and can release the memory after them.
 
 use crate::sparse::is_sparse;
 use ahash::RandomState;
@@ -7,17 +7,17 @@ use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::hash::Hash;
 
-/// See the module. Every id below the length of the table is in use or here.
+/// The free ids of a table: every id below its length is in use or here.
 #[derive(Debug, Default)]
 pub struct FreeIds(BTreeSet<u32>);
 
 impl FreeIds {
-    /// An id to use, of a table of that length; its length itself where none below is free.
+    /// Takes an id, of a table of that length; the length itself if no lower id is free.
     pub fn take(&mut self, table_len: usize) -> u32 {
         self.0.pop_first().unwrap_or(table_len as u32)
     }
 
-    /// An id is not in use any more. The table ends behind the last one that is.
+    /// Frees an id. The table is cut after the last id in use.
     pub fn give<T>(&mut self, id: u32, table: &mut Vec<T>) {
         self.0.insert(id);
         while self.0.last().is_some_and(|&last| last as usize + 1 == table.len()) {
@@ -29,14 +29,13 @@ impl FreeIds {
         }
     }
 
-    /// How many.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Gives back the memory of a map that has few entries left.
+/// Releases memory of a map with few remaining entries.
 pub fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
     if is_sparse(map.len(), map.capacity()) {
         map.shrink_to(map.len() * 2);

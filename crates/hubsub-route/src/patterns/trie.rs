@@ -1,9 +1,10 @@
-//! MQTT filters by their levels, so that a topic meets only those that it may match: a node for each beginning of a
-//! filter, `+` as a child of its own, and at each node the filters that end there and those that go on with `#`.
+//! A trie of MQTT filters by their levels: a topic is compared only with filters that may match it. It has a
+//! node for each prefix of a filter, with `+` as a separate child; each node has the filters that end there
+//! and those that continue with `#`.
 //!
-//! A look-up visits each node at most once, and of these at most one for each way to read the topic's levels as text or
-//! `+`; each level of the topic is read once, for all nodes that ask for it. So its steps are bounded by the nodes, which
-//! `patterns_bytes_max` bounds, and the bytes of the topic.
+//! A look-up visits each node at most once, and at most one node for each way to read the topic's levels as
+//! text or `+`; it reads each level of the topic once, for all nodes. So its steps are limited by the number
+//! of nodes, which `patterns_bytes_max` limits, and by the bytes of the topic.
 
 use super::free::FreeIds;
 use crate::idset::IdSet;
@@ -12,33 +13,32 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use hubsub_types::names::Filter;
 
-/// Stands for no node.
+/// Marks the absence of a node.
 const NONE: u32 = u32::MAX;
 
 const ROOT: u32 = 0;
 
-/// Memory of a node beside its text: itself, its place among its parent's children, and a list that is not empty.
+/// Memory of a node without its text: itself, its entry among its parent's children, and a list that is not
+/// empty.
 const NODE_BYTES: usize = size_of::<Node>() + 48;
 
 #[derive(Debug)]
 struct Node {
     parent: u32,
-    /// The text of its last level; none of `+`, and of the root.
+    /// The text of its last level; empty for `+` and the root.
     level: Box<[u8]>,
-    /// The child for any one level.
+    /// The child for `+`.
     plus: u32,
-    /// Children, `plus` among them.
+    /// Number of children, including `plus`.
     children: u32,
-    /// Filters that end here.
     ends: IdSet,
-    /// Filters that go on with `#` here.
+    /// Filters that continue with `#` here.
     below: IdSet,
 }
 
-/// MQTT filters by level, each under a number.
 #[derive(Debug)]
 pub struct FilterTrie {
-    /// The root is always there.
+    /// The root is always present.
     nodes: Vec<Node>,
     free: FreeIds,
     /// Children of all nodes by parent and text.
@@ -60,7 +60,6 @@ impl Default for FilterTrie {
 }
 
 impl FilterTrie {
-    /// Adds a filter under a number.
     pub fn insert(&mut self, filter: &Filter, id: u32) {
         let mut at = ROOT;
         for level in filter.levels() {
@@ -87,7 +86,6 @@ impl FilterTrie {
         self.nodes[at as usize].ends.insert(id);
     }
 
-    /// Takes out a filter that was added under this number.
     pub fn remove(&mut self, filter: &Filter, id: u32) {
         let mut at = ROOT;
         let mut levels = filter.levels().peekable();
@@ -108,12 +106,12 @@ impl FilterTrie {
         }
     }
 
-    /// Adds the numbers of all filters that match a topic, in no order; where `wild_first` is not so, none that begins
-    /// with a wildcard. How many nodes were visited, and how many bytes of the topic were read.
+    /// Adds the numbers of all filters that match a topic, in arbitrary order; without `wild_first` none that
+    /// begins with a wildcard. Returns the number of visited nodes, and of read bytes of the topic.
     pub fn matching(&self, topic: &[u8], wild_first: bool, found: &mut Vec<u32>) -> (usize, usize) {
-        // Levels as far as they were read: where each begins and ends, and its hash.
+        // Levels read so far: start, end and hash of each.
         let mut levels: Vec<(usize, usize, u64)> = Vec::new();
-        // Nodes to visit, and how many levels lead to each.
+        // Nodes to visit, with the number of levels that lead to each.
         let mut open: Vec<(u32, usize)> = vec![(ROOT, 0)];
         let (mut visited, mut read) = (0, 0);
         while let Some((at, depth)) = open.pop() {
@@ -123,7 +121,7 @@ impl FilterTrie {
             if takes_wild {
                 found.extend_from_slice(node.below.as_slice());
             }
-            // One past the topic's end there is no level.
+            // Beyond the topic's end there is no level.
             let from = depth.checked_sub(1).map_or(0, |above| levels[above].1 + 1);
             let Some(rest) = topic.get(from..) else {
                 found.extend_from_slice(node.ends.as_slice());
@@ -148,26 +146,25 @@ impl FilterTrie {
         (visited, read)
     }
 
-    /// Whether there is no filter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let root = &self.nodes[ROOT as usize];
         root.children == 0 && root.ends.is_empty() && root.below.is_empty()
     }
 
-    /// Memory of its nodes.
+    /// Memory of its nodes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Places for nodes, used or not.
+    /// Slots for nodes, used or not.
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.nodes.capacity() + self.by_level.capacity()
     }
 
-    /// The child for a level of that hash.
+    /// The child for a level with that hash.
     fn child(&self, parent: u32, level: &[u8], hash: u64) -> Option<u32> {
         let is_it = |&id: &u32| {
             let node = &self.nodes[id as usize];
@@ -192,7 +189,7 @@ impl FilterTrie {
         id
     }
 
-    /// Forgets a node that nothing is at or below, and those above it that are so then.
+    /// Removes a node without filters and children, and those of its ancestors that become so.
     fn forget_empty(&mut self, mut at: u32) {
         while at != ROOT {
             let node = &mut self.nodes[at as usize];
@@ -214,7 +211,7 @@ impl FilterTrie {
     }
 }
 
-/// The hash by which a node is found that is not `+`.
+/// The hash by which a node other than `+` is found.
 fn rehash(hasher: &RandomState, nodes: &[Node], id: u32) -> u64 {
     let node = &nodes[id as usize];
     hasher.hash_one((node.parent, hasher.hash_one(&*node.level)))
@@ -301,7 +298,7 @@ mod tests {
                         let (id, filter) = model.remove(at);
                         trie.remove(&filter, id);
                     }
-                    // Filters of several groups may be the same.
+                    // Filters of several groups may be equal.
                     _ => {
                         trie.insert(&filter, id);
                         model.push((id, filter));

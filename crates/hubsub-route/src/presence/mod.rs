@@ -1,11 +1,13 @@
-//! Who is in a room, over all nodes. Each node speaks for its own members, in a room that nodes alone are in: so the
-//! order of that room is the order in which all of them see who comes and goes. See docs/presence.md.
+//! Members of rooms, over all nodes. Each node publishes its own members in a room to which only nodes
+//! subscribe: the order of that room is the order in which all nodes see members join and leave. See
+//! docs/presence.md.
 //!
-//! Events in as calls, actions out: it knows neither connections nor rooms of the broker nor a clock. One [`Presence`] a
-//! shard, for the rooms that are the shard's by their hash.
+//! Events come in as calls, actions go out: it has no access to connections, the broker's rooms or a clock.
+//! There is one [`Presence`] per shard, for the rooms that belong to the shard by their hash.
 //!
-//! Invariants: what is shown of a node is what that node said last, whole; who shows a room and may have missed a word asks
-//! for all parts anew, and drops those of nodes that do not answer; what changes within [`Limits::batch_ms`] is one word.
+//! Invariants: the shown part of a node is the last one that the node sent, completely; a node that shows a
+//! room and may have missed a message requests all parts again, and drops those of nodes that do not respond;
+//! changes within [`Limits::batch_ms`] are sent in one message.
 
 mod room;
 #[cfg(test)]
@@ -20,52 +22,52 @@ use room::Room;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Processes that are remembered as gone: what they said last may still come.
+/// Processes that are remembered as gone, at most: their last messages may still arrive.
 const GONE_MAX: usize = 1_024;
 
-/// Bounds, and times in ms.
+/// Limits of presence, and times in ms.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Changes wait so long for others.
+    /// Changes wait for others for this time.
     pub batch_ms: u64,
-    /// Nodes have so long to tell their parts, and a room that cannot be reached is tried again after it.
+    /// Nodes have this time to send their parts; an unreachable room is tried again after it.
     pub answer_ms: u64,
-    /// Members of one room that a node lists; the others are counted.
+    /// Members of one room that a node lists, at most; further ones are only counted.
     pub listed_max: usize,
-    /// Bytes of members in one word.
+    /// Bytes of members in one message.
     pub word_bytes: usize,
 }
 
-/// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Listen in the room of nodes: [`Presence::entered`] says what came of it.
+    /// Subscribe to the room of nodes: the result goes to [`Presence::entered`].
     Enter(Arc<[u8]>),
-    /// End that.
+    /// End the subscription to the room of nodes.
     Exit(Arc<[u8]>),
-    /// Say this there: [`Presence::said`] says what came of it, under this number.
+    /// Publish this there: the outcome goes to [`Presence::said`], under this number.
     Say(Arc<[u8]>, u64, Vec<u8>),
     /// Call [`Presence::tick`] for the room at this time, in ms.
     Wait(Arc<[u8]>, u64),
-    /// Who watches the room can be told who is there ([`Presence::shown`]); now, and after each `Ready` anew.
+    /// The members of the room can be shown to its watchers ([`Presence::shown`]): now, and again after each
+    /// later `Ready`.
     Ready(Arc<[u8]>),
-    /// Who watches it is told this, where it was told who was there before.
+    /// Send this change to watchers that were shown the members before.
     Tell(Arc<[u8]>, Diff),
 }
 
-/// A member, and the run of its node.
+/// A member, and the incarnation of its node.
 pub type Seen = (u64, Arc<Member>);
 
-/// What changed, as all nodes see it.
+/// A change, as all nodes see it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Diff {
-    /// Who came.
+    /// Members that joined, with their nodes.
     pub joins: Vec<Seen>,
-    /// Who went.
+    /// Members that left, with their nodes.
     pub leaves: Vec<Seen>,
-    /// How many are there now, those that are not listed among them.
+    /// The number of members now, including those that are not listed.
     pub count: u64,
-    /// How many of them are not listed.
+    /// The number of members that are not listed.
     pub more: u64,
 }
 
@@ -75,29 +77,29 @@ impl Diff {
     }
 }
 
-/// See the module.
+/// The members of a shard's rooms, over all nodes.
 #[derive(Debug)]
 pub struct Presence {
-    /// Of this node.
+    /// Incarnation of this node.
     run: u64,
     limits: Limits,
     rooms: HashMap<Arc<[u8]>, Room, RandomState>,
-    /// The number given last to a word, or to a part.
+    /// The last number given to a message or a part.
     last: u64,
-    /// Runs of processes that are gone, the latest last.
+    /// Incarnations of processes that are gone, the latest last.
     gone: VecDeque<u64>,
-    /// Members that were counted as they came, and not listed.
+    /// Members that were counted and not listed when they joined.
     pub unlisted: u64,
 }
 
 impl Presence {
-    /// Of a node that knows nobody yet.
+    /// An empty table of a node with this incarnation.
     #[must_use]
     pub fn new(run: u64, limits: Limits) -> Presence {
         Presence { run, limits, rooms: HashMap::default(), last: 0, gone: VecDeque::new(), unlisted: 0 }
     }
 
-    /// It speaks for that run from now on: nobody is known yet.
+    /// Sets the incarnation of this node; no members are known yet.
     pub fn begin(&mut self, run: u64) {
         debug_assert!(
             self.run == run || self.rooms.is_empty(),
@@ -106,58 +108,58 @@ impl Presence {
         self.run = run;
     }
 
-    /// Which one that is.
+    /// Incarnation of this node.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.run
     }
 
-    /// Rooms in which somebody of this node is, or that somebody here watches.
+    /// The number of rooms with members or watchers on this node.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rooms.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty()
     }
 
-    /// Somebody of this node is in a room from now on; the reference must be none that was used before.
+    /// A member of this node joins a room; its reference must not have been used before.
     pub fn join(&mut self, room: &[u8], member: Member, now_ms: u64, actions: &mut Vec<Action>) {
         let (mut is_listed, max) = (true, self.limits.listed_max);
         self.event(room, true, now_ms, actions, |room, turn| is_listed = room.join(member, max, turn));
         self.unlisted += u64::from(!is_listed);
     }
 
-    /// Likewise, and it is listed, however many are: in rooms in which nodes say something else than who is there.
+    /// As `join`, and always listed: for rooms in which nodes publish other data than members.
     pub fn join_listed(&mut self, room: &[u8], member: Member, now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, true, now_ms, actions, |room, turn| _ = room.join(member, usize::MAX, turn));
     }
 
-    /// That one is not any more.
+    /// A member of this node leaves a room.
     pub fn leave(&mut self, room: &[u8], reference: u64, now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.leave(reference, turn));
     }
 
-    /// One more here wants to be told who is there: what is [shown](Presence::shown) before this call, if anything is, and
-    /// what changes from then on; else what is shown when it is ready.
+    /// Adds a watcher on this node. It gets the members that are [shown](Presence::shown) before this call,
+    /// if any, and later changes; otherwise it gets the members when they are ready.
     pub fn watch(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, true, now_ms, actions, |room, _| room.watchers += 1);
     }
 
-    /// One less does.
+    /// Removes a watcher on this node.
     pub fn unwatch(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, _| room.watchers = room.watchers.saturating_sub(1));
     }
 
-    /// What came of [`Action::Enter`].
+    /// The result of [`Action::Enter`].
     pub fn entered(&mut self, room: &[u8], is_held: bool, now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.entered(is_held, turn));
     }
 
-    /// What came of [`Action::Say`]: how many nodes were there, this one among them; none if it may not have been said.
+    /// The outcome of [`Action::Say`]: the number of nodes in the room, including this one; none if it may
+    /// not have been published.
     pub fn said(
         &mut self,
         room: &[u8],
@@ -169,8 +171,8 @@ impl Presence {
         self.event(room, false, now_ms, actions, |room, turn| room.said(number, nodes, turn));
     }
 
-    /// What a node, perhaps this one, said in the room of nodes; in the order of that room. What is no word is passed over:
-    /// a later version may say more.
+    /// A message of a node, possibly this one, in the room of nodes; in the order of that room. Unknown
+    /// messages are ignored: later versions may send more.
     pub fn heard(&mut self, room: &[u8], bytes: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         if let Ok((from, word)) = Word::decode(bytes)
             && !self.gone.contains(&from)
@@ -179,12 +181,12 @@ impl Presence {
         }
     }
 
-    /// Not all that was said there may have been heard.
+    /// Messages in the room of nodes may have been missed.
     pub fn missed(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.missed(turn));
     }
 
-    /// The process of a node is gone: all of its members are, and what it said that comes only now counts no more.
+    /// The process of a node is gone: so are all its members, and its messages that arrive later are ignored.
     pub fn gone(&mut self, run: u64, now_ms: u64, actions: &mut Vec<Action>) {
         if run == self.run || self.gone.contains(&run) {
             return;
@@ -200,7 +202,7 @@ impl Presence {
         }
     }
 
-    /// A process is heard that was taken for gone: it is asked who is there.
+    /// A process that was considered gone has sent something: its members are requested.
     pub fn back(&mut self, run: u64, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(at) = self.gone.iter().position(|&gone| gone == run) else { return };
         self.gone.remove(at);
@@ -210,19 +212,19 @@ impl Presence {
         }
     }
 
-    /// The time has come that [`Action::Wait`] named.
+    /// The time of an [`Action::Wait`] has come.
     pub fn tick(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.tick(turn));
     }
 
-    /// Who is there, by the runs of their nodes and in the order in which they came to each; and how many with those that
-    /// are not listed. None while that is not known.
+    /// The members of a room, by the incarnations of their nodes and in the order in which they joined there;
+    /// and their number including those that are not listed. None while they are not known.
     #[must_use]
     pub fn shown(&self, room: &[u8]) -> Option<(Vec<Seen>, u64)> {
         self.rooms.get(room).filter(|room| room.is_known()).map(Room::shown)
     }
 
-    /// Something happens to a room, and what follows from it is done.
+    /// Handles an event of a room, and performs the next steps.
     fn event(
         &mut self,
         name: &[u8],
@@ -246,7 +248,7 @@ impl Presence {
     }
 }
 
-/// What a room has at hand while something happens to it.
+/// The context of an event of a room.
 struct Turn<'a> {
     run: u64,
     limits: &'a Limits,
@@ -262,7 +264,7 @@ impl Turn<'_> {
         *self.last
     }
 
-    /// Says a word; its number.
+    /// Publishes a message; returns its number.
     fn say(&mut self, word: &Word) -> u64 {
         let number = self.number();
         self.actions.push(Action::Say(self.name.clone(), number, word.encode(self.run)));

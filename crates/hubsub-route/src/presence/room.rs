@@ -1,4 +1,5 @@
-//! One room: this node's own part of it, what every node said last, and what is still to be said and heard.
+//! One room: this node's part, the last part of each node, and messages that are still to be sent or
+//! received.
 
 use super::words::{Member, Word};
 use super::{Action, Diff, Seen, Turn};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 type Members = BTreeMap<u64, Arc<Member>>;
 
-/// The node's place in the room of nodes.
+/// The node's state in the room of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Place {
     #[default]
@@ -16,65 +17,66 @@ enum Place {
     Inside,
 }
 
-/// What a node said last.
+/// The last part that a node sent.
 #[derive(Debug, Default)]
 struct Part {
     number: u64,
     members: Members,
     more: u64,
-    /// Pieces of a newer one, and its number.
+    /// Received pieces of a newer part, and its number.
     arriving: Option<(u64, Members)>,
 }
 
-/// A question for all parts.
+/// A request for all parts.
 #[derive(Debug)]
 struct Asked {
-    /// Of the word.
     number: u64,
-    /// Other nodes that heard it, once that is known.
+    /// The number of other nodes that received it, once that is known.
     others: Option<u64>,
-    /// How long they have to answer, in ms.
+    /// The time until which they may respond, in ms.
     until_ms: u64,
 }
 
-/// See the module.
+/// The state of one room on this node.
 #[derive(Debug, Default)]
 pub struct Room {
-    /// Members of this node that are listed, as they are now.
+    /// Listed members of this node, as they are now.
     own: Members,
-    /// And how many are not.
+    /// The number of members of this node that are not listed.
     more: u64,
-    /// Who wants to be told.
+    /// The number of watchers on this node.
     pub watchers: u64,
     place: Place,
-    /// By the runs of their nodes, this one among them.
+    /// By node incarnation, including this node's.
     parts: BTreeMap<u64, Part>,
-    /// Nodes that have told their parts, or that they have none, since this one began to listen, or missed something.
+    /// Nodes that have sent their parts, or that they have none, since this node subscribed or missed
+    /// something.
     fresh: BTreeSet<u64>,
     asked: Option<Asked>,
     is_known: bool,
-    /// The number of the own part as it was said last; 0: it was not.
+    /// The number of this node's part when it was sent last; 0: it was not.
     told: u64,
-    /// The number of a word that the node leaves, until it is known to be said: else others would keep its part.
+    /// The number of the message that this node leaves, until its publish is confirmed: otherwise others
+    /// would keep its part.
     bye: Option<u64>,
-    /// What changed in it since.
+    /// Changes of this node's part since it was sent.
     joins: Members,
     leaves: BTreeSet<u64>,
     told_more: u64,
-    /// It is to be said whole.
+    /// Whether the whole part has to be sent.
     owes_part: bool,
-    /// When what is to be said is.
+    /// The time at which pending messages are sent.
     due_ms: Option<u64>,
-    /// When a room that could not be reached is tried again.
+    /// The time at which an unreachable room is tried again.
     retry_ms: Option<u64>,
-    /// When the part was said last.
+    /// The time at which the part was sent last.
     part_ms: Option<u64>,
-    /// When a timer is set.
+    /// The time for which a timer is set.
     wakes_ms: Option<u64>,
 }
 
 impl Room {
-    /// Whether it is listed, where at most so many are.
+    /// Adds a member; returns whether it is listed, which at most `listed_max` are.
     pub fn join(&mut self, member: Member, listed_max: usize, turn: &mut Turn<'_>) -> bool {
         self.say_by(turn.now_ms + turn.limits.batch_ms);
         let is_listed = self.own.len() < listed_max;
@@ -121,11 +123,11 @@ impl Room {
             (_, Some(_)) if self.bye == Some(number) => self.bye = None,
             (_, None) if self.bye == Some(number) => {
                 self.bye = None;
-                // It is said again, unless somebody has come since.
+                // It is sent again, unless a member has joined since.
                 self.told = self.told.max(number);
                 self.say_by(turn.now_ms + turn.limits.answer_ms);
             }
-            // Others may lack it.
+            // Other nodes may lack it.
             (_, None) if self.place == Place::Inside => self.owe(turn.now_ms + turn.limits.answer_ms),
             _ => {}
         }
@@ -138,7 +140,7 @@ impl Room {
         match word {
             Word::Hello if from == turn.run => {}
             Word::Hello => {
-                // Several that ask at once are answered at once.
+                // Several requests within a short time are answered once.
                 let next_ms = self.part_ms.map_or(0, |part_ms| part_ms + turn.limits.batch_ms);
                 self.owe(turn.now_ms.max(next_ms));
             }
@@ -185,14 +187,14 @@ impl Room {
         }
     }
 
-    /// A change that does not follow what is known of its node.
+    /// Handles a change that does not follow the known part of its node.
     fn mismatched(&mut self, from: u64, turn: &mut Turn<'_>) {
         if from == turn.run {
             self.owe(turn.now_ms);
         } else if self.fresh.remove(&from) || self.asked.is_none() {
             self.ask(turn);
         }
-        // Else its part is still to come.
+        // Otherwise its part has yet to arrive.
     }
 
     pub fn missed(&mut self, turn: &mut Turn<'_>) {
@@ -231,7 +233,7 @@ impl Room {
         (self.parts.iter().flat_map(of).collect(), self.count())
     }
 
-    /// Does what is next; whether the room is over.
+    /// Performs the next step; returns whether the room is no longer needed.
     pub fn go_on(&mut self, turn: &mut Turn<'_>) -> bool {
         let is_wanted = self.watchers > 0 || self.has_members();
         let is_due = self.due_ms.is_some_and(|due_ms| due_ms <= turn.now_ms);
@@ -243,7 +245,7 @@ impl Room {
             }
             Place::Outside | Place::Asked => {}
             Place::Inside if !is_wanted && self.bye.is_some() => self.due_ms = None,
-            // Who comes back at once, as with a page that is loaded again, finds the room as it was.
+            // A member that returns at once, for example when a page is reloaded, finds the room unchanged.
             Place::Inside if !is_wanted && !is_due => self.say_by(turn.now_ms + turn.limits.batch_ms),
             Place::Inside if !is_wanted && self.told == 0 => {
                 turn.actions.push(Action::Exit(turn.name.clone()));
@@ -277,7 +279,7 @@ impl Room {
         self.say_by(at_ms);
     }
 
-    /// Says what is due of the own part.
+    /// Sends the pending changes of this node's part.
     fn say(&mut self, turn: &mut Turn<'_>) {
         self.due_ms = None;
         if self.owes_part || (self.told == 0 && self.has_members()) {
@@ -319,7 +321,7 @@ impl Room {
         self.asked = Some(Asked { number, others: None, until_ms: turn.now_ms + turn.limits.answer_ms });
     }
 
-    /// Whether all have answered, or have had their time.
+    /// Checks whether all nodes have responded, or their time has passed.
     fn look_at_answers(&mut self, turn: &mut Turn<'_>) {
         let Some(asked) = &self.asked else { return };
         let is_late = asked.until_ms <= turn.now_ms;
@@ -340,7 +342,7 @@ impl Room {
         }
     }
 
-    /// What was known of a node that has not answered; what it is just telling is awaited.
+    /// Drops the known part of a node that has not responded; a part that is arriving is kept.
     fn drop_silent(&mut self, run: u64, turn: &mut Turn<'_>) {
         let Some(part) = self.parts.get_mut(&run).filter(|part| part.arriving.is_some()) else {
             return self.drop_part(run, turn);
@@ -356,7 +358,7 @@ impl Room {
         }
     }
 
-    /// Tells what has changed of a node since that.
+    /// Reports the changes of a node's part since `before`.
     fn tell(&mut self, run: u64, before: &Part, turn: &mut Turn<'_>) {
         let none = Members::new();
         let now = self.parts.get(&run).map_or(&none, |part| &part.members);
@@ -381,7 +383,7 @@ impl Room {
         self.parts.values().map(|part| part.members.len() as u64).sum::<u64>() + self.more_shown()
     }
 
-    /// How many are shown as a number alone.
+    /// The number of members that are not listed.
     fn more_shown(&self) -> u64 {
         self.parts.values().map(|part| part.more).sum()
     }
@@ -402,7 +404,7 @@ impl Room {
     }
 }
 
-/// Those that are known already are not kept twice.
+/// Shares members that are already known, instead of storing them twice.
 fn share(members: &mut Members, known: &Members) {
     for (reference, member) in members {
         if let Some(known) = known.get(reference).filter(|known| *known == member) {
@@ -411,7 +413,7 @@ fn share(members: &mut Members, known: &Members) {
     }
 }
 
-/// Words' worth of members: one page at least.
+/// Splits members into messages: at least one page.
 fn pages<'a>(members: impl Iterator<Item = &'a Arc<Member>>, word_bytes: usize) -> Vec<Vec<Arc<Member>>> {
     let mut pages = vec![Vec::new()];
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Rules one by one, and several nodes with a room between them under seeds.
+//! Tests of single rules, and of several nodes with a room between them under seeds.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn act(presence: &mut Presence, act: impl FnOnce(&mut Presence, &mut Vec<Action>
     actions
 }
 
-/// The words among actions, and their numbers.
+/// The messages among actions, with their numbers.
 fn words(actions: &[Action]) -> Vec<(u64, Word)> {
     let said = actions.iter().filter_map(|action| match action {
         Action::Say(_, number, bytes) => Some((*number, Word::decode(bytes).unwrap().1)),
@@ -38,7 +38,7 @@ fn alone(limits: Limits) -> Presence {
     presence
 }
 
-/// Says to a node what it has said itself.
+/// Delivers a node's own messages to it.
 fn echo(presence: &mut Presence, said: &[Action], now_ms: u64) -> Vec<Action> {
     let mut actions = Vec::new();
     for action in said {
@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-/// What is under way between a node and the room; each way is in order.
+/// Messages in flight between a node and the room; in order per direction.
 #[derive(Clone, Debug)]
 enum Way {
     Enter,
@@ -205,10 +205,10 @@ enum Way {
 struct Node {
     presence: Presence,
     run: u64,
-    /// What is true of it.
+    /// Members that are actually on it.
     members: BTreeSet<u64>,
     watchers: u64,
-    /// What its watchers were told.
+    /// The members that its watchers know.
     told: Option<BTreeSet<(u64, u64)>>,
     inside: bool,
     to_room: VecDeque<Way>,
@@ -294,7 +294,7 @@ impl Cluster {
         }
     }
 
-    /// Something that is under way arrives; whether anything was.
+    /// Delivers one message in flight; returns whether there was one.
     fn step(&mut self, is_kind: bool) -> bool {
         let busy = |node: &Node| [!node.to_room.is_empty(), !node.to_node.is_empty()];
         let ways: Vec<usize> = self
@@ -327,7 +327,7 @@ impl Cluster {
                 self.nodes[at].to_node.push_back(Way::Entered(!is_refused));
             }
             Way::Exit => self.nodes[at].inside = false,
-            // It may have been said all the same.
+            // It may have been published anyway.
             Way::Say(number, _) if is_refused && self.below(2) == 0 => {
                 self.nodes[at].to_node.push_back(Way::Said(number, None));
             }
@@ -342,7 +342,7 @@ impl Cluster {
         true
     }
 
-    /// Time passes to the next timer of any node; whether one is set.
+    /// Advances the time to the next timer of any node; returns whether one is set.
     fn pass(&mut self) -> bool {
         let Some(at_ms) = self.nodes.iter().filter_map(|node| node.timers.first().copied()).min() else {
             return false;
@@ -357,7 +357,7 @@ impl Cluster {
         true
     }
 
-    /// One of all that can happen to a node.
+    /// Lets one random event happen to a node.
     fn happen(&mut self) {
         let at = self.below(self.nodes.len());
         match self.below(20) {
@@ -373,7 +373,7 @@ impl Cluster {
                 }
             }
             12..=14 => {
-                // Who begins to watch while it is known is told at once.
+                // A watcher that starts while the members are known gets them at once.
                 let node = &mut self.nodes[at];
                 node.watchers += 1;
                 if node.told.is_none() {
@@ -393,7 +393,7 @@ impl Cluster {
                 self.event(at, |p, now, a| p.unwatch(ROOM, now, a));
             }
             17 => {
-                // What was on its way to it is lost.
+                // The messages in flight to it are lost.
                 let is_heard = |way: &Way| matches!(way, Way::Heard(_));
                 self.nodes[at].to_node.retain(|way| !is_heard(way));
                 if self.nodes[at].inside {

@@ -1,58 +1,55 @@
-//! What nodes say to each other of a room's members, as bytes: a kind, then numbers of 7 bits a byte, texts with their
-//! lengths before them. A word is whole or none: what ends too soon, or goes on behind its end, is refused.
+//! Messages between nodes about a room's members, as bytes: a kind, then numbers of 7 bits per byte, and
+//! texts preceded by their lengths. A message that is too short or too long is refused.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One who is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Which one of its node's; no other one there ever has it.
+    /// Identifies the member on its node; never used there again.
     pub reference: u64,
-    /// Which one it was before it said something else of itself; 0: it has said nothing else.
+    /// The member's reference before it changed its metadata; 0: it has not changed it.
     pub former: u64,
-    /// Who it is. One key may be there several times, as of one user with two pages.
+    /// Identity of the member. A key may occur several times, for example for a user with two pages.
     pub key: Box<str>,
-    /// What it says of itself: an object of JSON.
+    /// Metadata of the member: a JSON object.
     pub meta: Box<[u8]>,
 }
 
-/// See the module. Each but [`Word::Hello`] carries the number of its node's part as it is behind it.
+/// A message. All but [`Word::Hello`] contain the number of the node's part after them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// This node does not know all who are there: others tell their parts.
+    /// This node does not know all members: others send their parts.
     Hello,
-    /// A piece of all members of this node; the first ends what was known of it, the last begins to count.
+    /// A piece of all members of this node; the first piece ends the known part, the last one makes the new
+    /// part valid.
     Part {
-        /// Of the part.
         number: u64,
-        /// Whether it is the first piece.
         is_first: bool,
-        /// Whether it is the last one.
         is_last: bool,
-        /// Members that are not listed.
+        /// The number of members that are not listed.
         more: u64,
-        /// Those of the piece.
+        /// Members in the piece.
         members: Vec<Arc<Member>>,
     },
-    /// What changed in it.
+    /// Changes of this node's part.
     Change {
-        /// The number that it follows.
+        /// The number of the part that it changes.
         after: u64,
-        /// Of the part now.
+        /// The number of the changed part.
         number: u64,
-        /// Members that are not listed.
+        /// The number of members that are not listed.
         more: u64,
-        /// Who came.
+        /// Members that joined since that part.
         joins: Vec<Arc<Member>>,
-        /// Who went.
+        /// References of members that left.
         leaves: Vec<u64>,
     },
-    /// Nobody of this node is there any more, and it does not listen.
+    /// This node has no members any more, and ends its subscription.
     Bye,
 }
 
-/// Bytes that are no word of this version.
+/// Bytes that are no message of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadWord;
 
@@ -72,7 +69,7 @@ const FIRST: u8 = 1;
 const LAST: u8 = 2;
 
 impl Member {
-    /// Its bytes in a word, and a little more.
+    /// Approximate size in a message, in bytes; an upper bound.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.key.len() + self.meta.len() + 34
@@ -87,7 +84,7 @@ impl Member {
 }
 
 impl Word {
-    /// Its bytes, as said by the run of a node.
+    /// Encodes a message from the node with this incarnation.
     #[must_use]
     pub fn encode(&self, from: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -116,11 +113,10 @@ impl Word {
         out
     }
 
-    /// The run of the node that said it, and the word.
+    /// Decodes the incarnation of the sending node, and the message.
     ///
     /// # Errors
-    ///
-    /// [`BadWord`] where the bytes are none.
+    /// [`BadWord`] if the bytes are no message.
     pub fn decode(bytes: &[u8]) -> Result<(u64, Word), BadWord> {
         let mut reader = Reader(bytes);
         let kind = reader.byte()?;
@@ -166,7 +162,6 @@ fn write_all(members: &[Arc<Member>], out: &mut Vec<u8>) {
     members.iter().for_each(|member| member.write(out));
 }
 
-/// What is not read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -199,7 +194,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// How many things follow, each of them of one byte or more.
+    /// Number of the items that follow, each of at least one byte.
     fn count(&mut self) -> Result<usize, BadWord> {
         let count = usize::try_from(self.number()?).map_err(|_| BadWord)?;
         if count <= self.0.len() { Ok(count) } else { Err(BadWord) }

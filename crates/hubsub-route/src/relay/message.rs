@@ -1,9 +1,9 @@
-//! What brokers of two nodes say to each other: the frames of a link, owned. The node
-//! turns one into the other; here is no byte of them.
+//! Messages between brokers of two nodes: the frames of a link, as owned values. The node converts between
+//! the two; this file has no bytes of frames.
 //!
-//! What concerns a hub travels by the hub's link, in order, but for answers to reads,
-//! which have a lane of their own. Patterns concern no hub: they travel as if they
-//! concerned hub 0, whose home is shard 0 on every node.
+//! Messages about a hub travel over the hub's link, in order, except for responses to reads, which have their
+//! own lane. Messages about patterns belong to no hub: they travel as if they belonged to hub 0, whose home
+//! is shard 0 on every node.
 
 use super::watch::Over;
 use crate::groups::Give;
@@ -13,321 +13,269 @@ use crate::{Attached, Start};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
-/// The hub whose link patterns take.
+/// The hub over whose link messages about patterns travel.
 pub const PATTERNS: HubId = HubId(0);
 
-/// A topic and its room.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Names {
-    /// Of the topic.
     pub namespace: Namespace,
-    /// The room.
     pub room: Arc<[u8]>,
-    /// The topic; empty where the whole room is meant.
+    /// The topic; empty for the whole room.
     pub topic: Arc<[u8]>,
 }
 
-/// A number that an asker gave to a request: its shard stands in the last bits, so that the
-/// answer finds its way back.
+/// A number that the requester gave to a request: its last bits are the requester's shard, so that the
+/// response can be routed to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AskId(pub u64);
 
 impl AskId {
-    /// Wants no answer.
+    /// No response is requested.
     pub const NONE: AskId = AskId(0);
     const SHARD_BITS: u32 = 8;
 
-    /// The `number`th of a shard, from 1.
+    /// The `number`th request of a shard, from 1.
     #[must_use]
     pub fn new(number: u64, shard: ShardId) -> AskId {
         AskId((number << Self::SHARD_BITS) | u64::from(shard.0))
     }
 
-    /// The shard that asked.
     #[must_use]
     pub fn shard(self) -> ShardId {
         ShardId((self.0 & ((1 << Self::SHARD_BITS) - 1)) as u16)
     }
 }
 
-/// One message, of the frame of the same name.
+/// A message; its frame has the same name.
 #[derive(Clone, Debug)]
 pub enum NodeMessage {
-    /// A record without a position.
+    /// A publish: a record without a position.
     Publish {
-        /// Of the request.
         ask: AskId,
-        /// Where the room lives.
+        /// The hub of the room.
         hub: HubId,
-        /// Which the asker believes.
+        /// The term that the sender knows.
         term: Term,
-        /// What is published. Nobody else has it where it is received.
+        /// The record; the receiver has the only reference to it.
         record: Arc<Record>,
     },
-    /// It is committed.
+    /// The response to a publish that is committed.
     Published {
-        /// As in the request.
         ask: AskId,
-        /// Whether it stood there before.
+        /// Whether it is a repeat.
         again: bool,
-        /// Zero where no room took it.
+        /// Position of the record; zero if no room stored it.
         position: Position,
-        /// In the whole cluster.
+        /// Subscribers in the whole cluster.
         receivers: u64,
     },
-    /// The hub's leader is another, or the same in another term.
+    /// The response of a node that does not lead the hub, or leads it in another term.
     NotMine {
-        /// As in the request.
         ask: AskId,
-        /// Likewise.
         hub: HubId,
-        /// That the answering node knows.
+        /// The term that the responding node knows.
         term: Term,
     },
-    /// No.
-    Denied {
-        /// As in the request.
-        ask: AskId,
-        /// Why.
-        code: ErrorCode,
-    },
-    /// That many subscribe on the asking node, all shards together; 0 takes the interest back.
+    /// The response to a refused request.
+    Denied { ask: AskId, code: ErrorCode },
+    /// The number of subscribers on the sending node, on all its shards; 0 removes the interest.
     Interest {
-        /// None where the interest is taken back.
+        /// `NONE` if the interest is removed.
         ask: AskId,
-        /// Where the room lives.
+        /// The hub of the room.
         hub: HubId,
-        /// Which the asker believes.
+        /// The term that the sender knows.
         term: Term,
-        /// What they subscribe to.
         names: Names,
-        /// How many.
         count: u32,
-        /// The last record of the room that the asker has.
+        /// The last record of the room that the sender has.
         known: Position,
-        /// Where the newest subscription begins.
+        /// The start of the newest subscription.
         start: Start,
     },
-    /// The interest holds.
-    Attached {
-        /// As in the request.
-        ask: AskId,
-        /// Where it begins.
-        attached: Attached,
-    },
-    /// Another number of subscribers, nothing else. Of a leader, to a node that it counted: it does not any more, and
-    /// the number is 0.
+    /// The response to interest that is registered.
+    Attached { ask: AskId, attached: Attached },
+    /// A changed number of subscribers. From a leader to a node that it counted: it no longer does, and the
+    /// number is 0.
     Counts {
-        /// As in the interest.
         hub: HubId,
-        /// Likewise.
+        /// The term that the sender knows.
         term: Term,
-        /// Likewise.
         names: Names,
-        /// How many.
         count: u32,
     },
-    /// How many subscribe?
+    /// A request for the number of subscribers.
     CountAsk {
-        /// Of the request.
         ask: AskId,
-        /// Where the room lives.
+        /// The hub of the room.
         hub: HubId,
-        /// Which the asker believes.
+        /// The term that the sender knows.
         term: Term,
-        /// To what.
         names: Names,
-        /// Whether the answer waits until the topic's retained messages that are under way are kept.
+        /// Whether the response waits until the topic's entries that are in flight are written.
         settles: bool,
     },
-    /// So many.
+    /// The response to `CountAsk`.
     Counted {
-        /// As in the request.
         ask: AskId,
-        /// In the whole cluster.
+        /// Subscribers in the whole cluster.
         count: u64,
     },
-    /// A committed record, with its position.
+    /// A committed record for a node with interest.
     Deliver {
-        /// Where it was committed.
+        /// The hub in which it was committed.
         hub: HubId,
-        /// In which it was.
+        /// The term in which it was committed.
         term: Term,
-        /// The record of the room that was due to this node before.
+        /// Seq of the room's previous record that was due to this node.
         previous: Seq,
-        /// The offset in the hub's log that was due to this node before; 0 where it has no log.
+        /// The previous offset in the hub's log that was due to this node; 0 for a hub without a log.
         before: u64,
-        /// With its position; zero where no room took it.
+        /// The record with its position, which is zero if no room stored it.
         record: Arc<Record>,
     },
-    /// A record for a member of a group: of the leader, on the receiving node; to the leader, anywhere.
+    /// A record for a member of a group: from the leader, for one on the receiving node; to the leader, for
+    /// any.
     Give {
-        /// Where it was committed.
+        /// The hub in which it was committed.
         hub: HubId,
-        /// The record, and whose.
+        /// The record and its group.
         give: Give,
     },
-    /// To the leader: a member of a group that keeps its place has done with a record.
+    /// To the leader: a member of a group with a position acknowledges a record.
     Acknowledge {
-        /// Where it stands.
+        /// The hub of its room.
         hub: HubId,
-        /// The group and its topic.
+        /// The group and its topic, in their text form.
         group: Arc<[u8]>,
-        /// The record's.
+        /// Position of the record.
         position: Position,
     },
     /// A change of the sender's set of patterns.
     Pattern {
-        /// Of the set, with this change.
+        /// Version of the set with this change.
         version: u64,
-        /// Subscribers on the sending node.
+        /// Subscribers on the sending node; 0 removes the pattern.
         count: u32,
-        /// Its text.
         pattern: Arc<[u8]>,
     },
     /// The sender's whole set follows.
     PatternsBegin {
-        /// Of the set.
+        /// Version of the set.
         version: u64,
-        /// How many entries follow.
+        /// The number of entries that follow.
         patterns: u32,
     },
-    /// One of it.
+    /// An entry of the sender's set.
     PatternsEntry {
         /// Subscribers on the sending node.
         count: u32,
-        /// Its text.
         pattern: Arc<[u8]>,
     },
-    /// That was all.
+    /// The end of the sender's set.
     PatternsEnd {
-        /// As at its begin.
+        /// Version of the set, as in `PatternsBegin`.
         version: u64,
     },
     /// All shards of the sender hold the receiver's set up to this version.
-    PatternsHeld {
-        /// Of the receiver's set.
-        version: u64,
-    },
-    /// From here on the receiver is sent what its patterns match, of a hub that the sender leads.
+    PatternsHeld { version: u64 },
+    /// From now on the receiver is sent all records of a hub that match its patterns; the sender leads the
+    /// hub.
     PatternsLive {
-        /// Which hub.
         hub: HubId,
-        /// In which term it is led.
+        /// The term of the sender's leadership.
         term: Term,
-        /// Told apart from other leaders, and other times, of that hub.
+        /// Identifies this leadership of the hub.
         life: Epoch,
-        /// Records of this life that were due to the receiver before, or may have been.
+        /// Records of this leadership that were due to the receiver before, or may have been.
         due: u64,
     },
-    /// All interest that the sender has in rooms of a hub is told.
+    /// Interest synced: the sender has registered all its interest in rooms of a hub.
     Registered {
-        /// Which hub.
         hub: HubId,
-        /// Of the leader that it was told to.
+        /// The term of the leader with which it is registered.
         term: Term,
     },
-    /// That was all of a time in which the sender led a hub, or will be: it commits nothing more in it.
+    /// Leadership ended: the sender commits nothing more in this leadership of a hub, and has sent all its
+    /// records.
     Over {
-        /// Which hub.
         hub: HubId,
-        /// In which term it was led.
+        /// The term of the leadership.
         term: Term,
-        /// What the receiver may compare with what came.
+        /// Numbers that the receiver compares with the records that arrived.
         over: Over,
     },
-    /// Records of the past, please.
+    /// A request for past records.
     Read {
-        /// Of the request.
         ask: AskId,
-        /// Where they stand.
+        /// The hub of the room.
         hub: HubId,
-        /// Of what.
         names: Names,
-        /// Where they begin.
+        /// The start of the records.
         start: Start,
-        /// At most so many.
         records_max: u32,
-        /// Stop once they are so long.
+        /// Limit of the response, in bytes.
         bytes_max: u32,
     },
-    /// Records of all rooms of a hub with a log, please.
+    /// A request for records of all rooms of a hub with a log.
     ReadHub {
-        /// Of the request.
         ask: AskId,
-        /// Which hub.
         hub: HubId,
-        /// The first offset that is wanted.
+        /// The first requested offset.
         next: u64,
-        /// None that are older, in µs since 1970.
+        /// Oldest timestamp, in µs since 1970.
         since_us: u64,
-        /// At most so many.
         records_max: u32,
-        /// Stop once they are so long.
+        /// Limit of the response, in bytes.
         bytes_max: u32,
-        /// Which of them.
         filter: Arc<HubFilter>,
     },
-    /// Retained messages, please.
+    /// A request for retained messages.
     Rows {
-        /// Of the request.
         ask: AskId,
-        /// Which keeps them.
+        /// The hub that stores their entries.
         hub: HubId,
-        /// Topics that match.
+        /// MQTT filter for topics.
         filter: Arc<[u8]>,
-        /// Behind this one; empty: from the first on.
+        /// Only topics after this one; empty: from the first one.
         after: Arc<[u8]>,
-        /// Stop once they are so long.
+        /// Limit of the response, in bytes.
         bytes_max: u32,
     },
-    /// Are all retained messages kept that are under way from the receiver's shards?
-    SettleAsk {
-        /// Of the request.
-        ask: AskId,
-    },
-    /// They are.
-    Settled {
-        /// As in the request.
-        ask: AskId,
-    },
-    /// One of them, with its position.
-    Range {
-        /// As in the request.
-        ask: AskId,
-        /// The record.
-        record: Arc<Record>,
-    },
-    /// That was all.
+    /// A flush barrier: requests that the receiver's shards write all entries in flight.
+    SettleAsk { ask: AskId },
+    /// The response to `SettleAsk`.
+    Settled { ask: AskId },
+    /// A record of the response to a read, with its position.
+    Range { ask: AskId, record: Arc<Record> },
+    /// The end of the response to a read.
     RangeEnd {
-        /// As in the request.
         ask: AskId,
-        /// Before the oldest record that history has.
+        /// The position before the oldest record in history.
         oldest: Position,
-        /// Where to read on.
+        /// The seq at which the next read continues.
         next: Seq,
-        /// First and last of the records that history no longer has.
+        /// First and last seq of the records that history no longer has.
         gap: Option<(Seq, Seq)>,
-        /// Whether `next` is behind the room's last record.
+        /// Whether `next` is after the room's last record.
         at_end: bool,
-        /// Whether the room has another epoch than the one that was asked for.
+        /// Whether the room has another epoch than the requested one.
         is_gone: bool,
     },
-    /// That was all of a hub's.
+    /// The end of the response to `ReadHub`.
     HubEnd {
-        /// As in the request.
         ask: AskId,
-        /// The offset to go on at.
+        /// The offset at which the next read continues.
         next: u64,
-        /// The last one that is committed.
+        /// The last committed offset.
         committed: u64,
-        /// First and last of those that the log has no more.
+        /// First and last of the offsets that the log no longer has.
         lost: Option<(u64, u64)>,
     },
 }
 
 impl NodeMessage {
-    /// The shard, of so many, whose broker takes it where it is received.
+    /// The shard that handles the message on a receiving node with `shards` shards.
     #[must_use]
     pub fn shard(&self, shards: u16) -> ShardId {
         match self {
@@ -362,7 +310,7 @@ impl NodeMessage {
         }
     }
 
-    /// The hub that a request concerns.
+    /// The hub of a request.
     #[must_use]
     pub fn hub(&self) -> Option<HubId> {
         match self {
@@ -377,19 +325,19 @@ impl NodeMessage {
         }
     }
 
-    /// Whether it is what a leader says unasked: nobody sends it again.
+    /// Whether a leader sends it without a request: nobody repeats it.
     #[must_use]
     pub fn is_of_leader(&self) -> bool {
         matches!(self, NodeMessage::Deliver { .. } | NodeMessage::PatternsLive { .. })
     }
 
-    /// Whether it waits for the credit of reads, and so may come before or behind others.
+    /// Whether it waits for the credit of reads, and so may overtake others or be overtaken.
     #[must_use]
     pub fn is_read(&self) -> bool {
         matches!(self, NodeMessage::Range { .. } | NodeMessage::RangeEnd { .. } | NodeMessage::HubEnd { .. })
     }
 
-    /// Bytes that it keeps from being freed.
+    /// Bytes that it keeps allocated.
     #[must_use]
     pub fn weight(&self) -> usize {
         let own = match self {
@@ -412,7 +360,7 @@ impl NodeMessage {
     }
 }
 
-/// The home of a hub on a node of so many shards: it leads the hub, or relays for it.
+/// The home of a hub on a node with `shards` shards: it leads the hub, or relays for it.
 #[must_use]
 pub fn home(hub: HubId, shards: u16) -> ShardId {
     ShardId((hub.0 % u32::from(shards)) as u16)

@@ -1,4 +1,4 @@
-//! What waits for the place of a room: on each shard, what its own clients and nodes asked of it.
+//! Requests that wait for the place of a room: on each shard, those of its clients and of other nodes.
 
 use super::NodeMessage;
 use crate::logread::Ask;
@@ -11,61 +11,58 @@ use hubsub_types::NodeId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// See the module.
+/// Rooms whose place is requested, and their waiting requests.
 #[derive(Debug, Default)]
 pub struct Misses {
-    /// Rooms that were asked for.
     pub rooms: HashMap<Arc<[u8]>, Miss, RandomState>,
-    /// What waits, of all rooms, and its memory.
+    /// The number of waiting requests of all rooms, and their memory in bytes.
     pub parked: (usize, usize),
 }
 
-/// One room.
+/// A room whose place is requested.
 #[derive(Debug)]
 pub struct Miss {
-    /// Whether its place was asked for, and that it gets one.
+    /// Whether the place was requested, and if so whether with its creation.
     pub asked: Option<bool>,
-    /// Whether it is to get a place if it has none: something but questions waits.
+    /// Whether the room gets a place if it has none: a request waits that creates it.
     pub makes: bool,
-    /// Until when it is waited for, in ms.
+    /// Time limit, in ms.
     pub until_ms: u64,
-    /// What waits, in the order in which it came.
+    /// Waiting requests, in order of arrival.
     pub waits: VecDeque<Missing>,
 }
 
 impl Miss {
-    /// Nothing waits yet; it would until then.
+    /// A room without waiting requests yet, with this time limit.
     #[must_use]
     pub fn new(until_ms: u64) -> Miss {
         Miss { asked: None, makes: false, until_ms, waits: VecDeque::new() }
     }
 }
 
-/// One thing that waits.
+/// A request that waits for the place of a room.
 #[derive(Debug)]
 pub enum Missing {
-    /// A publish.
     Publish(Ticket, Arc<Record>),
-    /// A subscription.
     Attach(Box<Attach>),
-    /// What a node asked, which knows the place.
+    /// A request of a node that knows the place.
     Message(NodeId, Box<NodeMessage>),
-    /// How many subscribe?
+    /// A request for the number of subscribers.
     Count(Ticket, TopicKey),
-    /// What does it remember?
+    /// A request for a room's history.
     History(Box<HistoryQuery>, Ask),
-    /// Which retained messages does a hub keep? It concerns no room.
+    /// A request for entries of a hub; it concerns no room.
     Rows(Box<RowsAsk>),
 }
 
 impl Missing {
-    /// Whether it is answered too where the room has no place, and makes none.
+    /// Whether it does not create a place, and is also answered if the room has none.
     #[must_use]
     pub fn is_question(&self) -> bool {
         matches!(self, Missing::Count(..) | Missing::History(..) | Missing::Rows(_))
     }
 
-    /// Bytes that it keeps from being freed.
+    /// Bytes that it keeps allocated.
     #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Missing>()

@@ -1,6 +1,5 @@
-//! Hubs that other nodes lead (docs/adr/0014): what nodes say to each other ([`message`]), which
-//! of them are reached ([`nodes`]), and what a home shard keeps for the hubs that it relays
-//! ([`state`]). What happens with it stands in `broker/relay`.
+//! Hubs that other nodes lead (docs/adr/0014): messages between nodes ([`message`]), their links ([`nodes`]),
+//! and the state of a home shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`.
 
 pub mod handover;
 pub mod limits;
@@ -17,23 +16,21 @@ pub use message::{AskId, Names, NodeMessage};
 
 use hubsub_types::{NodeId, ProducerId};
 
-/// What a node of a cluster is told at its start.
+/// Parameters of a node of a cluster, set at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cluster {
-    /// Who numbers the records that its first shard forwards into logged classes; those of the
-    /// others are the ids behind. Of this incarnation alone.
+    /// Numbers the records that its first shard forwards into logged classes; the following ids are those of
+    /// the other shards. Valid for this incarnation only.
     pub producer: ProducerId,
-    /// What is kept while a hub has no leader.
+    /// Limits of the state while a hub has no leader.
     pub limits: RelayLimits,
 }
 
-/// Who leads a hub.
+/// The leader of a hub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leader {
-    /// This node.
     Me,
-    /// Another one.
     Node(NodeId),
-    /// Nobody, as far as this node knows.
+    /// No leader, as far as this node knows.
     None,
 }

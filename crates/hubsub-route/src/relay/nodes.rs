@@ -1,8 +1,8 @@
-//! The other nodes, as one shard knows them: which of their links stand, what waits for these,
-//! and the patterns that they have.
+//! The other nodes, as one shard knows them: the links that are up, messages that wait for them, and the
+//! nodes' patterns.
 //!
-//! Invariant: what is for one link of one node goes out in the order in which it was said, or
-//! the link has ended and nothing of it goes out.
+//! Invariant: messages for one link of one node are sent in the order in which they were passed here, or the
+//! link has ended and none of them is sent.
 
 use super::NodeMessage;
 use crate::Sink;
@@ -13,44 +13,41 @@ use hubsub_types::{HubId, NodeId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// One node.
 #[derive(Debug)]
 pub struct Peer {
-    /// Which.
     pub node: NodeId,
-    /// How many links it has with this node.
+    /// The number of its links with this node.
     links: u16,
-    /// Those that stand.
+    /// Bit mask of the links that are up.
     up: u64,
-    /// What waits until its link takes it, in order.
+    /// Messages that wait until their link accepts them, in order.
     unsent: VecDeque<(HubId, NodeMessage)>,
     /// Its patterns that this shard holds.
     patterns: BTreeSet<Arc<[u8]>>,
 }
 
-/// Patterns, and groups.
+/// The tables of patterns and of groups.
 pub type Held<'a> = (&'a mut Patterns, &'a mut Patterns);
 
 fn table_of<'a>(held: &'a mut Held<'_>, source: &[u8]) -> &'a mut Patterns {
     if group_of(source).is_some() { &mut *held.1 } else { &mut *held.0 }
 }
 
-/// All that are known. A node has a place as long as a link of it stands or a pattern is held.
+/// The known nodes. A node has a place while a link of it is up or a pattern of it is held.
 #[derive(Debug, Default)]
 pub struct Peers {
     places: Vec<Option<Peer>>,
-    /// What waits for links of all nodes.
+    /// The number of messages that wait for links of all nodes.
     unsent: usize,
 }
 
 impl Peers {
-    /// The place of a node, if it is known.
     #[must_use]
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.places.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.node == node))
     }
 
-    /// The place of a node, given now if it has none; none if there are too many nodes.
+    /// The place of a node, which gets one if it has none; none if there are too many nodes.
     fn make_place(&mut self, node: NodeId) -> Option<usize> {
         if let Some(place) = self.place(node) {
             return Some(place);
@@ -78,20 +75,20 @@ impl Peers {
         self.places[place].as_mut()
     }
 
-    /// What a node is to the counts of this node's hubs, on a node of so many shards.
+    /// The holder that represents a node in the counts of this node's hubs, on a node with `shards` shards.
     #[must_use]
     pub fn holder(&self, node: NodeId, shards: u16) -> Option<Holder> {
         self.place(node).map(|place| Holder(shards + place as u16))
     }
 
-    /// The node that is this holder.
+    /// The node that a holder represents.
     #[must_use]
     pub fn node_of(&self, holder: Holder, shards: u16) -> Option<NodeId> {
         let place = usize::from(holder.0.checked_sub(shards)?);
         self.places.get(place)?.as_ref().map(|peer| peer.node)
     }
 
-    /// A link stands, of so many; false if there are too many nodes to know this one.
+    /// A link of a node is up, one of `links`; false if there are too many nodes.
     pub fn up(&mut self, node: NodeId, link: u16, links: u16) -> bool {
         let Some(place) = self.make_place(node) else { return false };
         let peer = self.places[place].as_mut().expect("just made");
@@ -100,7 +97,7 @@ impl Peers {
         true
     }
 
-    /// A link has ended: what waited for it is lost.
+    /// A link has ended: messages that waited for it are lost.
     pub fn down(&mut self, node: NodeId, link: u16) {
         let Some(peer) = self.peer_mut(node) else { return };
         peer.up &= !(1 << (link % 64));
@@ -119,31 +116,30 @@ impl Peers {
         }
     }
 
-    /// Whether the link of a hub stands.
+    /// Whether the link of a hub is up.
     #[must_use]
     pub fn reaches(&self, node: NodeId, hub: HubId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up >> (hub.0 % u32::from(peer.links)) & 1 != 0)
     }
 
-    /// Whether a hub uses this link of a node.
     #[must_use]
     pub fn uses(&self, node: NodeId, hub: HubId, link: u16) -> bool {
         self.peer(node).is_some_and(|peer| hub.0 % u32::from(peer.links) == u32::from(link))
     }
 
-    /// Nodes whose link for a hub stands.
+    /// Nodes whose link for a hub is up.
     pub fn reached(&self, hub: HubId) -> impl Iterator<Item = NodeId> {
         self.places.iter().flatten().map(|peer| peer.node).filter(move |&node| self.reaches(node, hub))
     }
 
-    /// Whether a record for a node would go out at once.
+    /// Whether a record for a node would be sent at once.
     #[must_use]
     pub fn flows(&self, node: NodeId, hub: HubId, sink: &impl Sink) -> bool {
         self.peer(node).is_some_and(|peer| peer.unsent.is_empty()) && sink.node_flows(node, hub)
     }
 
-    /// Sends what must come as long as the link stands: at once, or when the link takes it.
-    /// Whether the link stands.
+    /// Sends a message that must arrive while the link is up: at once, or when the link accepts it. Returns
+    /// whether the link is up.
     pub fn send(&mut self, node: NodeId, hub: HubId, message: NodeMessage, sink: &mut impl Sink) -> bool {
         if !self.reaches(node, hub) {
             return false;
@@ -160,7 +156,7 @@ impl Peers {
         true
     }
 
-    /// Sends what waits, as far as links take it.
+    /// Sends waiting messages, as far as links accept them.
     pub fn resend(&mut self, sink: &mut impl Sink) {
         if self.unsent == 0 {
             return;
@@ -176,19 +172,19 @@ impl Peers {
         }
     }
 
-    /// What waits for links, of all nodes.
+    /// The number of messages that wait for links of all nodes.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// What waits for links of one.
+    /// The number of messages that wait for links of one node.
     #[must_use]
     pub fn unsent_of(&self, node: NodeId) -> usize {
         self.peer(node).map_or(0, |peer| peer.unsent.len())
     }
 
-    /// A node's pattern has so many subscribers there from now on.
+    /// Sets the number of subscribers of a node's pattern there.
     pub fn set_pattern(
         &mut self,
         node: NodeId,
@@ -208,7 +204,7 @@ impl Peers {
         self.forget_unknown(node);
     }
 
-    /// A node has no patterns any more, or is about to tell all anew.
+    /// Removes all patterns of a node, which has none any more or is about to send all again.
     pub fn clear_patterns(&mut self, node: NodeId, shards: u16, held: &mut Held<'_>) {
         let Some(place) = self.place(node) else { return };
         let peer = self.places[place].as_mut().expect("it has a place");
@@ -218,13 +214,12 @@ impl Peers {
         self.forget_unknown(node);
     }
 
-    /// How many are known.
+    /// The number of known nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.iter().flatten().count()
     }
 
-    /// Whether none is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,5 +1,5 @@
-//! What the first shard of a node keeps of patterns in the cluster: the version of the node's own
-//! set and who holds it, and how far this node's shards hold those of others.
+//! State of shard 0 for patterns in the cluster: the version of the node's own set and its holders, and the
+//! versions of other nodes' sets that this node's shards hold.
 
 use crate::counts::NODES_MAX;
 use ahash::RandomState;
@@ -8,58 +8,57 @@ use hubsub_types::{NodeId, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A pattern, and how many subscribe to it on a node.
+/// A pattern, and the number of its subscribers on a node.
 pub type Counted = (Arc<[u8]>, u32);
 
-/// A set of patterns of a node, or changes of it, on its way to this node's shards.
+/// A node's set of patterns, or changes of it, for this node's shards.
 #[derive(Clone, Debug)]
 pub struct PatternChange {
-    /// Whose.
     pub node: NodeId,
-    /// Which of the links that it had.
+    /// Identifies the node's link.
     pub session: u64,
-    /// Of the set with this change.
+    /// Version of the set with this change.
     pub version: u64,
     /// Whether these are all.
     pub is_whole: bool,
-    /// Whether its link has ended, so that its patterns are not known any more.
+    /// Whether its link has ended, so that its patterns are removed.
     pub is_lost: bool,
-    /// Patterns with their subscribers there; 0: none any more.
+    /// Patterns with their subscribers there; 0: the pattern is removed.
     pub patterns: Arc<[Counted]>,
 }
 
-/// A node that patterns are exchanged with.
+/// A node with which patterns are exchanged.
 #[derive(Debug)]
 pub struct PatternPeer {
-    /// Told apart from earlier links.
+    /// Distinguishes the link from earlier ones.
     pub session: u64,
-    /// It holds this node's set up to this version.
+    /// The version of this node's set that it holds.
     pub holds: u64,
-    /// Its set while that comes: its version, how many are announced, and those that came.
+    /// A set that is arriving: its version, the announced number of patterns, and those received.
     pub coming: Option<(u64, u32, Vec<Counted>)>,
-    /// The version of its set that came last, once it has come whole.
+    /// The version of its set that was received completely last.
     pub version: Option<u64>,
-    /// By shard of this node, the version of its set that is held there.
+    /// By shard of this node, the version of its set that the shard holds.
     pub held: Vec<Option<u64>>,
-    /// What it was told is held.
+    /// The version whose holding was last reported to it.
     pub told: Option<u64>,
 }
 
-/// See the module.
+/// The exchange of patterns with other nodes; on shard 0.
 #[derive(Debug, Default)]
 pub struct PatternSets {
-    /// Of this node's own set.
+    /// Version of this node's own set.
     pub version: u64,
-    /// Nodes whose link for patterns stands.
+    /// Nodes whose link for patterns is up.
     pub peers: HashMap<NodeId, PatternPeer, RandomState>,
-    /// Subscriptions that wait until all of them hold a version: its shard and its number there.
+    /// Subscriptions that wait until all these nodes hold a version: version, shard, and number there.
     pub waiting: VecDeque<(u64, ShardId, u32)>,
-    /// Links so far.
+    /// The number of links so far.
     sessions: u64,
 }
 
 impl PatternSets {
-    /// A node's link for patterns stands.
+    /// A node's link for patterns is up.
     pub fn up(&mut self, node: NodeId, shards: u16) {
         self.sessions += 1;
         let peer = PatternPeer {
@@ -75,7 +74,7 @@ impl PatternSets {
         }
     }
 
-    /// The lowest version of this node's set that some node holds; all do if there is none.
+    /// The lowest version of this node's set that a node holds; `u64::MAX` if there are no nodes.
     #[must_use]
     pub fn held_by_all(&self) -> u64 {
         self.peers.values().map(|peer| peer.holds).min().unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! What a home shard keeps for the hubs that others lead, or that wait for a leader: who leads
-//! them, what is under way to there, and what waits.
+//! State of a home shard for the hubs that others lead, or that wait for a leader: their leaders, requests in
+//! flight to these, and waiting requests.
 
 use super::handover::Handover;
 use super::message::AskId;
@@ -21,250 +21,234 @@ use hubsub_types::{Epoch, HubId, NodeId, Position, ProducerId, Seq, ShardId, Ter
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Publishes that wait are numbered from here: upwards as they come, downwards where they were here before.
+/// Base of the numbers of waiting publishes: they count up as publishes arrive, and down for publishes that
+/// were here before.
 const NUMBERS_FROM: u64 = 1 << 63;
 
-/// See the module.
+/// The state of a home shard for its hubs in a cluster.
 #[derive(Debug)]
 pub struct Relay {
-    /// What the node was told at its start.
     pub cluster: Cluster,
-    /// Who numbers what this shard forwards.
+    /// The producer of the numbers that this shard gives to forwarded records.
     pub producer: ProducerId,
-    /// The other nodes.
     pub peers: Peers,
-    /// Of the first shard: patterns of nodes.
+    /// Patterns of other nodes; used on shard 0.
     pub patterns: PatternSets,
-    /// Nodes whose set of patterns this shard holds, and its version.
+    /// Nodes whose set of patterns this shard holds, with its version.
     pub holding: BTreeMap<NodeId, u64>,
-    /// Likewise, of those whose link for that has ended since.
+    /// The last held version of nodes whose link for patterns has ended.
     pub held_before: BTreeMap<NodeId, u64>,
-    /// The hubs whose home is here, by place.
+    /// The hubs whose home is here, by slot.
     pub hubs: Vec<HubState>,
-    /// Requests under way, in the order in which they were sent.
+    /// Requests in flight, in the order in which they were sent.
     pub asks: BTreeMap<AskId, UnderWay>,
-    /// The number of the last one.
+    /// The number of the last request.
     pub last_ask: u64,
-    /// The number of the last publish, of those that came to wait.
+    /// The number of the last publish that arrived and waits.
     pub last_number: u64,
-    /// One more than the number of the last one that was put before all others.
+    /// One more than the number of the last publish that was put before all others.
     pub first_number: u64,
     /// Topics of relayed hubs with subscribers here.
     pub upstreams: HashMap<TopicKey, Upstream, RandomState>,
-    /// Rooms with a hole before what comes.
+    /// Rooms with a hole before buffered records.
     pub resuming: HashMap<RoomHandle, Resume, RandomState>,
-    /// Rooms that only patterns may have followed when their leader, or the link to it, went: what is
-    /// said of them next shows whether records were missed.
+    /// Rooms that possibly only patterns followed when their leader, or the link to it, was lost: their next
+    /// message shows whether records were missed.
     pub suspects: HashSet<RoomHandle, RandomState>,
-    /// Of rooms that are led here: by node's place, the last record that was due there.
+    /// For rooms that are led here: by node's place, the last record that was due there.
     pub due: HashMap<RoomHandle, Vec<(u16, Seq)>, RandomState>,
-    /// Topics whose number of subscribers has changed since the leader was told.
+    /// Topics whose changed number of subscribers has yet to be sent to the leader.
     pub dirty: Vec<TopicKey>,
-    /// Questions for history that nodes have asked and the log has yet to answer.
+    /// History requests of nodes that the log has yet to answer.
     pub questions: HashMap<u32, (NodeId, AskId), RandomState>,
-    /// The number of the last of these.
+    /// The number of the last one of these.
     pub last_question: u32,
-    /// Publishes and questions that wait, of all hubs, and their memory.
+    /// The number of waiting publishes and requests, of all hubs, and their memory in bytes.
     pub parked: (usize, usize),
-    /// Messages of a later term, and their memory.
+    /// The number of buffered messages of a later term, and their memory in bytes.
     pub early: (usize, usize),
-    /// Memory of records that wait for a hole.
+    /// Memory of records that wait for a hole, in bytes.
     pub held_bytes: usize,
-    /// Subscriptions that wait.
+    /// The number of waiting subscriptions.
     pub attaches: usize,
-    /// Rooms whose place was asked for.
+    /// Rooms whose place is requested.
     pub misses: Misses,
-    /// Rooms that are moved.
     pub moves: Moves,
-    /// When something is due at the earliest, in ms.
+    /// The earliest time limit, in ms.
     pub due_ms: u64,
-    /// Whether something waits for a link to take more.
+    /// Whether anything waits for a link to accept more.
     pub is_held_up: bool,
 }
 
-/// One hub.
+/// The state of one hub.
 #[derive(Debug)]
 pub struct HubState {
-    /// Which.
     pub id: HubId,
-    /// Its class.
     pub class: ClassIndex,
-    /// Of its leader.
+    /// The term of its leader.
     pub term: Term,
-    /// Who leads it.
     pub leader: Leader,
-    /// Whether this node acts as its leader without a lead: for its side of a network that is split.
+    /// Whether this node acts as its leader without a leader lease: for its side of a split network.
     pub serves: bool,
-    /// Whether it is led here and nothing waits before what comes: then a publish commits at once.
+    /// Whether it is led here and no earlier request waits: then a publish commits at once.
     pub is_clear: bool,
-    /// Publishes that wait, in the order in which they came.
+    /// Waiting publishes, in order of arrival.
     pub queue: VecDeque<Parked>,
-    /// Publishes under way.
+    /// The number of publishes in flight.
     pub under_way: usize,
-    /// The greatest number of those that were sent.
+    /// The highest number of the publishes that were sent.
     pub sent: u64,
-    /// How many of them were sent to a former leader.
+    /// The number of publishes in flight to a former leader.
     pub former: usize,
-    /// Until when those are waited for, in ms.
+    /// The time limit of those, in ms.
     pub former_until_ms: u64,
-    /// When the leader is asked again, in ms; `u64::MAX`: it need not be.
+    /// The time at which the leader is asked again, in ms; `u64::MAX`: never.
     pub retry_ms: u64,
     /// Cursors' reads that wait for a leader.
     pub reads: Vec<Read>,
-    /// Reads of the whole hub likewise.
+    /// Reads of the whole hub that wait for a leader.
     pub hub_reads: Vec<HubRead>,
-    /// Questions that wait for a leader, by when they are over.
+    /// Requests that wait for a leader, by their time limit.
     pub questions: VecDeque<Question>,
-    /// What nodes sent of a term that is not known here.
+    /// Messages of nodes with a term that is not known here.
     pub early: VecDeque<Early>,
-    /// The last number that this shard gave a record for it.
+    /// The last sequence that this shard gave to a record for the hub.
     pub sequence: u64,
     /// If it is led here: nodes whose patterns its records are matched with.
     pub watchers: Watchers,
-    /// If not: what came of it.
+    /// If it is not led here: the records that arrived from its leader.
     pub watched: Watched,
-    /// How its lead passes on.
+    /// The state of its change of leader.
     pub handover: Handover,
 }
 
-/// A publish that waits.
+/// A publish that waits for its hub's leader.
 #[derive(Debug)]
 pub struct Parked {
-    /// Its place among those that came.
+    /// Orders waiting publishes by arrival.
     pub number: u64,
-    /// Who waits.
     pub ticket: Ticket,
-    /// What.
     pub record: Arc<Record>,
-    /// Since when, in ms.
+    /// Start of its time limit, in ms.
     pub since_ms: u64,
 }
 
-/// A message that came before its term.
+/// A message that arrived before its term was known.
 #[derive(Debug)]
 pub struct Early {
-    /// Who sent it.
     pub from: NodeId,
-    /// When, in ms.
+    /// Time of arrival, in ms.
     pub since_ms: u64,
-    /// What.
     pub message: NodeMessage,
 }
 
-/// A request under way.
+/// A request in flight to another node.
 #[derive(Debug)]
 pub struct UnderWay {
-    /// To whom.
     pub to: NodeId,
-    /// Place of the hub.
+    /// Slot of the hub.
     pub slot: u16,
-    /// The term that it named.
+    /// The term that it contained.
     pub term: Term,
-    /// What.
     pub what: Asked,
-    /// Records that came as a part of the answer.
+    /// Records that arrived as parts of the response.
     pub records: Vec<Arc<Record>>,
-    /// Their memory.
+    /// Memory of these, in bytes.
     pub bytes: usize,
 }
 
-/// What was asked.
+/// The kind of a request in flight.
 #[derive(Debug)]
 pub enum Asked {
-    /// A record's place.
+    /// A publish that requests a position.
     Publish(Parked),
-    /// To be sent a topic.
+    /// Interest in a topic.
     Interest(AskedInterest),
-    /// A cursor's records.
+    /// A cursor's read of a room.
     Read(Box<Read>),
-    /// Records of the whole hub.
+    /// A read of the whole hub.
     Hub(Box<HubRead>),
-    /// Records of a room before those that came.
+    /// A read of the records of a room before the buffered ones.
     Hole(RoomHandle),
-    /// How many subscribe, or records for HISTORY.
+    /// A request for the number of subscribers, or for records for HISTORY.
     Question(Question),
 }
 
-/// A question about a room that its leader is to answer.
+/// A request about a room to its leader.
 #[derive(Debug)]
 pub struct Question {
-    /// What [`Missing::is_question`] says is one.
+    /// A request for which [`Missing::is_question`] is true.
     pub what: Missing,
-    /// Until when it waits for a leader, in ms.
+    /// Time limit for waiting for a leader, in ms.
     pub until_ms: u64,
 }
 
-/// Interest that was told, or told anew.
+/// Interest that was sent, or sent again.
 #[derive(Clone, Debug)]
 pub struct AskedInterest {
-    /// The room.
     pub room: RoomHandle,
-    /// The topic.
     pub key: TopicKey,
-    /// The room's last record here at that time.
+    /// The room's last record here when it was sent.
     pub known: Position,
-    /// Whether there were subscribers that have all records until then.
+    /// Whether there were subscribers that have all records up to then.
     pub resumes: bool,
-    /// The subscription that names where it begins; none: all that begin with the next record.
+    /// The subscription whose start is requested; none: all that start with the next record.
     pub of: Option<(ShardId, u32)>,
 }
 
 /// A topic with subscribers here, in a room that another node leads.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Place of the hub.
+    /// Slot of the hub.
     pub slot: u16,
-    /// Its room.
     pub room: RoomHandle,
-    /// Whether the leader holds the interest.
+    /// Whether the leader has confirmed the interest.
     pub is_confirmed: bool,
-    /// Whether it ever did: then subscribers here have had records.
+    /// Whether a leader ever has: then subscribers here may have received records.
     pub was_confirmed: bool,
-    /// The room's life in which it was confirmed last.
+    /// The room's epoch when it was last confirmed.
     pub life: Epoch,
-    /// The request that is to confirm it.
+    /// The request that has to be confirmed.
     pub asked: AskId,
-    /// Subscriptions that wait for it.
+    /// Subscriptions that wait for the confirmation.
     pub waiting: Vec<WaitingAttach>,
-    /// Whether the leader is to be told of another number.
+    /// Whether a changed number has yet to be sent to the leader.
     pub is_dirty: bool,
 }
 
-/// A subscription that waits for its hub's leader.
 #[derive(Debug)]
 pub struct WaitingAttach {
-    /// What.
     pub attach: Attach,
-    /// The edge's shard.
+    /// The edge shard that sent it.
     pub from: ShardId,
-    /// Until when it waits, in ms.
+    /// Time limit, in ms.
     pub until_ms: u64,
 }
 
-/// A room that goes on behind a break.
+/// A room that continues after a break.
 #[derive(Debug, Default)]
 pub struct Resume {
-    /// Topics whose interest is to be confirmed first.
+    /// The number of topics whose interest has to be confirmed first.
     pub pending: usize,
-    /// The last record that must be read then.
+    /// The last record that has to be read then.
     pub upto: Seq,
-    /// The read under way.
+    /// The read in flight.
     pub read: Option<AskId>,
-    /// What came meanwhile, in order.
+    /// Records and confirmations that arrived meanwhile, in order.
     pub held: VecDeque<Held>,
 }
 
-/// What waits for a hole to be read.
+/// A buffered message that waits for the read of a hole.
 #[derive(Debug)]
 pub enum Held {
-    /// A record, behind that seq.
+    /// A record, with the seq of the previous record that was due.
     Deliver(Seq, Arc<Record>),
-    /// Interest that was confirmed.
+    /// Interest that the leader has confirmed.
     Attached(AskId, AskedInterest, Attached),
 }
 
 impl Held {
-    /// Bytes that it keeps from being freed.
+    /// Bytes that it keeps allocated.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -302,14 +286,14 @@ impl HubState {
 }
 
 impl HubState {
-    /// It was led here: all that was committed has come.
+    /// This node led the hub: it has received all committed records.
     pub fn has_seen_own(&mut self) {
         self.watched.saw(0, self.watchers.committed());
     }
 }
 
 impl Relay {
-    /// Of the `shard`th shard: these hubs, none of which has a leader yet.
+    /// The state of the shard with this number: its hubs have no leader yet.
     #[must_use]
     pub fn new(cluster: Cluster, shard: ShardId, hubs: impl Iterator<Item = (HubId, ClassIndex)>) -> Relay {
         Relay {
@@ -342,8 +326,7 @@ impl Relay {
         }
     }
 
-    /// These hubs have their home here, now that they are known; none has a leader yet. Nothing waits
-    /// for those before.
+    /// Replaces the hubs whose home is here; none has a leader yet. Nothing may wait for the previous ones.
     pub fn set_hubs(
         &mut self,
         cluster: Cluster,
@@ -355,29 +338,27 @@ impl Relay {
         self.cluster = cluster;
     }
 
-    /// These hubs have their home here, too, behind those before.
+    /// Adds hubs whose home is here, after the existing ones.
     pub fn add_hubs(&mut self, hubs: impl Iterator<Item = (HubId, ClassIndex)>) {
         self.hubs.extend(hubs.map(HubState::new));
     }
 
-    /// The place of a hub whose home is here.
+    /// The slot of a hub whose home is here.
     #[must_use]
     pub fn slot_of(&self, hub: HubId) -> Option<u16> {
         self.hubs.iter().position(|state| state.id == hub).map(|slot| slot as u16)
     }
 
-    /// One of them.
     #[must_use]
     pub fn hub(&self, slot: u16) -> &HubState {
         &self.hubs[usize::from(slot)]
     }
 
-    /// As `hub`.
     pub fn hub_mut(&mut self, slot: u16) -> &mut HubState {
         &mut self.hubs[usize::from(slot)]
     }
 
-    /// The leader of a hub, if it is a node whose link for that stands.
+    /// The leader of a hub, if it is a node whose link for the hub is up.
     #[must_use]
     pub fn leader_of(&self, slot: u16) -> Option<NodeId> {
         let hub = self.hub(slot);
@@ -391,43 +372,43 @@ impl Relay {
     pub fn keep_read(&mut self, slot: u16, read: Read) {
         let reads = &mut self.hub_mut(slot).reads;
         if reads.len() >= CURSORS_MAX {
-            // There are no more cursors than that: the oldest is of a connection that has gone.
+            // There can be no more cursors than that: the oldest read is of a closed connection.
             reads.swap_remove(0);
         }
         reads.push(read);
     }
 
-    /// Sees again whether a publish to a hub commits at once.
+    /// Updates whether a publish to a hub commits at once.
     pub fn settle(&mut self, slot: u16) {
         let hub = self.hub_mut(slot);
         let is_free = hub.former == 0 && hub.handover.gathers.is_none();
         hub.is_clear = hub.leader == Leader::Me && hub.queue.is_empty() && is_free;
     }
 
-    /// The number of a request of this shard.
+    /// The next number for a request of this shard.
     pub fn next_ask(&mut self, shard: ShardId) -> AskId {
         self.last_ask += 1;
         AskId::new(self.last_ask, shard)
     }
 
-    /// Something is due then, in ms.
+    /// Sets a time limit, in ms.
     pub fn wake_by(&mut self, ms: u64) {
         self.due_ms = self.due_ms.min(ms);
     }
 
-    /// Whether a publish of this weight has no place here.
+    /// Whether there is no space for a waiting publish of this weight.
     pub fn is_full(&self, weight: usize) -> bool {
         let limits = &self.cluster.limits;
         self.parked.0 >= limits.parked_max || self.parked.1 + weight > limits.parked_bytes_max
     }
 
-    /// The number of a publish that comes to wait.
+    /// The next number for a publish that arrives and waits.
     pub fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// Puts a publish where its number says.
+    /// Adds a waiting publish in the order of its number.
     pub fn park(&mut self, slot: u16, parked: Parked) {
         self.parked.0 += 1;
         self.parked.1 += parked.record.weight();
@@ -438,7 +419,7 @@ impl Relay {
         self.settle(slot);
     }
 
-    /// Takes the first out.
+    /// Removes and returns the first waiting publish.
     pub fn unpark(&mut self, slot: u16) -> Option<Parked> {
         let parked = self.hub_mut(slot).queue.pop_front()?;
         self.parked.0 -= 1;
@@ -446,7 +427,7 @@ impl Relay {
         Some(parked)
     }
 
-    /// Takes a request off that has been answered, or will not be.
+    /// Removes a request that was answered, or will not be.
     pub fn take(&mut self, ask: AskId) -> Option<UnderWay> {
         let under_way = self.asks.remove(&ask)?;
         if let Asked::Publish(_) = under_way.what {
@@ -461,7 +442,7 @@ impl Relay {
 }
 
 impl UnderWay {
-    /// Whether it was sent to who leads no more.
+    /// Whether it was sent to a former leader.
     fn former(&self, hub: &HubState) -> bool {
         self.term != hub.term || hub.leader != Leader::Node(self.to)
     }

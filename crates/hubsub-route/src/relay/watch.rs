@@ -1,20 +1,20 @@
-//! How far the patterns of nodes are followed, hub by hub: what a leader counts for each node, and what
-//! the node counts itself. Where both differ, the node lacks records that its patterns match.
+//! Detection of missing records for patterns, per hub: a leader counts the records due to each node, and the
+//! node counts those that arrived. If the numbers differ, the node lacks records that match its patterns.
 //!
-//! Invariant: what is due to a node is at least what it was due by its patterns; as long as it is watched,
-//! exactly what it was sent.
+//! Invariant: the number due to a node is at least the number due by its patterns; while the node is watched,
+//! it is exactly the number of records sent.
 
 use crate::counts::NODES_MAX;
 use hubsub_types::{Epoch, NodeId, Term};
 use std::collections::BTreeMap;
 
-/// Of a hub that is led here: for whom its records are matched.
+/// For a hub that is led here: the nodes with whose patterns its records are matched.
 #[derive(Debug, Default)]
 pub struct Watchers {
-    /// Of this time that the hub is led here.
+    /// Identifies this leadership of the hub.
     pub life: Epoch,
     commits: u64,
-    /// The last offset of its log that is committed; 0 without a log.
+    /// The last committed offset of its log; 0 without a log.
     committed: u64,
     nodes: BTreeMap<NodeId, Watcher>,
 }
@@ -24,32 +24,33 @@ struct Watcher {
     due: u64,
     /// The last offset that was due, or may have been.
     offset: u64,
-    /// The number of commits when it was watched no more; none: it is.
+    /// The number of commits when the node stopped being watched; none: it is watched.
     away: Option<u64>,
 }
 
 impl Watchers {
-    /// The hub is led here from now on, and its log is committed up to this offset.
+    /// This node starts to lead the hub; its log is committed up to this offset.
     #[must_use]
     pub fn new(life: Epoch, committed: u64) -> Watchers {
         Watchers { life, committed, ..Watchers::default() }
     }
 
-    /// Likewise, and was in this term in another life: of that one record may have been due to anybody.
+    /// As `new`, when this node led in the same term before: one record of that leadership may have been due
+    /// to any node.
     #[must_use]
     pub fn anew(life: Epoch, committed: u64) -> Watchers {
         Watchers { life, committed, commits: 1, ..Watchers::default() }
     }
 
-    /// A record of the hub is committed; at this offset, if it has a log.
+    /// Counts a committed record of the hub; with this offset, if it has a log.
     #[inline]
     pub fn commit(&mut self, offset: u64) {
         self.commits += 1;
         self.committed = offset;
     }
 
-    /// A record is sent to a node, at this offset of the hub's log; the one that was due before. Where nobody
-    /// watches, everything was.
+    /// Counts a record that is sent to a node, with this offset of the hub's log; returns the offset that was
+    /// due before. For a node that is not watched, all earlier offsets were due.
     pub fn sent(&mut self, node: NodeId, offset: u64) -> u64 {
         match self.nodes.get_mut(&node).filter(|watcher| watcher.away.is_none()) {
             Some(watcher) => {
@@ -66,13 +67,14 @@ impl Watchers {
         self.committed
     }
 
-    /// A node has no patterns: what was committed before it is known here was due to nobody there.
+    /// Adds a node without patterns: no earlier record was due there.
     pub fn meet(&mut self, node: NodeId) {
         let (commits, offset) = (self.commits, self.committed);
         self.watcher(node, Watcher { due: 0, offset, away: Some(commits) });
     }
 
-    /// All that a node's patterns match is sent there from now on: what was due before.
+    /// Starts to watch a node, which is sent all records that match its patterns from now on; returns the
+    /// number due before.
     pub fn begin(&mut self, node: NodeId) -> u64 {
         let (commits, committed) = (self.commits, self.committed);
         let watcher = self.watcher(node, Watcher { due: 0, offset: 0, away: Some(0) });
@@ -83,29 +85,28 @@ impl Watchers {
         watcher.due
     }
 
-    /// What is known of a node; this, if nothing is.
+    /// The state of a node; `first` is its initial state.
     fn watcher(&mut self, node: NodeId, first: Watcher) -> &mut Watcher {
         if self.nodes.len() >= 2 * usize::from(NODES_MAX) && !self.nodes.contains_key(&node) {
-            // Who comes again is told that everything was due.
+            // A node that returns is notified that all records were due.
             self.nodes.retain(|_, watcher| watcher.away.is_none());
         }
         self.nodes.entry(node).or_insert(first)
     }
 
-    /// Records that were due to a node, or may have been.
+    /// The number of records that were due to a node, or may have been.
     #[must_use]
     pub fn due(&self, node: NodeId) -> u64 {
         let watcher = self.nodes.get(&node);
         watcher.map_or(self.commits, |it| it.due + it.away.map_or(0, |away| self.commits - away))
     }
 
-    /// Records that were committed.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Not all of it any more.
+    /// Stops watching a node: matching records may not be sent to it any more.
     pub fn end(&mut self, node: NodeId) {
         let commits = self.commits;
         if let Some(watcher) = self.nodes.get_mut(&node) {
@@ -113,7 +114,7 @@ impl Watchers {
         }
     }
 
-    /// A node's patterns have changed, and nobody knows when: one record may have been due.
+    /// A node's patterns have changed at an unknown time: one record may have been due.
     pub fn doubt(&mut self, node: NodeId) {
         if let Some(watcher) = self.nodes.get_mut(&node).filter(|_| self.commits > 0) {
             watcher.due += 1;
@@ -122,99 +123,101 @@ impl Watchers {
     }
 }
 
-/// Of a hub that another node leads: what came of it.
+/// For a hub that another node leads: the records that arrived.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// The leader's life, and its records that came, or that were told as missing.
+    /// The leader's leadership, and the number of its records that arrived or were reported as missing.
     known: Option<(Epoch, u64)>,
-    /// The term of the first route that this node acted by: what was before, nobody here follows.
+    /// The term of the first route that this node applied: nobody here follows earlier records.
     first: Option<Term>,
-    /// The term that was said to be over, and whether all of it is here.
+    /// The term whose leadership has ended, and whether all its records are here.
     over: Option<(Term, bool)>,
-    /// What was said of it.
+    /// The numbers of the last `Over`.
     last: Over,
-    /// Records that came were passed over.
+    /// Whether records that arrived were skipped.
     pub lacks: bool,
-    /// The last offset of its log of which it is known here whether it came.
+    /// The highest offset of its log whose arrival is known here.
     seen: u64,
 }
 
-/// What a leader says of a time of leading that is over.
+/// Numbers that a leader reports of a leadership that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Over {
-    /// Told apart from other times, and other leaders.
+    /// Identifies the leadership that has ended.
     pub life: Epoch,
-    /// Records that were due to this node, or may have been.
+    /// The number of records that were due to this node, or may have been.
     pub due: u64,
-    /// Records that were committed.
+    /// The number of committed records.
     pub said: u64,
 }
 
 impl Watched {
-    /// This node acts by the route of a term.
+    /// This node applies the route of a term.
     pub fn routed(&mut self, term: Term) {
         self.first.get_or_insert(term);
     }
 
-    /// A record came from the leader.
+    /// Counts a record that arrived from the leader.
     pub fn came(&mut self) {
         if let Some((_, came)) = &mut self.known {
             *came += 1;
         }
     }
 
-    /// A record came at an offset of the hub's log, behind the one that was due before: that, if it is not known here.
+    /// A record arrived with an offset of the hub's log, after the offset `before` that was due previously:
+    /// returns `before` if it is not known here.
     pub fn saw(&mut self, before: u64, offset: u64) -> Option<u64> {
         let lacks = (before > self.seen).then_some(before);
         self.seen = self.seen.max(offset);
         lacks
     }
 
-    /// A leader says how many were due: whether none is missing.
+    /// A leader reports the number of records due; returns whether none is missing.
     pub fn live(&mut self, life: Epoch, term: Term, due: u64) -> bool {
         let is_same = self.known.is_some_and(|known| known.0 == life);
         let is_whole = if is_same { self.known == Some((life, due)) } else { due == 0 && self.goes_on(term) };
         if !is_same && self.is_over(term) {
-            // It leads again.
+            // The same node leads again.
             self.over = None;
         }
         self.known = Some((life, due));
         is_whole
     }
 
-    /// The leader of a term says that this was all. Whether interest is confirmed there, or was before, too.
+    /// The leader of a term has sent `Over`. `is_confirmed`: all interest that was ever confirmed is
+    /// confirmed there.
     pub fn ends(&mut self, term: Term, over: Over, is_confirmed: bool) {
         let has_all = match self.known {
             Some((life, came)) if life == over.life => came == over.due,
             _ => over.due == 0,
         };
         let is_known = is_confirmed && self.known.is_some_and(|known| known.0 == over.life);
-        // Where it committed nothing in this term, nothing was due.
+        // If it committed nothing in this term, nothing was due.
         let said_before = if self.last.life == over.life { self.last.said } else { 0 };
         let is_whole = has_all && (is_known || (over.said == said_before && self.goes_on(term)));
         (self.over, self.last) = (Some((term, is_whole)), over);
     }
 
-    /// This node's own time of leading, in this term, is over: it has all of it.
+    /// This node's own leadership in this term has ended: it has all records.
     pub fn ends_own(&mut self, term: Term) {
         self.over = Some((term, true));
     }
 
-    /// Whether the leader of a term has said that it is over.
+    /// Whether the leader of a term has sent `Over`.
     #[must_use]
     pub fn is_over(&self, term: Term) -> bool {
         self.over.is_some_and(|over| over.0 == term)
     }
 
-    /// Whether nothing is missing of the time up to the end of a term.
+    /// Whether no record is missing up to the end of a term.
     #[must_use]
     pub fn has_all_of(&self, term: Term) -> bool {
         self.over == Some((term, true))
     }
 
-    /// Whether nothing is missing of the time before a term.
+    /// Whether no record is missing from before a term.
     fn goes_on(&self, term: Term) -> bool {
-        // There was nobody before who leads first, and nobody here before this node knew who leads.
+        // There was no leader before the first term, and nobody here followed before this node knew a leader.
         let is_first = term <= Term(1) || self.first == Some(term);
         (self.known.is_none() && is_first) || (term > Term(0) && self.has_all_of(Term(term.0 - 1)))
     }

@@ -1,4 +1,4 @@
-//! Records of a whole hub with a log, whatever their rooms, as far as memory has them.
+//! Records of a whole hub with a log, of all rooms, as far as they are in memory.
 
 use super::{RoomHandle, Rooms};
 use crate::hubread::{HubRange, HubRead};
@@ -7,15 +7,15 @@ use crate::record::Record;
 use hubsub_types::Seq;
 use std::sync::Arc;
 
-/// Records that are looked at for one read: a shard does other things between.
+/// Records that one read examines: the shard does other work in between.
 const LOOK_MAX: usize = 2_048;
 
-/// Likewise, how often one of them is held against a pattern.
+/// Comparisons of records with patterns in one read.
 const MATCHES_MAX: usize = 65_536;
 
 impl Rooms {
-    /// What a read of a hub wants, from memory; none: the log must be asked. It sees all that the log has: what a
-    /// room shows by its class is for who asks for its history.
+    /// The records for a read of a hub, from memory; none: the log must be read. It includes all records of
+    /// the log: limits of a class on its history apply to history requests only.
     #[must_use]
     pub fn range_of_hub(&self, slot: u16, read: &HubRead) -> Option<HubRange> {
         let hub = self.hubs.get(slot);
@@ -27,7 +27,7 @@ impl Rooms {
             return Some(range);
         }
         if next <= log.forgotten() {
-            // All that was said since may be here.
+            // All records since then may be in memory.
             let first = hub.ledger.from(log.forgotten() + 1).next();
             let first = first.and_then(|entry| self.record_at(entry.room, entry.seq));
             first.filter(|first| read.since_us > 0 && first.timestamp_us < read.since_us)?;
@@ -49,13 +49,12 @@ impl Rooms {
             }
         }
         if entries.next().is_none() {
-            // What is behind the last record are deletions of rooms.
+            // After the last record there are only deletions of rooms.
             range.next = committed + 1;
         }
         Some(range)
     }
 
-    /// The hubs of the node.
     #[must_use]
     pub fn all_hubs(&self) -> &Hubs {
         &self.all_hubs
@@ -65,7 +64,7 @@ impl Rooms {
         self.get(room)?.ring.as_ref()?.from(seq).next().filter(|record| record.position.seq == seq)
     }
 
-    /// Nothing that a hub has committed is taken to be in memory: another node led it.
+    /// Treats all committed records of a hub as missing from memory, because another node led it.
     pub fn forget_past_of(&mut self, slot: u16) {
         self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::forgot_all);
     }

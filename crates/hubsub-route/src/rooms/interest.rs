@@ -1,4 +1,4 @@
-//! Who is interested in a room's topics, and where a new subscription begins.
+//! Interest in a room's topics, and the start of new subscriptions.
 
 use super::{Key, Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::counts::HolderSet;
@@ -9,8 +9,7 @@ use hubsub_types::{ErrorCode, HubId, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Rooms {
-    /// Registers a subscription and finds where it begins, or what the log must be
-    /// asked to know it.
+    /// Registers a subscription and finds its start, or the log read that finds it.
     pub fn attach(
         &mut self,
         attach: &Attach,
@@ -38,7 +37,7 @@ impl Rooms {
         Ok((self.beginning(self.at(handle.index), attach, from, now), handle))
     }
 
-    /// Where a subscription begins in a room.
+    /// The start of a subscription in a room.
     fn beginning(&self, room: &Room, attach: &Attach, from: ShardId, now: Now) -> Known<Attached> {
         let position = Position { epoch: room.epoch, seq: room.seq };
         let first = room.first_seq();
@@ -89,8 +88,8 @@ impl Rooms {
         Known::Here(Attached { position, replay_from, recovered })
     }
 
-    /// Where a subscription begins, from what the log has found. `last` was the room's
-    /// last record when interest began: later ones have passed the subscription by.
+    /// The start of a subscription, from a log read. `last` was the room's last record when interest began:
+    /// later ones bypassed the subscription.
     #[must_use]
     pub fn attach_found(&self, attach: &Attach, last: Seq, found: &Found) -> Attached {
         let Some(room) = self.find_of_topic(&attach.topic).and_then(|h| self.get(h)) else {
@@ -110,7 +109,7 @@ impl Rooms {
         Attached { position, replay_from: Some(from).filter(|&seq| seq <= room.seq), recovered }
     }
 
-    /// A subscription less. The room goes when it was the last and nothing is kept.
+    /// Removes a subscription. The room is removed if it was the last and the room has no history.
     pub fn detach(&mut self, namespace: Namespace, topic: &[u8], from: ShardId, now: Now) {
         let Some(handle) = self.find_of_topic(topic) else { return };
         let room = self.get_mut(handle).expect("found above");
@@ -136,7 +135,7 @@ impl Rooms {
         }
     }
 
-    /// Who is interested in a topic of a room, and its subscribers.
+    /// Adds the holders with interest in a topic of a room to `set`; returns the number of its subscribers.
     pub fn interest(
         &self,
         room: RoomHandle,

@@ -1,8 +1,9 @@
-//! What rooms tell of themselves, one by one and page by page.
+//! Information on rooms, one by one and in pages.
 //!
-//! Who wants a page gets it by and by: a pattern may pass a million rooms and match none, and the shard has others to
-//! serve. Each turn goes past a bounded number of rooms, in the order of their names, from where the last one came to.
-//! A room that comes or goes meanwhile is in the page or not, as it was when the walk passed its name.
+//! A page is filled over several turns: a pattern may pass a million rooms and match none, and the shard has
+//! other work. Each turn examines a bounded number of rooms in the order of their names, and continues where
+//! the last one stopped. A room that is created or removed meanwhile is listed as it was when the walk passed
+//! its name.
 
 use super::{RoomHandle, Rooms, name_at, seconds};
 use crate::Now;
@@ -12,48 +13,45 @@ use hubsub_types::names::Glob;
 use hubsub_types::{Position, Seq, ShardId};
 use std::sync::Arc;
 
-/// What a room tells of itself.
+/// Information on a room.
 #[derive(Clone, Debug)]
 pub struct RoomInfo {
-    /// Its name.
     pub name: Arc<[u8]>,
-    /// Index of its class.
     pub class: ClassIndex,
-    /// Which of the class's hubs it belongs to.
+    /// Index of its hub in the class.
     pub hub: u16,
-    /// The shard of that.
     pub shard: ShardId,
-    /// Its epoch and last seq.
+    /// Position of its last record.
     pub position: Position,
-    /// Its oldest record kept, or the next one.
+    /// Seq of its oldest record in history, or of the next one.
     pub first_seq: Seq,
-    /// Records kept.
+    /// Number of records in history.
     pub history: u64,
-    /// Bytes kept.
+    /// Size of its history, in bytes.
     pub history_bytes: u64,
-    /// Exact subscribers of all its topics.
+    /// Exact number of subscribers of all its topics.
     pub subscribers: u64,
-    /// Topics with subscribers.
+    /// Number of topics with subscribers.
     pub topics: u64,
     /// Time since it was last used, in s.
     pub idle_s: u32,
 }
 
-/// A page of rooms that is being filled: see the module.
+/// A page of rooms that is being filled; see the module.
 pub struct Page {
-    /// It goes on here, or behind it.
+    /// The walk continues at this name, or after it.
     from: Vec<u8>,
     is_behind: bool,
     glob: Option<Glob>,
     limit: usize,
-    /// Those so far, in the order of their names.
+    /// Rooms found so far, in the order of their names.
     pub found: Vec<RoomInfo>,
-    /// Whether that is all.
+    /// Whether the page is complete.
     pub is_whole: bool,
 }
 
 impl Page {
-    /// Rooms behind a name that match a pattern, so many at most.
+    /// A page of at most `limit` rooms after a name that match a pattern.
     #[must_use]
     pub fn new(glob: Option<&[u8]>, after: Option<&[u8]>, limit: usize) -> Page {
         let glob = glob.map(Glob::new);
@@ -69,7 +67,6 @@ impl Page {
 }
 
 impl Rooms {
-    /// What a room tells of itself.
     #[must_use]
     pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
         let room = self.get(handle)?;
@@ -89,7 +86,7 @@ impl Rooms {
         })
     }
 
-    /// Goes on with a page, past so many rooms at most; past how many it went.
+    /// Continues to fill a page, past at most `rooms_max` rooms; returns how many it passed.
     pub fn fill(&self, page: &mut Page, rooms_max: usize, shard: ShardId, now: Now) -> usize {
         let (slots, mut passed, mut last) = (&self.slots, 0, None);
         let name_of = |index: u32| name_at(slots, index);

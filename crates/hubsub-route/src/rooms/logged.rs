@@ -1,5 +1,5 @@
-//! A room and its hub's log: a record gets its place and waits, is committed; a life
-//! ends; what of a room stands in memory alone.
+//! A room and its hub's log: records are appended and wait, and are committed; epochs end; state of a room
+//! that only memory has.
 
 use super::{Lives, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
@@ -11,42 +11,42 @@ use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 
 impl Rooms {
-    /// Takes in a hub of this shard that came while the node runs.
+    /// Adds a hub of this shard while the node runs.
     pub fn add_hub(&mut self, seed: &HubSeed, producers: Producers) {
-        // No time falls within a hub.
+        // Timestamps never decrease within a hub.
         self.last_us = self.last_us.max(seed.last_us);
         let durability = self.classes.get(seed.class).durability;
         self.hubs.add(seed, durability, producers);
     }
 
-    /// The retained messages that a hub keeps, as they were found with its log.
+    /// Sets the retained messages that were found in a hub's log.
     pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
         if let Some(slot) = self.hubs.slot_of(hub) {
             self.hubs.get_mut(slot).rows.replace(rows, &self.retained);
         }
     }
 
-    /// A hub without a log is led by another node: what it kept is gone.
+    /// Another node leads a hub without a log: removes its entries here.
     pub fn forget_rows(&mut self, slot: u16) {
         if self.hubs.get(slot).log.is_none() {
             self.hubs.get_mut(slot).rows.replace(Rows::default(), &self.retained);
         }
     }
 
-    /// How many retained messages the node has.
+    /// The node's retained messages, counted.
     #[must_use]
     pub fn row_totals(&self) -> &RowTotals {
         &self.retained
     }
 
-    /// Retained messages of the node, and their memory.
+    /// Number of the node's retained messages, and their memory in bytes.
     #[must_use]
     pub fn rows_of_node(&self) -> (u64, u64) {
         let RowTotals { messages, bytes, .. } = &*self.retained;
         (messages.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
-    /// Gives a record of a logged class its place in its room; its offset.
+    /// Gives a record of a logged class its position in its room; returns its offset.
     pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
         self.last_us = self.last_us.max(now.wall_us);
         record.timestamp_us = self.last_us;
@@ -61,14 +61,14 @@ impl Rooms {
         offset
     }
 
-    /// Something waits for the log.
+    /// Adds a request that waits for the log.
     pub fn wait_for_log(&mut self, pending: Pending) {
         let slot = self.at(pending.room.index).hub;
         self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
     }
 
-    /// Takes what waits in front of a hub's log. A record is committed now, and goes to so
-    /// many subscribers.
+    /// Removes and returns the first waiting request of a hub's log. A record is committed by that;
+    /// `receivers` is the number of its subscribers.
     pub fn release(&mut self, slot: u16, receivers: u64) -> Option<Waits> {
         let log = self.hubs.get_mut(slot).log.as_mut()?;
         let Pending { room, waits, .. } = log.pop()?;
@@ -80,8 +80,8 @@ impl Rooms {
         Some(waits)
     }
 
-    /// Ends a room's life, whose log is told so at the offset that is returned with
-    /// the room's last position and the time. What is said next is of a new life.
+    /// Ends a room's epoch; its log must record that at the offset that this returns, with the room's last
+    /// position and the time. Later records are in a new epoch.
     pub fn end_life(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
         self.drop_all(handle);
         self.last_us = self.last_us.max(now.wall_us);
@@ -102,14 +102,14 @@ impl Rooms {
         self.hubs.get(slot).log.as_ref().map_or(0, HubLog::committed)
     }
 
-    /// The log of a room's hub, if its class is logged.
+    /// The log of a room's hub, if its class has one.
     #[must_use]
     pub fn log_of(&self, handle: RoomHandle) -> Option<&HubLog> {
         self.hubs.get(self.get(handle)?.hub).log.as_ref()
     }
 
-    /// Whether a room has nothing that anybody could know of: it was deleted, or its
-    /// last subscriber has gone before a first record.
+    /// Whether a room has no visible state: it was deleted, or its last subscriber left before a first
+    /// record.
     #[must_use]
     pub fn is_gone(&self, handle: RoomHandle) -> bool {
         let room = self.at(handle.index);
@@ -118,12 +118,11 @@ impl Rooms {
         is_logged && is_blank && !self.waits_for_log(handle)
     }
 
-    /// Whether records of a room wait for the log.
     pub fn waits_for_log(&self, handle: RoomHandle) -> bool {
         self.log_of(handle).is_some_and(|log| log.pending_of(handle.index) > 0)
     }
 
-    /// Whether a room's hub has a log, and which.
+    /// The log of a room's hub, if its class has one.
     #[must_use]
     pub fn log_of_name(&self, name: &[u8]) -> Option<&HubLog> {
         let class = self.classes.class_of_room(name);
@@ -131,8 +130,8 @@ impl Rooms {
         self.hubs.get(slot).log.as_ref()
     }
 
-    /// Whether what memory knows of a room is nowhere else: its log, if it has one,
-    /// must give the same answer when the room is wanted again.
+    /// Whether a room may be removed from memory: if it has a log, that must give the same answers when the
+    /// room is opened again.
     pub(super) fn may_leave(
         &self,
         handle: RoomHandle,

@@ -1,28 +1,29 @@
-//! The rooms of a shard in the order of their names, so that a page of them is found without looking at the others.
+//! The rooms of a shard in the order of their names, so that a page is found without examining all rooms.
 //!
-//! Rows in blocks, sorted, each at most [`BLOCK`] long: a tree of two levels. A row is the place of a room and four bytes
-//! of its name, those behind what all names of its block begin with: they tell most names of a block apart, so a search
-//! looks at one or two rooms and not at twenty that are all over the memory. A million rooms take 8 to 16 MiB. A room that
-//! is made or forgotten costs two binary searches and a move of at most 4 KiB.
+//! It is a tree of two levels: sorted entries in blocks of at most [`BLOCK`]. An entry is the slot of a room
+//! and the four bytes of its name after the prefix that all names of the block share. These bytes distinguish
+//! most names of a block, so a search reads one or two rooms instead of twenty that are spread over the
+//! memory. A million rooms take 8 to 16 MiB. Adding or removing a room costs two binary searches and a move
+//! of at most 4 KiB.
 //!
-//! Invariant: no block is empty; names ascend within a block and from block to block, all of a block from its `low` on and
-//! those before it below that; each room is in it once.
+//! Invariant: no block is empty; names ascend within a block and from block to block; all names of a block
+//! are at or above its `low`, and all names of earlier blocks are below it; each room is in it once.
 
 use std::cmp::Ordering;
 
-/// Rows of one block, at most.
+/// Entries of one block, at most.
 const BLOCK: usize = 512;
 
-/// Places in the order of their names. Whoever calls says which name a place has.
+/// Slots in the order of their names. The caller supplies the name of a slot.
 #[derive(Default)]
 pub(super) struct Ordered {
     blocks: Vec<Block>,
 }
 
 struct Block {
-    /// No name of it is below, and none of those before it is not.
+    /// Lower bound of its names, and upper bound (exclusive) of those in earlier blocks.
     low: Box<[u8]>,
-    /// All its names begin so.
+    /// Common prefix of all its names.
     prefix: Box<[u8]>,
     rows: Vec<Row>,
 }
@@ -34,7 +35,7 @@ struct Row {
 }
 
 impl Ordered {
-    /// A room that was not in it.
+    /// Adds a room that is not in it.
     pub fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
         let Some(of) = self.block_of(name) else {
             let rows = vec![Row { key: 0, place }];
@@ -46,7 +47,7 @@ impl Ordered {
             return block.insert(place, name, name_of);
         }
         if is_last && block.at(name, false, &name_of) == BLOCK {
-            // Names that ascend fill their blocks.
+            // Ascending names fill their blocks completely.
             let rows = vec![Row { key: 0, place }];
             return self.blocks.push(Block { low: name.into(), prefix: name.into(), rows });
         }
@@ -60,7 +61,7 @@ impl Ordered {
         self.blocks.insert(of + 1, upper);
     }
 
-    /// A room that is in it, whose place still has its name.
+    /// Removes a room that is in it, while its slot still has the name.
     pub fn remove<'n>(&mut self, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
         let Some(of) = self.block_of(name) else { return };
         let block = &mut self.blocks[of];
@@ -76,7 +77,7 @@ impl Ordered {
                 first.low = [].into();
             }
         } else if self.blocks.get(of + 1).is_some_and(|next| left + next.rows.len() <= BLOCK / 2) {
-            // Few that are left of many take the memory of few.
+            // Merges blocks with few entries, so that they take little memory.
             let next = self.blocks.remove(of + 1);
             let block = &mut self.blocks[of];
             block.rows.extend(next.rows);
@@ -85,7 +86,7 @@ impl Ordered {
         }
     }
 
-    /// Places of all names from this one on, in order; behind it, if it is not wanted itself.
+    /// Slots of all names from this one on, in order; with `is_behind`, without this one.
     pub fn from<'n>(
         &self,
         name: &[u8],
@@ -97,7 +98,7 @@ impl Ordered {
         self.blocks[of..].iter().flat_map(|block| &block.rows).skip(at).map(|row| row.place)
     }
 
-    /// The block that has a name, or would have it; none where there is none.
+    /// The block that contains or would contain a name; none if the name is below all blocks.
     fn block_of(&self, name: &[u8]) -> Option<usize> {
         self.blocks.partition_point(|block| *block.low <= *name).checked_sub(1)
     }
@@ -115,7 +116,7 @@ impl Ordered {
 }
 
 impl Block {
-    /// How many of its names are before one; with `is_behind`, or are it.
+    /// The number of names before this one; with `is_behind`, up to and including it.
     fn at<'n>(&self, name: &[u8], is_behind: bool, name_of: impl Fn(u32) -> &'n [u8]) -> usize {
         let Some(rest) = name.strip_prefix(&*self.prefix) else {
             return if *name < *self.prefix { 0 } else { self.rows.len() };
@@ -128,7 +129,7 @@ impl Block {
         })
     }
 
-    /// A room for which there is space.
+    /// Adds a room; the block must have space.
     fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
         let at = self.at(name, false, &name_of);
         if !name.starts_with(&self.prefix) {
@@ -140,7 +141,7 @@ impl Block {
         self.rows.insert(at, Row { key, place });
     }
 
-    /// Has the longest prefix that it may have.
+    /// Sets the longest possible prefix.
     fn fit<'n>(&mut self, name_of: impl Fn(u32) -> &'n [u8]) {
         let [first, .., last] = &self.rows[..] else { return };
         let (first, last) = (name_of(first.place), name_of(last.place));
@@ -155,7 +156,7 @@ impl Block {
     }
 }
 
-/// The first four bytes, so that names ascend as these do, where these differ.
+/// The first four bytes as a number; where the numbers of two names differ, their order is that of the names.
 fn key_of(rest: &[u8]) -> u32 {
     let mut key = [0; 4];
     let count = rest.len().min(4);
@@ -163,7 +164,7 @@ fn key_of(rest: &[u8]) -> u32 {
     u32::from_be_bytes(key)
 }
 
-/// How many bytes two names begin with alike.
+/// Length of the common prefix of two names.
 fn shared(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -174,14 +175,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Names by place.
+    /// Names of rooms by their slot.
     fn names(count: u32) -> Vec<Vec<u8>> {
         (0..count)
             .map(|n| format!("room:{:08}", n.wrapping_mul(2_654_435_761) % 100_000_007).into_bytes())
             .collect()
     }
 
-    /// Likewise, of many kinds: that begin alike for long, are each other's beginnings, or end with zeros.
+    /// As `names`, of many kinds: with long common prefixes, prefixes of each other, or with trailing zeros.
     fn alike(count: u32) -> Vec<Vec<u8>> {
         let of = |n: u32| match n % 4 {
             0 => format!("room:{n:08}").into_bytes(),

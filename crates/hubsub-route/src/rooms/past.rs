@@ -1,4 +1,4 @@
-//! What rooms remember: keeping, reading, forgetting.
+//! History of rooms: storing, reading and removing records.
 
 use super::{Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::Now;
@@ -11,37 +11,34 @@ use crate::rows;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::Arc;
 
-/// A room that another node leads is followed for so long after its last record: patterns keep
-/// no room, and a hole behind a broken link is known by what came before it.
+/// A room that another node leads is followed for this time after its last record: patterns keep no room in
+/// memory, and a hole after a broken link is detected by the last position.
 const RELAYED_IDLE_MS: u64 = 60_000;
 
-/// The answer to HISTORY.
+/// The response to HISTORY.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPart {
-    /// Whether `after` was a position of this epoch that history still reaches.
+    /// Whether `after` was a position of this epoch that is still in history.
     pub recovered: bool,
-    /// Before the oldest record kept: what a reader may start after.
+    /// The position before the oldest record in history: a reader may start after it.
     pub start: Position,
-    /// Oldest first.
     pub records: Vec<Arc<Record>>,
 }
 
-/// What is asked of a room's history.
+/// A request for a room's history.
 #[derive(Clone, Debug)]
 pub struct HistoryQuery {
-    /// The room.
     pub room: Vec<u8>,
-    /// Records at most.
     pub count: u64,
-    /// Read on from here; none: the last `count`.
+    /// Start after this position; none: the last `count` records.
     pub after: Option<Position>,
-    /// Only of this topic.
+    /// Only records of this topic; none: of all.
     pub topic: Option<Vec<u8>>,
 }
 
 impl Rooms {
-    /// Keeps a record that has its position. Of a log that keeps the latest of each room memory has none: nobody catches up
-    /// in such rooms, and there is one for each MQTT session.
+    /// Stores a record that has its position. For a log that keeps the latest record of each room, memory
+    /// stores none: nobody catches up in such rooms, and there is one for each MQTT session.
     pub fn remember(&mut self, handle: RoomHandle, record: Arc<Record>) {
         let slot = self.at(handle.index).hub;
         let keeps_latest = self.classes.get(self.hubs.get(slot).class).keeps_latest;
@@ -63,7 +60,7 @@ impl Rooms {
         let hub = self.hubs.get(slot);
         let Some(mut history) = self.classes.get(hub.class).history else { return };
         if hub.log.is_some() {
-            // What memory forgets is in the log.
+            // Records that memory drops are in the log.
             let tail = self.all_hubs.tail_bytes_max;
             history.bytes = if history.bytes == 0 { tail } else { tail.min(history.bytes) };
         }
@@ -76,7 +73,7 @@ impl Rooms {
             while self.hubs.get(slot).ledger.bytes > history.bytes && self.drop_oldest_of(slot) {}
         }
         loop {
-            // Rows that only memory has have limits of their own.
+            // Entries that only memory has are limited separately.
             let classes = &self.classes;
             let may = |hub: &Hub| hub.log.is_some() || !rows::is_class(classes.get(hub.class));
             let bytes = |hub: &Hub| hub.ledger.bytes;
@@ -93,8 +90,8 @@ impl Rooms {
         self.hubs.get_mut(slot).ledger.tidy(|entry| is_kept(slots, entry));
     }
 
-    /// A cursor's next records, or the question to the log that will bring them. A pattern
-    /// keeps no room in memory, so `recall` is asked for one that is not there.
+    /// A cursor's next records, or the log read that finds them. Patterns keep no room in memory, so `recall`
+    /// looks up one that is not there.
     pub fn range(
         &self,
         read: &Read,
@@ -158,7 +155,7 @@ impl Rooms {
         }
     }
 
-    /// Place of the hub and last position of a room that is in no memory, if it lives.
+    /// Slot of the hub and last position of a room that is not in memory, if it exists.
     fn cold_room(
         &self,
         name: &[u8],
@@ -170,18 +167,18 @@ impl Rooms {
         Some((slot, log.of_this_life(recall(log.id, name))?))
     }
 
-    /// Last position of a room that is in no memory; default if it does not live.
+    /// Last position of a room that is not in memory; default if it does not exist.
     pub fn last_of_cold_room(&self, name: &[u8], recall: impl FnOnce(HubId) -> Option<Recalled>) -> Position {
         self.cold_room(name, |hub, _| recall(hub)).map_or_else(Position::default, |(_, last)| last)
     }
 
-    /// The seq before the oldest record of a room that memory has.
+    /// The seq before the oldest record of a room in memory.
     #[must_use]
     pub fn before_first(&self, room: RoomHandle) -> Option<Seq> {
         self.get(room).map(|room| Seq(room.first_seq().0 - 1))
     }
 
-    /// The same, from what the log has found.
+    /// A cursor's next records, from a log read.
     #[must_use]
     pub fn range_found(
         &self,
@@ -211,8 +208,7 @@ impl Rooms {
         }
     }
 
-    /// A question to the log of a room's hub for all that its class still shows; none
-    /// if there is no log.
+    /// The log read for all records of a room that its class still shows; none if there is no log.
     pub(super) fn ask_log(&self, room: &Room, now: Now, then: Then) -> Option<LogRead> {
         let position = Position { epoch: room.epoch, seq: room.seq };
         self.ask_log_at(room.hub, Arc::clone(&room.name), position, now, then)
@@ -248,8 +244,8 @@ impl Rooms {
         })
     }
 
-    /// Records for HISTORY, bounded by number and bytes; or the question to the log
-    /// that will bring them, under the asker's number.
+    /// Records for HISTORY, limited by number and bytes; or the log read that finds them, under the asker's
+    /// number.
     pub fn history(
         &self,
         query: &HistoryQuery,
@@ -298,7 +294,7 @@ impl Rooms {
         Known::Here(part)
     }
 
-    /// Records of a room that is in no memory.
+    /// Records of a room that is not in memory.
     fn history_of_cold_room(
         &self,
         query: &HistoryQuery,
@@ -309,7 +305,7 @@ impl Rooms {
         let class = self.classes.class_of_room(&query.room);
         let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, &query.room));
         let recalled = self.hubs.get(slot).log.as_ref().and_then(|log| {
-            // Of an earlier life there is something to see, and no position to go on from.
+            // Records of an earlier epoch are visible, but a reader cannot continue from a position in it.
             recall(log.id).filter(|&it| query.after.is_none() || log.of_this_life(Some(it)).is_some())
         });
         let then = Then::History(Box::new(query.clone()), ask);
@@ -322,7 +318,7 @@ impl Rooms {
         }
     }
 
-    /// A question to the log for what a query wants, within the limits of a reply.
+    /// The log read for a query, within the limits of a reply.
     fn bounded(&self, log: LogRead, query: &HistoryQuery) -> LogRead {
         let is_known = |after: Position| after.epoch == log.epoch && after.seq <= log.seq_max;
         let count = query.count.min(self.history_reply_records_max);
@@ -330,13 +326,13 @@ impl Rooms {
         let (want, count, topic) = match query.after {
             None => (Want::Back, count, topic),
             Some(after) if is_known(after) => (Want::On(after.seq.next()), count, topic),
-            // Only to tell where history starts.
+            // Only to find where history starts.
             Some(_) => (Want::On(Seq(1)), 1, None),
         };
         LogRead { want, count, bytes_max: self.history_reply_bytes_max as usize, topic, ..log }
     }
 
-    /// Records for HISTORY, from what the log has found.
+    /// Records for HISTORY, from a log read.
     #[must_use]
     pub fn history_found(&self, log: &LogRead, query: &HistoryQuery, found: Found) -> HistoryPart {
         let epoch = log.epoch;
@@ -351,10 +347,10 @@ impl Rooms {
         HistoryPart { recovered, start, records: if recovered { found.records } else { Vec::new() } }
     }
 
-    /// Looks at up to `budget` rooms: drops what is too old, forgets who is
-    /// idle. Called at a steady interval; goes on where it stopped. A room that its
-    /// hub's log knows is not forgotten with that: it only leaves memory, also before its
-    /// time where there is little place for others. `log_knows` tells what a recall of a hub's rooms takes into account, and recalls one.
+    /// Examines up to `budget` rooms: drops records that are too old, and removes idle rooms. To be called at
+    /// a steady interval; continues where it stopped. A room in its hub's log only leaves memory, and earlier
+    /// if memory has little space for other rooms. `log_knows` returns the offset up to which the log's index
+    /// of a hub's rooms is current, and the entry of a room.
     pub fn sweep(
         &mut self,
         now: Now,
@@ -388,8 +384,8 @@ impl Rooms {
         }
     }
 
-    /// Of hubs with a log, drops from memory what is in it and was committed `idle_us` ago or before, so many records at
-    /// most: nobody has read on from there for long, and who does reads the log.
+    /// In hubs with a log, drops at most `budget` records from memory that the log has and that were
+    /// committed at least `idle_us` ago: nobody has read them for long, and readers get them from the log.
     pub fn drop_idle_tails(&mut self, now: Now, idle_us: u64, mut budget: usize) {
         let oldest_us = now.wall_us.saturating_sub(idle_us);
         for slot in 0..self.hubs.iter().count() as u16 {
@@ -400,7 +396,7 @@ impl Rooms {
         }
     }
 
-    /// The record of a hub with a log that memory has had for longest, if it is safe in the log.
+    /// The oldest record in memory of a hub with a log, if the log has persisted it.
     fn oldest_of(&mut self, slot: u16) -> Option<&Arc<Record>> {
         let hub = self.hubs.get_mut(slot);
         let log = hub.log.as_ref()?;
@@ -433,7 +429,7 @@ impl Rooms {
         }
     }
 
-    /// Drops the oldest record of a hub; false if there was none.
+    /// Drops the oldest record of a hub; false if there is none.
     fn drop_oldest_of(&mut self, slot: u16) -> bool {
         while let Some(entry) = self.hubs.get_mut(slot).ledger.oldest() {
             if is_kept(&self.slots, &entry) {
@@ -446,7 +442,7 @@ impl Rooms {
 }
 
 fn is_kept(slots: &[(u32, Option<Room>)], entry: &Entry) -> bool {
-    // The ledger may know rooms longer than the table.
+    // The ledger may have rooms that the table no longer has.
     let Some((generation, room)) = slots.get(entry.room.index as usize) else { return false };
     let ring = room.as_ref().filter(|_| *generation == entry.room.generation).and_then(|r| r.ring.as_ref());
     ring.and_then(|r| r.first()).is_some_and(|first| first.position.seq <= entry.seq)

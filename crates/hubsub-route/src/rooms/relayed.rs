@@ -1,6 +1,6 @@
-//! Rooms of hubs that other nodes lead, or are about to: here they stand for those there. They
-//! know who is interested on this node, and the last record that was handed on; a room that
-//! nobody has told anything of has the epoch 0.
+//! Rooms of hubs that other nodes lead, or are about to lead: here they represent the leader's rooms. They
+//! have the interest on this node and the position of the last forwarded record; a room of which nothing is
+//! known has epoch 0.
 
 use super::{Interests, Key, Lives, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
@@ -11,11 +11,10 @@ use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A topic by name.
 pub type TopicKey = (Namespace, Arc<[u8]>);
 
 impl Rooms {
-    /// A room by name whose hub's home is here and which another node leads; made if it is new.
+    /// Finds or creates a room whose hub's home is here and which another node leads.
     ///
     /// # Errors
     /// There are too many rooms.
@@ -30,13 +29,13 @@ impl Rooms {
         Ok(self.insert(name, (slot, revision), Position::default(), false, now))
     }
 
-    /// The last record of a room that was committed, or handed on; default if there is no such room.
+    /// The last record of a room that was committed or forwarded; default if there is no such room.
     #[must_use]
     pub fn position(&self, handle: RoomHandle) -> Position {
         self.get(handle).map_or_else(Position::default, |room| Position { epoch: room.epoch, seq: room.seq })
     }
 
-    /// A record was handed on, or its leader has told where a room stands.
+    /// Sets the position after a record was forwarded, or as the leader reported it.
     pub fn set_position(&mut self, handle: RoomHandle, position: Position, now: Now) {
         if let Some(room) = self.get_mut(handle) {
             if room.lives == Lives::Over && (room.epoch, room.seq) != (position.epoch, position.seq) {
@@ -46,32 +45,32 @@ impl Rooms {
         }
     }
 
-    /// Whether the life of a room of a class without a log is over, and nothing of it is missing here. It holds until
-    /// the room stands elsewhere.
+    /// Sets whether the epoch of a room of a class without a log has ended and nothing of it is missing here.
+    /// This holds until the room's position changes.
     pub fn set_over(&mut self, handle: RoomHandle, is_over: bool) {
         if let Some(room) = self.get_mut(handle) {
             room.lives = if is_over { Lives::Over } else { Lives::One };
         }
     }
 
-    /// What was set.
+    /// Whether the room's epoch has ended with nothing missing here, see [`Rooms::set_over`].
     #[must_use]
     pub fn is_over(&self, handle: RoomHandle) -> bool {
         self.get(handle).is_some_and(|room| room.lives == Lives::Over)
     }
 
-    /// An epoch that no room has had, nor will have.
+    /// An epoch that no other room has or will have.
     pub fn fresh_epoch(&self) -> Epoch {
         Epoch(self.epochs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Place of a room's hub.
+    /// The slot of a room's hub.
     #[must_use]
     pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {
         self.get(handle).map(|room| room.hub)
     }
 
-    /// The change of the table of rooms that put a room where it is; 0: there is none.
+    /// The revision of the table of places at which a room got its place; 0: there is none.
     #[inline]
     #[must_use]
     pub fn revision(&self, handle: RoomHandle) -> Option<u64> {
@@ -83,7 +82,7 @@ impl Rooms {
         })
     }
 
-    /// A subscriber of a topic more, or so many at a holder: subscribers of the topic in all then.
+    /// Changes the count of subscribers to a topic; returns their total number after that.
     pub fn count(
         &mut self,
         handle: RoomHandle,
@@ -110,7 +109,7 @@ impl Rooms {
         total
     }
 
-    /// Forgets a room of a class without history that nobody is interested in.
+    /// Removes a room of a class without history if nobody is interested in it.
     pub fn forget_unused(&mut self, handle: RoomHandle) {
         let Some(room) = self.get(handle) else { return };
         let has_history = self.classes.get(self.hubs.get(room.hub).class).history.is_some();
@@ -119,7 +118,7 @@ impl Rooms {
         }
     }
 
-    /// Subscribers of a topic at a holder, or of all shards.
+    /// Subscribers of a topic, by holder.
     #[must_use]
     pub fn counts_of(&self, handle: RoomHandle, namespace: Namespace, topic: &[u8]) -> Option<&Counts> {
         let room = self.get(handle)?;
@@ -144,8 +143,8 @@ impl Rooms {
         own.into_iter().chain(others).collect()
     }
 
-    /// A hub's rooms are this node's to lead: where the log knows the room's life it goes on, else
-    /// another begins. Where it stood before, and where it stands.
+    /// This node begins to lead a room: it continues the room's epoch if the log contains it, and begins a
+    /// new one otherwise. Returns the previous and the current position.
     pub fn begin_life(
         &mut self,
         handle: RoomHandle,
@@ -155,7 +154,7 @@ impl Rooms {
         let before = self.position(handle);
         let Some(room) = self.get(handle) else { return (before, before) };
         if self.waits_for_log(handle) || self.is_ahead(handle, &recall) {
-            // It was led here before, and goes on when the log has what it was given.
+            // This node led the room before, and continues when the log has its records.
             return (before, before);
         }
         let log = self.hubs.get(room.hub).log.as_ref();
@@ -169,15 +168,15 @@ impl Rooms {
         (before, position)
     }
 
-    /// A room of a class without a log begins another life where it is led, with nothing of the one before. Where
-    /// that one stood.
+    /// Begins a new epoch of a room of a class without a log, without the previous records. Returns the
+    /// previous position.
     pub fn begin_anew(&mut self, handle: RoomHandle, now: Now) -> Position {
         self.drop_all(handle);
         self.begin_life(handle, now, |_, _| None).0
     }
 
-    /// Whether memory knows of records of a room that this process has committed and that its log does not
-    /// tell of yet, as segments are behind the journal, or of a life without a record.
+    /// Whether memory has committed records of a room that its log does not show yet, since segments lag the
+    /// journal, or an epoch without a record.
     pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {
         let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
         let life = |epoch: Epoch| epoch.0 >> 32;
@@ -185,13 +184,13 @@ impl Rooms {
         match log.of_this_life(recall(log.id, &room.name)) {
             Some(known) if known.epoch == room.epoch => room.seq > known.seq,
             Some(_) => is_own && room.seq > Seq(0),
-            // It has had no record, and no other life has: who follows it goes on.
+            // It has had no record, nor has another epoch: followers continue.
             None => is_own,
         }
     }
 
-    /// A hub's room is led elsewhere from now on: its records here and other nodes' interest are
-    /// nothing any more. Nobody on this node uses it: it is forgotten.
+    /// Another node leads a hub's room from now on: drops its records and other nodes' interest here, and
+    /// removes the room if nobody on this node uses it.
     pub fn end_lead(&mut self, handle: RoomHandle, recall: impl Fn(HubId, &[u8]) -> Option<Recalled>) {
         let is_ahead = self.is_ahead(handle, &recall);
         self.drop_all(handle);
@@ -205,7 +204,7 @@ impl Rooms {
         }
     }
 
-    /// A node's interest in a room is over.
+    /// Removes a node's interest in a room.
     pub fn forget_holder(&mut self, handle: RoomHandle, holder: Holder) {
         let shards = self.shards;
         self.forget_holders(handle, |counts| counts.set(holder, 0, shards));
@@ -232,8 +231,8 @@ impl Rooms {
         self.subscribed.iter_mut().zip(ended).for_each(|(subscribed, ended)| *subscribed -= ended);
     }
 
-    /// Forgets a room that is elsewhere now, with all that is known of it, unless its hub's log has yet to
-    /// answer for it.
+    /// Removes a room that is elsewhere now, with all its state, unless its hub's log has yet to answer
+    /// requests for it.
     pub fn forget_moved(&mut self, handle: RoomHandle) {
         if self.get(handle).is_none() || self.waits_for_log(handle) {
             return;
@@ -244,7 +243,7 @@ impl Rooms {
         self.forget(handle);
     }
 
-    /// Forgets a room at once, whoever used it.
+    /// Removes an unused room at once.
     pub fn forget_relayed(&mut self, handle: RoomHandle) {
         if self.get(handle).is_some_and(|room| room.is_idle()) && !self.waits_for_log(handle) {
             self.forget(handle);

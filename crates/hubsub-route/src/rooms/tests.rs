@@ -1,4 +1,4 @@
-//! Rooms on their own, without a log.
+//! Tests of rooms without a log.
 
 use super::*;
 use crate::logread::{Ask, Known};
@@ -218,7 +218,7 @@ fn rooms_may_come_and_go_while_a_page_is_filled() {
     assert_eq!(names, [&b"b"[..], b"c", b"da", b"e"]);
 }
 
-/// A page, and past how many rooms each turn went.
+/// The names on a page, and the number of rooms that each turn passed.
 fn listed(
     rooms: &Rooms,
     glob: Option<&[u8]>,
@@ -254,7 +254,7 @@ fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody(
     assert!(handles[2_500..].iter().all(|&handle| rooms.get(handle).is_none()), "another has its place");
     assert!(again.iter().all(|&handle| rooms.get(handle).is_some()));
     assert_eq!((rooms.len(), rooms.find(&name(7))), (20_000, Some(handles[7])));
-    // One that is at the end keeps those before it.
+    // A room at the end keeps the slots before it.
     let left = [&handles[1_000..2_500], &again[..again.len() - 1]];
     left.into_iter().flatten().for_each(|&handle| rooms.forget(handle));
     rooms.give_back();

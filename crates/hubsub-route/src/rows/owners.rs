@@ -1,53 +1,54 @@
-//! Who holds sessions of MQTT clients, by the rows of one hub: of each the holder that wrote it last.
+//! Owners of MQTT sessions, from the entries of one hub: for each session the owner that wrote its entry
+//! last.
 //!
-//! Invariant: no row counts that an older holder writes.
+//! Invariant: an entry written by an earlier owner has no effect.
 
 use crate::record::Record;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What the room of a session's row begins with; the client id follows.
+/// Prefix of the room of a session's entry; the client id follows.
 pub const SESSIONS: &[u8] = b"$system/session/";
 
-/// The header of a session's row: who wrote it.
+/// The header of a session's entry with its owner.
 const OWNER: &str = "hubsub-owner";
 
-/// The last word of that, if that holder has given it up.
+/// The last word of that header, if the owner has given the session up.
 const OVER: &str = "over";
 
-/// Rows that one look at them goes through: some ms of a shard.
+/// Entries that one search for orphans examines, at most: some ms of a shard.
 const LOOKED_AT_MAX: usize = 20_000;
 
-/// The holder of a session that wrote its row.
+/// The owner of a session that wrote its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
-    /// Which holder, from 1; each has one more than the one before.
+    /// Number of the owner, from 1; each is one higher than the previous one.
     pub epoch: u64,
-    /// The incarnation of its process; 0: a lone node's.
+    /// Incarnation of its process; 0: that of a single node.
     pub run: u64,
-    /// Which session of its client id it is; 0: it does not say.
+    /// Identifies the session of its client id; 0: unknown.
     pub born: u64,
     /// Whether it has given the session up, for another node.
     pub is_over: bool,
 }
 
 impl Owner {
-    /// Of a row; none if it does not say.
+    /// Decodes the owner of an entry; none if the entry has none.
     #[must_use]
     pub fn of(row: &Record) -> Option<Owner> {
         let (_, value) = row.headers.as_deref()?.iter().find(|(name, _)| **name == *OWNER)?;
         let mut words = value.split(' ');
         let mut number = || words.next()?.parse().ok();
         let (epoch, run) = (number()?, number()?);
-        // Another one follows it.
+        // There must be a number for its successor.
         let epoch = Some(epoch).filter(|&epoch| epoch < u64::MAX)?;
         let mut words = words.peekable();
         let born = words.next_if(|word| *word != OVER).map_or(Some(0), |word| word.parse().ok())?;
         Some(Owner { epoch, run, born, is_over: words.next() == Some(OVER) })
     }
 
-    /// The headers of a row that it writes.
+    /// The headers of an entry that this owner writes.
     #[must_use]
     pub fn headers(self) -> Arc<[(Box<str>, Box<str>)]> {
         let Owner { epoch, run, born, is_over } = self;
@@ -55,29 +56,29 @@ impl Owner {
         [(OWNER.into(), format!("{epoch} {run} {born} {over}").trim_end().into())].into()
     }
 
-    /// Whether it is known to have had another session than that one.
+    /// Whether it is known to own another session than `other`.
     fn is_of_another(self, other: Owner) -> bool {
         self.born != other.born && self.born != 0 && other.born != 0
     }
 
-    /// Whether it may write over a row of another holder.
+    /// Whether it may overwrite the entry of another owner.
     fn follows(self, before: Owner) -> bool {
         self.epoch > before.epoch || (self.epoch, self.run) == (before.epoch, before.run)
     }
 }
 
-/// See the module.
+/// The owners of the sessions in one hub.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// By the rooms of their rows.
+    /// By the rooms of their entries.
     sessions: BTreeMap<Box<[u8]>, Owner>,
-    /// Behind which of them it was looked last whose process is gone.
+    /// The room after which the next search for owners without a process continues.
     looked_at: Box<[u8]>,
 }
 
 impl Owners {
-    /// Whether a session's row may be written, which is its latest from now on; not by a holder that has another one behind it.
-    /// Other rooms' may be.
+    /// Whether a session's entry may be written, which is its latest then; an owner that has a successor may
+    /// not. Records of other rooms always may.
     pub fn may_own(&mut self, record: &Record) -> bool {
         let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
             return true;
@@ -87,13 +88,15 @@ impl Owners {
         if self.sessions.get(record.topic()).is_some_and(is_refused) {
             return false;
         }
-        // One that ends the row may be under way: until it is safe that holder is the last one.
+        // A record that deletes the entry may be in flight: until it is persisted, this owner is the last
+        // one.
         self.sessions.insert(record.topic().into(), owner);
         true
     }
 
-    /// Rooms of sessions whose holder has given them up, or its process is gone: of so many hubs that are asked together, each
-    /// finds its share of `max`, and looks at others with each call, in turn.
+    /// Rooms of sessions whose owner has given them up, or whose owner's process is gone. If `hubs` hubs are
+    /// searched together, each returns its share of `max`; each call continues after the previous one, in
+    /// turn.
     pub fn orphans(
         &mut self,
         mut is_gone: impl FnMut(u64) -> bool,
@@ -119,7 +122,8 @@ impl Owners {
         found
     }
 
-    /// A session's row is committed. One of a later holder may be under way behind it, and counts from when it was taken.
+    /// A session's entry is committed. An entry of a later owner may be in flight after it, and is valid from
+    /// when it was accepted.
     pub fn set(&mut self, record: &Record) {
         let owner = Owner::of(record);
         let last = self.sessions.get(record.topic());

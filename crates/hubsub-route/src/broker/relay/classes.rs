@@ -1,9 +1,9 @@
-//! Classes that change while the node runs. A room whose class, or whose topics' room, is another one by the new
-//! rules begins another life there: homes forget what they had of it, shards subscribe anew where it is, publishes
-//! that wait go there. The control plane lets no room of a class with a log come to that.
+//! Classes that change while the node runs. If the new rules change a room's class, or the room of a topic,
+//! the room begins a new epoch at its new place: homes drop their state of it, shards subscribe again there,
+//! and waiting publishes go there. The control plane never lets this happen to a room of a class with a log.
 //!
-//! Invariant: all shards of a node have new classes before they take a message that another shard sent with them
-//! (`hubsub-node`, `classes.rs`); of nodes one may be behind, and is told so (`NotMine`).
+//! Invariant: all shards of a node have the new classes before they handle a message that another shard sent
+//! with them (`hubsub-node`, `classes.rs`). Another node may still have old classes, and gets `NotMine` then.
 
 use super::Broker;
 use crate::{Asker, Hubs, Now, Sink};
@@ -11,7 +11,8 @@ use hubsub_types::ClassTable;
 use std::sync::Arc;
 
 impl Broker {
-    /// Takes over classes, made from those before ([`ClassTable::changed`]), and the hubs with those of new ones.
+    /// Applies classes, made from the previous ones ([`ClassTable::changed`]), and hubs including those of
+    /// new classes.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>, now: Now, sink: &mut impl Sink) {
         if self.relay.is_none() {
             return;
@@ -37,7 +38,7 @@ impl Broker {
         for room in rooms {
             waiting.extend(self.close_room(room, false, now, sink));
         }
-        // Of a topic that was nobody's yet nothing is to be taken back.
+        // A topic without a home has no interest to remove.
         for &id in &topics {
             self.follow_to_place(id, now, sink);
         }
@@ -48,7 +49,7 @@ impl Broker {
         self.follow_new_hubs();
     }
 
-    /// Publishes that wait for a hub and are of rooms of another one by now go there.
+    /// Publishes that wait for a hub, and whose rooms are in another hub now, go there.
     fn forward_elsewhere(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let (mut moved, mut stays) = (Vec::new(), Vec::new());
         while let Some(parked) = self.relay().unpark(slot) {
@@ -59,7 +60,7 @@ impl Broker {
         self.relay().settle(slot);
         for parked in moved {
             match parked.ticket.asker {
-                // Who asked from another node looks again where it is.
+                // The requesting node looks up the leader again.
                 Asker::Node { node, ask, .. } => self.relay().not_mine(node, ask, slot, sink),
                 _ => self.lead_elsewhere(parked.ticket, parked.record, now, sink),
             }

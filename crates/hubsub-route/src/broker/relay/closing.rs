@@ -1,7 +1,7 @@
-//! A home closes a room that the table has elsewhere (docs/protocol/moves.md): the room's life ends, and all who have
-//! interest in it are told.
+//! A home closes a room that the table has elsewhere (docs/protocol/moves.md): the room's epoch ends, and all
+//! holders with interest are notified.
 //!
-//! Invariant: what is counted of a room came by the revision by which it is open.
+//! Invariant: each count of a room came with the revision by which the room is open.
 
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
@@ -16,17 +16,17 @@ use hubsub_types::{Epoch, ErrorCode, Position, Seq, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a room is not at this home.
+/// The reason why a room is not at this home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::broker) enum Gone {
-    /// It was moved since.
+    /// The room was moved to another hub.
     Moved,
-    /// It is of another class by now.
+    /// The class of the room has changed.
     Elsewhere,
 }
 
 impl Broker {
-    /// The place of a topic's hub, if its room is at this home by that revision.
+    /// The slot of a topic's hub, if its room is at this home by that revision.
     pub(in crate::broker) fn stands(
         &mut self,
         id: TopicId,
@@ -52,7 +52,7 @@ impl Broker {
         }
     }
 
-    /// As `rehome`, of a topic's room, where rooms of its class may be moved at all.
+    /// As `rehome`, for the room of a topic, if rooms of its class can move.
     pub(in crate::broker) fn rehome_of(&mut self, topic: &[u8], now: Now, sink: &mut impl Sink) {
         let room = self.classes.room(topic);
         if self.topics.moves(self.classes.class_of_room(&room)) {
@@ -61,7 +61,7 @@ impl Broker {
         }
     }
 
-    /// A room that is kept here and is elsewhere by the table, or here since a later change, is closed.
+    /// Closes a room that is open here if the table has it elsewhere, or has it here by a later revision.
     pub(in crate::broker) fn rehome(&mut self, name: &[u8], now: Now, sink: &mut impl Sink) {
         let Some(room) = self.rooms.find(name).filter(|_| self.relay.is_some()) else { return };
         let (class, place) = self.topics.placed(name);
@@ -72,16 +72,17 @@ impl Broker {
         }
     }
 
-    /// Shards get back the subscriptions that waited here for a room that is elsewhere.
+    /// Returns subscriptions that waited here for a room that is elsewhere to their shards.
     pub(super) fn give_back_attaches(&mut self, waiting: Vec<WaitingAttach>, now: Now, sink: &mut impl Sink) {
         for WaitingAttach { attach, from, .. } in waiting {
             self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
         }
     }
 
-    /// A room ends its life here. Who has interest, here and on other nodes, is told; publishes that wait are given back,
-    /// and subscriptions that do are to be. Where its class has changed, shards do what is theirs themselves, and
-    /// publishes go on from here.
+    /// Ends the epoch of a room here: notifies holders with interest, here and on other nodes, and returns
+    /// waiting publishes to their shards. The caller must do the same with the subscriptions that this
+    /// returns. If the room's class has changed, shards move their subscriptions themselves, and publishes
+    /// are forwarded from here.
     pub(super) fn close_room(
         &mut self,
         room: RoomHandle,
@@ -146,8 +147,8 @@ impl Broker {
         }
     }
 
-    /// The leader of a room is told that nobody is interested; or, if it is led here, other nodes that they are not
-    /// counted any more.
+    /// Notifies the leader of a room that nobody here is interested; or, if the room is led here, other nodes
+    /// that they are no longer counted.
     fn end_interest(&mut self, slot: u16, room: RoomHandle, key: &TopicKey, sink: &mut impl Sink) {
         let (names, known, shards) = (self.names_of(key), self.rooms.position(room), self.shards);
         let Broker { relay: Some(relay), rooms, .. } = self else { return };
@@ -173,16 +174,16 @@ impl Broker {
         }
     }
 
-    /// A hub's leader has told that it does not count interest of this node any more: if the room is moved, this node
-    /// hears of it, or has; else it is registered anew.
+    /// A hub's leader no longer counts this node's interest. If the room was moved, this node learns or has
+    /// learned of it; otherwise it registers its interest again.
     pub(super) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
         let key = (names.namespace, Arc::clone(&names.topic));
         let relay = self.relay();
         let Some(up) = relay.upstreams.get_mut(&key).filter(|up| up.slot == slot) else { return };
         (up.is_confirmed, up.asked) = (false, AskId::NONE);
         let (room, was_confirmed) = (up.room, up.was_confirmed);
-        // What waits for a confirmation is asked anew too. One that is held back behind a hole was of the life that
-        // is over: nobody would be due the beginning of the next one.
+        // Unconfirmed interest is requested again, too. A confirmation that is blocked by a hole belonged to
+        // the epoch that has ended: with it the leader would not send the beginning of the next epoch.
         relay.asks.retain(|_, it| !matches!(&it.what, Asked::Interest(asked) if asked.key == key));
         if let Some(resume) = relay.resuming.get_mut(&room) {
             let is_its = |held: &Held| matches!(held, Held::Attached(_, asked, _) if asked.key == key);
@@ -191,21 +192,22 @@ impl Broker {
             relay.held_bytes -= dropped;
         }
         if was_confirmed {
-            // Of the next life nobody is sent all until that is so again.
+            // Until interest is confirmed again, the leader does not send everything of the next epoch.
             relay.resuming.entry(room).or_default().pending += 1;
         }
         self.retry_later(slot, now.mono_ms + RETRY_MS);
     }
 
-    /// The last record of a room that all who subscribe to a topic have; epoch 0: they have none.
+    /// The last record of a room that all subscribers to a topic have. Seq 0: none of that epoch; epoch 0:
+    /// none.
     fn left_of(&mut self, key: &TopicKey, last: Position) -> Position {
-        // What was handed on of a life in which the topic was never confirmed may not be all of it.
+        // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
         let up = self.relay().upstreams.get(key);
         let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
         if is_followed { last } else { Position { seq: Seq(0), ..last } }
     }
 
-    /// Reads of a room that is closed, of cursors of patterns: there is nothing more of that life.
+    /// Ends reads of pattern cursors in a closed room: nothing more of that epoch can be read.
     fn drop_reads(&mut self, slot: u16, name: &[u8], now: Now, sink: &mut impl Sink) {
         let classes = Arc::clone(&self.classes);
         let is_of = |read: &Read| *read.room_name(&classes) == *name;
@@ -226,7 +228,7 @@ impl Broker {
         reads.into_iter().for_each(|read| self.tell_range(read, Range::gone(Epoch(0)), now, sink));
     }
 
-    /// Whether a room that is read here is at another home, or at none that is known.
+    /// Whether a room that is read here has another home, or no known home.
     pub(in crate::broker) fn is_read_elsewhere(&self, name: &[u8]) -> bool {
         let (class, hub) = self.topics.place(name);
         self.topics.moves(class) && self.rooms.hubs.find(class, hub).is_none()

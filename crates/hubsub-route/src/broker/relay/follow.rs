@@ -1,6 +1,6 @@
-//! What comes from the leader of a room. Subscribers here get only the successor of the last
-//! record that they were handed: what they have is dropped, a hole before a record is read
-//! first where there is history, and told where there is none.
+//! Records from the leader of a room. Subscribers here get only the successor of the last record that was
+//! forwarded to them: duplicates are dropped; a hole before a record is read first if there is history, and
+//! is reported as a gap otherwise.
 
 use super::Broker;
 use crate::counts::HolderSet;
@@ -21,7 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Broker {
-    /// A record that a node has committed, behind that one of its room.
+    /// A record that a node has committed; `previous` is the record of its room before it that was due to
+    /// this node.
     pub(super) fn delivered(
         &mut self,
         from: NodeId,
@@ -36,7 +37,7 @@ impl Broker {
         let state = relay.hub(slot);
         if term > state.term || (term == state.term && state.leader == Leader::None) {
             let message = NodeMessage::Deliver { hub, term, previous, before, record };
-            // Where there is no place for it, the next one shows the hole.
+            // If it cannot be buffered, the next record shows the hole.
             let refused = self.keep_early(slot, from, message, now);
             return self.lack_if(slot, refused.is_some());
         }
@@ -57,11 +58,12 @@ impl Broker {
         let found = self.rooms.find(&name);
         let of = found.map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room));
         if found.is_none() && self.topics.place(&name).1 == UNPLACED {
-            // It was made just now, and this node has not heard where. Who leads it knows; no hole is seen.
+            // The room was just created, and this node has not learned its place. The leader knows that; no
+            // hole is detected.
             return self.hand_on(&record, sink);
         }
         if of != Some(slot) {
-            // The room is elsewhere for this node. Who subscribes is told with the move.
+            // This node's table has the room elsewhere. Subscribers are notified of the move.
             let is_matched =
                 self.matching(record.namespace, record.topic()).is_some_and(|ids| !ids.is_empty());
             return self.lack_if(slot, is_matched);
@@ -73,7 +75,7 @@ impl Broker {
             }
             None => match self.rooms.open_relayed(&name, now) {
                 Ok(room) => room,
-                // It is not followed: no hole is seen.
+                // The room is not followed: no hole is detected.
                 Err(_) => return self.hand_on(&record, sink),
             },
         };
@@ -87,7 +89,7 @@ impl Broker {
         self.follow(room, previous, record, now, sink);
     }
 
-    /// The next record of a room, or one that is not the next.
+    /// Handles the next record of a room, or one after a hole.
     fn follow(
         &mut self,
         room: RoomHandle,
@@ -100,10 +102,10 @@ impl Broker {
         if before.epoch != there.epoch {
             let own: TopicKey = (record.namespace, record.topic().into());
             if before.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
-                // Patterns alone brought it here.
+                // It came here only because of patterns.
                 self.tell_over(&own, before, sink);
             }
-            // Who followed the room before is due the whole of its next life.
+            // Followers of the previous epoch are due the next one from its first record.
             let seq = if self.is_followed(room) { Seq(0) } else { previous };
             self.begin_epoch(room, Position { seq, ..there }, now, sink);
         }
@@ -131,7 +133,7 @@ impl Broker {
         self.hand_on(&record, sink);
     }
 
-    /// A record goes to the shards with interest, and to those with patterns that match.
+    /// Forwards a record to shards with interest, and to those with matching patterns.
     fn hand_on(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         let name = record.topic();
@@ -159,8 +161,8 @@ impl Broker {
         }
     }
 
-    /// A room is in another life than the one that was followed: that is told, and it goes on from
-    /// there.
+    /// A room is in another epoch than the followed one: reports the end of that epoch, and continues from
+    /// `there`.
     pub(super) fn begin_epoch(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
         let here = self.rooms.position(room);
         if here.epoch.0 != 0 {
@@ -171,14 +173,14 @@ impl Broker {
         self.rooms.set_position(room, there, now);
     }
 
-    /// The life of a topic's room is over, behind that record. Where it is known that nothing came behind it, nobody
-    /// is told.
+    /// Reports that the epoch of a topic's room ended after the record `last`. Reports nothing if it is known
+    /// that no record followed.
     pub(super) fn tell_over(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
         let room = self.rooms.find_of_topic(&key.1);
         if room.is_some_and(|room| self.rooms.is_over(room) && self.rooms.position(room) == last) {
             return;
         }
-        // What was handed on of a life in which the topic was never confirmed may not be all of it.
+        // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
         let up = self.relay().upstreams.get(key);
         let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
         let seq = if is_followed { last.seq.next() } else { Seq(1) };
@@ -186,7 +188,7 @@ impl Broker {
         self.tell_gap(key, from, Position { epoch: last.epoch, seq: Seq(0) }, sink);
     }
 
-    /// Subscribers of a topic, and of patterns that match it, will not get these records.
+    /// Subscribers of a topic, and of matching patterns, will not get these records.
     pub(super) fn tell_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
         let (namespace, topic) = key;
         let mut holders = HolderSet::default();
@@ -211,14 +213,14 @@ impl Broker {
 
     // -- holes --
 
-    /// Whether topics of a room have had records here.
+    /// Whether any topic of a room was ever confirmed here.
     fn is_followed(&mut self, room: RoomHandle) -> bool {
         let topics = self.rooms.topics_of(room);
         let relay = self.relay();
         topics.iter().any(|key| relay.upstreams.get(key).is_some_and(|up| up.was_confirmed))
     }
 
-    /// A room reads up to a seq, or tells the gap, before this.
+    /// A room first reads up to a seq, or reports the gap; `held` follows.
     pub(super) fn hold_behind(
         &mut self,
         room: RoomHandle,
@@ -235,7 +237,7 @@ impl Broker {
         self.go_on(room, now, sink);
     }
 
-    /// A room whose topics are confirmed reads what is missing, or goes on.
+    /// A room with confirmed topics reads missing records, or continues.
     pub(super) fn go_on(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
         let here = self.rooms.position(room);
         let may_lack = self.rooms.get(room).is_some() && !self.lacks_nothing(room);
@@ -258,12 +260,12 @@ impl Broker {
         self.take_held(room, held, now, sink);
     }
 
-    /// Records of a room up to a seq will not come.
+    /// Reports that records of a room up to a seq will not arrive.
     fn tell_room_gap(&mut self, room: RoomHandle, here: Position, upto: Seq, sink: &mut impl Sink) {
         let Some(name) = self.rooms.get(room).map(|it| Arc::clone(&it.name)) else { return };
         let (from, to) = (Position { seq: here.seq.next(), ..here }, Position { seq: upto, ..here });
         let mut topics = self.rooms.topics_of(room);
-        // Patterns may follow it that match the room.
+        // Patterns that match the room may follow it.
         let own = (Namespace::Global, name);
         if !topics.contains(&own) {
             topics.push(own);
@@ -282,7 +284,7 @@ impl Broker {
         }
     }
 
-    /// What came while a hole was read, in order.
+    /// Handles the records and confirmations that were buffered while a hole was read, in order.
     pub(super) fn take_held(
         &mut self,
         room: RoomHandle,
@@ -297,7 +299,7 @@ impl Broker {
                 Held::Attached(ask, asked, attached) => self.apply_confirmed(ask, asked, attached, now, sink),
             }
             if let Some(resume) = self.relay().resuming.get_mut(&room) {
-                // Another hole.
+                // Another hole was found.
                 resume.held.append(&mut held);
                 return;
             }
@@ -312,7 +314,8 @@ impl Broker {
         let upto = resume.upto;
         let here = self.rooms.position(room);
         if range.is_gone {
-            // What is held may be of this life yet: it goes on behind the hole, until a record of the next one.
+            // The buffered records may belong to this epoch: it continues after the hole, until a record of
+            // the next epoch.
             if upto > here.seq {
                 self.tell_room_gap(room, here, upto, sink);
                 self.rooms.set_position(room, Position { seq: upto, ..here }, now);
@@ -326,7 +329,7 @@ impl Broker {
                 self.tell_gap(&key, at(first), at(last.min(upto)), sink);
             }
         }
-        // They come late: others may have come before them.
+        // These records are late: others may have arrived before them.
         let last = range.records.last().map_or(0, |record| record.place.offset);
         if let Some(slot) = self.rooms.slot_of_room(room) {
             self.lack_of_hub(slot, last, sink);
@@ -369,7 +372,7 @@ impl Broker {
         Ok(ask)
     }
 
-    /// A cursor's read of a room that another node leads. It waits where nobody does.
+    /// Sends a cursor's read of a room to the node that leads it. The read waits while there is no leader.
     pub(in crate::broker) fn read_relayed(&mut self, slot: u16, read: Read, sink: &mut impl Sink) {
         let names = self.names_of(&(read.namespace, Arc::clone(&read.topic)));
         let behind = Position { epoch: read.next.epoch, seq: Seq(read.next.seq.0.saturating_sub(1)) };
@@ -381,7 +384,7 @@ impl Broker {
         }
     }
 
-    /// Reads and questions that waited for a leader.
+    /// Resumes reads and requests that waited for a leader.
     pub(super) fn read_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for read in std::mem::take(&mut self.relay().hub_mut(slot).reads) {
             self.read_here(read, now, sink);
@@ -399,7 +402,7 @@ impl Broker {
         }
     }
 
-    /// A part of the answer to a read.
+    /// A part of the response to a read.
     pub(super) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
         let Some(under_way) = self.relay().asks.get_mut(&ask) else { return };
         under_way.bytes += record.weight();
@@ -409,7 +412,7 @@ impl Broker {
         }
     }
 
-    /// All that was read.
+    /// The response to a read is complete.
     pub(super) fn range_came(
         &mut self,
         (ask, slot): (AskId, u16),
@@ -439,18 +442,18 @@ impl Broker {
         }
     }
 
-    /// What a cursor may have: not more than was handed on, since what comes behind it comes live.
+    /// Limits a cursor's records to those that were forwarded, since later ones arrive live.
     fn as_followed(&mut self, read: &Read, mut range: Range, now: Now) -> Range {
         let name = self.classes.room(&read.topic);
         let Ok(room) = self.rooms.open_relayed(&name, now) else { return range };
         let here = self.rooms.position(room);
         if range.is_gone {
-            // What is handed on of another life that is not followed yet begins with its first record.
+            // In another epoch that is not followed yet, records are forwarded from the first one.
             let is_followed = here.epoch != read.next.epoch;
             return Range::gone(if is_followed { here.epoch } else { Epoch(0) });
         }
         if here.epoch.0 == 0 {
-            // Nothing has come here since long: it is followed from there.
+            // Nothing has been forwarded here for long: the room is followed from this point.
             let seq = Seq(range.next.0.saturating_sub(1));
             self.rooms.set_position(room, Position { epoch: read.next.epoch, seq }, now);
             return range;
@@ -466,7 +469,7 @@ impl Broker {
         range
     }
 
-    /// A leader refuses to read.
+    /// A leader refuses a read.
     pub(super) fn read_denied(
         &mut self,
         ask: AskId,
@@ -482,7 +485,7 @@ impl Broker {
             return self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_REFUSED_MS);
         }
         match what {
-            // What cannot be read is told, and what came since is read on.
+            // Unreadable records are reported as a gap, and later ones are read on.
             Asked::Read(read) => {
                 let name = self.classes.room(&read.topic);
                 let last = self.rooms.find(&name).map_or(read.next, |room| self.rooms.position(room)).seq;

@@ -1,9 +1,9 @@
-//! Rooms whose place is forgotten (docs/protocol/moves.md#a-room-is-forgotten): the control plane asks the leader of a
-//! room's hub whether anybody uses the room, and has it give the room up before its record goes.
+//! Removal of unused rooms (docs/protocol/moves.md#a-room-is-forgotten): the control plane asks the leader of
+//! a room's hub whether the room is in use, and has the leader give it up before its record is removed.
 //!
-//! Invariants: a room that this process gave up is served here by no revision: the table has no place for it until the
-//! control plane says one, and what was asked by an earlier revision goes back as after a move. A shard that has yet to
-//! hear of a change of the table gives nothing up.
+//! Invariants: a room that this process gave up is not served here under any revision: the table has no place
+//! for it until the control plane sets one, and requests of an earlier revision are returned as after a move.
+//! A shard that has not been notified of a table change gives up nothing.
 
 use super::Broker;
 use crate::Sink;
@@ -11,8 +11,8 @@ use crate::places::{Changed, UNPLACED};
 use hubsub_types::{HubId, Term};
 
 impl Broker {
-    /// Of rooms of a hub whose home is here, those that nobody uses: this process leads the hub in that term, and
-    /// memory has nothing of the room, neither subscribers nor records.
+    /// The unused ones among rooms of a hub whose home is here: this process leads the hub in that term, and
+    /// has neither subscribers nor records of the room in memory.
     #[must_use]
     pub fn unused_rooms(
         &self,
@@ -30,9 +30,9 @@ impl Broker {
         rooms
     }
 
-    /// Likewise, and the table has no place for them in the hub's class from now on: the class, and what that changed. No
-    /// other thread changes the table meanwhile, and all shards of the node are told of this ([`Broker::rooms_placed`])
-    /// before they are told of later changes.
+    /// Removes the unused rooms from the table of the hub's class; returns the class and the changes. No
+    /// other thread changes the table meanwhile, and all shards of the node are notified of these changes
+    /// ([`Broker::rooms_placed`]) before later ones.
     #[must_use]
     pub fn give_up_rooms(&self, of: (HubId, Term), rooms: Vec<Box<[u8]>>, sink: &impl Sink) -> Changed {
         let class = self.relay.as_ref().and_then(|relay| Some(relay.hub(relay.slot_of(of.0)?).class));
@@ -45,7 +45,7 @@ impl Broker {
         (class, unused.filter_map(forget).collect())
     }
 
-    /// Whether a room is of another hub by the table of the hub's class, or anything of it is in memory or waits.
+    /// Whether the table has a room in another hub, or any state of it is in memory or waiting.
     fn is_used(&self, slot: u16, room: &[u8]) -> bool {
         let class = self.rooms.hubs.get(slot).class;
         let hub = self.topics.place_in(class, room).hub;

@@ -1,9 +1,9 @@
-//! The way of a publish to a leader elsewhere: it waits here in the order in which it came, is
-//! sent with a number, and its answer finds its way back by that.
+//! Publishes to a leader on another node: they wait here in order of arrival, are sent with a number, and
+//! their responses are matched by that number.
 //!
-//! Invariant: of one shard's publishes to one hub, those that a leader takes keep their order.
-//! So nothing is sent to a leader while anything is under way to the one before, and what that
-//! one refuses goes back to its place.
+//! Invariant: publishes of one shard to one hub keep their order among those that a leader accepts. So
+//! nothing is sent to a leader while a publish to the previous one is in flight, and a refused publish
+//! returns to its place.
 
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
@@ -18,7 +18,7 @@ use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether a hub is led elsewhere, something waits before what comes, or this process may not lead it now.
+    /// Whether a hub is led elsewhere, earlier requests wait, or this process may not lead it now.
     #[inline]
     pub(in crate::broker) fn is_held(&self, slot: u16, sink: &impl Sink) -> bool {
         let is_held = |relay: &Relay| !relay.hub(slot).is_clear || !self.may_lead(relay, slot, sink);
@@ -36,21 +36,21 @@ impl Broker {
         hub.serves || self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
-    /// Place of a topic's hub, if its home is here and this process may not order its records now.
+    /// The slot of a topic's hub, if its home is here and this process may not order its records now.
     pub(in crate::broker) fn unled_slot(&self, id: TopicId, sink: &impl Sink) -> Option<u16> {
         let relay = self.relay.as_ref()?;
         self.slot_of_topic(id).filter(|&slot| !self.may_lead(relay, slot, sink))
     }
 
-    /// What waits here is looked at again soon.
+    /// Schedules another look at waiting publishes soon.
     pub(in crate::broker) fn hold_up_relay(&mut self) {
         if let Some(relay) = &mut self.relay {
             relay.is_held_up = true;
         }
     }
 
-    /// A publish whose hub has its home here and cannot commit at once. It is never answered in
-    /// this call, unless it is refused.
+    /// Queues a publish whose hub has its home here and which cannot be committed at once. This call answers
+    /// it only if it is refused.
     pub(in crate::broker) fn forward(
         &mut self,
         ticket: Ticket,
@@ -74,7 +74,7 @@ impl Broker {
         }
         relay.park(slot, Parked { number, ticket, record, since_ms: now.mono_ms });
         if relay.hub(slot).leader == Leader::Me {
-            // What waits before it is looked at in a moment; it may be committed then, and answered.
+            // Earlier publishes are examined in a moment; it may be committed and answered then.
             relay.is_held_up = true;
         } else {
             self.push_queue(slot, now, sink);
@@ -82,7 +82,7 @@ impl Broker {
         Outcome::Later
     }
 
-    /// Likewise; who waits is told when it is refused.
+    /// As `forward`, but replies to the publisher if the publish is refused.
     pub(in crate::broker) fn forward_or_tell(
         &mut self,
         ticket: Ticket,
@@ -96,7 +96,7 @@ impl Broker {
         }
     }
 
-    /// Publishes that wait go on, in order, as far as they may.
+    /// Sends or commits waiting publishes in order, as far as possible.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.see_gathered(slot, now, sink);
         let is_free = self.relay.as_ref().is_some_and(|relay| self.may_lead(relay, slot, sink));
@@ -108,7 +108,7 @@ impl Broker {
                 Leader::None => break,
                 Leader::Me if hub.handover.gathers.is_some() => break,
                 Leader::Me if !is_free => {
-                    // Its lead may come back any moment.
+                    // The leader lease may return at any moment.
                     relay.is_held_up = true;
                     break;
                 }
@@ -117,14 +117,14 @@ impl Broker {
                     self.commit_led(parked.ticket, parked.record, now, sink);
                 }
                 Leader::Node(_) if matches!(first.ticket.asker, Asker::Node { .. }) => {
-                    // Another node asked while this one led: it looks again who does.
+                    // Another node sent it while this node was the leader: it looks up the leader again.
                     let Some(parked) = relay.unpark(slot) else { break };
                     if let Asker::Node { node, ask, .. } = parked.ticket.asker {
                         relay.not_mine(node, ask, slot, sink);
                     }
                 }
                 Leader::Node(node) => {
-                    // It would refuse it if another is known to be next.
+                    // The leader would refuse it if the next leader is known.
                     let may = hub.handover.routes.is_empty()
                         && relay.peers.reaches(node, id)
                         && hub.under_way < UNDER_WAY_MAX
@@ -132,7 +132,7 @@ impl Broker {
                     if !may {
                         break;
                     }
-                    // One that was refused goes again when it is known what came of those that were sent since.
+                    // A refused publish is sent again once the outcome of later ones is known.
                     if first.number < hub.sent && hub.under_way > 0 && self.is_before_sent(slot) {
                         break;
                     }
@@ -150,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// Whether of the shard and room of the first that waits others are under way that came later.
+    /// Whether later publishes of the same shard and room as the first waiting one are in flight.
     fn is_before_sent(&self, slot: u16) -> bool {
         let Some(relay) = &self.relay else { return false };
         let Some(first) = relay.hub(slot).queue.front() else { return false };
@@ -179,8 +179,8 @@ impl Broker {
         relay.peers.send(to, hub, message, sink);
     }
 
-    /// The answer to a publish that was under way will not come. A numbered one can be sent again;
-    /// of any other nobody knows what came of it.
+    /// The response to a publish in flight will not arrive. A numbered publish can be sent again; the outcome
+    /// of any other is unknown.
     pub(super) fn publish_lost(&mut self, slot: u16, parked: Parked, sink: &mut impl Sink) {
         let class = self.relay().hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
@@ -190,7 +190,7 @@ impl Broker {
         }
     }
 
-    /// What is under way to a former leader has been waited for.
+    /// Gives up publishes that are in flight to a former leader once their time has passed.
     pub(super) fn expire_former(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let hub = self.relay().hub(slot);
         if hub.former > 0 && hub.former_until_ms <= now.mono_ms {
@@ -198,7 +198,7 @@ impl Broker {
         }
     }
 
-    /// A former leader that is silent will not answer while anybody waits: nothing is held up by it.
+    /// A silent former leader will not respond in time: its publishes do not block others.
     pub(super) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.relay().hub(slot).former == 0 {
             return;
@@ -214,7 +214,7 @@ impl Broker {
         }
     }
 
-    /// Publishes to former leaders that are meant are not awaited any more, in the order in which they came.
+    /// Gives up publishes to the selected former leaders, in order of arrival.
     fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
         let relay = self.relay();
         let (term, leader) = (relay.hub(slot).term, relay.hub(slot).leader);
@@ -232,7 +232,7 @@ impl Broker {
         }
     }
 
-    /// Sees again what is under way to a former leader: a hub's route has changed.
+    /// Counts publishes in flight to former leaders again after a change of a hub's route.
     pub(super) fn count_former(&mut self, slot: u16, now: Now) {
         let relay = self.relay();
         let hub = relay.hub(slot);
@@ -252,7 +252,7 @@ impl Broker {
         relay.settle(slot);
     }
 
-    /// Publishes that have waited for too long are refused. A numbered one may have been sent.
+    /// Refuses publishes that have waited too long. A numbered one may have been sent.
     pub(super) fn expire_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
             let relay = self.relay();
@@ -271,8 +271,8 @@ impl Broker {
         }
     }
 
-    /// A committed record goes to a node with interest. What was due there before it is named, so
-    /// that the node sees a hole.
+    /// Sends a committed record to a node with interest, with the previous seq that was due there, so that
+    /// the node detects a hole.
     pub(in crate::broker) fn send_record(
         &mut self,
         room: crate::rooms::RoomHandle,
@@ -294,7 +294,7 @@ impl Broker {
         relay.peers.send(to, hub, message, sink);
     }
 
-    /// As `is_congested`, where nodes are among the holders.
+    /// As `is_congested`, with nodes among the holders.
     #[cold]
     pub(in crate::broker) fn is_congested_somewhere(
         &mut self,
@@ -326,7 +326,7 @@ impl Broker {
         false
     }
 
-    /// What came of a node's publish.
+    /// Sends a node the outcome of its publish.
     pub(in crate::broker) fn tell_node_published(
         &mut self,
         (to, ask, hub): (NodeId, AskId, HubId),

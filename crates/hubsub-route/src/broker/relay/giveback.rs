@@ -1,8 +1,8 @@
-//! Publishes of rooms that are moved (docs/protocol/moves.md): shards get back what waits at a home that the room has
-//! left, once what they sent to its leader is answered.
+//! Publishes of moved rooms (docs/protocol/moves.md): a home that the room has left returns waiting publishes
+//! to their shards, once the requests of each shard to the leader are answered.
 //!
-//! Invariants: from the first publish of a shard that goes back all of them do, until the shard has left; they keep
-//! their order, and none comes behind one that its shard has sent since.
+//! Invariants: from the first returned publish of a shard on, all of its publishes are returned until the
+//! shard has left; they keep their order, and none follows one that its shard has sent since.
 
 use super::Broker;
 use crate::record::Record;
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 impl Broker {
-    /// Publishes of a room that wait here go back to their shards, all or those of one; those of nodes are refused.
-    /// Shards with any.
+    /// Returns publishes of a room that wait here to their shards, all or those of one shard; refuses those
+    /// of nodes. Returns the shards with any.
     pub(super) fn give_back(
         &mut self,
         room: &Arc<[u8]>,
@@ -30,8 +30,8 @@ impl Broker {
             of.is_none_or(|of| !is_node && ticket.shard == of) && *classes.room(record.topic()) == **room
         };
         let mut back = Vec::new();
-        // In the order in which they came: what waits for a shard that is behind was first, what waits for its time
-        // is last.
+        // In order of arrival: those that wait for a congested shard came first, those with a commit delay
+        // last.
         let stalled = std::mem::take(&mut self.stalled).into_iter();
         let (stalled, stays) =
             stalled.partition::<VecDeque<_>, _>(|(ticket, record)| is_meant(ticket, record));
@@ -40,7 +40,7 @@ impl Broker {
         for (ticket, record) in stalled {
             back.push((self.relay().number(), ticket, record));
         }
-        // It may have been in one hub of this shard, and then in another.
+        // The room may have been in one hub of this shard, and then in another.
         let mut queued = Vec::new();
         for slot in 0..self.relay().hubs.len() as u16 {
             let mut stays = Vec::new();
@@ -52,7 +52,7 @@ impl Broker {
         }
         queued.sort_unstable_by_key(|parked| parked.number);
         for Parked { number, ticket, record, .. } in queued {
-            // Where others were committed, none of these was sent before.
+            // If earlier publishes were committed here, none of these was sent before.
             let number = if are_stalled { self.relay().number() } else { number };
             back.push((number, ticket, record));
         }
@@ -64,7 +64,7 @@ impl Broker {
         let mut shards = Vec::new();
         for (number, ticket, record) in back {
             if let Asker::Node { node, ask, hub } = ticket.asker {
-                // By the link that it came by.
+                // Over the link by which it arrived.
                 let relay = self.relay();
                 if let Some(slot) = relay.slot_of(hub) {
                     relay.not_mine(node, ask, slot, sink);
@@ -87,7 +87,7 @@ impl Broker {
         leaver.back.insert(parked.number, parked);
     }
 
-    /// Whether a shard is to leave the room of a publish: it gets back all that it sends until it does.
+    /// Whether a shard has to leave the room of a publish: until it does, its publishes are returned.
     pub(in crate::broker) fn is_to_leave(&self, shard: ShardId, record: &Record) -> bool {
         let Some(relay) = self.relay.as_ref().filter(|relay| !relay.moves.leavers.is_empty()) else {
             return false;
@@ -95,7 +95,7 @@ impl Broker {
         relay.moves.leavers.contains_key(&(Arc::from(&*self.classes.room(record.topic())), shard))
     }
 
-    /// A publish of a shard came by a revision that is over: the shard gets it back when it leaves.
+    /// Keeps a shard's publish with an outdated revision; it is returned when the shard leaves.
     pub(in crate::broker) fn publish_again(
         &mut self,
         ticket: Ticket,
@@ -108,7 +108,7 @@ impl Broker {
             return self.tell_published(ticket, Err(ErrorCode::LinkFull), sink);
         }
         let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
-        // What came before it goes back before it.
+        // Earlier publishes are returned before it.
         self.give_back_all(&room, now, sink);
         let number = self.relay().number();
         let is_known = self.relay().moves.leavers.contains_key(&(Arc::clone(&room), ticket.shard));
@@ -118,14 +118,15 @@ impl Broker {
         }
     }
 
-    /// All publishes of a room that wait here, whatever for, go back: it is elsewhere.
+    /// Returns all waiting publishes of a room that is elsewhere.
     pub(in crate::broker) fn give_back_all(&mut self, room: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         for shard in self.give_back(room, None, now, sink) {
             self.tell_moved(shard, room, Vec::new(), now, sink);
         }
     }
 
-    /// Publishes that wait for a hub go back if the table has their room elsewhere, before this shard is told of it.
+    /// Returns publishes that wait for a hub if the table has their room elsewhere, before this shard is
+    /// notified of the move.
     pub(super) fn give_back_moved(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let class = self.relay().hub(slot).class;
         if !self.topics.moves(class) {
@@ -141,12 +142,13 @@ impl Broker {
         }
     }
 
-    /// Whether a topic's room is not led here, or is to be closed: nothing more is committed to what is kept of it.
+    /// Whether a topic's room is not led here, or is to be closed: nothing more is committed to its state
+    /// here.
     pub(in crate::broker) fn is_gone(&self, id: TopicId) -> bool {
         self.is_elsewhere(id) || !self.slot_of_topic(id).is_some_and(|slot| self.is_led(slot))
     }
 
-    /// Whether a topic's room has another home, or is to be closed here by the table.
+    /// Whether a topic's room has another home, or the table requires that it is closed here.
     pub(in crate::broker) fn is_elsewhere(&self, id: TopicId) -> bool {
         if !self.topics.moves(self.topics.get(id).class) {
             return self.slot_of_topic(id).is_none();
@@ -159,7 +161,7 @@ impl Broker {
         slot.is_none() || !self.rooms.find(&name).is_none_or(is_its)
     }
 
-    /// A publish is to be committed here, and its room is elsewhere by now.
+    /// A publish was to be committed here, and its room is elsewhere now.
     pub(in crate::broker) fn publish_elsewhere(
         &mut self,
         ticket: Ticket,
@@ -169,17 +171,17 @@ impl Broker {
     ) {
         let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
         if self.topics.moves(self.classes.class_of_room(&room)) {
-            // Behind what waits to be committed, before what waits for that.
+            // After publishes that wait to be committed, before those that wait for these.
             self.stalled.push_back((ticket, record));
             self.rehome(&room, now, sink);
             self.give_back_all(&room, now, sink);
         } else {
-            // By other classes than when it came.
+            // The classes have changed since it arrived.
             self.lead_elsewhere(ticket, record, now, sink);
         }
     }
 
-    /// A leader has refused a publish: it waits for its turn here, or its shard leaves and gets it back.
+    /// A leader has refused a publish: it waits again here, or is returned when its shard leaves.
     pub(super) fn park_again(&mut self, slot: u16, parked: Parked, now: Now, sink: &mut impl Sink) {
         let room: Arc<[u8]> = self.classes.room(parked.record.topic()).as_ref().into();
         let (class, hub) = self.topics.place(&room);
@@ -199,12 +201,12 @@ impl Broker {
         }
     }
 
-    /// A publish is committed, or may be: of the same shard and room none that its leader refused before is to come
-    /// behind it.
+    /// A publish is committed, or may be: earlier publishes of the same shard and room that the leader
+    /// refused are refused now, so that none follows it.
     pub(super) fn refuse_overtaken(&mut self, slot: u16, done: &Parked, sink: &mut impl Sink) {
         let class = self.relay().hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
-            // Its rooms are not moved.
+            // Rooms of these classes do not move.
             return;
         }
         let classes = Arc::clone(&self.classes);
@@ -235,7 +237,7 @@ impl Broker {
         }
     }
 
-    /// A shard asks nothing more of a room here.
+    /// A shard sends no further requests for a room here.
     pub(in crate::broker) fn leave_asked(
         &mut self,
         from: ShardId,
@@ -252,14 +254,14 @@ impl Broker {
         let relay = self.relay();
         relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
         if from == own {
-            // What it waits for may be told in this turn.
+            // The response for which it waits may be sent in this turn.
             relay.is_held_up = true;
         } else {
             self.settle_leavers(false, now, sink);
         }
     }
 
-    /// Shards of which nothing is under way any more have left; this one only between other work.
+    /// Shards without requests in flight have left; this shard itself only if `with_own`, between other work.
     pub(super) fn settle_leavers(&mut self, with_own: bool, now: Now, sink: &mut impl Sink) {
         if self.relay.as_ref().is_none_or(|relay| relay.moves.leavers.is_empty()) {
             return;

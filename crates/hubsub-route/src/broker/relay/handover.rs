@@ -1,6 +1,6 @@
-//! How a hub's lead passes from one node to another without a loss (docs/protocol/interest.md): who leads no more
-//! says so behind its last record, who follows goes on when it has heard that, and a new leader commits nothing before
-//! the nodes that it reaches have registered their interest with it.
+//! Passes the leadership of a hub from one node to another without loss (docs/protocol/interest.md): the
+//! former leader sends `Over` after its last record, followers continue when they have received it, and a new
+//! leader commits nothing before the nodes that it reaches have registered their interest.
 
 use super::{Admit, Broker};
 use crate::relay::handover::Gathers;
@@ -15,7 +15,7 @@ use hubsub_types::{HubId, NodeId, Term};
 impl Broker {
     // -- the former leader --
 
-    /// This process has given up its lead of a hub, in a term that its route may name still.
+    /// This process has given up its leader lease of a hub, in a term that its route may still name.
     pub fn gave_up(&mut self, hub: HubId, term: Term, sink: &mut impl Sink) {
         let Some(relay) = &self.relay else { return };
         let Some(slot) = relay.slot_of(hub) else { return };
@@ -25,8 +25,8 @@ impl Broker {
         }
     }
 
-    /// This process has a lead of a hub. If it has had it in this term before, and gave it up, rooms begin other lives:
-    /// others were told that those before are over.
+    /// This process has the leader lease of a hub. If it gave it up in the same term before, rooms begin new
+    /// epochs: other nodes were notified that the previous ones are complete.
     pub fn took_up(&mut self, hub: HubId, term: Term, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         let Some(slot) = relay.slot_of(hub) else { return };
@@ -38,7 +38,7 @@ impl Broker {
         }
     }
 
-    /// Tells other nodes, once, that nothing more is committed in a term. They are not told where records wait for a
+    /// Notifies other nodes, once, that nothing more is committed in a term. Not while records wait for a
     /// log: these are committed whoever leads.
     pub(super) fn say_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
         let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
@@ -59,7 +59,7 @@ impl Broker {
 
     // -- the new leader --
 
-    /// A hub is led here from now on: what is published in it waits for other nodes' interest.
+    /// This node leads a hub from now on: publishes wait for the interest of other nodes.
     pub(super) fn gather(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
         let relay = self.relay();
@@ -68,8 +68,8 @@ impl Broker {
         relay.settle(slot);
     }
 
-    /// Waits no more if all nodes that are reached and heard have registered and have their patterns held here, or if it
-    /// has waited long enough.
+    /// Stops waiting if all reachable, responsive nodes have registered and their patterns are held here, or
+    /// if the time has passed.
     pub(in crate::broker) fn see_gathered(&mut self, slot: u16, now: Now, sink: &impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         let hub = relay.hub(slot);
@@ -84,7 +84,7 @@ impl Broker {
         }
     }
 
-    /// A node has told all its interest in a hub's rooms.
+    /// A node has registered all its interest in a hub's rooms.
     pub(super) fn registered(
         &mut self,
         from: NodeId,
@@ -96,23 +96,23 @@ impl Broker {
         let Some(slot) = relay.slot_of(hub) else { return };
         match relay.admit(slot, term) {
             Admit::No => {}
-            // Where there is no place for it, its time is waited for.
+            // If it cannot be buffered, the time limit applies.
             Admit::Early => _ = self.keep_early(slot, from, NodeMessage::Registered { hub, term }, now),
             Admit::Mine => {
                 if let Some(gathers) = &mut relay.hub_mut(slot).handover.gathers {
                     gathers.registered.insert(from);
                 }
-                // What was said of patterns before may have come to a node that did not know the hub yet.
+                // An earlier message about patterns may have reached a node that did not know the hub yet.
                 self.watch(slot, from, sink);
                 self.push_queue(slot, now, sink);
             }
         }
     }
 
-    // -- who follows --
+    // -- the follower's side --
 
-    /// A route of a hub whose home is here; one of an earlier term is passed over. It waits behind those that do, and
-    /// until the leader before has said that it is done.
+    /// Queues a route of a hub whose home is here; ignores one of an earlier term. It waits for earlier
+    /// routes, and until the former leader has sent `Over`.
     pub(super) fn take_route(&mut self, slot: u16, route: (Term, Leader), now: Now, sink: &mut impl Sink) {
         let hub = self.relay().hub_mut(slot);
         let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));
@@ -126,7 +126,8 @@ impl Broker {
         self.see_routes(slot, now, sink);
     }
 
-    /// Acts by the routes that need not wait any more. Those of a hub with a log never do: its records are read.
+    /// Applies the routes that need not wait any more. Routes of a hub with a log never wait: missing records
+    /// are read.
     pub(super) fn see_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let class = self.relay().hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
@@ -149,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// A leader says that this was all of a time in which it led.
+    /// A leader reports that its leadership has ended, with the numbers of records due here and committed.
     pub(super) fn over(
         &mut self,
         from: NodeId,
@@ -162,7 +163,7 @@ impl Broker {
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub(slot);
         if term > state.term || (term == state.term && state.leader == Leader::None) {
-            // Where there is no place for it, what follows is told.
+            // If it cannot be buffered, the gaps are reported.
             _ = self.keep_early(slot, from, NodeMessage::Over { hub, term, over }, now);
             return;
         }
@@ -174,23 +175,24 @@ impl Broker {
         self.see_routes(slot, now, sink);
     }
 
-    /// Whether a hub's leader holds all interest that one ever held, and no room of it waits for a hole.
+    /// Whether the current leader has confirmed all interest that was ever confirmed, and no room of the hub
+    /// waits for a hole.
     fn is_confirmed(&self, slot: u16) -> bool {
         let Some(relay) = &self.relay else { return false };
         let is_open = relay.resuming.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
         !is_open && relay.upstreams.values().all(|up| up.slot != slot || up.is_confirmed || !up.was_confirmed)
     }
 
-    /// Whether a room lacks nothing of what its leader said until this term began, nor of what it says since then: the
-    /// room is in the same life, and the leader has kept the interest that it was told before.
+    /// Whether a room lacks nothing that its leader committed before this term or since: it is in the same
+    /// epoch, and the leader has kept the interest that was registered before.
     pub(super) fn lacks_nothing(&self, room: RoomHandle) -> bool {
         let slot = self.rooms.slot_of_room(room).filter(|_| self.rooms.is_over(room));
         let hub = slot.zip(self.relay.as_ref()).map(|(slot, relay)| relay.hub(slot));
         hub.is_some_and(|hub| hub.handover.is_unbroken)
     }
 
-    /// Another leads a hub, or nobody, behind this term: whether the lives of its rooms are over and nothing of them is
-    /// missing here.
+    /// The leadership of the term `ended` is over: notes whether the epochs of the hub's rooms have ended
+    /// without missing records here.
     pub(super) fn see_over(&mut self, slot: u16, ended: Term) {
         let hub = self.relay().hub_mut(slot);
         let is_next = hub.term.0 <= ended.0 + 1;
@@ -203,7 +205,7 @@ impl Broker {
         }
     }
 
-    /// All interest in a hub's rooms is told to its leader: that is said behind it.
+    /// Notifies the leader that all interest in a hub's rooms is registered; sent after that interest.
     pub(super) fn tell_registered(&mut self, slot: u16, sink: &mut impl Sink) {
         let relay = self.relay();
         if let Some(to) = relay.leader_of(slot) {
@@ -214,7 +216,7 @@ impl Broker {
 
     // -- terms that are not known here yet --
 
-    /// Keeps a message of such a term; gives it back if there is no place for it.
+    /// Buffers a message of such a term; returns it if the buffer is full.
     pub(super) fn keep_early(
         &mut self,
         slot: u16,
@@ -233,7 +235,7 @@ impl Broker {
         None
     }
 
-    /// What nodes sent of a term that is not heard of in time is refused.
+    /// Refuses buffered messages of nodes whose term did not become known in time.
     pub(super) fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let parked_ms = self.relay().cluster.limits.parked_ms;
         while let Some(first) = self.relay().hubs[usize::from(slot)].early.front() {

@@ -1,8 +1,8 @@
-//! Reads of whole hubs that other nodes lead, and what may be missing of what comes from there.
+//! Reads of whole hubs that other nodes lead, and detection of missing records from there.
 //!
-//! Invariant: of a hub with a log no record is handed on here before its followers know what they lack before
-//! it. A leader says with each one which offset was due before; what is held back behind a hole counts as
-//! missing, too, since later ones pass it.
+//! Invariant: no record of a hub with a log is forwarded here before its followers know what they lack before
+//! it. With each record the leader sends the offset that was due before; records blocked by a hole count as
+//! missing, too, since later ones overtake them.
 
 use super::Broker;
 use crate::hubread::{HubRange, HubRead, HubThen};
@@ -14,10 +14,10 @@ use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Place of a hub if this node does not lead it.
+    /// The slot of a hub if this node does not lead it.
     ///
     /// # Errors
-    /// It is not known here.
+    /// The hub is not known here.
     pub(in crate::broker) fn relayed_hub(&self, hub: HubId) -> Result<Option<u16>, ErrorCode> {
         let relay = self.relay.as_ref().ok_or(ErrorCode::HubClosed)?;
         let slot = relay.slot_of(hub).ok_or(ErrorCode::HubClosed)?;
@@ -26,7 +26,7 @@ impl Broker {
 
     // -- the follower's side --
 
-    /// A read of a hub that another node leads. It waits where nobody does.
+    /// Sends a read of a hub to the node that leads it. The read waits while there is no leader.
     pub(in crate::broker) fn read_hub_relayed(&mut self, slot: u16, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
             return self.relay().not_mine(node, ask, slot, sink);
@@ -45,14 +45,13 @@ impl Broker {
         relay.peers.send(to, hub, message, sink);
     }
 
-    /// Reads of a hub that waited for a leader.
     pub(super) fn read_waiting_hubs(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for read in std::mem::take(&mut self.relay().hub_mut(slot).hub_reads) {
             self.read_hub_here(read, now, sink);
         }
     }
 
-    /// Records of a hub up to an offset may not have come to this node, or come late.
+    /// Records of a hub up to an offset may be missing on this node, or arrive late.
     pub(super) fn lack_of_hub(&mut self, slot: u16, upto: u64, sink: &mut impl Sink) {
         let (hub, class) = (self.relay().hub(slot).id, self.relay().hub(slot).class);
         if upto == 0 || self.patterns.is_empty() || !self.classes.get(class).durability.is_logged() {
@@ -66,7 +65,6 @@ impl Broker {
 
     // -- the leader's side --
 
-    /// A node's read of a hub that is led here.
     pub(super) fn serve_hub_read(
         &mut self,
         from: NodeId,
@@ -90,7 +88,7 @@ impl Broker {
         self.read_hub_here(read, now, sink);
     }
 
-    /// Records of a hub that a node asked for.
+    /// Sends records of a hub to the node that requested them.
     pub(in crate::broker) fn tell_node_hub(
         &mut self,
         to: NodeId,
@@ -100,7 +98,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         if self.leads(hub).is_none() {
-            // It was led when its log was asked.
+            // This node was the leader when its log was read.
             return self.refuse_hub_read(to, ask, hub, ErrorCode::HubClosed, sink);
         }
         let relay = self.relay();
@@ -111,7 +109,6 @@ impl Broker {
         relay.peers.send(to, hub, NodeMessage::HubEnd { ask, next, committed, lost }, sink);
     }
 
-    /// A node's read that cannot be answered now.
     pub(in crate::broker) fn refuse_hub_read(
         &mut self,
         to: NodeId,
@@ -127,7 +124,6 @@ impl Broker {
 }
 
 impl Relay {
-    /// Keeps a read until its hub has a leader.
     pub(super) fn keep_hub_read(&mut self, slot: u16, read: HubRead) {
         read.wait_among(&mut self.hub_mut(slot).hub_reads);
     }

@@ -1,5 +1,5 @@
-//! Interest in rooms that other nodes lead: subscribers here are counted, the leader is told how
-//! many, and a subscription is confirmed when the leader has confirmed it.
+//! Interest in rooms that other nodes lead: counts subscribers here, sends the counts to the leader, and
+//! confirms a subscription when the leader has confirmed it.
 
 use super::Broker;
 use crate::counts::Holder;
@@ -14,8 +14,8 @@ use hubsub_types::{ErrorCode, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// A subscription to a topic whose hub has its home here and is led elsewhere. None: it is
-    /// answered later.
+    /// A subscription to a topic whose hub has its home here and is led elsewhere. None: it is answered
+    /// later.
     pub(in crate::broker) fn attach_relayed(
         &mut self,
         slot: u16,
@@ -39,7 +39,7 @@ impl Broker {
         }
         self.follow_topic(slot, room, key.clone(), false);
         let position = self.rooms.position(room);
-        // Who follows a room was confirmed before, and waits for as long as it takes.
+        // A subscription that follows a room was confirmed before, and waits without limit.
         let parked_ms = self.relay().cluster.limits.parked_ms;
         let until_ms = if attach.left.is_some() { u64::MAX } else { now.mono_ms + parked_ms };
         let relay = self.relay();
@@ -63,7 +63,7 @@ impl Broker {
         None
     }
 
-    /// A topic whose leader is to be told of subscribers here.
+    /// Registers a topic whose leader is to be notified of subscribers here.
     pub(super) fn follow_topic(&mut self, slot: u16, room: RoomHandle, key: TopicKey, was_confirmed: bool) {
         let upstream = Upstream {
             slot,
@@ -88,12 +88,12 @@ impl Broker {
         counts.map_or(0, |counts| counts.of_shards(self.shards))
     }
 
-    /// Tells the leader of interest, if it can be told now, and asks it to confirm.
+    /// Sends interest to the leader, if it is reachable, and requests a confirmation.
     fn ask_interest(&mut self, key: &TopicKey, of: Option<(ShardId, u32, Start)>, sink: &mut impl Sink) {
         let names = self.names_of(key);
         let Some(up) = self.relay().upstreams.get(key) else { return };
         let (slot, room) = (up.slot, up.room);
-        // One request resumes it; another is of who came meanwhile.
+        // One request resumes the topic; another one is for a subscriber that came meanwhile.
         let resumes = up.was_confirmed && of.is_none() && !up.is_confirmed && up.asked == AskId::NONE;
         let (known, count) = (self.rooms.position(room), self.count_of(room, key));
         let shard = self.shard;
@@ -114,9 +114,9 @@ impl Broker {
         relay.peers.send(to, hub, message, sink);
     }
 
-    /// Nothing that the leader of a hub was told holds any more.
+    /// The interest that a hub's leader was sent is no longer valid.
     pub(super) fn unconfirm(&mut self, slot: u16) {
-        // Not what a leader says that is none any more, either.
+        // Responses of a former leader are not valid, either.
         self.relay().asks.retain(|_, under_way| {
             under_way.slot != slot || !matches!(under_way.what, Asked::Interest(_) | Asked::Hole(_))
         });
@@ -131,13 +131,13 @@ impl Broker {
         }
     }
 
-    /// Tells a hub's leader of all interest, with the positions that rooms have. A room goes on when
-    /// all its topics are confirmed and what is missing was read, or told where there is no history.
+    /// Registers all interest with a hub's leader, with the positions of its rooms. A room continues when all
+    /// its topics are confirmed and missing records are read, or reported if there is no history.
     pub(super) fn register(&mut self, slot: u16, _now: Now, sink: &mut impl Sink) {
         self.unconfirm(slot);
         let ups = self.relay().upstreams.iter().filter(|(_, up)| up.slot == slot);
         let mut keys: Vec<TopicKey> = ups.map(|(key, _)| key.clone()).collect();
-        // In an order that does not hang on a hash.
+        // A deterministic order, independent of hashes.
         keys.sort_unstable();
         let rooms: Vec<RoomHandle> = self.relay().resuming.keys().copied().collect();
         for room in rooms {
@@ -171,7 +171,6 @@ impl Broker {
         }
     }
 
-    /// A leader has confirmed interest.
     pub(super) fn interest_confirmed(
         &mut self,
         ask: AskId,
@@ -226,7 +225,7 @@ impl Broker {
         if here.epoch != there.epoch {
             self.begin_epoch(room, there, now, sink);
         } else {
-            // Of a life that began meanwhile nobody knows what this topic was not sent.
+            // In an epoch that began meanwhile, it is unknown which records this topic missed.
             let had = if known.epoch == there.epoch { known.seq } else { Seq(0) };
             if resumes && there.seq > had {
                 let from = Position { epoch: there.epoch, seq: had.next() };
@@ -254,7 +253,7 @@ impl Broker {
         for WaitingAttach { attach, from, .. } in answered {
             let is_named = of == Some((from, attach.id));
             let attached = match is_named {
-                // What came here meanwhile has passed it by.
+                // Records that arrived meanwhile bypassed the subscription.
                 true if attached.replay_from.is_none()
                     && here.seq > there.seq
                     && here.epoch == there.epoch =>
@@ -268,14 +267,14 @@ impl Broker {
         }
     }
 
-    /// Interest was told by a link that has ended.
+    /// Interest was sent over a link that has ended.
     pub(super) fn interest_lost(&mut self, ask: AskId, asked: &AskedInterest) {
         if let Some(up) = self.relay().upstreams.get_mut(&asked.key).filter(|up| up.asked == ask) {
             (up.is_confirmed, up.asked) = (false, AskId::NONE);
         }
     }
 
-    /// A leader refuses what was asked.
+    /// A leader refuses a request.
     pub(super) fn denied(
         &mut self,
         ask: AskId,
@@ -323,7 +322,8 @@ impl Broker {
             self.refuse_attach(waiting, code, now, sink);
         }
         if stays && self.relay().upstreams.get(&asked.key).is_some_and(|up| !up.is_confirmed) {
-            // Until then the room does not go on: another's confirmation would pass over what is missing here.
+            // Until then the room does not continue: another topic's confirmation would skip the missing
+            // records.
             self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
         } else if let Some(resume) = self.relay().resuming.get_mut(&asked.room).filter(|_| asked.resumes) {
             resume.pending = resume.pending.saturating_sub(1);
@@ -331,7 +331,7 @@ impl Broker {
         }
     }
 
-    /// A subscription is refused, and not counted any more.
+    /// Refuses a subscription, and no longer counts it.
     fn refuse_attach(&mut self, waiting: WaitingAttach, code: ErrorCode, now: Now, sink: &mut impl Sink) {
         let WaitingAttach { attach, from, .. } = waiting;
         if attach.adds {
@@ -340,7 +340,7 @@ impl Broker {
         self.answer_attach(attach, from, Err(code), now, sink);
     }
 
-    /// Subscriptions that have waited for too long are refused.
+    /// Refuses subscriptions that have waited too long.
     pub(super) fn expire_attaches(&mut self, now: Now, sink: &mut impl Sink) {
         let relay = self.relay();
         let mut due_ms = u64::MAX;
@@ -361,7 +361,7 @@ impl Broker {
         }
     }
 
-    /// A subscription less of a shard, where the topic's hub has its home.
+    /// A shard has one subscription less to a topic whose hub has its home here.
     pub(in crate::broker) fn detach_here(
         &mut self,
         namespace: Namespace,
@@ -370,7 +370,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        // Of a room that was moved since nothing is counted any more.
+        // If the room was moved since, the subscription is no longer counted.
         let room =
             self.rooms.find_of_topic(topic).filter(|&room| self.rooms.revision(room) == Some(revision));
         let slot = room.and_then(|room| self.rooms.slot_of_room(room));
@@ -413,7 +413,7 @@ impl Broker {
         }
     }
 
-    /// Leaders are told of other numbers of subscribers.
+    /// Sends changed numbers of subscribers to leaders.
     pub(super) fn tell_counts(&mut self, sink: &mut impl Sink) {
         if self.relay.as_ref().is_none_or(|relay| relay.dirty.is_empty()) {
             return;
@@ -432,7 +432,7 @@ impl Broker {
         }
     }
 
-    /// A subscription that was counted while another led, and waited: this node leads now.
+    /// A subscription that was counted while another node led, and waited: this node leads now.
     pub(super) fn attach_counted(&mut self, waiting: WaitingAttach, now: Now, sink: &mut impl Sink) {
         let WaitingAttach { attach, from, .. } = waiting;
         let refused = self.refuses_start(&attach, sink);
@@ -445,7 +445,7 @@ impl Broker {
         match known {
             Ok((Known::Here(attached), _)) => self.answer_attach(attach, from, Ok(attached), now, sink),
             Ok((Known::InLog(mut read), _)) => {
-                // It is counted, and is taken back if the log cannot tell.
+                // It is counted already; the count is reverted if the log cannot be read.
                 read.then = crate::Then::Attach(Box::new(attach), from);
                 sink.read_log(read);
             }
@@ -456,7 +456,7 @@ impl Broker {
         }
     }
 
-    /// A node's subscribers, for tests of what a hub counts.
+    /// Subscribers on a node, for tests of a hub's counts.
     #[must_use]
     pub fn interest_of(&self, node: hubsub_types::NodeId, namespace: Namespace, topic: &[u8]) -> u32 {
         let holder = self.relay.as_ref().and_then(|relay| relay.peers.holder(node, self.shards));
@@ -465,7 +465,7 @@ impl Broker {
         counts.zip(holder).map_or(0, |(counts, holder): (_, Holder)| counts.of(holder))
     }
 
-    /// Likewise, of this node's own shards.
+    /// Subscribers on this node's own shards, for tests.
     #[must_use]
     pub fn interest_here(&self, namespace: Namespace, topic: &[u8]) -> u32 {
         let room = self.rooms.find_of_topic(topic);

@@ -1,7 +1,7 @@
-//! Rooms of classes that place them one by one: where no entry says where a room is, what concerns it
-//! waits, one question goes to the control plane, and all goes on in order when it has answered.
+//! Classes whose rooms are placed one by one: if the table has no place for a room, its requests wait, the
+//! control plane is asked once, and all requests continue in order after its answer.
 //!
-//! Invariant: of one shard, what concerns a room goes on in the order in which it came.
+//! Invariant: requests of one shard for a room continue in order of arrival.
 
 use super::Broker;
 use crate::places::UNPLACED;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Broker {
-    /// A publish to a topic whose room has no place that is known, by a client of this shard.
+    /// A client of this shard publishes to a topic whose room has no known place.
     #[cold]
     pub(in crate::broker) fn miss_publish(
         &mut self,
@@ -37,7 +37,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, a subscription.
+    /// As `miss_publish`, for a subscription.
     #[cold]
     pub(in crate::broker) fn miss_attach(
         &mut self,
@@ -55,7 +55,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, what a node asks of a hub of this shard; given back if the room's place is known.
+    /// As `miss_publish`, for a node's request to a hub of this shard; returned if the room's place is known.
     pub(super) fn miss_message(
         &mut self,
         from: NodeId,
@@ -81,7 +81,8 @@ impl Broker {
                     && self.has_missing_messages(&room)
                     && let Some(slot) = self.relay().slot_of(hub)
                 {
-                    // It would come before those that wait, where the table has a place that this shard is yet to hear of.
+                    // It would overtake waiting requests, if the table has a place that this shard has not
+                    // been notified of.
                     self.relay().not_mine(from, ask, slot, sink);
                     return None;
                 }
@@ -91,8 +92,8 @@ impl Broker {
         }
     }
 
-    /// There is no place for a message of a node to wait in: what waits of the same node's interest in the same topic is
-    /// refused, as it must not count behind this.
+    /// The buffer has no space for a node's message: refuses waiting interest of the same node in the same
+    /// topic, since it must not be counted after this message.
     fn refuse_overtaken_interest(
         &mut self,
         from: NodeId,
@@ -117,13 +118,13 @@ impl Broker {
         }
     }
 
-    /// Whether messages of nodes wait for a room: none is to come before them.
+    /// Whether messages of nodes wait for a room: later ones must not overtake them.
     fn has_missing_messages(&self, room: &[u8]) -> bool {
         let miss = self.relay.as_ref().and_then(|relay| relay.misses.rooms.get(room));
         miss.is_some_and(|miss| miss.waits.iter().any(|what| matches!(what, Missing::Message(..))))
     }
 
-    /// Whether a topic's room has a place now, and nothing waits before what comes.
+    /// Whether a topic's room has a place now, and no earlier request waits.
     pub(in crate::broker) fn found(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.topics.get(id).name);
         if self.relay.as_ref().is_some_and(|relay| relay.misses.rooms.contains_key(&*room)) {
@@ -133,7 +134,8 @@ impl Broker {
         self.topics.get(id).shard != NOWHERE
     }
 
-    /// Keeps what waits for a room, and asks for that, once; given back if there is no place for it.
+    /// Buffers a request for a room, and asks for the room's place once; returns the request if the buffer is
+    /// full.
     pub(super) fn miss(
         &mut self,
         room: Arc<[u8]>,
@@ -149,7 +151,8 @@ impl Broker {
         }
         *parked = (parked.0 + 1, parked.1 + weight);
         if !relay.misses.rooms.contains_key(&room) && self.topics.is_unheard(&room) {
-            // Where others of its topics were asked for, nothing more is: it would come before this.
+            // If other topics of the room have a home already, nothing more is sent there: it would overtake
+            // this request.
             let topics = self.topics.of_room(&room).into_iter();
             let home = topics.map(|id| self.topics.get(id).shard).find(|&shard| shard != NOWHERE);
             if let Some(home) = home {
@@ -166,7 +169,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What was given back waits before what came since.
+    /// Puts returned requests before those that arrived since.
     pub(super) fn miss_first(&mut self, room: &Arc<[u8]>, back: VecDeque<Missing>, now: Now) {
         if back.is_empty() {
             return;
@@ -181,8 +184,8 @@ impl Broker {
         back.into_iter().rev().for_each(|what| miss.waits.push_front(what));
     }
 
-    /// Asks for the place of a room for which something waits, if it has none: once, and again where it is to get one
-    /// by now.
+    /// Asks for the place of a room with waiting requests, if it has none: once, and again if a request needs
+    /// the place to be created.
     fn ask_for(&mut self, room: &[u8], sink: &mut impl Sink) {
         let (class, hub) = self.topics.place(room);
         if hub != UNPLACED || self.topics.is_leaving(room) {
@@ -196,7 +199,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, where the answer came and counts no more.
+    /// As `ask_for`, if the answer arrived and is no longer valid.
     pub(super) fn ask_for_again(&mut self, room: &[u8], sink: &mut impl Sink) {
         if let Some(miss) = self.relay().misses.rooms.get_mut(room) {
             miss.asked = None;
@@ -204,7 +207,7 @@ impl Broker {
         }
     }
 
-    /// Takes out what waits for a room.
+    /// Removes and returns the waiting requests of a room.
     fn take_miss(&mut self, room: &[u8]) -> VecDeque<Missing> {
         self.take_miss_of(room, |_| true)
     }
@@ -223,7 +226,7 @@ impl Broker {
         taken
     }
 
-    /// Takes out what nodes asked.
+    /// Removes and returns waiting requests of nodes.
     fn take_messages(&mut self, room: &[u8]) -> Vec<(NodeId, NodeMessage)> {
         if !self.has_missing_messages(room) {
             return Vec::new();
@@ -236,11 +239,11 @@ impl Broker {
         waits.into_iter().filter_map(message).collect()
     }
 
-    /// What waits for a room goes on, if this shard knows where that is and does not leave it. Nodes wait for its place
-    /// alone.
+    /// Continues waiting requests of a room, if this shard knows its place and is not leaving it. Requests of
+    /// nodes wait only for the place.
     pub(super) fn go_on_placed(&mut self, room: &[u8], now: Now, sink: &mut impl Sink) {
         if self.topics.place(room).1 == UNPLACED {
-            // What waits does so for its time.
+            // Waiting requests keep their time limit.
             return self.ask_for(room, sink);
         }
         for (from, message) in self.take_messages(room) {
@@ -266,7 +269,7 @@ impl Broker {
         }
     }
 
-    /// A room gets no place: what waits for it is refused with this code, unless it has one since.
+    /// A room gets no place: refuses its waiting requests with this code, unless it has one since.
     pub fn room_refused(&mut self, room: &[u8], code: ErrorCode, now: Now, sink: &mut impl Sink) {
         if self.topics.is_unplaced(room) {
             self.refuse_missing(room, code, now, sink);
@@ -284,7 +287,7 @@ impl Broker {
         }
     }
 
-    /// Rooms that were asked for too long ago get no place.
+    /// Refuses requests for rooms whose place was not found in time.
     pub(super) fn expire_misses(&mut self, now: Now, sink: &mut impl Sink) {
         let relay = self.relay();
         let (mut due_ms, mut over) = (u64::MAX, Vec::new());
@@ -296,7 +299,7 @@ impl Broker {
             }
         }
         relay.wake_by(due_ms);
-        // In an order that does not hang on a hash.
+        // A deterministic order, independent of hashes.
         over.sort_unstable();
         over.iter().for_each(|room| self.refuse_missing(room, ErrorCode::HubClosed, now, sink));
     }
@@ -316,7 +319,7 @@ impl Broker {
 
     // -- to the home --
 
-    /// A publish is here, and by other classes than when it came its room has another home.
+    /// Forwards a publish whose room has another home since the classes changed.
     #[cold]
     pub(in crate::broker) fn lead_elsewhere(
         &mut self,
@@ -355,7 +358,7 @@ impl Broker {
         }
     }
 
-    /// Classes have changed: the subscriptions of this shard to a topic follow its room to where that is now.
+    /// Classes have changed: moves this shard's subscriptions to a topic to its room's current place.
     pub(super) fn follow_to_place(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
         let (namespace, topic) = self.key_of(id);
         let (before, is_leaving) = (self.counted_at(id), self.is_left(id));

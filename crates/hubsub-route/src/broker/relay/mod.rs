@@ -1,8 +1,8 @@
-//! What a broker does because its node is one of a cluster (docs/adr/0014): who leads which hub
-//! ([`route`]), the way of a publish to a leader elsewhere ([`forward`]), interest there
-//! ([`interest`]), what comes from there ([`follow`]), what this node's hubs do for others
-//! ([`serve`]), how leads pass on ([`handover`]), patterns ([`patterns`]), questions about rooms ([`questions`]),
-//! rooms that move ([`moves`]) and that are forgotten ([`forget`]). Here: what nodes say, their links, and time.
+//! The broker's part in a cluster (docs/adr/0014): leaders of hubs ([`route`]), publishes to a leader
+//! elsewhere ([`forward`]), interest there ([`interest`]), records from there ([`follow`]), requests of other
+//! nodes to hubs here ([`serve`]), changes of leader ([`handover`]), patterns ([`patterns`]), requests about
+//! rooms ([`questions`]), moves of rooms ([`moves`]) and their removal ([`forget`]). This file has messages
+//! of nodes, links and timers.
 
 mod classes;
 mod closing;
@@ -36,24 +36,23 @@ use crate::topics::TopicId;
 use crate::{Answer, Attach, Attached, Msg, Now, Sink, Ticket};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId, Term};
 
-/// Whether a node's request is for this node.
+/// Whether this node serves a node's request.
 enum Admit {
-    /// It is.
+    /// This node leads the hub in the request's term.
     Mine,
-    /// Perhaps: it names a term that is not known here yet.
+    /// Unknown yet: the request has a term that is not known here.
     Early,
-    /// Another leads, or the same in another term.
+    /// Another node leads, or this one in another term.
     No,
 }
 
 impl Broker {
-    /// Whether the node is one of a cluster.
     #[must_use]
     pub fn has_nodes(&self) -> bool {
         self.relay.is_some()
     }
 
-    /// Whether so much of a node waits here that it should get no more credit.
+    /// Whether this shard buffers so much for a node that the node should get no more credit.
     #[must_use]
     pub fn is_behind(&self, node: NodeId) -> bool {
         self.relay.as_ref().is_some_and(|relay| {
@@ -64,37 +63,37 @@ impl Broker {
         })
     }
 
-    /// Whether anything waits for a link to take more: then it is to be looked for again soon.
+    /// Whether anything waits for a link to accept more, and should be retried soon.
     #[must_use]
     pub fn waits_for_nodes(&self) -> bool {
         self.relay.as_ref().is_some_and(|relay| relay.is_held_up || relay.peers.unsent() > 0)
     }
 
-    /// How many other nodes are known, at most [`NODES_MAX`].
+    /// The number of other known nodes, at most [`NODES_MAX`].
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.relay.as_ref().map_or(0, |relay| relay.peers.len().min(usize::from(NODES_MAX)))
     }
 
-    /// Place of a topic's hub, whose home is here: of the room that is open, else as the table has it.
+    /// The slot of a topic's hub whose home is here: that of the open room, or else the table's.
     pub(super) fn slot_of_topic(&self, id: TopicId) -> Option<u16> {
         let topic = self.topics.get(id);
         let open = self.rooms.slot_of_room(topic.room);
         if open.is_some() || !self.topics.moves(topic.class) {
             return open.or_else(|| self.rooms.hubs.find(topic.class, topic.hub));
         }
-        // All topics of a room are where it is kept, also those that have not met it yet.
+        // All topics of a room are at its place, including those that are not linked to it yet.
         let name = self.classes.room(&topic.name);
         self.rooms.find(&name).map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room))
     }
 
-    /// Place of a room's hub, whose home is here, as the table has it.
+    /// The slot of a room's hub whose home is here, by the table.
     fn slot_of_name(&self, room: &[u8]) -> Option<u16> {
         let (class, hub) = self.topics.place(room);
         self.rooms.hubs.find(class, hub)
     }
 
-    /// Place of a room's hub, if its home is here and this node does not lead it.
+    /// The slot of a room's hub, if its home is here and this node does not lead it.
     pub(super) fn relayed_slot(&self, room: &[u8]) -> Option<u16> {
         let relay = self.relay.as_ref()?;
         let (class, hub) = self.topics.place(room);
@@ -108,8 +107,7 @@ impl Broker {
 
     // -- links --
 
-    /// A link of a node stands, one of so many. More nodes than there are places for are not known:
-    /// nothing is sent there.
+    /// A link of a node is up, one of `links`. Nodes beyond the limit are not known: nothing is sent to them.
     pub fn node_up(&mut self, node: NodeId, link: u16, links: u16, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         if !relay.peers.up(node, link, links) {
@@ -125,7 +123,7 @@ impl Broker {
         }
     }
 
-    /// It has ended: what was under way is lost, and the node has no interest by it.
+    /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
     pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         let uses = |hub: HubId| relay.peers.uses(node, hub, link);
@@ -156,14 +154,14 @@ impl Broker {
                 self.relay().hub_mut(slot).handover.is_unbroken = false;
             }
             self.see_routes(slot, now, sink);
-            // What was asked of a former leader is asked of the next.
+            // Requests to a former leader are sent to the next one.
             self.read_waiting(slot, now, sink);
             self.push_queue(slot, now, sink);
             self.see_reach(slot, sink);
         }
     }
 
-    /// A node does not hold this node's patterns for a while.
+    /// A node temporarily does not hold this node's patterns: rooms that it leads are suspect.
     fn suspect_rooms(&mut self, node: NodeId) {
         let Broker { relay: Some(relay), rooms, .. } = self else { return };
         for (slot, hub) in (0u16..).zip(&relay.hubs) {
@@ -174,7 +172,7 @@ impl Broker {
         }
     }
 
-    /// A node's interest by a link that has ended, and what it asked and nobody answered.
+    /// Removes a node's interest over a link that has ended, and its unanswered requests.
     fn forget_requests(&mut self, node: NodeId, slot: u16) {
         let shards = self.shards;
         let Broker { relay: Some(relay), rooms, .. } = self else { return };
@@ -197,7 +195,7 @@ impl Broker {
         }
     }
 
-    /// Hubs of this shard that a node leads, and that use this link of it.
+    /// Slots of hubs of this shard that a node leads over this link.
     fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
         let Some(relay) = &self.relay else { return Vec::new() };
         let is_meant = |hub: &crate::relay::state::HubState| {
@@ -206,9 +204,9 @@ impl Broker {
         (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
     }
 
-    // -- what nodes say --
+    // -- messages of nodes --
 
-    /// A message of a node, for this shard.
+    /// Handles a message of a node for this shard.
     pub fn node_message(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
         if self.relay.is_none() {
             return;
@@ -249,7 +247,7 @@ impl Broker {
         }
     }
 
-    /// The answer to a request; one to what nobody asked is passed over.
+    /// Handles the response to a request; ignores one to an unknown request.
     fn answered(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
         let ask = match message {
             NodeMessage::Published { ask, .. }
@@ -277,7 +275,7 @@ impl Broker {
                 self.tell_published(parked.ticket, Ok(published), sink);
                 self.push_queue(slot, now, sink);
             }
-            // Records that it has sent before wait for its next term: it is asked again then.
+            // Records that it sent before wait for its next term: the request is repeated then.
             (Asked::Interest(asked), NodeMessage::Attached { .. })
                 if self.relay().hub(slot).early.iter().any(|early| early.from == from) =>
             {
@@ -304,12 +302,12 @@ impl Broker {
                 self.not_theirs(ask, slot, (term, knows), what, now, sink);
             }
             (what, NodeMessage::Denied { code, .. }) => self.denied(ask, slot, what, code, now, sink),
-            // An answer to something else: nobody knows what came of it.
+            // A response to another kind of request: the outcome is unknown.
             (what, _) => self.lost(ask, slot, what, sink),
         }
     }
 
-    /// A request whose answer will not come.
+    /// A request whose response will not arrive.
     fn lose(&mut self, ask: AskId, sink: &mut impl Sink) {
         if let Some(UnderWay { to, slot, term, what, .. }) = self.relay().take(ask) {
             let hub = self.relay().hub(slot);
@@ -327,9 +325,9 @@ impl Broker {
     fn lost(&mut self, ask: AskId, slot: u16, what: Asked, sink: &mut impl Sink) {
         match what {
             Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
-            // It is told anew when the link comes, or another leader.
+            // It is sent again when the link returns, or another leader is known.
             Asked::Interest(asked) => self.interest_lost(ask, &asked),
-            // It changes nothing, so it may be asked twice.
+            // It changes nothing, so it can be repeated.
             Asked::Question(question) => self.keep_question(slot, question, sink),
             Asked::Read(read) => self.relay().keep_read(slot, *read),
             Asked::Hub(read) => self.relay().keep_hub_read(slot, *read),
@@ -341,7 +339,7 @@ impl Broker {
         }
     }
 
-    /// A node says that it does not lead a hub.
+    /// A node reports that it does not lead a hub.
     fn not_theirs(
         &mut self,
         ask: AskId,
@@ -355,7 +353,7 @@ impl Broker {
             Asked::Publish(parked) => self.park_again(slot, parked, now, sink),
             what => self.lost(ask, slot, what, sink),
         }
-        // Where it knows of a later term, this node will hear of that too.
+        // If that node knows a later term, this node will learn of it, too.
         let relay = self.relay();
         if relay.hub(slot).term == asked && knows <= asked {
             self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_MS);
@@ -374,13 +372,13 @@ impl Broker {
 
     // -- time --
 
-    /// When [`Broker::commit_due`] has work for relays next, in ms.
+    /// The time at which [`Broker::commit_due`] next has work for relays, in ms.
     pub(super) fn relay_due_ms(&self) -> Option<u64> {
         let due_ms = self.relay.as_ref()?.due_ms;
         (due_ms != u64::MAX).then_some(due_ms)
     }
 
-    /// What has waited for too long is refused, and leaders are asked again.
+    /// Refuses requests that have waited too long, and retries requests to leaders.
     pub(super) fn relay_due(&mut self, now: Now, sink: &mut impl Sink) {
         let Some(relay) = self.relay.as_mut().filter(|relay| relay.due_ms <= now.mono_ms) else { return };
         relay.due_ms = u64::MAX;
@@ -407,7 +405,7 @@ impl Broker {
 
     // -- each turn --
 
-    /// What a link may take by now is sent, and leaders are told of other numbers of subscribers.
+    /// Sends messages that links accept now, and changed numbers of subscribers to leaders.
     pub(super) fn push_relay(&mut self, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         relay.peers.resend(sink);
@@ -422,9 +420,9 @@ impl Broker {
         self.tell_passed_over(sink);
     }
 
-    // -- answers --
+    // -- responses --
 
-    /// A subscription of some shard, whose hub has its home here.
+    /// A subscription of any shard, whose hub has its home here.
     pub(super) fn attach_for(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
         let from = attach.ticket.shard;
         if self.relay.is_some() {
@@ -451,7 +449,7 @@ impl Broker {
         }
     }
 
-    /// Answers who subscribed, on whatever shard.
+    /// Answers a subscription of any shard.
     fn answer_attach(
         &mut self,
         attach: Attach,
@@ -480,7 +478,6 @@ impl Broker {
         }
     }
 
-    /// A topic's key.
     fn key_of(&self, id: TopicId) -> TopicKey {
         let topic = self.topics.get(id);
         (topic.namespace, std::sync::Arc::clone(&topic.name))
@@ -499,7 +496,7 @@ impl Relay {
         }
     }
 
-    /// Answers that another leads, if an answer is wanted.
+    /// Replies that another node leads, if the message expects a reply.
     fn refuse(&mut self, to: NodeId, slot: u16, message: &NodeMessage, sink: &mut impl Sink) {
         let of = (self.hub(slot).id, self.hub(slot).term);
         self.refuse_of(to, of, message, sink);

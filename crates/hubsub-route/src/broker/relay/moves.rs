@@ -1,8 +1,9 @@
-//! Rooms that are moved (docs/protocol/moves.md). A home closes a room that the table has elsewhere; each shard that
-//! asked something of it there leaves it, and asks where it is as soon as all before is answered or given back.
+//! Moves of rooms (docs/protocol/moves.md). A home closes a room that the table has elsewhere; each shard
+//! that sent it requests for the room leaves, and sends requests to the new place once all earlier ones are
+//! answered or returned.
 //!
-//! Invariants: what one shard has asked of a room and has no answer to is at one home; a subscription that was
-//! confirmed is counted by that home, or is on its way to the next one; a revision that is over comes not back.
+//! Invariants: all unanswered requests of one shard for a room are at one home; a confirmed subscription is
+//! counted by that home, or is on its way to the next one; an outdated revision never returns.
 
 use super::Broker;
 use crate::cursors::{CursorKey, Key};
@@ -19,10 +20,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Broker {
-    // -- what is told --
+    // -- notifications --
 
-    /// The table has these rooms of a class, or has them elsewhere, or no more: what waits for them goes on, and this
-    /// shard leaves where they were.
+    /// The table has added, moved or removed these rooms of a class: waiting requests continue, and this
+    /// shard leaves the previous homes.
     pub fn rooms_placed(
         &mut self,
         class: ClassIndex,
@@ -35,7 +36,8 @@ impl Broker {
         }
         rooms.iter().for_each(|(_, change)| self.topics.hear(change.revision));
         let classes = Arc::clone(&self.classes);
-        // By other classes a room may be of another one by now, and nothing is asked of it in this one's hubs any more.
+        // After a change of classes the room may be of another class, and no further requests are sent to
+        // this class's hubs.
         let is_left = |room: &[u8], change: &Change| {
             let is_moved = change.before != change.after && change.before != UNPLACED;
             is_moved && classes.class_of_room(room) == class
@@ -46,7 +48,7 @@ impl Broker {
             if is_left(room, change) {
                 let home = self.topics.shard_of_hub(class, change.before);
                 let room: Arc<[u8]> = room.as_ref().into();
-                // Of several moves of a room it leaves the home before the first.
+                // After several moves of a room the shard leaves the home before the first.
                 if left.remove(&room) {
                     self.tell_left(&room, home, now, sink);
                 }
@@ -54,7 +56,7 @@ impl Broker {
             }
             self.rehome(room, now, sink);
             if self.topics.is_unplaced(room) {
-                // It was forgotten since.
+                // It was removed since.
                 self.ask_for_again(room, sink);
             } else {
                 self.go_on_placed(room, now, sink);
@@ -64,7 +66,7 @@ impl Broker {
 
     // -- the edge --
 
-    /// Nothing more is asked of a room at that home; what comes waits until all before is answered.
+    /// Stops requests for a room to this home; later requests wait until all earlier ones are answered.
     pub(in crate::broker) fn leave_room(
         &mut self,
         room: &Arc<[u8]>,
@@ -77,7 +79,7 @@ impl Broker {
         }
     }
 
-    /// The home is told that this shard asks nothing more of a room there.
+    /// Notifies the home that this shard sends no further requests for a room.
     fn tell_left(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
         self.relay().moves.leaving.insert(Arc::clone(room), home);
         if home == self.shard {
@@ -87,11 +89,11 @@ impl Broker {
         }
     }
 
-    /// A room is not where this shard has it: who subscribes follows it.
+    /// A room is not where this shard has it: its subscribers follow it.
     pub(in crate::broker) fn moved(&mut self, moved: Moved, now: Now, sink: &mut impl Sink) {
         let is_asked_at = |shard: ShardId| shard == moved.home || shard == NOWHERE;
         let topics = self.topics.of_room(&moved.room);
-        // By other classes this shard may ask elsewhere already.
+        // With other classes this shard may send its requests elsewhere already.
         if topics.into_iter().all(|id| is_asked_at(self.topics.get(id).shard)) {
             self.leave_room(&moved.room, moved.home, now, sink);
         }
@@ -102,14 +104,14 @@ impl Broker {
         }
     }
 
-    /// Those who subscribe to a topic, and were confirmed, do so anew where its room is. They had all up to this
-    /// record; who was catching up, up to where that stood.
+    /// Subscribes confirmed subscribers to a topic again at its room's new place. They have all records up to
+    /// `left`; a catching-up subscriber has those up to its cursor.
     pub(super) fn follow_subs(&mut self, id: TopicId, left: Position, now: Now, sink: &mut impl Sink) {
         let (namespace, topic) = self.key_of(id);
         let class = self.topics.get(id).class;
         for conn in self.topics.get(id).subs.as_slice().to_vec() {
             if self.attaching.contains_key(&(conn, id)) {
-                // Its answer says where it goes on.
+                // The response to its attach defines where it continues.
                 continue;
             }
             let mut left = left;
@@ -147,7 +149,7 @@ impl Broker {
         }
     }
 
-    /// A subscription was given back, since its room is not where it was sent.
+    /// A subscription was returned, since its room is not at the home to which it was sent.
     pub(in crate::broker) fn attach_again(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(attach.namespace, &attach.topic);
         if (self.topics.get(id).shard, self.topics.revision(id)) == (attach.home, attach.revision) {
@@ -158,7 +160,8 @@ impl Broker {
         self.miss_attach(id, attach, now, sink);
     }
 
-    /// A subscription that follows its room was refused there: it asks again later. What was confirmed is not given up.
+    /// A subscription that follows its room was refused there: it is retried later. Confirmed subscriptions
+    /// are not given up.
     pub(in crate::broker) fn follow_later(&mut self, attach: Attach, now: Now) {
         let due_ms = now.mono_ms + RETRY_REFUSED_MS;
         let relay = self.relay();
@@ -166,7 +169,7 @@ impl Broker {
         relay.wake_by(due_ms);
     }
 
-    /// It is confirmed: its subscriber is told what it missed.
+    /// A followed subscription is confirmed: reports to its subscriber what it missed.
     pub(in crate::broker) fn tell_followed(
         &mut self,
         attach: &Attach,
@@ -190,7 +193,8 @@ impl Broker {
         }
     }
 
-    /// All that this shard asked of a room, where that was, is answered but for these, which are asked anew.
+    /// All requests of this shard for a room at its previous home are answered, except the returned ones in
+    /// `back`, which are sent again.
     pub(in crate::broker) fn left(&mut self, Left { room, back }: Left, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         if relay.moves.leaving.remove(&room).is_none() {
@@ -202,7 +206,7 @@ impl Broker {
         self.go_on_placed(&room, now, sink);
     }
 
-    /// The home that this shard's interest in a topic is counted by, and by which revision; none: by none.
+    /// The home that counts this shard's interest in a topic, and the revision; none if no home does.
     pub(in crate::broker) fn counted_at(&self, id: TopicId) -> Option<(ShardId, u64)> {
         let topic = self.topics.get(id);
         if topic.shard != NOWHERE {
@@ -213,8 +217,8 @@ impl Broker {
         Some((*home, self.topics.revision(id)))
     }
 
-    /// Whether a record of a room is of the revision by which this shard has that; else it is passed over, and who
-    /// follows by patterns is told with the turn.
+    /// Whether a record has the revision by which this shard knows its room; otherwise it is skipped, and
+    /// followers by pattern get a gap at the end of the turn.
     pub(in crate::broker) fn is_current(
         &mut self,
         id: TopicId,
@@ -239,8 +243,8 @@ impl Broker {
         false
     }
 
-    /// Whether a room was placed just now, so that its home has not heard where, or this shard has not; and nobody here
-    /// subscribes to the topic, in an earlier life perhaps.
+    /// Whether a room was just placed, so that its home or this shard has not been notified yet, and nobody
+    /// here subscribes to the topic, possibly since an earlier epoch.
     fn is_new_here(&self, id: TopicId, revision: u64) -> bool {
         let topic = self.topics.get(id);
         let room = self.classes.room(&topic.name);
@@ -250,7 +254,7 @@ impl Broker {
 
     // -- time --
 
-    /// What was given back and waited for too long is refused; subscriptions that were refused ask again.
+    /// Refuses returned publishes that have waited too long, and retries refused subscriptions.
     pub(super) fn moves_due(&mut self, now: Now, sink: &mut impl Sink) {
         let relay = self.relay();
         let parked_ms = relay.cluster.limits.parked_ms;
@@ -283,14 +287,14 @@ impl Broker {
         }
     }
 
-    /// Who follows by patterns is told of records of these classes that were passed over.
+    /// Reports skipped records of these classes to followers by pattern.
     pub(super) fn tell_passed_over(&mut self, sink: &mut impl Sink) {
         for class in std::mem::take(&mut self.relay().moves.lacks) {
             self.lack_here(class, sink);
         }
     }
 
-    /// A node's link has ended: what it asked of rooms without a place waits no more.
+    /// A node's link has ended: drops its requests for rooms without a place.
     pub(super) fn forget_missing(&mut self, node: NodeId, link: u16) {
         let relay = self.relay.as_mut().expect("who asks has nodes");
         let (peers, misses) = (&relay.peers, &mut relay.misses);

@@ -1,6 +1,6 @@
-//! Patterns of the whole cluster stand on every shard of every node. The first shard of each node
-//! speaks for it: it numbers the changes of the node's set, tells them to all nodes, and has
-//! theirs held by all shards here.
+//! Every shard of every node holds the patterns of the whole cluster. Shard 0 represents its node: it numbers
+//! the changes of the node's set, sends them to all nodes, and distributes the sets of other nodes to all
+//! shards here.
 
 use super::Broker;
 use crate::Msg;
@@ -14,15 +14,15 @@ use hubsub_types::{NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether all shards of this node hold the patterns of a node; asked of the first shard.
+    /// Whether all shards of this node hold the patterns of a node; valid on shard 0.
     #[must_use]
     pub fn holds_patterns_of(&self, node: NodeId) -> bool {
         let peer = self.relay.as_ref().and_then(|relay| relay.patterns.peers.get(&node));
         peer.is_some_and(|peer| peer.version.is_some() && peer.held() >= peer.version)
     }
 
-    /// The number of subscribers of a pattern on this node has changed: the first shard tells all
-    /// nodes. A subscription that waits is answered when all of them hold it; true if they do.
+    /// The number of a pattern's subscribers on this node has changed: shard 0 notifies all nodes. A waiting
+    /// subscription is answered when all of them hold the pattern; true if they do.
     pub(in crate::broker) fn pattern_changed(
         &mut self,
         source: &Arc<[u8]>,
@@ -49,7 +49,7 @@ impl Broker {
         false
     }
 
-    /// A node's link for patterns stands: it gets the whole set, and changes from then on.
+    /// A node's link for patterns is up: sends the whole set, then changes.
     pub(super) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let shards = self.shards;
         let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
@@ -66,7 +66,7 @@ impl Broker {
         relay.peers.send(node, PATTERNS, NodeMessage::PatternsEnd { version }, sink);
     }
 
-    /// That link has ended: the node's patterns are held no more, and it is not waited for.
+    /// A node's link for patterns has ended: removes the node's patterns, and no longer waits for it.
     pub(super) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let Some(peer) = self.relay().patterns.peers.remove(&node) else { return };
         let (session, version) = (peer.session, 0);
@@ -76,7 +76,7 @@ impl Broker {
         self.patterns_were_held(sink);
     }
 
-    /// What a node says of patterns.
+    /// Handles a node's message about patterns.
     pub(super) fn pattern_message(&mut self, from: NodeId, message: NodeMessage, sink: &mut impl Sink) {
         let bytes_max = self.limits.pattern_bytes_max;
         let Some(peer) = self.relay().patterns.peers.get_mut(&from) else { return };
@@ -129,7 +129,7 @@ impl Broker {
         self.spread_patterns(change, sink);
     }
 
-    /// All shards of this node hold a change of a node's set.
+    /// Distributes a change of a node's set to all shards of this node.
     fn spread_patterns(&mut self, change: PatternChange, sink: &mut impl Sink) {
         for shard in (1..self.shards).map(ShardId) {
             sink.send(shard, Msg::NodePatterns(Box::new(change.clone())));
@@ -139,7 +139,7 @@ impl Broker {
         self.shard_holds(own, node, session, version, sink);
     }
 
-    /// This shard holds it.
+    /// Applies a change of a node's set on this shard.
     pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let shards = self.shards;
         let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
@@ -151,7 +151,7 @@ impl Broker {
             && !change.patterns.is_empty()
             && let Some(place) = relay.peers.place(change.node)
         {
-            // Records that its patterns match went by while they were not held: it is to see that.
+            // Records that match its patterns passed while these were not held: the node has to detect that.
             for of_room in relay.due.values_mut() {
                 of_room.retain(|(other, _)| usize::from(*other) != place);
             }
@@ -162,7 +162,7 @@ impl Broker {
         self.watch_by(change, sink);
     }
 
-    /// A shard holds a node's set up to a version; the node is told once all do.
+    /// A shard holds a node's set up to a version; the node is notified once all shards do.
     pub(in crate::broker) fn shard_holds(
         &mut self,
         shard: ShardId,
@@ -185,7 +185,7 @@ impl Broker {
         }
     }
 
-    /// Subscriptions that all nodes hold by now are confirmed.
+    /// Confirms subscriptions whose patterns all nodes hold now.
     fn patterns_were_held(&mut self, sink: &mut impl Sink) {
         loop {
             let own = self.shard;
@@ -203,7 +203,7 @@ impl Broker {
         }
     }
 
-    /// One of those that hold a new pattern has said so.
+    /// One holder of a new pattern has confirmed it.
     pub(in crate::broker) fn pattern_held(&mut self, id: u32, sink: &mut impl Sink) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
         waiting.left -= 1;

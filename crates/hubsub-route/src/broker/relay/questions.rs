@@ -1,9 +1,9 @@
-//! Questions about a room, which make none: how many subscribe to it, what it remembers. The room's home
-//! answers, or asks its leader. Where its place is not known here, or no leader is reached, they wait for that, as
-//! publishes do; but for those for rows, which are asked again.
+//! Requests about a room that do not create it: number of subscribers, history. The room's home answers, or
+//! asks its leader. If the room's place is not known here, or no leader is reachable, they wait like
+//! publishes; requests for entries are repeated by the requester instead.
 //!
-//! Invariant: a question that waits is answered once, by the home, or in its time by an error; where the
-//! room has no place, as of a room in which nothing was said.
+//! Invariant: a waiting request is answered once: by the home, or with an error when its time has passed; if
+//! the room has no place, as for a room without records.
 
 use super::Broker;
 use crate::logread::Ask;
@@ -21,10 +21,10 @@ use hubsub_types::{ErrorCode, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// The shard where a room lives; none: its place is not known here.
+    /// The home shard of a room; none: its place is not known here.
     ///
     /// # Errors
-    /// The hubs of its class are not known.
+    /// The hubs of the room's class are not known.
     pub fn home_of(&self, room: &[u8]) -> Result<Option<ShardId>, ErrorCode> {
         if self.is_outside(room) {
             return Err(ErrorCode::HubClosed);
@@ -33,7 +33,7 @@ impl Broker {
         Ok((shard != NOWHERE).then_some(shard))
     }
 
-    /// How many subscribe to a topic in the whole cluster. [`Outcome::Later`] promises one
+    /// The number of subscribers to a topic in the whole cluster. [`Outcome::Later`] promises one
     /// [`Answer::Counted`].
     pub fn subscribers(
         &mut self,
@@ -82,7 +82,7 @@ impl Broker {
         }
     }
 
-    /// Likewise, asked by another shard.
+    /// As `subscribers`, requested by another shard.
     pub(in crate::broker) fn count_for(
         &mut self,
         ticket: Ticket,
@@ -96,8 +96,8 @@ impl Broker {
         }
     }
 
-    /// A question for history that this shard cannot answer, as the room's place is not known or is another
-    /// shard: it waits, or goes there. None: it is this shard's.
+    /// Passes on a history request that this shard cannot answer: it waits if the room's place is unknown, or
+    /// goes to the room's home shard. None: this shard answers it.
     pub(in crate::broker) fn pass_history(
         &mut self,
         query: &HistoryQuery,
@@ -119,7 +119,7 @@ impl Broker {
         Some(Ok(()))
     }
 
-    /// Likewise, a question that another shard has passed on, or that waited here.
+    /// As `history`, for a request that another shard has passed on, or that waited here.
     pub(in crate::broker) fn history_for(
         &mut self,
         query: &HistoryQuery,
@@ -132,10 +132,10 @@ impl Broker {
         }
     }
 
-    /// A question for history of a room that another node leads.
+    /// A history request for a room that another node leads.
     ///
     /// # Errors
-    /// Too much waits for leaders.
+    /// Too many requests wait for leaders.
     pub(in crate::broker) fn history_relayed(
         &mut self,
         slot: u16,
@@ -148,11 +148,11 @@ impl Broker {
         self.ask_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
     }
 
-    /// A question for the rows of a hub that another node leads. It waits for no leader: those of other hubs would be
-    /// read so much later, and who asks does so again.
+    /// A request for the entries of a hub that another node leads. It does not wait for a leader: that would
+    /// delay the reads of other hubs, and the requester retries it.
     ///
     /// # Errors
-    /// No leader is reached, or too much waits for leaders.
+    /// No leader is reachable, or too many requests wait for leaders.
     pub(in crate::broker) fn ask_rows(
         &mut self,
         slot: u16,
@@ -166,14 +166,15 @@ impl Broker {
         self.ask_leader(slot, Missing::Rows(Box::new(ask)), now, sink).map_err(|_| ErrorCode::LinkFull)
     }
 
-    /// Whether the leader of a room's hub is reached, where the hub is this shard's: else a question waits for it.
+    /// Whether the leader of a room's hub is reachable, if the hub's home is this shard: otherwise a request
+    /// waits for it.
     #[must_use]
     pub fn reaches(&self, room: &[u8]) -> bool {
         let leader = |slot| self.relay.as_ref().is_some_and(|relay| relay.leader_of(slot).is_some());
         self.relayed_slot(room).is_none_or(leader)
     }
 
-    /// Whether the leader of a hub is reached has perhaps changed: who reads rows knows it.
+    /// The reachability of a hub's leader may have changed: notes it for readers of entries.
     pub(super) fn see_reach(&mut self, slot: u16, sink: &mut impl Sink) {
         let hub = self.rooms.hubs.get(slot);
         if Some(hub.class) != self.rows_class() {
@@ -191,8 +192,8 @@ impl Broker {
 
     // -- to the leader --
 
-    /// Asks the leader of a hub. Where none is reached the question waits, as long as a publish does; given back if
-    /// there is no place for it.
+    /// Sends a request to the leader of a hub. If none is reachable, the request waits as long as a publish
+    /// does; it is returned if the buffer is full.
     fn ask_leader(
         &mut self,
         slot: u16,
@@ -241,19 +242,19 @@ impl Broker {
         Ok(())
     }
 
-    /// A question that was not answered waits for its hub's next leader.
+    /// An unanswered request waits for its hub's next leader.
     pub(super) fn keep_question(&mut self, slot: u16, question: Question, sink: &mut impl Sink) {
         if let Err(question) = self.relay().wait_for_leader(slot, question) {
             self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
         }
     }
 
-    /// Questions that waited for the leader of a hub are asked, where their rooms are now.
+    /// Sends requests that waited for a hub's leader to where their rooms are now.
     pub(super) fn ask_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for _ in 0..self.relay().hub(slot).questions.len() {
             let Some(question) = self.relay().take_question(slot) else { return };
             let room: Arc<[u8]> = match &question.what {
-                // Their hub is known, and may be led here by now.
+                // Their hub is known, and may be led here now.
                 Missing::Rows(_) => {
                     if !self.rooms.hubs.get(slot).is_relayed {
                         self.ask_placed(question.what, now, sink);
@@ -274,7 +275,7 @@ impl Broker {
         }
     }
 
-    /// Questions that have waited for too long are refused.
+    /// Refuses requests that have waited too long.
     pub(super) fn expire_questions(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         while let Some(first) = self.relay().hub(slot).questions.front() {
             let until_ms = first.until_ms;
@@ -287,9 +288,9 @@ impl Broker {
         }
     }
 
-    // -- of rooms without a place --
+    // -- rooms without a place --
 
-    /// The place of a room is known: a question that waited for it is asked there.
+    /// The place of a room is known: sends it a request that waited for it.
     pub(super) fn ask_placed(&mut self, question: Missing, now: Now, sink: &mut impl Sink) {
         match question {
             Missing::Count(ticket, (namespace, topic)) => {
@@ -303,7 +304,7 @@ impl Broker {
         }
     }
 
-    /// A room has no place now: with a reason that is told, else it is as one in which nothing was said.
+    /// A room has no place now: answers with the reason, or else as for a room without records.
     pub(super) fn answer_unplaced(
         &mut self,
         question: Missing,
@@ -324,8 +325,9 @@ impl Broker {
         }
     }
 
-    /// A room has no place, and none was wanted. What was asked behind something that makes one waits for that; what waits
-    /// until this shard has left a room that got a place since, for that one's answer.
+    /// A room has no place, and none was to be created: answers its waiting requests up to the first publish
+    /// or subscription, which creates a place; later requests wait for that. If the room got a place since,
+    /// all wait until this shard has left the previous place.
     pub fn room_absent(&mut self, room: &[u8], sink: &mut impl Sink) {
         if !self.topics.is_unplaced(room) {
             return;
@@ -346,7 +348,7 @@ impl Broker {
 }
 
 impl Relay {
-    /// Keeps a question until its hub has a leader that is reached; given back if there is no place for it.
+    /// Buffers a request until its hub has a reachable leader; returned if the buffer is full.
     fn wait_for_leader(&mut self, slot: u16, question: Question) -> Result<(), Question> {
         let weight = question.what.weight();
         if self.is_full(weight) {
@@ -360,7 +362,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes those for rows out.
+    /// Removes and returns the requests for entries.
     fn take_rows(&mut self, slot: u16) -> Vec<Question> {
         let questions = std::mem::take(&mut self.hub_mut(slot).questions);
         let is_rows = |question: &Question| matches!(question.what, Missing::Rows(_));
@@ -372,7 +374,7 @@ impl Relay {
         rows
     }
 
-    /// Takes the first out.
+    /// Removes and returns the first request.
     fn take_question(&mut self, slot: u16) -> Option<Question> {
         let question = self.hub_mut(slot).questions.pop_front()?;
         self.parked = (self.parked.0 - 1, self.parked.1 - question.what.weight());

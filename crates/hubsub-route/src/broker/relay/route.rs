@@ -1,5 +1,5 @@
-//! Who leads a hub: a route comes, and the hub's home begins to lead, ceases to, or follows
-//! another.
+//! Routes: when a hub's leader changes, the hub's home begins to lead, ceases to lead, or follows another
+//! node.
 
 use super::Broker;
 use crate::relay::state::{Asked, Early};
@@ -9,15 +9,15 @@ use crate::{Asker, Now, Sink};
 use hubsub_types::{HubId, Position, Seq, Term};
 
 impl Broker {
-    /// A hub has this leader in this term; a route of an earlier term is passed over. A hub with a
-    /// log must be open (`rooms.add_hub`) before this node leads it.
+    /// A hub has this leader in this term; a route of an earlier term is ignored. A hub with a log must be
+    /// open (`rooms.add_hub`) before this node leads it.
     pub fn route(&mut self, hub: HubId, term: Term, leader: Leader, now: Now, sink: &mut impl Sink) {
         if let Some(slot) = self.relay.as_ref().and_then(|relay| relay.slot_of(hub)) {
             self.take_route(slot, (term, leader), now, sink);
         }
     }
 
-    /// Acts by a route that is news.
+    /// Applies a new route.
     pub(super) fn apply_route(
         &mut self,
         slot: u16,
@@ -27,7 +27,8 @@ impl Broker {
     ) {
         let state = self.relay().hub(slot);
         let (before, ended, class) = (state.leader, state.term, state.class);
-        // Another may have led in a term between, of which this node has not heard: what it knows may be old.
+        // Another node may have led in a skipped term without this node's knowledge: the state here may be
+        // outdated.
         let is_logged = self.classes.get(class).durability.is_logged();
         let skips = !is_logged && term.0 > ended.0 + 1;
         let (ceases, begins) = match (before == Leader::Me, leader == Leader::Me) {
@@ -69,8 +70,8 @@ impl Broker {
         }
     }
 
-    /// Whether this node, without a lead, acts as leader of a hub that its route gives it: for its side of a
-    /// network that is split. Rooms have lives of their own as long as it does, and others again afterwards.
+    /// Whether this node acts as leader without a leader lease of a hub that its route assigns to it: for its
+    /// side of a split network. The hub's rooms begin new epochs when this starts and when it ends.
     pub fn serve_alone(&mut self, hub: HubId, serves: bool, now: Now, sink: &mut impl Sink) {
         let Some(relay) = &mut self.relay else { return };
         let Some(slot) = relay.slot_of(hub) else { return };
@@ -83,7 +84,7 @@ impl Broker {
         self.push_queue(slot, now, sink);
     }
 
-    /// The rooms of a hub that this node leads begin other lives. Who is interested stays so; other nodes hear of
+    /// The rooms of a hub that this node leads begin new epochs. Interest is unchanged; other nodes learn of
     /// it with the next record.
     pub(super) fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for room in self.rooms.of_hub(slot) {
@@ -91,7 +92,7 @@ impl Broker {
             let topics = self.rooms.topics_of(room);
             let name = self.rooms.get(room).map(|it| (crate::Namespace::Global, it.name.clone()));
             let before = self.rooms.begin_anew(room, now);
-            // Where there are none, patterns followed it.
+            // A room without topics was followed by patterns.
             let told = if topics.is_empty() { name.into_iter().collect() } else { topics };
             for key in told.iter().filter(|_| before.epoch.0 != 0) {
                 self.tell_over(key, before, sink);
@@ -99,8 +100,8 @@ impl Broker {
         }
     }
 
-    /// The rooms of a hub are this node's: what is known of interest is their table, and another
-    /// life begins where the log does not know the one before.
+    /// This node begins to lead a hub: known interest becomes the table of its rooms, and a room begins a new
+    /// epoch if the log does not contain the previous one.
     fn begin_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = false;
         self.rooms.forget_past_of(slot);
@@ -137,8 +138,8 @@ impl Broker {
         self.read_waiting(slot, now, sink);
     }
 
-    /// The life of a room is over, behind that record: who subscribes to these topics is told, and where there is
-    /// none, who followed it by patterns.
+    /// The epoch of a room ended after the record `last`: reports that to subscribers of these topics, or, if
+    /// there are none, to followers by pattern.
     fn tell_life_over(
         &mut self,
         room: RoomHandle,
@@ -152,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// Requests to a leader that is none any more are not awaited, but for publishes.
+    /// Gives up requests to a former leader, except publishes.
     fn drop_requests(&mut self, slot: u16, sink: &mut impl Sink) {
         let relay = self.relay();
         let is_meant = |what: &Asked| !matches!(what, Asked::Publish(_));
@@ -166,8 +167,8 @@ impl Broker {
         }
     }
 
-    /// The rooms of a hub are another's: what is known of interest on this node is the relay's, and
-    /// what waited to be committed goes where the route leads.
+    /// Another node leads the hub now: known interest on this node becomes the relay's, and uncommitted
+    /// publishes go to the new leader.
     fn cease_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = true;
         self.relay().hub_mut(slot).has_seen_own();
@@ -180,7 +181,8 @@ impl Broker {
             }
         }
         self.queue_stalled(slot, now, sink);
-        // Who asked from another node looks again who leads: all that it sent, so that it keeps its order.
+        // Nodes with waiting requests look up the leader again: all their requests are refused, so that their
+        // order is kept.
         let relay = self.relay();
         let mut waiting = Vec::new();
         while let Some(parked) = relay.unpark(slot) {
@@ -192,8 +194,8 @@ impl Broker {
         waiting.into_iter().for_each(|parked| relay.park(slot, parked));
     }
 
-    /// A leader is there, or its link is, or it is to be asked again: all interest is registered
-    /// anew, with the positions that it has, and what waits goes on.
+    /// A leader or its link is there, or the leader is to be asked again: registers all interest again, with
+    /// the known positions, and continues waiting requests.
     pub(super) fn reach_leader(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.relay().hub_mut(slot).retry_ms = u64::MAX;
         if self.relay().leader_of(slot).is_none() {
@@ -207,8 +209,8 @@ impl Broker {
 }
 
 impl crate::relay::state::Relay {
-    /// What was due to the node of a place before a record, which is due now. Where nobody
-    /// remembers, everything was.
+    /// The last seq that was due to a node before this record, which is due now. Without an entry, all
+    /// earlier records were due.
     pub(super) fn was_due(&mut self, room: RoomHandle, place: u16, seq: Seq) -> Seq {
         let of_room = self.due.entry(room).or_default();
         match of_room.iter_mut().find(|(other, _)| *other == place) {
@@ -220,7 +222,7 @@ impl crate::relay::state::Relay {
         }
     }
 
-    /// Everything up to a position was due to a node.
+    /// Notes that all records up to a position were due to a node.
     pub(super) fn set_due(&mut self, room: RoomHandle, place: u16, position: Position) {
         self.was_due(room, place, Seq(position.seq.0.max(1)));
         if let Some((_, last)) =

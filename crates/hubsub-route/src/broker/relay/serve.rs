@@ -1,4 +1,4 @@
-//! What this node's hubs do for other nodes: they count interest, take records, answer reads.
+//! Requests of other nodes to this node's hubs: interest, publishes and reads.
 
 use super::{Admit, Broker};
 use crate::cursors::{OfNode, Range, Read};
@@ -12,11 +12,10 @@ use crate::{Asker, Attach, Attached, Now, Outcome, Sink, Start, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
-/// Stands in an [`Ask`] for the shard: other nodes ask.
+/// Shard number in an [`Ask`] of another node.
 pub(in crate::broker) const OF_NODES: ShardId = ShardId(u16::MAX);
 
 impl Broker {
-    /// A node's request of a hub.
     pub(super) fn serve(
         &mut self,
         from: NodeId,
@@ -33,7 +32,7 @@ impl Broker {
             return self.interest_ended(slot, names, now);
         }
         let Some(slot) = relay.slot_of(hub) else {
-            // It is not told of all hubs yet; whoever asks looks again.
+            // This node does not know all hubs yet; the requester looks up the leader again.
             return relay.refuse_of(from, (hub, Term(0)), &message, sink);
         };
         let term = match message {
@@ -44,7 +43,7 @@ impl Broker {
             _ => relay.hub(slot).term,
         };
         match relay.admit(slot, term) {
-            // A read names no term: it is for who leads now.
+            // A read has no term: it is for the current leader.
             Admit::Early
                 if matches!(
                     message,
@@ -125,7 +124,7 @@ impl Broker {
         }
     }
 
-    /// Whether a topic is one of a hub's.
+    /// Whether a topic belongs to a hub.
     fn is_of(
         &mut self,
         slot: u16,
@@ -140,7 +139,7 @@ impl Broker {
         fits && self.slot_of_topic(id) == Some(slot)
     }
 
-    /// Why a node's record is not taken.
+    /// The reason why a node's record is refused.
     fn refuses_record(
         &mut self,
         slot: u16,
@@ -162,7 +161,7 @@ impl Broker {
         (record.producer().is_some() && !class.durability.is_logged()).then_some(ErrorCode::NotLogged)
     }
 
-    /// So many subscribe on a node.
+    /// Sets the number of subscribers on a node.
     fn set_interest(
         &mut self,
         from: NodeId,
@@ -231,7 +230,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Where a node's subscription begins.
+    /// Replies to a node's subscription with its start.
     pub(in crate::broker) fn tell_attached(
         &mut self,
         attach: &Attach,
@@ -241,8 +240,9 @@ impl Broker {
     ) {
         let is_held = self.interest_of(to, attach.namespace, &attach.topic) > 0;
         if self.leads(hub).is_none() || (attached.is_ok() && !is_held) {
-            // It was led when its log was asked. By now its rooms here are another's, or forgotten, or the hub was led
-            // by nobody in between, and what the node has told is forgotten.
+            // This node was the leader when its log was read. Since then another node may lead its rooms, or
+            // they were removed, or the hub had no leader for a while; the node's interest is no longer
+            // registered here.
             if let Some(slot) = self.relay().slot_of(hub) {
                 self.relay().not_mine(to, ask, slot, sink);
             }
@@ -294,7 +294,7 @@ impl Broker {
                 return Ok(());
             }
             Start::After(position) => Position { seq: position.seq.next(), ..position },
-            // Records that are older are left out of the answer.
+            // Older records are left out of the response.
             Start::Since(_) => Position { seq: Seq(1), ..last },
             Start::Live => Position { seq: last.seq.next(), ..last },
         };
@@ -315,7 +315,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Records that a node asked for.
+    /// Sends records to the node that requested them.
     pub(in crate::broker) fn tell_node_range(&mut self, read: &Read, mut range: Range, sink: &mut impl Sink) {
         let Some(of) = &read.of else { return };
         let max = (of.records_max as usize).clamp(1, READ_RECORDS_MAX as usize);
@@ -358,7 +358,7 @@ impl Broker {
         relay.peers.send(to, hub, end, sink);
     }
 
-    /// A node's read that cannot be answered.
+    /// Refuses a node's read.
     pub(in crate::broker) fn refuse_read(&mut self, of: &OfNode, code: ErrorCode, sink: &mut impl Sink) {
         let message = NodeMessage::Denied { ask: of.ask, code };
         if let Some(relay) = &mut self.relay {
@@ -366,7 +366,7 @@ impl Broker {
         }
     }
 
-    /// The answer to a question for history: to this node's shard that asked, or to another node.
+    /// The response to a history request: to the requesting shard of this node, or to another node.
     pub(in crate::broker) fn tell_part(
         &mut self,
         room: &[u8],
@@ -396,7 +396,7 @@ impl Broker {
         }
     }
 
-    /// Whether this node leads a hub, in which term.
+    /// The term in which this node leads a hub; none: it does not.
     #[must_use]
     pub fn leads(&self, hub: HubId) -> Option<Term> {
         let relay = self.relay.as_ref()?;

@@ -1,6 +1,6 @@
-//! Who follows rooms by patterns alone has no interest registered for them. The leader of a hub tells each
-//! node from when on it is sent what its patterns match, and how many records were due to it before; a
-//! node that had fewer tells its followers by pattern that records of that hub may be missing.
+//! Followers by pattern alone have no interest registered. So a hub's leader notifies each node from when on
+//! it sends the records that match its patterns, and how many were due before; a node that received fewer
+//! reports to its followers by pattern that records of the hub may be missing.
 
 use super::Broker;
 use crate::counts::NODES_MAX;
@@ -18,7 +18,7 @@ use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, ShardId, Term};
 impl Broker {
     // -- the leader's side --
 
-    /// A record of a topic whose hub is led here is committed.
+    /// Counts a committed record of a topic whose hub is led here.
     pub(in crate::broker) fn count_commit(&mut self, id: TopicId) {
         if let Some(slot) = self.slot_of_topic(id) {
             let offset = self.rooms.committed_of(slot);
@@ -26,7 +26,7 @@ impl Broker {
         }
     }
 
-    /// A hub is led here, perhaps in another term than before, or begins to be: nodes whose patterns are held are told.
+    /// This node begins to lead a hub, or leads it in another term: notifies nodes whose patterns are held.
     pub(super) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
         if begins {
             let watchers = Watchers::new(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
@@ -35,7 +35,7 @@ impl Broker {
         self.watch_all(slot, sink);
     }
 
-    /// A hub that is led here begins another life in its term.
+    /// A hub that is led here begins a new epoch within its term.
     pub(super) fn watch_anew(&mut self, slot: u16, sink: &mut impl Sink) {
         let watchers = Watchers::anew(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
         self.watch_as(slot, watchers, sink);
@@ -56,8 +56,8 @@ impl Broker {
         nodes.into_iter().for_each(|node| self.watch(slot, node, sink));
     }
 
-    /// A node is sent all that its patterns match of a hub from now on, if both its patterns are held
-    /// and the hub's link stands.
+    /// From now on a node is sent all records of a hub that match its patterns, if its patterns are held and
+    /// the hub's link is up.
     pub(super) fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
         let relay = self.relay();
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
@@ -70,7 +70,7 @@ impl Broker {
         relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, life, due }, sink);
     }
 
-    /// Likewise of all hubs whose link this is.
+    /// As `watch`, for all hubs that use this link.
     pub(super) fn watch_by_link(&mut self, node: NodeId, link: u16, sink: &mut impl Sink) {
         for slot in 0..self.relay().hubs.len() as u16 {
             let hub = self.relay().hub(slot).id;
@@ -97,7 +97,7 @@ impl Broker {
         if !change.is_whole {
             return;
         }
-        // A hub may have waited for that.
+        // A hub may have waited for these patterns.
         relay.is_held_up = true;
         if relay.held_before.remove(&node) != Some(version) {
             relay.hubs.iter_mut().for_each(|hub| hub.watchers.doubt(node));
@@ -112,7 +112,7 @@ impl Broker {
 
     // -- the follower's side --
 
-    /// A hub's leader sends all that patterns here match from now on; so much was due before.
+    /// From now on a hub's leader sends all records that match patterns here; `due` were due before.
     pub(super) fn patterns_live(
         &mut self,
         from: NodeId,
@@ -134,12 +134,12 @@ impl Broker {
         }
     }
 
-    /// Whether records of a hub's leader were passed over: that is told with the turn.
+    /// Notes whether records of a hub's leader were skipped: reported at the end of the turn.
     pub(super) fn lack_if(&mut self, slot: u16, lacks: bool) {
         self.relay().hub_mut(slot).watched.lacks |= lacks;
     }
 
-    /// A room does not wait for a hole any more; what came meanwhile is passed over.
+    /// A room no longer waits for a hole; buffered records are skipped.
     pub(super) fn drop_resume(&mut self, room: RoomHandle) {
         let relay = self.relay();
         let Some(Resume { held, .. }) = relay.resuming.remove(&room) else { return };
@@ -147,13 +147,13 @@ impl Broker {
         let lacks = held.iter().any(|held| matches!(held, Held::Deliver(..)));
         match self.rooms.slot_of_room(room) {
             Some(slot) => self.lack_if(slot, lacks),
-            // It was forgotten meanwhile.
+            // The room was removed meanwhile.
             None => (0..self.relay().hubs.len() as u16).for_each(|slot| self.lack_if(slot, lacks)),
         }
     }
 
-    /// A room is in another life than its followers here: there is nothing to be read of the one before, and this
-    /// one is due from its first record.
+    /// A room is in another epoch than its followers here: nothing can be read of the previous epoch, and the
+    /// current one is due from its first record.
     pub(super) fn begin_unseen(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
         self.begin_epoch(room, Position { seq: Seq(0), ..there }, now, sink);
         let relay = self.relay();
@@ -163,7 +163,7 @@ impl Broker {
         let over: usize = resume.held.iter().filter(|held| is_over(held)).map(Held::weight).sum();
         resume.held.retain(|held| !is_over(held));
         relay.held_bytes -= over;
-        // A confirmation in the life before would lead back there: it counts where this one does.
+        // A confirmation in the previous epoch would lead back there: it is valid at this epoch's position.
         for held in &mut resume.held {
             if let Held::Attached(_, _, attached) = held
                 && attached.position.epoch != there.epoch
@@ -176,7 +176,7 @@ impl Broker {
         }
     }
 
-    /// What was passed over is told.
+    /// Reports skipped records to followers by pattern.
     pub(super) fn tell_lacks(&mut self, sink: &mut impl Sink) {
         for slot in 0..self.relay().hubs.len() as u16 {
             if std::mem::take(&mut self.relay().hub_mut(slot).watched.lacks) {
@@ -185,7 +185,7 @@ impl Broker {
         }
     }
 
-    /// Who follows by patterns on this node may lack records of a hub.
+    /// Followers by pattern on this node may lack records of a hub.
     fn tell_lack(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.patterns.is_empty() {
             return;
@@ -198,14 +198,15 @@ impl Broker {
         self.lack_here(class, sink);
     }
 
-    /// Likewise on this shard. Nobody knows which topics and records: the pattern is named, and no position.
+    /// As `tell_lack`, on this shard. Topics and records are unknown: the gap names the pattern and no
+    /// position.
     pub(in crate::broker) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
         let class = self.classes.get(class);
         let (on_gap, is_logged) = (class.on_gap, class.durability.is_logged());
         for pattern in self.patterns.iter() {
             for &conn in pattern.subs.as_slice() {
                 let id = self.patterns.find(&pattern.source);
-                // Who follows the hub reads what is missing there.
+                // A subscriber that follows the hub reads the missing records there.
                 if is_logged && id.is_some_and(|id| self.cursors.hubs.covers(conn, id)) {
                     continue;
                 }
