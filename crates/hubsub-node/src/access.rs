@@ -1,35 +1,33 @@
-//! Who may do what. One call before each publish, subscribe and admin command
-//! of a client, and before each request of the control plane; users and roles
-//! fill it, the callers stay.
+//! Access control. It is checked before each publish, subscribe and admin command of a client, and before
+//! each request of the control plane. Users and roles will be added here without changes to the callers.
 
 use hubsub_types::PrincipalId;
 use hubsub_types::names::{Filter, Glob, has_reserved_tag, is_reserved};
 
-/// What a principal wants to do with a topic.
+/// An operation on a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Publish to it.
     Publish,
-    /// Subscribe to it, or read its history.
+    /// Subscribe, or read the history.
     Subscribe,
-    /// Administer the node, or the room of that name; empty for all else.
+    /// Administer the room of this name, or the node if the topic is empty.
     Admin,
 }
 
-/// What is allowed on this node. Until there are users, the default user may
-/// do everything and there is no other; but names that begin with `$` are the node's
-/// own, of which users read what the node says of itself and nothing else.
+/// The permissions on this node. Until there are users, the default user is the only one and may do
+/// everything, with one exception: names that begin with `$` belong to the node, and users may only read the
+/// node's own statistics among them.
 ///
-/// Invariant: who may subscribe to a pattern may subscribe to every topic that it matches.
+/// Invariant: a principal that may subscribe to a pattern may subscribe to every topic that matches it.
 #[derive(Clone, Debug, Default)]
 pub struct Access;
 
-/// What of the reserved names anyone may read: these, and what is below them.
+/// Reserved names that anyone may read, with all names below them.
 const PUBLIC: [&[u8]; 2] = [b"$stats", b"$SYS"];
 
 impl Access {
-    /// For whom a browser acts that shows a token, or none; nobody is for one that is not accepted. Until there are
-    /// users, any is.
+    /// The principal for a browser's token, or for none; `None` if the token is rejected. Until there are
+    /// users, every token is accepted.
     #[must_use]
     pub fn principal_of(&self, _token: Option<&str>) -> Option<PrincipalId> {
         Some(PrincipalId::default())
@@ -49,23 +47,23 @@ impl Access {
         }
     }
 
-    /// Whether `principal` may subscribe to a glob as a client wrote it: to all that it matches.
+    /// Whether `principal` may subscribe to every topic that a client's glob matches.
     #[must_use]
     pub fn allowed_glob(&self, principal: PrincipalId, glob: &[u8]) -> bool {
         let (prefix, is_all) = Glob::prefix_of(glob);
         self.allowed_prefix(principal, &prefix, is_all)
     }
 
-    /// Likewise, to an MQTT filter.
+    /// Whether `principal` may subscribe to every topic that an MQTT filter matches.
     #[must_use]
     pub fn allowed_filter(&self, principal: PrincipalId, filter: &[u8]) -> bool {
         let (prefix, is_all) = Filter::prefix_of(filter);
         self.allowed_prefix(principal, prefix, is_all)
     }
 
-    /// Whether `principal` may subscribe to all topics that begin so and that a pattern may match; to the one of that
-    /// name, if there are no others. A pattern that begins with a wildcard, and one whose prefix is not reserved, matches
-    /// no reserved topic (`pattern_prefix_min`).
+    /// Whether `principal` may subscribe to all topics with this prefix that a pattern may match, or, unless
+    /// `is_all`, to the topic of exactly that name. A pattern that begins with a wildcard, or whose prefix is
+    /// not reserved, matches no reserved topic (`pattern_prefix_min`).
     fn allowed_prefix(&self, principal: PrincipalId, prefix: &[u8], is_all: bool) -> bool {
         if is_all || !is_reserved(prefix) {
             return self.allowed(principal, Action::Subscribe, prefix);
@@ -75,7 +73,8 @@ impl Access {
     }
 }
 
-/// Whether a reserved name is one that anyone may read. By a tag it would be of a room that nobody may.
+/// Whether anyone may read a reserved name. With a reserved hash tag, it would belong to a room that nobody
+/// may read.
 fn is_public(name: &[u8]) -> bool {
     PUBLIC.iter().any(|public| name == *public || is_below(name, public)) && !has_reserved_tag(name)
 }

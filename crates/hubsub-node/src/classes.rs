@@ -1,8 +1,8 @@
-//! The room classes of the node as they are now, for all its threads, and how shards come to them.
+//! The node's current room classes, shared by all its threads, and how shards pick them up.
 //!
-//! The control plane's thread sets them ([`crate::routes`]), with the hubs that belong to them. Shards hold what their
-//! brokers have, and look whether it is still the latest each time that they have taken mail: who sent a letter had
-//! new classes no later than who reads it.
+//! The control plane's thread sets them ([`crate::routes`]) together with their hubs. A shard works with its
+//! broker's copy and checks for a newer one each time that it has taken mail: so the receiver of a letter has
+//! classes at least as new as its sender had.
 
 use crate::core::Core;
 use hubsub_route::Hubs;
@@ -10,49 +10,45 @@ use hubsub_types::ClassTable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-/// See the module.
 pub struct ClassesNow {
     now: RwLock<(Arc<ClassTable>, Arc<Hubs>)>,
-    /// How often they were set.
+    /// Number of changes so far, so that shards detect one.
     changes: AtomicU64,
 }
 
 impl ClassesNow {
-    /// These, with the hubs of the node.
     #[must_use]
     pub fn new(classes: Arc<ClassTable>, hubs: Arc<Hubs>) -> ClassesNow {
         ClassesNow { now: RwLock::new((classes, hubs)), changes: AtomicU64::new(0) }
     }
 
-    /// As they are now.
     #[must_use]
     pub fn get(&self) -> Arc<ClassTable> {
         Arc::clone(&self.now.read().expect("nothing panics under this lock").0)
     }
 
-    /// Both, as they belong together.
+    /// A consistent pair of classes and hubs.
     #[must_use]
     pub fn both(&self) -> (Arc<ClassTable>, Arc<Hubs>) {
         self.now.read().expect("nothing panics under this lock").clone()
     }
 
-    /// The hubs as they are known now.
     #[must_use]
     pub fn hubs(&self) -> Arc<Hubs> {
         Arc::clone(&self.now.read().expect("nothing panics under this lock").1)
     }
 
-    /// How often they were set.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The node has joined a cluster with these hubs of its classes: shards are told otherwise.
+    /// Sets the hubs when the node joins a cluster. It does not count as a change: shards are notified
+    /// separately.
     pub(crate) fn set_hubs(&self, hubs: Arc<Hubs>) {
         self.now.write().expect("nothing panics under this lock").1 = hubs;
     }
 
-    /// Sets both; whoever wakes a shard after it finds them there.
+    /// Sets both. A shard that is woken after this call sees them.
     pub(crate) fn set(&self, classes: Arc<ClassTable>, hubs: Arc<Hubs>) {
         *self.now.write().expect("nothing panics under this lock") = (classes, hubs);
         self.changes.fetch_add(1, Ordering::Release);
@@ -60,7 +56,7 @@ impl ClassesNow {
 }
 
 impl Core {
-    /// Takes over classes that were set since the last time.
+    /// Applies classes that were set since the last call.
     pub(crate) fn see_classes(&mut self) {
         let changes = self.rim.classes.changes();
         if changes == self.rim.classes_seen {

@@ -1,5 +1,6 @@
-//! What named consumers need of the node (docs/protocol/groups.md): their rows, which are the last records of rooms of
-//! `$consumer`; the topics of dead letters; and what Redis clients were given and have not acknowledged.
+//! The node's part of named consumers (docs/protocol/groups.md): their entries, which are the last records of
+//! the rooms of `$consumer`; dead-letter topics; and records that were delivered to Redis clients but not
+//! acknowledged.
 
 use crate::conn::Consumed;
 use crate::core::Core;
@@ -14,27 +15,27 @@ use hubsub_types::{ErrorCode, Position};
 use hubsub_wire::resp;
 use std::sync::Arc;
 
-/// Rooms of rows, one a consumer.
+/// Prefix of the rooms that hold consumers' entries, one room per consumer.
 pub const ROWS: &[u8] = b"$consumer/";
 
-/// Topics of dead letters begin so.
+/// Prefix of dead-letter topics.
 const DEAD: &[u8] = b"dead-letters/";
 
-/// What is to be done for consumers, behind what the broker does.
+/// Work for consumers that is done after the broker's call returns.
 pub enum Wanted {
-    /// Read a row.
+    /// Read the entry of a consumer.
     Load(Arc<[u8]>),
-    /// It was read.
+    /// The entry was read.
     Loaded(Arc<[u8]>, Result<Option<Vec<u8>>, ErrorCode>),
-    /// Write it.
+    /// Write the entry of a consumer.
     Save(Arc<[u8]>, Vec<u8>),
-    /// Publish a record to the dead letters.
+    /// Publish a record to the dead-letter topic.
     Bury(Arc<[u8]>, Arc<Record>),
-    /// A member has done with a record.
+    /// A member acknowledged a record.
     Done(Box<[u8]>, Position),
 }
 
-/// The room of a consumer's row.
+/// Name of the room that holds a consumer's entry.
 #[must_use]
 pub fn row_of(source: &[u8]) -> Vec<u8> {
     let (group, topic) = group_of(source).unwrap_or((source, b""));
@@ -52,7 +53,6 @@ pub fn row_of(source: &[u8]) -> Vec<u8> {
     room
 }
 
-/// Acts on what is wanted.
 pub fn act(core: &mut Core, wanted: Wanted) {
     let now = core.rim.now;
     match wanted {
@@ -80,17 +80,18 @@ pub fn act(core: &mut Core, wanted: Wanted) {
     }
 }
 
-/// A row is written, or is not.
+/// Reports to the broker whether an entry was written.
 pub fn saved(core: &mut Core, source: &[u8], is_safe: bool) {
     core.broker.consumer_saved(source, is_safe, core.rim.now, &mut core.rim);
 }
 
-/// A dead letter is published: nobody is given that record again. One that is not is tried again.
+/// Acknowledges a record whose dead letter is published, so that it is not redelivered. If that failed, it is
+/// retried.
 pub fn buried(core: &mut Core, source: &[u8], position: Position) {
     core.broker.acknowledge(source, position, core.rim.now, &mut core.rim);
 }
 
-/// What a question for a row brought.
+/// The entry in the response to a request for it.
 pub fn row(part: Option<Part>) -> Result<Option<Vec<u8>>, ErrorCode> {
     match part {
         Some(Part::History(part)) => Ok(part.records.last().map(|record| record.payload().to_vec())),
@@ -99,7 +100,7 @@ pub fn row(part: Option<Part>) -> Result<Option<Vec<u8>>, ErrorCode> {
     }
 }
 
-/// A client acknowledges records by their positions: how many it had.
+/// Acknowledges records of a client by position. Returns how many of them the client had.
 pub fn acknowledge(core: &mut Core, key: hubsub_types::ConnKey, positions: &[Position]) -> u64 {
     let Some(extra) = core.rim.conns.get_mut(key).and_then(|conn| conn.extra.as_mut()) else { return 0 };
     let mut done = Vec::new();
@@ -116,7 +117,7 @@ pub fn acknowledge(core: &mut Core, key: hubsub_types::ConnKey, positions: &[Pos
     done.len() as u64
 }
 
-/// A client is gone: what it had goes to other members.
+/// Redelivers a closed client's unacknowledged records to other members.
 pub fn give_away(core: &mut Core, consumed: Vec<Consumed>) {
     for Consumed { group, record } in consumed {
         core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
@@ -124,7 +125,7 @@ pub fn give_away(core: &mut Core, consumed: Vec<Consumed>) {
 }
 
 impl Rim {
-    /// A record for a Redis client, as a member of a group.
+    /// Delivers a record to a Redis client as a member of a group.
     pub(crate) fn deliver_consumed(&mut self, conn: u32, group: &[u8], record: &RecordView<'_>) -> Delivery {
         let Some(key) = self.conns.key_at(conn) else { return Delivery::Full };
         let Some(c) = self.conns.get_mut(key) else { return Delivery::Full };
@@ -139,8 +140,8 @@ impl Rim {
         (kept.position, kept.timestamp_us, kept.qos) = (record.position, record.timestamp_us, record.qos);
         if let Some(c) = self.conns.get_mut(key) {
             let consumed = &mut c.extra().consumed;
-            // What comes for the first time comes in order; of the rest it may be that this client has it. Without a
-            // position, where no room is made, all is new.
+            // New records arrive in order; a redelivered one may already be at this client. Records without a
+            // position (from classes that create no room) are always new.
             let is_again = |one: &Consumed| one.record.position == record.position && *one.group == *group;
             let Position { epoch, seq } = record.position;
             let precedes = |last: &Position| last.epoch == epoch && last.seq < seq;

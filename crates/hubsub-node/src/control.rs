@@ -1,7 +1,8 @@
-//! The way to the control plane: events in one bounded queue, log lines in another, and a descriptor that is readable
-//! while there are some. Answers always fit, since each has a request before it. Log lines are taken after all events,
-//! so that none delays a decision; those beyond [`LINES_MAX`] are counted and dropped. Of the lines that clients cause,
-//! one a second of each kind is written, and it says how many were left out before it.
+//! The queue to the control plane: events in one bounded queue, log lines in another, and a descriptor that
+//! is readable while either has entries. Responses are always accepted, since each follows a request. Log
+//! lines are taken after all events, so they never delay a decision; above [`LINES_MAX`] they are counted and
+//! dropped. Log lines that clients cause are limited to one per second and message; the next line reports how
+//! many were suppressed.
 
 use crate::link::{LeadEvent, LinkEvent};
 use crate::log::{HubAnswer, Refusal, StreamAnswer};
@@ -17,61 +18,60 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Log lines that wait: what a second of a busy node says, and a bound for what nobody takes.
+/// Limit of queued log lines: about what a busy node logs in a second.
 pub const LINES_MAX: usize = 1_024;
-/// Between two lines of one kind that clients cause.
+/// Minimum interval between two client-caused lines with the same message.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How loud a log line is.
+/// Severity of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// For those who look closely.
     Debug,
-    /// Worth a line.
     Info,
-    /// Somebody should know.
+    /// Something may need attention.
     Warning,
-    /// Somebody must act.
+    /// An operator must act.
     Error,
 }
 
-/// What the control plane hears.
+/// An event for the control plane.
 #[derive(Debug)]
 pub enum Event {
-    /// The parts of the answer to a question.
+    /// The responses of a scatter-gather request, by ticket.
     Parts(u64, Vec<Part>),
     /// The outcome of each publish of a batch.
     Published(u64, Vec<Result<Published, ErrorCode>>),
-    /// What came of a question about a stream of records.
+    /// The outcome of a request about a stream of records.
     Stream(u64, Result<StreamAnswer, Refusal>),
-    /// What came of a request to open or close a hub.
+    /// The outcome of a request to open or close a hub.
     Hub(u64, Result<HubAnswer, Refusal>),
-    /// A constant message with its data.
+    /// A log line: level, constant message, data.
     Log(Level, &'static str, Vec<(&'static str, String)>),
-    /// What became of a peer.
+    /// A change in the state of a peer.
     Link(LinkEvent),
-    /// What became of this process's leads, or of what a controller knows of others.
+    /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
     Lead(LeadEvent),
-    /// Where is this room of a class, and whether it gets a place if it has none? Told at most once while the answer is
-    /// awaited, or twice where the first did not want a place.
+    /// A shard needs the place of a room of a class; the flag is whether to place the room if it has no
+    /// place. Sent at most once while the answer is awaited, or twice if the first did not ask for placement.
     RoomMiss(ClassIndex, Box<[u8]>, bool),
-    /// Rooms of a hub that nobody uses, or that this process gave up: the answer to a question with this ticket.
+    /// Rooms of a hub that are unused or were released by this process, in response to the request with this
+    /// ticket.
     Unused(u64, Vec<Box<[u8]>>),
-    /// A client asks where a room is: the number of its question.
+    /// A client asks where a room is: request number and room.
     Locate(u64, Box<[u8]>),
-    /// Another process is ready, or not any more.
+    /// Another process became ready, or stopped being so.
     Ready,
-    /// A peer's control plane asks: its name, the number of the question, what it asks.
+    /// A request from a peer's control plane: peer name, request number, body.
     Asked(Box<str>, u64, Box<[u8]>),
-    /// What a peer's control plane answered.
+    /// The response of a peer's control plane: request number, body.
     Answered(u64, Result<Box<[u8]>, ErrorCode>),
-    /// A shard ended; with a reason if it was not asked to.
+    /// A shard stopped; with a reason if it was not asked to.
     Stopped(u16, Option<String>),
-    /// The MQTT sessions of a shard are recorded, and their clients have gone.
+    /// A shard has recorded its MQTT sessions and closed their clients.
     Parted(u16),
 }
 
-/// What one peer has in the queue: events and their bytes. Written under the queue's lock.
+/// One peer's share of the queue: events and their bytes. Written under the queue's lock.
 #[derive(Default, Debug)]
 pub struct Share {
     events: AtomicUsize,
@@ -79,25 +79,24 @@ pub struct Share {
 }
 
 impl Share {
-    /// Events that wait, and their bytes.
+    /// Queued events and their bytes.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.events.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
-/// An event, and whose share it counts to.
+/// An event, with the peer's share that it counts towards.
 type Waiting = (Event, Option<(Arc<Share>, usize)>);
 
 /// A log line: level, constant message, data.
 type Line = (Level, &'static str, Vec<(&'static str, String)>);
 
-/// Both queues.
 #[derive(Default)]
 struct Queues {
     events: VecDeque<Waiting>,
     lines: VecDeque<Line>,
-    /// By message of the lines that clients cause: until when it is quiet, and how many lines were left out.
+    /// Per message of client-caused lines: the end of its quiet interval, and the number of suppressed lines.
     quiet: HashMap<&'static str, (Instant, u64)>,
 }
 
@@ -107,19 +106,18 @@ impl Queues {
     }
 }
 
-/// See the module.
 pub struct Control {
     queues: Mutex<Queues>,
     /// Set at a reload, read under the lock of `queues`.
     events_max: AtomicUsize,
-    /// Log lines that found their queue full.
+    /// Log lines dropped because their queue was full.
     dropped: AtomicU64,
     write: UnixStream,
     read: UnixStream,
 }
 
 impl Control {
-    /// A queue for `events_max` events.
+    /// Makes a queue for `events_max` events.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -131,12 +129,12 @@ impl Control {
         Ok(Control { queues: Mutex::default(), events_max, dropped: AtomicU64::new(0), write, read })
     }
 
-    /// Sets for how many events there is room; those that wait already stay.
+    /// Changes the limit of events; events that are queued already stay.
     pub fn set_events_max(&self, events_max: usize) {
         self.events_max.store(events_max, Ordering::Relaxed);
     }
 
-    /// The descriptor that is readable while events wait.
+    /// The descriptor that is readable while events are queued.
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.read.as_raw_fd()
@@ -148,24 +146,24 @@ impl Control {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Adds an event, and wakes the control plane if it was the first.
+    /// Adds an event regardless of the limit, and wakes the control plane if the queue was empty.
     pub fn tell(&self, event: Event) {
         let _ = self.add(event, None, false);
     }
 
-    /// Adds an event that has no request of this node before it; false if there is no room for it.
+    /// Adds an event that no request of this node asked for. Returns false if the queue is full.
     #[must_use]
     pub fn offer(&self, event: Event) -> bool {
         self.add(event, None, true)
     }
 
-    /// Likewise one of so many bytes, to a peer's share.
+    /// Like [`Control::offer`], for an event of `bytes` bytes that counts towards a peer's share.
     #[must_use]
     pub fn offer_of(&self, event: Event, share: &Arc<Share>, bytes: usize) -> bool {
         self.add(event, Some((Arc::clone(share), bytes)), true)
     }
 
-    /// Adds the answer to a request of this node, of so many bytes, to the share of the peer that gave it.
+    /// Adds a peer's response to a request of this node; it counts `bytes` bytes towards the peer's share.
     pub fn tell_of(&self, event: Event, share: &Arc<Share>, bytes: usize) {
         let _ = self.add(event, Some((Arc::clone(share), bytes)), false);
     }
@@ -186,12 +184,11 @@ impl Control {
         true
     }
 
-    /// Adds a log line.
     pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
         self.add_line(self.lock(), (level, message, fields));
     }
 
-    /// Adds a log line that a client causes, unless there was one with this message in the last second.
+    /// Adds a log line that a client caused, unless one with this message was logged within the last second.
     pub fn log_of_client(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
         self.log_of_client_at(Instant::now(), level, message, fields);
     }
@@ -230,7 +227,7 @@ impl Control {
 
     fn wake(&self, was_empty: bool) {
         if was_empty {
-            // A full pipe is readable already, which is all that this is for.
+            // A full pipe is readable already, so a failed write is fine.
             let _ = (&self.write).write(&[1]);
         }
     }

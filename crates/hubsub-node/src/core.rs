@@ -1,4 +1,4 @@
-//! Broker and rim together: what commands and mail act on.
+//! A shard's broker with its I/O context: commands and mail act on both.
 
 use crate::conn::{Conn, Flags};
 use crate::listings::Listing;
@@ -12,19 +12,15 @@ use hubsub_route::{Ask, Broker, Busy, Namespace, RoomInfo};
 use hubsub_types::{ConnKey, ErrorCode};
 use std::sync::Arc;
 
-/// See the module.
 pub struct Core {
-    /// What this shard knows.
     pub broker: Broker,
-    /// What it is connected to.
     pub rim: Rim,
 }
 
-/// Interval at which the sketch of busy rooms fades, in s.
+/// Interval at which the counts of busy rooms halve, in s.
 pub const FADE_S: u64 = 10;
 
 impl Core {
-    /// Acts on one letter.
     pub fn receive(&mut self, mail: Mail) {
         match mail {
             Mail::Broker(msg) => self.broker.receive(msg, self.rim.now, &mut self.rim),
@@ -39,7 +35,7 @@ impl Core {
                 if let Some(log) = &mut self.rim.log {
                     log.closes(hub);
                 }
-                // Who waited may have given up.
+                // The receiver may have given up.
                 let _ = told.send(());
             }
             Mail::HubClosed(hub) => {
@@ -82,7 +78,7 @@ impl Core {
         }
     }
 
-    /// A hub of this shard has come: its log is there before the broker knows of it.
+    /// Adds a hub that was opened on this shard. Its log must exist before the broker learns of the hub.
     fn hub_opened(&mut self, opened: OpenedHub) {
         let OpenedHub { hub, seed, producers, rows } = opened;
         if let Some(log) = &mut self.rim.log {
@@ -92,9 +88,9 @@ impl Core {
         self.broker.set_rows(seed.id, rows);
     }
 
-    /// Writes what this turn produced, mail first: what a client is told must
-    /// not be news to another shard. Lagging connections with room get their
-    /// next records, which the next turn writes.
+    /// Writes what this turn produced. Mail goes first, so that a client never sees an effect before the
+    /// other shards know of it. Lagging connections that have room get their next records, which the next
+    /// turn writes.
     pub fn flush(&mut self) {
         crate::mqtt::learn_ends(self);
         crate::mqtt::read_retained(self);
@@ -107,7 +103,8 @@ impl Core {
         self.rim.lagging = !self.broker.cursors.is_empty();
         self.rim.flush();
         let mut drained = std::mem::take(&mut self.rim.drained).into_iter();
-        // The rest has its turn when this is written: a crowd that catches up owns no more than others.
+        // The rest is handled after this batch is written, so that many lagging clients do not exceed a
+        // turn's memory.
         while self.rim.turn_bytes() <= TURN_BYTES
             && let Some(key) = drained.next()
         {
@@ -138,8 +135,8 @@ impl Core {
             || self.rim.links.has_work()
     }
 
-    /// Removes connections that were marked to be closed and may go; sockets of those that were told why, see
-    /// [`crate::parting`].
+    /// Removes connections that are marked for closing and have no output left. Returns the sockets of
+    /// clients that were sent a reason; they are closed later ([`crate::parting`]).
     pub fn reap(&mut self) -> Vec<Transport> {
         self.close_debtors();
         let (mut waiting, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
@@ -192,13 +189,13 @@ impl Core {
             self.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }
         self.rim.closing = waiting;
-        // Who sees that a client is gone does not find it counted by another shard.
+        // Once a client's end is visible, no other shard may still count it.
         self.rim.mailer.flush();
         drop(gone);
         told
     }
 
-    /// Gives connections whose end was decided a bounded time for their output.
+    /// Gives closing connections at most `linger_ms` to take their output.
     pub fn linger(&mut self, linger_ms: u64) {
         let due_ms = self.rim.now.mono_ms + linger_ms;
         for &key in &self.rim.closing {
@@ -211,7 +208,7 @@ impl Core {
         }
     }
 
-    /// Sets what is not counted as it happens.
+    /// Updates the gauges that are not maintained incrementally.
     pub fn set_gauges(&self) {
         let (broker, metrics) = (&self.broker, &self.rim.metrics);
         let (history_bytes, history_records) = broker.rooms.history_size();
@@ -274,8 +271,8 @@ impl Core {
         gauges.iter().for_each(|(gauge, value)| gauge.set(*value));
     }
 
-    /// This shard's part of the answer to a question; none when the log has to be
-    /// asked for it, which sends it.
+    /// This shard's response to a request; `None` if the log must be read for it, which sends the response
+    /// later.
     pub fn part(&mut self, question: &Question, ask: Ask) -> Option<Part> {
         let now = self.rim.now;
         if question.room().is_some_and(|room| self.broker.is_outside(room)) {
@@ -363,7 +360,7 @@ impl Core {
                 unreachable!("`part` has answered it")
             }
             Question::Busiest(limit) => {
-                // Counts halve each interval, so they settle between once and twice the interval's.
+                // Counts halve each interval, so a steady rate settles between one and two intervals' worth.
                 let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);
                 let rates = |busy: Busy| [busy.publishes, busy.bytes_in, busy.bytes_out].map(rate);
                 let rooms = self.broker.busiest.busiest(*limit).into_iter();
@@ -372,7 +369,7 @@ impl Core {
         }
     }
 
-    /// A room in memory, or else as its hub's log knows it.
+    /// A room as held in memory, else as recorded in its hub's log.
     fn known(&self, name: &[u8], room: Option<RoomHandle>) -> Option<Listed> {
         let rooms = &self.broker.rooms;
         match room {
@@ -397,7 +394,7 @@ impl Core {
         self.broker.rooms.info(room, self.rim.shard, self.rim.now)
     }
 
-    /// Whether a filter means a connection.
+    /// Whether a connection matches a filter.
     pub fn is_meant(&self, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
         let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
         !conn.is_closing()
@@ -412,13 +409,13 @@ impl Core {
             && (filter.laddr.is_none() || is(&filter.laddr, address(conn.io.local())))
     }
 
-    /// Redis's type of a client.
+    /// The client type that Redis would report.
     fn kind(&self, key: ConnKey) -> &'static str {
         let (topics, patterns, shard) = self.broker.counts(key);
         if topics + patterns + shard > 0 { "pubsub" } else { "normal" }
     }
 
-    /// What CLIENT LIST and the API show of a connection.
+    /// The details of a connection that CLIENT LIST and the API show.
     pub fn client_info(&self, key: ConnKey, conn: &Conn) -> ClientInfo {
         let (topics, patterns, shard) = self.broker.counts(key);
         let second = self.rim.second();
@@ -473,14 +470,14 @@ impl Core {
         }
     }
 
-    /// Asks who is subscribed, on this shard only.
+    /// Number of a connection's subscriptions in a namespace, on this shard.
     #[must_use]
     pub fn subscriptions(&self, key: ConnKey, namespace: Namespace) -> usize {
         let (topics, patterns, shard) = self.broker.counts(key);
         if namespace == Namespace::Shard { shard } else { topics + patterns }
     }
 
-    /// A publish or a subscription was refused.
+    /// Counts a refused publish or subscription.
     pub fn count_refusal(&self, is_publish: bool) {
         let metrics = &self.rim.metrics;
         if is_publish {
@@ -495,7 +492,7 @@ fn address(address: Option<std::net::SocketAddr>) -> String {
     address.map_or_else(|| "?:0".to_owned(), |a| a.to_string())
 }
 
-/// All of these, if their bytes are at most so many together.
+/// Collects all items if their bytes total at most `bytes_max`, else `None`.
 fn at_most<T>(all: impl Iterator<Item = T>, bytes_max: u64, bytes: impl Fn(&T) -> u64) -> Option<Vec<T>> {
     let (mut some, mut sum) = (Vec::new(), 0);
     for one in all {

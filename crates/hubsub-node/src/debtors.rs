@@ -1,6 +1,6 @@
-//! What all clients of a shard leave unread, and what they leave unfinished: two sums, each with a limit. Past a limit the
-//! clients with the most are closed, so nobody else pays for it. Who has sent too much is told so; who does not read would
-//! not hear it.
+//! Limits on two sums over all clients of a shard: unread replies and unfinished input. Above a limit the
+//! clients with the most are closed, so that the others are not affected. A client with too much unfinished
+//! input is sent the reason; one that does not read its replies would not receive it.
 //!
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
@@ -13,15 +13,15 @@ use hubsub_wire::mqtt::{Fault, Reason};
 use hubsub_wire::phoenix::End;
 use hubsub_wire::resp;
 
-/// A part of a limit: so much below it a sum is when clients were closed for it. Each time looks at all connections, so
-/// that it does not come back with the next byte.
+/// Divisor of a limit: closing clients brings a sum below its limit by this fraction. Each pass scans all
+/// connections, so the next byte must not trigger another.
 const MARGIN: usize = 16;
 
-/// What a client is told whose unfinished input was the most.
+/// Error for the client with the most unfinished input.
 pub(crate) const UNFINISHED: &str = "max bytes of unfinished input reached, and yours was the most";
 
 impl Rim {
-    /// Records that wait for subscribers.
+    /// Bytes of records that are queued for subscribers.
     #[inline]
     pub(crate) fn record_bytes(&self) -> usize {
         self.output_bytes.saturating_sub(self.reply_bytes)
@@ -29,7 +29,7 @@ impl Rim {
 }
 
 impl Core {
-    /// Where unread replies or unfinished input are above their limit, closes the clients with the most.
+    /// Closes the clients with the most unread replies or unfinished input if the sum is above its limit.
     pub(crate) fn close_debtors(&mut self) {
         let Rim { limits, reply_bytes, input_bytes, .. } = &self.rim;
         let (replies_max, input_max) =
@@ -50,13 +50,13 @@ impl Core {
         }
     }
 
-    /// Drops what a client has not finished, tells it so and closes it.
+    /// Drops a client's unfinished input, sends the reason and closes it.
     fn drop_unfinished(&mut self, key: ConnKey) {
         let Some(conn) = self.rim.conns.get_mut(key) else { return };
         self.rim.input_bytes -= conn.unfinished_bytes();
         conn.drop_unfinished();
         if conn.is_closing() {
-            // It has had its last word.
+            // Its final reply is already written.
             return self.rim.close_now(key);
         }
         match conn.dialect() {
@@ -73,7 +73,7 @@ impl Core {
         self.rim.close_soon(key);
     }
 
-    /// Closes the largest debtors until `over` bytes are free; how many.
+    /// Closes the largest debtors until `over` bytes are free. Returns how many.
     fn close_largest(
         &mut self,
         over: usize,
@@ -84,7 +84,7 @@ impl Core {
         let debtors =
             self.rim.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
         let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
-        // What those have that are closed already is free as soon as they are.
+        // Bytes of connections that are closing already are about to be freed, so those count first.
         debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
         let (mut freed, mut closed) = (0, 0);
         for (is_closed, bytes, key) in debtors {
@@ -110,7 +110,7 @@ mod tests {
     use crate::output::Pending;
     use hubsub_types::Limits;
 
-    /// Replies behind one that is not known yet.
+    /// Queues a reply after one that is not known yet.
     fn owe(lone: &mut Lone, key: ConnKey, bytes: usize) {
         lone.core.rim.reply(key, |out, _| out.extend(std::iter::repeat_n(b'.', bytes)));
     }

@@ -1,21 +1,21 @@
-//! How many descriptors this process may have open, and which of them clients may have.
+//! Limit of the process's open file descriptors, and the part that is reserved from clients.
 //!
-//! The system gives out the lowest number that is free. A descriptor at or above the line so says that all below it are
-//! in use, by whomever; if clients have none above it, as many are left for files and links.
+//! The system assigns the lowest free number. So a descriptor at or above the line shows that all below it
+//! are in use; if clients get none above it, that many remain for files and links.
 
 use std::os::fd::{AsRawFd, RawFd};
 
-/// See the module. Read once, at the start.
+/// Read once at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptors {
-    /// The process may have so many open.
+    /// Maximum number of open descriptors of the process.
     pub max: u64,
-    /// So many of them are not for clients.
+    /// How many of them are reserved from clients.
     pub reserved: u64,
 }
 
 impl Descriptors {
-    /// Reserves so many of those that are free now, or half of them if that is fewer.
+    /// Reserves `wanted` of the descriptors that are free now, or half of the free ones if that is fewer.
     #[must_use]
     pub fn reserve(wanted: u64) -> Descriptors {
         let used =
@@ -27,21 +27,21 @@ impl Descriptors {
         Descriptors { max, reserved: wanted.min(max.saturating_sub(used) / 2) }
     }
 
-    /// Whether a client may have this one.
+    /// Whether a client may use this descriptor.
     #[inline]
     #[must_use]
     pub fn serves(&self, descriptor: RawFd) -> bool {
         u64::try_from(descriptor).is_ok_and(|number| number < self.max - self.reserved)
     }
 
-    /// How many of the log's files may be open where `wanted` are asked for: a quarter of what is reserved, since
-    /// what is written and the coordinator need theirs, too.
+    /// Limit of open log files when `wanted` are requested: at most a quarter of the reserve, since writers
+    /// and the coordinator need descriptors, too.
     #[must_use]
     pub fn files_max(&self, wanted: u64) -> u64 {
         if self.reserved == 0 { wanted } else { wanted.min(self.reserved / 4).max(1) }
     }
 
-    /// For a log line.
+    /// Fields of a log line.
     #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         vec![("descriptors_max", self.max.to_string()), ("descriptors_reserved", self.reserved.to_string())]

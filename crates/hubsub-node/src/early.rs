@@ -1,20 +1,20 @@
-//! Rooms whose place was told before their class counts: kept until it does, each with what was told of it last.
+//! Rooms whose place arrives before their class takes effect. They are retained until it does, each with its
+//! latest place.
 //!
-//! Invariant: there are never more than it was made for; what is beyond that is given back. What is said anew of a room
-//! that is kept always has its place.
+//! Invariant: at most `max` rooms are retained; `keep` returns the number beyond. A new place of a retained
+//! room is always accepted.
 
 use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashMap};
 
-/// A room, and the hub that has it; none: the ring says, or it is to be asked for.
+/// A room and the hub that has it. Without one, the ring decides or the place must be looked up.
 pub type Placed = (Box<[u8]>, Option<HubId>);
 
-/// Rooms of all classes that wait: as many as a class may have placed later (`PLACES_MAX`).
+/// Limit of retained rooms of all classes: as many as a class may have placed later (`PLACES_MAX`).
 pub const EARLY_ROOMS_MAX: usize = hubsub_route::places::PLACES_MAX;
 
 type OfClass = BTreeMap<Box<[u8]>, Option<HubId>>;
 
-/// See the module.
 pub struct EarlyRooms {
     max: usize,
     count: usize,
@@ -28,13 +28,12 @@ impl Default for EarlyRooms {
 }
 
 impl EarlyRooms {
-    /// For so many.
     #[must_use]
     pub fn new(max: usize) -> EarlyRooms {
         EarlyRooms { max, count: 0, of_classes: HashMap::new() }
     }
 
-    /// Keeps rooms of a class; how many of them it has no room for.
+    /// Retains rooms of a class. Returns how many did not fit.
     pub fn keep(&mut self, class: &str, rooms: Vec<Placed>) -> usize {
         let of_class = self.of_classes.entry(class.into()).or_default();
         let mut left_out = 0;
@@ -51,7 +50,7 @@ impl EarlyRooms {
         left_out
     }
 
-    /// Takes out the rooms of a class, in order of name.
+    /// Removes and returns the rooms of a class, in order of name.
     pub fn take(&mut self, class: &str) -> Vec<Placed> {
         let taken = self.of_classes.remove(class).unwrap_or_default();
         self.count -= taken.len();

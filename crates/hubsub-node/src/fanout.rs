@@ -1,7 +1,6 @@
-//! Records into connections' output. A record is encoded once for each way in
-//! which its receivers want it, into an arena of the turn; each receiver gets
-//! a range of it. A receiver whose socket is full gets a shared frame in its
-//! queue instead, up to its output limit.
+//! Delivery of records into connections' output. A record is encoded once per variant that its receivers
+//! want, into an arena of the turn, and each receiver gets a range of it. A receiver whose socket is full
+//! gets a shared frame in its queue instead, up to its output limit.
 
 mod encoded;
 mod queue;
@@ -29,13 +28,13 @@ use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, 
 use hubsub_wire::resp;
 use std::sync::Arc;
 
-/// Frames from this size on are shared one by one instead of through an arena.
+/// Frames of at least this size are shared individually instead of through an arena.
 pub(crate) const FRAME_SHARED: usize = 16 * 1024;
 
-/// An arena takes no more in one turn; further frames are shared one by one.
+/// Limit of an arena per turn; further frames are shared individually.
 const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
-/// Output of a lagging connection below which it reads on.
+/// A lagging connection reads on while its output is below this.
 const REPLAY_BELOW: usize = 64 * 1024;
 
 impl Sink for Rim {
@@ -99,7 +98,7 @@ impl Sink for Rim {
         if fits {
             self.enqueue(conn, via, record);
         } else {
-            // Nothing of it may give way: this record does.
+            // Nothing that is queued may be dropped, so this record is.
             self.lose(conn, 1);
             let tag = Tag { topic: self.encoded.topic(record), position: record.position };
             if tells && let Some(output) = self.conns.at_mut(conn).and_then(|c| c.output.as_mut()) {
@@ -213,7 +212,7 @@ impl Sink for Rim {
 
     fn protocol(&self, conn: u32) -> Option<Protocol> {
         let Some(conn) = self.conns.at(conn) else {
-            // A session goes on without its client.
+            // A session continues without its client.
             return (!self.own.is_at(conn)).then_some(Protocol::Mqtt);
         };
         Some(match conn.dialect() {
@@ -312,8 +311,8 @@ impl Sink for Rim {
     }
 }
 
-// The usual delivery is one function, and each rare case has its own: so the usual one keeps its values in
-// registers.
+// The common delivery is one function, and each rare case has its own, so that the common one keeps its
+// values in registers.
 impl Rim {
     /// Adds a record for a connection to the turn's output.
     #[inline(always)]
@@ -332,7 +331,8 @@ impl Rim {
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += bytes as u64;
         self.metrics.delivered_total.add(1);
-        // What a full socket leaves of a turn cannot give way later, so it is at most half of the limit.
+        // Output that a full socket leaves over cannot be dropped later, so a turn holds at most half of the
+        // limit.
         let must_write = output.turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2);
         if !c.flags.any(Flags::DIRTY) {
             c.flags.set(Flags::DIRTY, true);
@@ -344,7 +344,7 @@ impl Rim {
         Delivery::Taken
     }
 
-    /// Delivers a record to a connection whose output may hold something that comes first.
+    /// Delivers a record to a connection whose output may hold something that must go first.
     #[cold]
     #[inline(never)]
     fn deliver_behind(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
@@ -384,7 +384,7 @@ impl Rim {
     #[cold]
     #[inline(never)]
     fn deliver_to_closing(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        // What is for one member is another's where that one goes.
+        // A record for one group member goes to another member if this one is closing.
         if let Via::Group(_) = via {
             return Delivery::Full;
         }
@@ -395,7 +395,7 @@ impl Rim {
         Delivery::Taken
     }
 
-    /// A part of an answer that had to wait.
+    /// Delivers a response that had to wait for the log.
     pub(crate) fn answer_part(&mut self, ask: Ask, part: Part) {
         if ask.shard == self.shard {
             self.gather(ask.number, part);

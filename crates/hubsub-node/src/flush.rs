@@ -1,6 +1,5 @@
-//! The end of a turn: everything it produced for a connection goes out in one
-//! call. What a socket does not take becomes the connection's queue, which is
-//! written when the socket says that it has room.
+//! The end of a turn: everything that it produced for a connection goes out in one call. Bytes that a socket
+//! does not take become the connection's queue, which is written once the socket is writable.
 
 use crate::conn::{Conn, Flags};
 use crate::fanout::write_gap;
@@ -9,17 +8,17 @@ use crate::rim::{REPLIES, Rim};
 use hubsub_types::ConnKey;
 use std::io::{ErrorKind, IoSlice};
 
-/// Buffers in one system call that need no allocation to list.
+/// Buffers per system call that are listed without an allocation.
 const SLICES: usize = 8;
 
-/// Buffers in one system call at the most; the kernel's limit is 1,024.
+/// Maximum number of buffers per system call; the kernel's limit is 1,024.
 const SLICES_MAX: usize = 512;
 
-/// Output of one connection below which its cursors and long replies go on.
+/// A connection's cursors and long replies continue while its output is below this, in bytes.
 const LOW_WATER: usize = 32 * 1024;
 
 impl Rim {
-    /// Writes what the turn produced, for every connection, and empties the arenas.
+    /// Writes the turn's output of every connection and empties the arenas.
     pub fn flush(&mut self) {
         while let Some(key) = self.dirty.pop() {
             if self.conns.get(key).is_some() {
@@ -114,7 +113,7 @@ impl Rim {
         }
     }
 
-    /// The socket has room: writes the queue.
+    /// Writes the queue once the socket is writable.
     pub fn write_queue(&mut self, key: ConnKey) {
         let second = self.second();
         loop {
@@ -162,8 +161,8 @@ impl Rim {
     }
 }
 
-/// Moves the turn's pieces that a socket did not take into the queue: those from index `done` on, of which `offset` bytes are
-/// written. Returns their bytes.
+/// Moves the turn's pieces that a socket did not take into the queue: those from index `done` on, of which
+/// `offset` bytes are written. Returns their bytes.
 #[cold]
 #[inline(never)]
 fn queue_rest(
@@ -186,7 +185,7 @@ fn queue_rest(
                 }
             }
             Piece::Range { arena, .. } => {
-                // What one MQTT client is sent stands among its answers, which are short.
+                // An MQTT client's records are among its replies, which are short.
                 let is_reply = arena == REPLIES && !is_mqtt;
                 output.enqueue_plain(&piece_bytes(&piece, arenas)[skip..], is_reply);
             }

@@ -1,5 +1,4 @@
-//! Questions to other shards: the answers of those who were asked are gathered
-//! and handed on together.
+//! Scatter-gather requests to shards: the responses are collected and handed on together.
 
 use crate::access::Action;
 use crate::control::{Event, Level};
@@ -18,37 +17,35 @@ use hubsub_types::{ConnKey, ErrorCode, PrincipalId, Qos, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
 
-/// Turns the parts of an answer into a reply.
+/// Writes a reply from the collected responses.
 pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
 
-/// What to do with an answer once it is whole.
+/// The destination of the collected responses.
 pub enum Then {
-    /// It is the reply in a slot of a connection.
+    /// The reply in a slot of a connection.
     Reply(ConnKey, u32, Write),
-    /// Likewise, of a question that weighs as much as many ([`LISTING`]).
+    /// The same, for a request that counts as [`LISTING`] requests.
     Listing(ConnKey, u32, Write),
-    /// It is records for a slot of a connection.
+    /// Records for a slot of a connection.
     Records(ConnKey, u32),
-    /// It goes to the control plane.
+    /// The control plane, by ticket.
     Control(u64),
-    /// It is the row of a consumer.
+    /// The entry of a consumer.
     Consumer(Arc<[u8]>),
-    /// It is what a room has of the session that is read for a place among connections.
+    /// A room's entry of the session that is being restored for a connection.
     Session(ConnKey),
-    /// It is the row of a session that has ended.
+    /// The entry of a session that has ended.
     Ending(Box<Ending>),
 }
 
-/// How many questions one is as much as whose answer may be as long as a client's unread replies may be: no further one is
-/// asked for the client before it is answered.
+/// Weight of a request whose response may be as long as a client's unread replies may be: no further request
+/// of the client starts before it is answered.
 const LISTING: u32 = 32;
 
-/// Who is asked.
+/// The shards that get a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// Every shard.
     All,
-    /// One.
     One(ShardId),
 }
 
@@ -63,7 +60,7 @@ struct Batch {
     outcomes: Vec<Result<Published, ErrorCode>>,
 }
 
-/// Answers that are not whole yet.
+/// Requests whose responses are incomplete.
 #[derive(Default)]
 pub struct Gatherings {
     next: u32,
@@ -73,7 +70,7 @@ pub struct Gatherings {
 }
 
 impl Gatherings {
-    /// Whether no answer is awaited.
+    /// Whether no response is awaited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.batches.is_empty()
@@ -81,7 +78,7 @@ impl Gatherings {
 }
 
 impl Core {
-    /// Asks one shard or all of them, this one included.
+    /// Sends a request to one shard or to all of them, this one included.
     pub fn ask(&mut self, to: To, question: Question, then: Then) {
         let (me, question) = (self.rim.shard, Arc::new(question));
         let others = (0..self.rim.mailer.shards()).map(ShardId);
@@ -104,8 +101,8 @@ impl Core {
         }
     }
 
-    /// Asks the shard where a room lives. A question for history waits on this one until the room's place is
-    /// known; others are asked of the node that leads the room, which knows it.
+    /// Sends a request to the shard where a room lives. A request for history waits on this shard until the
+    /// room's place is known; others go to the node that leads the room, which knows it.
     pub fn ask_home(&mut self, room: &[u8], question: Question, then: Then) {
         let waits = matches!(question, Question::History(_)).then_some(self.rim.shard);
         match self.broker.home_of(room).map(|home| home.or(waits)) {
@@ -115,13 +112,13 @@ impl Core {
         }
     }
 
-    /// Asks the shard to which a room's members belong who they are.
+    /// Requests a room's members from the shard that owns them.
     pub fn ask_members(&mut self, room: Vec<u8>, then: Then) {
         let shard = crate::presence::home_of(self, &room);
         self.ask(To::One(shard), Question::Members(room), then);
     }
 
-    /// Asks how many subscribe to each of some topics in the whole cluster, on all shards of a node alone.
+    /// Counts the subscribers of each topic: in the whole cluster, or on all shards of a single node.
     pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
         self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
         let number = self.rim.gatherings.next;
@@ -150,14 +147,14 @@ impl Core {
         self.rim.gatherings.open.insert(number, Gathering { left: 1, parts: Vec::new(), then });
     }
 
-    /// Another shard's question.
+    /// Handles another shard's request.
     pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
         if let Some(part) = self.part(question, Ask { shard: from, number: gathering }) {
             self.rim.mailer.post(from, Mail::Part { gathering, part });
         }
     }
 
-    /// A request of the control plane.
+    /// Handles a request of the control plane.
     pub fn request(&mut self, ticket: u64, request: Request) {
         let Request { principal, call } = request;
         if let Call::All(question) | Call::Room(_, question) = &call
@@ -210,8 +207,8 @@ impl Core {
     }
 }
 
-/// What somebody must be allowed to who asks this through the control plane.
-/// Where a room is, anybody may ask, as by HUBSUB LOCATE.
+/// The permission that a request through the control plane needs. Anybody may ask where a room is, as with
+/// HUBSUB LOCATE.
 fn needs(question: &Question) -> Option<(Action, &[u8])> {
     match question {
         Question::Room(_, false) => None,
@@ -226,12 +223,12 @@ fn needs(question: &Question) -> Option<(Action, &[u8])> {
 }
 
 impl Rim {
-    /// The slot for the reply to a listing, and what is to be done with it.
+    /// Opens the slot for the reply to a listing and returns its destination.
     pub fn then_list(&mut self, key: ConnKey, write: Write) -> Then {
         Then::Listing(key, self.open_question(key, LISTING), write)
     }
 
-    /// A part of an answer that another shard sent.
+    /// Adds another shard's response.
     pub fn gather(&mut self, gathering: u32, part: Part) {
         let Some(open) = self.gatherings.open.get_mut(&gathering) else { return };
         open.parts.push(part);
@@ -243,7 +240,7 @@ impl Rim {
         }
     }
 
-    /// A part that the broker had to ask another shard or node for.
+    /// Adds a count that the broker requested from another shard or node.
     pub fn gather_count(&mut self, gathering: u32, item: u32, answer: Answer) {
         let Answer::Counted(count) = answer else {
             unreachable!("a question is answered by a number: {answer:?}")
@@ -322,7 +319,7 @@ impl Rim {
         }
     }
 
-    /// One outcome of a batch of the control plane.
+    /// Adds one outcome of a batch of the control plane.
     pub fn answer_control(&mut self, ticket: u64, item: u32, answer: Answer) {
         let Answer::Published(outcome) = answer else {
             let fields = vec![("answer", format!("{answer:?}"))];

@@ -1,56 +1,59 @@
-//! Which ephemeral hubs a shard leads, and until when: what it was told, and the one deadline of its process.
+//! The leader leases of a shard: the ephemeral hubs that it leads, each with its term, and the one deadline
+//! of the process.
 //!
-//! It owns the hubs of its shard that leads were granted for. The deadline (`LeadGate`) is shared by all shards and
-//! raised by the thread of the leads alone, shard 0, which decides; see `hubsub_lead` and `link::leads`.
+//! It owns the hubs of its shard for which leases were granted. The deadline (`LeadGate`) is shared by all
+//! shards and raised only by the thread that manages leases, shard 0; see `hubsub_lead` and `link::leads`.
 //!
 //! Invariants:
 //!
-//! 1. A hub is led in one term at most, between `Began` and `GiveUp`, while the deadline has not passed.
-//! 2. A shard says that it gave a hub up when it leads it no more, and it says so each time that it is told to: the
-//!    deadline is not raised before each shard has.
+//! 1. A hub is led in at most one term, between `Began` and `GiveUp`, and only until the deadline.
+//! 2. A shard replies `GaveUp` after it has stopped leading the hub, and to each `GiveUp`. The deadline is
+//! not raised before every shard has replied.
 
 use crate::mail::Mail;
 use hubsub_lead::{HubTerm, LeadGate, Route, Tables};
-/// The shard that leads a hub: where the broker has it.
+/// The shard that leads a hub, which is where the broker has it.
 pub use hubsub_route::relay::message::home;
 use hubsub_types::{HubId, Term};
 use std::collections::BTreeMap;
 
-/// What is said of leads within a node.
+/// Messages about leader leases within a node.
 pub enum LeadMail {
-    /// The control plane to shard 0: all hubs whose records name this process as their leader.
+    /// Control plane to shard 0: all hubs whose records name this process as leader.
     Routes(Vec<Route>),
-    /// The control plane to shard 0: the record of the census.
+    /// Control plane to shard 0: the record of the voters.
     Census(hubsub_lead::Census),
-    /// The control plane to shard 0: what this node may grant. Answered under the ticket once it applies.
+    /// Control plane to shard 0: the leases that this node may grant. Answered under the ticket once it
+    /// applies.
     Tables {
-        /// Of the answer.
+        /// Ticket of the response.
         ticket: u64,
-        /// Number of the mandate that this is of, from 1.
+        /// Number of the controller term, from 1.
         mandate: u64,
-        /// When the mandate is over, in µs of the node's clock. A time that has passed ends it.
+        /// End of the controller term, in µs of the node's clock. A time in the past ends it.
         until_us: u64,
-        /// The coordinator had it then, or later.
+        /// A time at which the coordinator still confirmed the controller term, in µs.
         confirmed_us: u64,
-        /// What each process may be granted.
+        /// The leases that each process may be granted.
         tables: Tables,
-        /// Revision of the census that grants name.
+        /// Revision of the voters that grants name.
         census: u64,
     },
-    /// The control plane to shard 0: that mandate is over. Answered under the ticket.
+    /// Control plane to shard 0: ticket, and number of the controller term that has ended. Answered under the
+    /// ticket.
     Resign(u64, u64),
-    /// Shard 0 to the others: this process's leads begin, with this deadline; there are none of before.
+    /// Shard 0 to the others: the process's leases begin, with this deadline; earlier leases are void.
     Life(LeadGate),
-    /// Shard 0 to a hub's shard: it leads the hub in this term, until the deadline.
+    /// Shard 0 to a hub's shard: lead the hub in this term until the deadline.
     Began(HubId, Term),
-    /// Shard 0 to a hub's shard: it leads the hub in this term no more. Answered by `GaveUp`.
+    /// Shard 0 to a hub's shard: stop leading the hub in this term. Answered by `GaveUp`.
     GiveUp(HubId, Term),
     /// A shard to shard 0: it does not lead the hub in this term.
     GaveUp(HubId, Term),
 }
 
 impl LeadMail {
-    /// What it counts against the mailbox limit.
+    /// Bytes that count against the mailbox limit.
     #[must_use]
     pub fn weight(&self) -> usize {
         let more = match self {
@@ -64,7 +67,6 @@ impl LeadMail {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Led {
     gate: LeadGate,
@@ -72,13 +74,13 @@ pub struct Led {
 }
 
 impl Led {
-    /// Does what shard 0 says; gives what is to be said to it. Mail of another kind changes nothing.
+    /// Carries out an order of shard 0. Returns the reply to it, if any. Other mail changes nothing.
     pub fn take(&mut self, order: LeadMail) -> Option<LeadMail> {
         match order {
             LeadMail::Life(gate) => *self = Led { gate, hubs: BTreeMap::new() },
             LeadMail::Began(hub, term) => drop(self.hubs.insert(hub, term)),
             LeadMail::GiveUp(hub, term) => {
-                // A later term of the hub may be led by now.
+                // The shard may lead the hub in a later term by now.
                 if self.hubs.get(&hub) == Some(&term) {
                     self.hubs.remove(&hub);
                 }
@@ -89,12 +91,12 @@ impl Led {
         None
     }
 
-    /// The process stops: none of its shards leads any more.
+    /// Ends all leases, as the process stops.
     pub fn end(&self) {
         self.gate.close();
     }
 
-    /// The term in which this shard leads a hub at a time of this turn, in µs of the node's clock; none if it does not.
+    /// The term in which this shard leads a hub at `now_us` (µs of the node's clock), or `None`.
     #[inline]
     #[must_use]
     pub fn leads(&self, hub: HubId, now_us: u64) -> Option<Term> {

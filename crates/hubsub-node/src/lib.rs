@@ -1,10 +1,9 @@
-//! The node's data plane: shards with their connections, listeners, mailboxes
-//! and timers. The only crate with sockets and threads; it turns packets into
-//! the broker's events and carries out the broker's actions.
+//! The node's data plane: shards with their connections, listeners, mailboxes and timers. It is the only
+//! crate with sockets and threads: it turns packets into events for the broker and carries out the broker's
+//! actions.
 //!
-//! The way of a publish: [`shard`] reads and decodes, [`redis`] or [`mqtt`] executes,
-//! the broker (`hubsub-route`) decides, [`fanout`] encodes once and shares,
-//! [`flush`] writes at the end of the turn.
+//! Path of a publish: [`shard`] reads and decodes, [`redis`] or [`mqtt`] executes, the broker
+//! (`hubsub-route`) decides, [`fanout`] encodes once and shares, [`flush`] writes at the end of the turn.
 
 mod access;
 pub mod classes;
@@ -62,5 +61,5 @@ pub use mqtt::{StoreConfig, StoreState, StoreStatus};
 pub use node::{MqttRules, Node, NodeConfig, NodeInfo, NotStarted};
 pub use redis::cluster::{ClusterNode, Roster};
 
-/// The cargo profile that this was built with. Benchmarks refuse `debug`.
+/// The cargo profile of this build. Benchmarks refuse `debug`.
 pub const BUILD_PROFILE: &str = env!("HUBSUB_PROFILE");

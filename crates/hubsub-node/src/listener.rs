@@ -1,12 +1,12 @@
-//! Accepting connections. Each shard has a socket of its own on the same port
-//! and the kernel deals connections out. A node of a cluster binds before it may
-//! serve: who connects meanwhile waits in the kernel until the listener opens.
+//! Accepting connections. Each shard has its own socket on the same port, and the kernel distributes
+//! connections. A node of a cluster binds before it may serve: connections wait in the kernel until the
+//! listener opens.
 //!
-//! Clients leave `descriptors_reserved` of the process's descriptors free for the log, links and the coordinator: a
-//! newcomer whose descriptor is one of those is told and closed. The system gives out the lowest number that is free,
-//! so whoever has the others, that many are left.
-//! Running out of descriptors all the same stops neither the loop nor the clients that are there: the newcomer is
-//! told and closed with a descriptor kept for that, and this listener tries again after a while, longer each time.
+//! Clients leave `descriptors_reserved` of the process's descriptors free for the log, links and the
+//! coordinator: a new client whose descriptor is in the reserve gets an error and is closed. Since the system
+//! assigns the lowest free number, that many remain free, whoever uses the others. If descriptors run out all
+//! the same, the loop and existing clients continue: the new client gets an error and is closed by means of a
+//! spare descriptor, and this listener retries after a pause that grows each time.
 
 use crate::conn::Conn;
 use crate::control::Level;
@@ -20,49 +20,46 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-/// Connections taken in one turn; more wait for the next.
+/// Limit of connections accepted per turn; the rest waits for the next turn.
 const ACCEPTS: usize = 256;
 
-/// Pause after running out of descriptors, in ms; it doubles while they are lacking.
+/// First pause after running out of descriptors, in ms; it doubles while none is free.
 const PAUSE_MS: u64 = 100;
 
-/// The longest pause, in ms.
+/// Maximum pause, in ms.
 const PAUSE_MS_MAX: u64 = 1_000;
 
-/// Connections that the kernel holds until they are accepted.
+/// Limit of connections that the kernel queues per socket until they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// What a Redis client is told that cannot be served.
+/// Error for a Redis client that cannot be served.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// Which listener a client came in by.
+/// The kind of listener through which a client connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Door {
-    /// That of plain Redis clients.
     Redis,
-    /// That of Redis cluster clients.
     RedisCluster,
-    /// That of MQTT clients.
     Mqtt,
-    /// That of WebSockets, by which MQTT is spoken.
+    /// Accepts WebSocket connections that carry MQTT.
     WebSocket,
 }
 
 impl Door {
-    /// What the poll calls a shard's socket of it: above every connection's index.
+    /// Poll token of a shard's socket of this kind; above every connection's index.
     #[must_use]
     pub fn token(self) -> Token {
         Token(DOORS + self as usize)
     }
 
-    /// Whether MQTT is spoken there.
+    /// Whether clients of this listener speak MQTT.
     #[inline]
     #[must_use]
     pub fn is_mqtt(self) -> bool {
         matches!(self, Door::Mqtt | Door::WebSocket)
     }
 
-    /// What a client is told that cannot be served; one of MQTT has not said its version yet.
+    /// Error for a client that cannot be served; none for MQTT, whose version is not known yet.
     fn full(self) -> &'static [u8] {
         match self {
             Door::Redis | Door::RedisCluster => FULL,
@@ -74,30 +71,28 @@ impl Door {
     }
 }
 
-/// The least token of a listener.
+/// Lowest poll token of a listener.
 pub const DOORS: usize = usize::MAX - 8;
 
-/// One shard's listening socket.
 pub struct Listener {
     socket: TcpListener,
     door: Door,
-    /// Whether it accepts; before, connections wait in the kernel.
+    /// Whether it accepts; until then, connections wait in the kernel.
     is_open: bool,
-    /// Whether more connections may wait to be accepted.
+    /// Whether more connections may be waiting.
     pub accepts_more: bool,
-    /// Given up to accept and turn away one more when descriptors run out.
+    /// A spare descriptor, released to accept and refuse one client when descriptors run out.
     spare: Option<File>,
-    /// Until its timer ends the pause: there is one timer while this holds, and none else.
+    /// True while paused; exactly then a timer is pending.
     is_paused: bool,
-    /// The next pause, in ms.
+    /// Length of the next pause, in ms.
     pause_ms: u64,
 }
 
-/// Binds one socket for each shard to the same address. Port 0 becomes a free
-/// port, the same for all.
+/// Binds one socket per shard to the same address. Port 0 becomes a free port, the same for all.
 ///
 /// # Errors
-/// The address cannot be bound; also where another node listens.
+/// The address cannot be bound, or another node listens there.
 pub fn bind(address: SocketAddr, shards: u16) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     let sockets = crate::sys::listening_sockets(address, shards, BACKLOG)?;
     let bound = sockets[0].local_addr()?;
@@ -105,10 +100,10 @@ pub fn bind(address: SocketAddr, shards: u16) -> io::Result<(SocketAddr, Vec<Tcp
 }
 
 impl Listener {
-    /// Waits for connections; it accepts from the first turn on if `is_open`, else from `open` on.
+    /// Registers a socket. It accepts from the first turn on if `is_open`, else once `open` is called.
     ///
     /// # Errors
-    /// The poll refuses the socket.
+    /// The socket cannot be registered with the poll.
     pub fn new(
         mut socket: TcpListener,
         door: Door,
@@ -128,32 +123,32 @@ impl Listener {
         })
     }
 
-    /// Whether it is what the poll calls so.
+    /// Whether this is the token of this listener.
     #[must_use]
     pub fn is(&self, token: Token) -> bool {
         self.door.token() == token
     }
 
-    /// Stops accepting; connections that wait are refused by the kernel.
+    /// Stops accepting; the kernel refuses waiting connections.
     pub fn close(mut self, registry: &Registry) {
-        // The socket is closed next, which deregisters it too.
+        // The socket is closed next, which deregisters it, too.
         let _ = registry.deregister(&mut self.socket);
     }
 
-    /// Accepts from now on: those that wait in the next turn, since their events have passed.
+    /// Starts accepting. Connections that wait already are accepted in the next turn, since their events have
+    /// passed.
     pub fn open(&mut self) {
         self.accepts_more |= !self.is_open;
         self.is_open = true;
     }
 
-    /// Goes on after a pause, with those that wait; their event has passed.
+    /// Ends a pause. Waiting connections are accepted in the next turn, since their event has passed.
     pub fn resume(&mut self) {
         self.is_paused = false;
         self.accepts_more = true;
         self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
     }
 
-    /// Takes the connections that wait.
     pub fn accept(&mut self, rim: &mut Rim, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
         self.accepts_more = false;
         for _ in 0..ACCEPTS {
@@ -173,7 +168,7 @@ impl Listener {
         self.accepts_more = true;
     }
 
-    /// Accepting failed for want of descriptors or memory.
+    /// Refuses one client and pauses after `accept` failed for lack of descriptors or memory.
     fn turn_away(&mut self, error: &io::Error, rim: &mut Rim) {
         rim.metrics.accept_errors_total.add(1);
         if self.spare.take().is_some()
@@ -193,7 +188,7 @@ impl Listener {
     }
 }
 
-/// Makes a connection of a socket, unless there are too many.
+/// Adds a connection for a socket, unless a limit is reached.
 fn admit(
     mut socket: TcpStream,
     door: Door,

@@ -1,14 +1,14 @@
-//! Listings that a shard works off beside what else it does: pages of its rooms (`GET /v1/rooms`, and all that reads it:
-//! the console, `hubsub rooms`, the node itself), and the topics with subscribers (`PUBSUB CHANNELS`).
+//! Listings that a shard produces in parts between its other work: pages of its rooms (`GET /v1/rooms` and
+//! its users: the console, `hubsub rooms`, the node itself), and topics with subscribers (`PUBSUB CHANNELS`).
 //!
-//! A shard has one thread, so what it looks at for a listing keeps publishers waiting. A turn therefore goes past
-//! `listing_turn_names_max` rooms and topics for all listings together, and goes on in the next one where it came to. Rooms are
-//! passed in the order of their names, so a page begins at its cursor, or at what its pattern begins with
-//! ([`hubsub_route::rooms::Page`]); topics in the order of their places. A short listing is answered in the turn in which
-//! it is asked for. Of those that wait [`AT_ONCE`] take turns, so that a long one keeps a short one from nothing, and what
-//! they have found is bounded.
+//! A shard has one thread, so a long listing would delay publishers. A turn therefore scans at most
+//! `listing_turn_names_max` rooms and topics for all listings together, and the next turn continues there.
+//! Rooms are scanned in order of name, so a page begins at its cursor or at its pattern's prefix
+//! ([`hubsub_route::rooms::Page`]); topics are scanned in order of index. A short listing is answered in the
+//! turn of its request. Of the waiting listings [`AT_ONCE`] take turns: so a long one does not block a short
+//! one, and the memory for their results is bounded.
 //!
-//! Invariant: no turn passes more than the limit.
+//! Invariant: no turn scans more than the limit.
 
 use crate::access::Action;
 use crate::core::Core;
@@ -21,45 +21,41 @@ use hubsub_types::{HubId, PrincipalId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Listings that take turns; others wait for one of them to end.
+/// Number of listings that take turns; others wait until one of them ends.
 const AT_ONCE: usize = 8;
 
-/// Listings that a shard has begun and not answered.
+/// Unfinished listings of a shard.
 #[derive(Default)]
 pub struct Listings {
     waiting: VecDeque<(Listing, Ask)>,
-    /// Rooms and topics that this turn has passed.
+    /// Rooms and topics scanned in this turn.
     passed: usize,
 }
 
-/// A listing that is being made.
 pub enum Listing {
-    /// Rooms, and what their hubs' logs are asked for behind it.
+    /// Rooms, and the request to their hubs' logs that follows.
     Rooms(Wanted, Page),
-    /// Topics with subscribers.
     Topics {
-        /// Of this namespace.
+        /// Namespace of the topics.
         namespace: Namespace,
-        /// That match this.
+        /// Pattern that topics must match.
         glob: Option<Glob>,
-        /// The place of the next one.
+        /// Index of the next topic to scan.
         place: usize,
-        /// Those so far.
         found: Vec<Arc<[u8]>>,
-        /// Bytes that others may have; none: there were too many.
+        /// Bytes left for names; `None` if the limit was exceeded.
         bytes_left: Option<u64>,
     },
 }
 
 impl Listing {
-    /// Of rooms.
     #[must_use]
     pub fn rooms(wanted: Wanted) -> Listing {
         let page = Page::new(wanted.glob.as_deref(), wanted.after.as_deref(), wanted.limit);
         Listing::Rooms(wanted, page)
     }
 
-    /// Topics with subscribers; refused when their names have more bytes than this.
+    /// Lists topics with subscribers; refused if their names exceed `bytes_max` bytes.
     #[must_use]
     pub fn topics(namespace: Namespace, glob: Option<&[u8]>, bytes_max: u64) -> Listing {
         let (glob, bytes_left) = (glob.map(Glob::new), Some(bytes_max));
@@ -68,13 +64,11 @@ impl Listing {
 }
 
 impl Listings {
-    /// Those that are not answered yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether all are answered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -82,7 +76,7 @@ impl Listings {
 }
 
 impl Core {
-    /// Begins a listing; the answer, if this turn has it. Else it is sent when it is there.
+    /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
     pub fn list(&mut self, mut listing: Listing, ask: Ask) -> Option<Part> {
         if self.rim.listings.is_empty() && self.passes(&mut listing) {
             return self.listed(listing, ask);
@@ -91,7 +85,7 @@ impl Core {
         None
     }
 
-    /// Goes on with listings that wait, as far as this turn may.
+    /// Continues waiting listings within this turn's limit.
     pub fn list_on(&mut self) {
         while self.listing_places() > 0
             && let Some((mut listing, ask)) = self.rim.listings.waiting.pop_front()
@@ -110,12 +104,12 @@ impl Core {
         }
     }
 
-    /// How many names this turn may still go past.
+    /// How many names this turn may still scan.
     fn listing_places(&self) -> usize {
         (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.listings.passed)
     }
 
-    /// Goes on with one; whether that was all.
+    /// Continues a listing. Returns whether it is complete.
     fn passes(&mut self, listing: &mut Listing) -> bool {
         let places = self.listing_places();
         let (passed, is_whole) = match listing {
@@ -125,7 +119,7 @@ impl Core {
             Listing::Topics { namespace, glob, place, found, bytes_left } => {
                 let (passed, topics) = self.broker.topics.subscribed_from(*place, places);
                 let topics = topics.filter(|topic| topic.namespace == *namespace);
-                // Nobody is to know of those that only the node subscribes to.
+                // Topics to which only the node subscribes are not shown.
                 let principal = PrincipalId::default();
                 let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
                 let topics = topics.filter(|topic| may_see(&topic.name));
@@ -146,7 +140,7 @@ impl Core {
         is_whole
     }
 
-    /// This shard's answer; none while the log has not answered its part.
+    /// This shard's response; `None` while its log's part is pending.
     fn listed(&self, listing: Listing, ask: Ask) -> Option<Part> {
         let (wanted, here) = match listing {
             Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
@@ -188,7 +182,7 @@ mod tests {
         lone.core.ask(To::All, question, Then::Control(ticket));
     }
 
-    /// Ends a turn; the tickets that are answered, each with how many names it got.
+    /// Ends a turn. Returns the answered tickets, each with its number of names.
     fn end_turn(lone: &mut Lone) -> Vec<(u64, usize)> {
         let before = lone.core.rim.metrics.listing_names_total.get();
         lone.core.list_on();

@@ -1,5 +1,5 @@
-//! One shard's core without its thread and its node, for unit tests of what
-//! sockets cannot bring about. The test is the loop.
+//! A shard's core without thread and node, for unit tests of cases that sockets cannot produce. The test
+//! takes the place of the event loop.
 
 use crate::classes::ClassesNow;
 use crate::conn::Conn;
@@ -20,22 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// See the module.
 pub struct Lone {
-    /// The shard's core.
     pub core: Core,
     listener: TcpListener,
-    /// What wakes it; nobody waits.
+    /// Registered with the waker; never polled.
     _poll: Poll,
 }
 
 impl Lone {
-    /// Without classes of its own.
+    /// A core with the default class only.
     pub fn new(limits: Limits) -> Lone {
         Lone::with(Vec::new(), limits)
     }
 
-    /// With these classes.
     pub fn with(classes: Vec<Class>, limits: Limits) -> Lone {
         let (shard, poll) = (ShardId(0), Poll::new().unwrap());
         let inboxes: Arc<[Inbox]> = [Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into();
@@ -77,7 +74,7 @@ impl Lone {
         Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }
     }
 
-    /// A connection, and its peer.
+    /// Adds a connection. Returns its key and the peer's socket.
     pub fn connect(&mut self) -> (ConnKey, TcpStream) {
         let peer = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (socket, _) = self.listener.accept().unwrap();

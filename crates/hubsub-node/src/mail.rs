@@ -1,5 +1,5 @@
-//! What shards say to each other beside the brokers' messages: questions to
-//! all shards and their answers, requests of the control plane, orders.
+//! Mail between shards, except the brokers' messages: scatter-gather requests and responses, requests of the
+//! control plane, and orders.
 
 use crate::http::PollMail;
 use crate::led::LeadMail;
@@ -18,72 +18,66 @@ use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// One letter.
 pub enum Mail {
-    /// From a broker to a broker.
+    /// A message between brokers.
     Broker(Msg),
-    /// A question; the answer goes to `from`, to the gathering of that number.
+    /// A request; the response goes to shard `from` under the number `gathering`.
     Ask {
-        /// Who asked.
+        /// Shard that sent the request.
         from: ShardId,
-        /// What the asker calls it.
+        /// Number of the scatter-gather request on that shard.
         gathering: u32,
-        /// What is asked.
+        /// Body of the request.
         question: Arc<Question>,
     },
-    /// The answer to a question.
+    /// The response to a request.
     Part {
-        /// As in the question.
+        /// As in the request.
         gathering: u32,
-        /// This shard's part.
         part: Part,
     },
-    /// From the control plane; its answer goes there under this ticket.
+    /// A request of the control plane, answered under this ticket.
     Request(u64, Request),
-    /// Records of these hubs are safe up to these offsets.
+    /// Records of these hubs are synced to the journal up to these offsets, inclusive.
     Safe(Vec<(HubId, u64)>),
-    /// The log makes nothing safe any more.
+    /// The log failed and syncs nothing more.
     LogFailed,
-    /// A hub of this shard is open: its log, and what the broker begins with.
+    /// A hub of this shard was opened, with its log and the broker's initial state.
     HubOpened(Box<OpenedHub>),
-    /// A hub of this shard gives its log nothing more; who waits for that is told.
+    /// A hub of this shard stops writing to its log; the sender is notified once it has.
     HubCloses(HubId, Sender<()>),
-    /// All that it gave is safe, and its log is not open any more.
+    /// All writes of the hub are synced, and its log is closed.
     HubClosed(HubId),
-    /// What the log had for a question of this shard.
+    /// The result of a log read for a request of this shard.
     Found(Box<LogRead>, Result<Found, ErrorCode>),
-    /// Likewise to a question of a whole hub.
+    /// The result of a log read over a whole hub.
     FoundHub(Box<HubLogRead>, Result<HubRange, ErrorCode>),
-    /// For this shard's links.
     Link(LinkMail),
-    /// About leads of ephemeral hubs.
+    /// About leader leases of ephemeral hubs.
     Lead(LeadMail),
-    /// Which hubs there are, and who leads them.
+    /// Hubs and their leaders.
     Route(RouteMail),
-    /// A connection of an MQTT client, to where its session is.
+    /// An MQTT client's connection, on its way to the shard of its session.
     Travel(Box<Traveller>),
-    /// About client ids of MQTT.
+    /// About MQTT client ids.
     Mqtt(MqttMail),
-    /// About members of rooms.
     Presence(PresenceMail),
-    /// About long polls of browsers.
     Poll(PollMail),
-    /// New limits.
     Limits(Arc<Limits>),
-    /// The nodes that cluster clients are told of.
+    /// The nodes to announce to cluster clients.
     Roster(Arc<NewRoster>),
-    /// All shards have this one; clients may be told what it moved.
+    /// All shards have this roster; clients may be redirected by it.
     RosterKnown(Arc<Roster>),
-    /// Clients are accepted from now on.
     Accept,
-    /// MQTT clients go from sessions that are recorded, and nobody comes for one: the node is about to leave its cluster.
+    /// Close MQTT clients that have recorded sessions, and refuse new ones: the node is about to leave its
+    /// cluster.
     PartFromSessions,
-    /// Stop accepting, let output drain until this time (ms), close, end.
+    /// Stop accepting, let output drain for this many ms, close, end.
     Stop(u64),
 }
 
 impl Mail {
-    /// What it counts against the mailbox limit.
+    /// Bytes that count against the mailbox limit.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -107,45 +101,41 @@ impl Mail {
     }
 }
 
-/// What a shard can be asked about itself.
+/// A request about a shard's state.
 #[derive(Debug)]
 pub enum Question {
-    /// Subscribers of each topic.
     TopicCounts(Namespace, Arc<Vec<Vec<u8>>>),
-    /// Topics with subscribers that match a glob, or all of them; refused if their names have more bytes than this.
+    /// Topics with subscribers, all or those that match a glob; refused if their names exceed this many
+    /// bytes.
     Topics(Namespace, Option<Vec<u8>>, u64),
-    /// Client connections; refused if their lines have more bytes than this.
+    /// Client connections; refused if their lines exceed this many bytes.
     Clients(ClientFilter, u64),
-    /// Close client connections.
     KillClients(ClientFilter, String),
-    /// Rooms in order of name: matching a glob, behind a name, so many.
+    /// Rooms in order of name: pattern, name to start after, limit.
     Rooms(Option<Vec<u8>>, Option<Vec<u8>>, usize),
-    /// One room; made if it is missing and the flag is set.
+    /// One room; created if it is missing and the flag is set.
     Room(Vec<u8>, bool),
-    /// Delete a room.
     DeleteRoom(Vec<u8>),
-    /// Records of a room.
     History(HistoryQuery),
-    /// Likewise, refused at once where the leader of its hub is not reached.
+    /// Records of a room; refused at once if the leader of its hub is unreachable.
     Row(HistoryQuery),
-    /// The busiest rooms.
     Busiest(usize),
-    /// Sessions of MQTT clients in order of their ids: that one, or so many behind an id.
+    /// Sessions of MQTT clients in order of client id: a single id, or an id to start after and a limit.
     Sessions(Option<String>, Option<String>, usize),
-    /// End the session of a client id.
+    /// End the session of this client id.
     EndSession(String),
-    /// Groups that keep their place.
+    /// Groups with a persisted position.
     Consumers,
-    /// One of them goes on from its row, or anew.
+    /// Make a group continue from its stored entry, or start afresh.
     ForgetConsumer(Vec<u8>),
-    /// Who is in a room, of the shard to which its members belong.
+    /// Members of a room, from the shard that owns them.
     Members(Vec<u8>),
-    /// How many are in a room.
+    /// Number of members of a room.
     Occupancy(Vec<u8>),
 }
 
 impl Question {
-    /// The room that it is about, if it is about one.
+    /// The room that the request concerns, if any.
     #[must_use]
     pub fn room(&self) -> Option<&[u8]> {
         match self {
@@ -156,73 +146,61 @@ impl Question {
     }
 }
 
-/// Which clients are meant. All conditions hold together.
+/// Selects clients that meet all conditions.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFilter {
-    /// Any of these ids, in order; empty means any.
+    /// Any of these ids, sorted; empty means any.
     pub ids: Vec<u64>,
-    /// MQTT's client ids, any of these, in order; empty means any client.
+    /// Any of these MQTT client ids, sorted; empty means any client.
     pub client_ids: Vec<String>,
-    /// Address of the peer.
     pub addr: Option<String>,
-    /// Address on this side.
+    /// Local address of the connection.
     pub laddr: Option<String>,
-    /// User name.
     pub user: Option<String>,
-    /// Redis's client type: `normal`, `pubsub`, or one that nobody has.
+    /// Redis's client type: `normal`, `pubsub`, or one that no client has.
     pub kind: Option<String>,
-    /// Connected for at least so long, in s.
+    /// Minimum age of the connection, in s.
     pub age_s_min: u64,
-    /// Not this client.
+    /// Excludes this client id.
     pub except: Option<u64>,
 }
 
-/// One shard's answer.
 #[derive(Debug)]
 pub enum Part {
-    /// To `TopicCounts`, in the question's order.
+    /// To `TopicCounts`, in the order of the request.
     Counts(Vec<u64>),
-    /// How many subscribe to the topic of this place in a question, in the whole cluster.
+    /// Number of subscribers in the whole cluster to the topic at this index of a request.
     Counted(u32, Result<u64, ErrorCode>),
-    /// To `Topics`.
     Topics(Vec<Arc<[u8]>>),
-    /// To `Clients`.
     Clients(Vec<ClientInfo>),
-    /// To `Sessions`.
     Sessions(Vec<SessionInfo>),
     /// To `KillClients`, `DeleteRoom` and `EndSession`: how many.
     Number(Result<u64, ErrorCode>),
-    /// To `Rooms` and `Room`.
     Rooms(Result<Vec<Listed>, ErrorCode>),
-    /// To `History`.
     History(HistoryPart),
-    /// To `Busiest`: rooms with their publishes, bytes in and bytes out a second.
+    /// To `Busiest`: rooms with publishes, bytes in and bytes out per second.
     Busiest(Vec<(Arc<[u8]>, [f64; 3])>),
     /// Names and Redis addresses of a room's members, its leader first.
     Located(Result<Vec<(String, String)>, ErrorCode>),
-    /// To `Consumers`.
     Consumers(Vec<ConsumerInfo>),
-    /// To `Members`.
     Members(Arc<Shown>),
-    /// To `Occupancy`.
     Occupancy(Counts),
-    /// To `Topics` and `Clients`: there are too many.
+    /// To `Topics` and `Clients`: the limit of bytes was exceeded.
     TooLong,
-    /// To any: who asks may not.
+    /// To any request: refused with this code.
     Refused(ErrorCode),
 }
 
-/// A room, and who knows of it.
+/// A room, in memory or only in its log.
 #[derive(Clone, Debug)]
 pub enum Listed {
-    /// The shard of its hub has it in memory.
+    /// In memory on the shard of its hub.
     Here(RoomInfo),
-    /// Nobody uses it, and it is in its hub's log alone.
+    /// Unused, and only in its hub's log.
     InLog(ColdRoom),
 }
 
 impl Listed {
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         match self {
@@ -232,23 +210,21 @@ impl Listed {
     }
 }
 
-/// What a log tells of a room without reading it.
+/// Properties of a logged room that are known without reading its records.
 #[derive(Clone, Debug)]
 pub struct ColdRoom {
-    /// Its name.
     pub name: Box<[u8]>,
-    /// Index of its class.
     pub class: ClassIndex,
-    /// Which of the class's hubs it belongs to.
+    /// Index of its hub within the class.
     pub hub: u16,
-    /// The shard of that.
+    /// Shard of that hub.
     pub shard: ShardId,
-    /// Of its last record.
+    /// Position of its last record.
     pub position: Position,
 }
 
 impl ClientInfo {
-    /// About as many bytes as a line of CLIENT LIST has.
+    /// Approximate length of its line in CLIENT LIST.
     #[must_use]
     pub fn line_bytes(&self) -> u64 {
         const REST: usize = 256;
@@ -260,122 +236,100 @@ impl ClientInfo {
 /// A client connection as CLIENT LIST and the API show it.
 #[derive(Clone, Debug, Default)]
 pub struct ClientInfo {
-    /// Unique on this node.
     pub id: u64,
-    /// Its shard.
     pub shard: u16,
-    /// Address of the peer.
     pub addr: String,
-    /// Address on this side.
+    /// Local address of the connection.
     pub laddr: String,
-    /// The socket's descriptor.
     pub descriptor: i64,
-    /// As CLIENT SETNAME set it.
     pub name: String,
-    /// As CLIENT SETINFO set it.
     pub lib_name: String,
-    /// As CLIENT SETINFO set it.
     pub lib_ver: String,
-    /// What it speaks, with its version.
+    /// Protocol with its version.
     pub protocol: &'static str,
-    /// Since it connected, in s.
+    /// Time since it connected, in s.
     pub age_s: u64,
-    /// Since its last command, in s.
+    /// Time since its last command, in s.
     pub idle_s: u64,
-    /// Redis's client flags.
     pub flags: String,
-    /// Topics it subscribes to.
     pub subscriptions: u64,
-    /// Patterns it subscribes to.
     pub patterns: u64,
-    /// Shard channels it subscribes to.
     pub shard_subscriptions: u64,
-    /// Commands queued by MULTI; none outside of it.
+    /// Number of commands queued by MULTI; `None` outside of it.
     pub multi: Option<u64>,
     /// Bytes of an unfinished command.
     pub query_bytes: u64,
-    /// Output that its socket has not taken.
+    /// Bytes of output that its socket has not taken.
     pub pending_bytes: u64,
-    /// Frames that wait.
     pub pending_frames: u64,
-    /// Of an MQTT client, in s; 0 for others, and where it has none.
+    /// Keep-alive interval of an MQTT client, in s; 0 for other clients and if disabled.
     pub keep_alive_s: u64,
     /// Messages of QoS 1 and 2 that an MQTT client has not acknowledged.
     pub inflight: u64,
-    /// How many these may be; 0 for others.
+    /// Limit of `inflight`; 0 for other clients.
     pub inflight_max: u64,
-    /// Records that wait until an MQTT client takes them.
+    /// Records that wait for the MQTT client's send window.
     pub waiting: u64,
-    /// Records it lost to its room's policy.
+    /// Records dropped by its rooms' slow-subscriber policy.
     pub dropped: u64,
-    /// Subscriptions that are catching up.
     pub lagging: u64,
     /// Its last command, in lower case.
     pub command: &'static str,
-    /// In the order of `meter`.
+    /// Totals, in the order of `meter`.
     pub totals: [u64; 4],
-    /// In the order of `meter`.
+    /// Rates per second over the last second, in the order of `meter`.
     pub per_second: [f32; 4],
-    /// In the order of `meter`.
+    /// Rates per second over about a minute, in the order of `meter`.
     pub per_minute: [f32; 4],
 }
 
-/// A session of an MQTT client that outlives its connection, as the API shows it.
+/// An MQTT session that outlives its connection, as the API shows it.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// The client's id.
     pub client_id: String,
-    /// Its shard.
     pub shard: u16,
-    /// Its connection, if it has one.
+    /// Id of its connection, if it is connected.
     pub conn: Option<u64>,
-    /// How long it outlives that, in s; none: for ever.
+    /// Session expiry interval after disconnection, in s; `None`: it never expires.
     pub expiry_s: Option<u64>,
-    /// Until it ends, in s, while it is without a connection.
+    /// Time until it expires while offline, in s.
     pub ends_in_s: Option<u64>,
-    /// Filters that it subscribes to.
     pub subscriptions: u64,
-    /// Messages that the client was sent and has not acknowledged.
+    /// Messages sent to the client but not acknowledged.
     pub unacknowledged: u64,
-    /// Messages that wait for it.
+    /// Messages queued for it.
     pub queued: u64,
-    /// Their memory, in bytes.
+    /// Memory of the queued messages, in bytes.
     pub queued_bytes: u64,
-    /// Messages that gave way while it was without a connection.
+    /// Messages dropped while it was offline.
     pub dropped: u64,
 }
 
-/// A publish of the control plane.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Where to.
     pub topic: Vec<u8>,
-    /// What.
     pub payload: Vec<u8>,
-    /// Beside it.
     pub headers: Headers,
-    /// Who.
     pub publisher: String,
-    /// Who numbered it, if somebody did.
+    /// Producer and sequence number, if the publisher assigned one.
     pub producer: Option<Producer>,
 }
 
-/// What the control plane asks for, and for whom.
+/// A request of the control plane on behalf of a principal.
 pub struct Request {
-    /// Who must be allowed to.
+    /// The principal whose permissions apply.
     pub principal: PrincipalId,
-    /// What is to be done.
     pub call: Call,
 }
 
-/// What the control plane can ask for.
+/// Operations that the control plane can request.
 pub enum Call {
-    /// Publish in order.
+    /// Publish these in order.
     Publish(Vec<Item>),
-    /// A question to all shards.
+    /// A request to all shards.
     All(Question),
-    /// A question to the shard of a room.
+    /// A request to the shard of a room.
     Room(Vec<u8>, Question),
-    /// Who is in a room.
+    /// Members of a room.
     Members(Vec<u8>),
 }

@@ -1,50 +1,44 @@
-//! What went in and out of one connection: totals, and rates over the last
-//! second and the last minute. Totals are counted per message; rates follow
-//! from totals once a second, and only for connections with traffic.
+//! Traffic of one connection: totals, and rates over the last second and the last minute. Totals are counted
+//! per message; rates are derived from the totals once a second, and only for connections with traffic.
 
-/// The four counters, in this order: messages in, messages out, bytes in,
-/// bytes out.
+/// Four counters: messages in, messages out, bytes in, bytes out.
 pub type Totals = [u64; 4];
 
-/// Index of each counter in `Totals`.
+/// Indexes of the counters in `Totals`.
 pub const MESSAGES_IN: usize = 0;
-/// See `MESSAGES_IN`.
 pub const MESSAGES_OUT: usize = 1;
-/// See `MESSAGES_IN`.
 pub const BYTES_IN: usize = 2;
-/// See `MESSAGES_IN`.
 pub const BYTES_OUT: usize = 3;
 
-/// Counters of one connection.
 #[derive(Default)]
 pub struct Meter {
-    /// Since the connection began.
+    /// Totals since the connection began.
     pub totals: Totals,
     windows: Option<Box<Windows>>,
 }
 
-/// Rates as of the beginning of `second`.
+/// Rates as of the start of `second`.
 #[derive(Clone)]
 struct Windows {
     second: u32,
-    /// `totals` at the beginning of `second`.
+    /// `totals` at the start of `second`.
     at_second: Totals,
     last_second: [f32; 4],
-    /// Exponentially weighted with a time constant of a minute.
+    /// Exponentially weighted, with a time constant of a minute.
     minute: [f32; 4],
 }
 
-/// Rates a second: over the last whole second, and over about a minute.
+/// Rates per second, in the order of `Totals`.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct Rates {
-    /// The last whole second.
+    /// Over the last whole second.
     pub second: [f32; 4],
-    /// About a minute.
+    /// Over about a minute.
     pub minute: [f32; 4],
 }
 
 impl Meter {
-    /// Called with each read and write; most calls see the same second.
+    /// Updates the rates once a second. Called with each read and write, so it usually does nothing.
     #[inline]
     pub fn roll(&mut self, second: u32) {
         match &mut self.windows {
@@ -61,7 +55,7 @@ impl Meter {
         }
     }
 
-    /// Rates as of now.
+    /// Rates as of `second`.
     #[must_use]
     pub fn rates(&self, second: u32) -> Rates {
         let Some(windows) = &self.windows else { return Rates::default() };
@@ -80,7 +74,7 @@ impl Windows {
         let fade = (-(passed as f32) / 60.0).exp();
         for (i, (now, before)) in totals.iter().zip(self.at_second).enumerate() {
             let count = (now - before) as f32;
-            // All of it happened in the first of the seconds that passed.
+            // All traffic happened in the first of the elapsed seconds.
             self.last_second[i] = if passed == 1 { count } else { 0.0 };
             self.minute[i] = self.minute[i] * fade + count * first * (fade * (1.0_f32 / 60.0).exp());
         }

@@ -1,26 +1,23 @@
-//! Counters and gauges of a shard. The shard alone writes them, with plain
-//! stores; anybody may read them at any time.
+//! Counters and gauges of a shard. Only the shard writes them, with plain stores; any thread may read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One counter or gauge with a single writer.
+/// A counter or gauge with a single writer.
 #[derive(Default)]
 pub struct Metric(AtomicU64);
 
 impl Metric {
-    /// Adds, as the only writer.
+    /// Adds `n`. Only the owning shard may call it.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
-    /// Sets.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Reads.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -28,7 +25,7 @@ impl Metric {
 }
 
 impl ShardMetrics {
-    /// Bytes were written to a client.
+    /// Counts bytes written to a client.
     #[inline]
     pub fn count_written(&self, bytes: usize, to_mqtt: bool) {
         self.bytes_out_total.add(bytes as u64);
@@ -40,13 +37,13 @@ impl ShardMetrics {
 
 macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
-        /// The metrics of one shard, on cache lines of its own.
+        /// The metrics of one shard, on separate cache lines.
         #[derive(Default)]
         #[repr(align(128))]
         pub struct ShardMetrics { $($(#[doc = $doc])+ pub $name: Metric,)+ }
 
         impl ShardMetrics {
-            /// All as `(name, value)`, in the order of their definition.
+            /// All metrics as `(name, value)`, in order of definition.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)+]
@@ -56,7 +53,7 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Open client connections.
+    /// Client connections that are open.
     connections;
     /// Connections accepted since the start.
     connections_accepted_total;
@@ -66,29 +63,29 @@ metrics! {
     handshake_timeouts_total;
     /// Connections closed for input that was not Redis's protocol.
     protocol_errors_total;
-    /// Accept calls that failed for want of descriptors or memory.
+    /// Accept calls that failed for lack of descriptors or memory.
     accept_errors_total;
-    /// Commands executed.
+    /// Redis commands executed for clients.
     commands_total;
-    /// Lists of clients and topics that Redis's commands asked for, and that were longer than reply_bytes_max.
+    /// Lists of clients and topics that Redis commands requested and that were longer than `reply_bytes_max`.
     listings_refused_total;
     /// Records published by clients of this shard.
     published_total;
-    /// Records put into connections' output.
+    /// Records added to connections' output.
     delivered_total;
     /// Bytes read from clients.
     bytes_in_total;
     /// Bytes written to clients.
     bytes_out_total;
-    /// Reads from sockets.
+    /// Read calls on client sockets.
     reads_total;
-    /// Writes to sockets.
+    /// Write calls on client sockets.
     writes_total;
-    /// Turns of the loop.
+    /// Iterations of the event loop.
     turns_total;
     /// Time in socket calls, in ns, extrapolated from a sample of the turns.
     socket_ns_total;
-    /// Time in parsing, routing and encoding, in ns, extrapolated likewise.
+    /// Time in parsing, routing and encoding, in ns, extrapolated from a sample of the turns.
     routing_ns_total;
     /// Records that slow subscribers lost by `drop-oldest` and `conflate`.
     dropped_total;
@@ -98,29 +95,29 @@ metrics! {
     slow_closed_total;
     /// Times a subscription fell back to history.
     catch_ups_total;
-    /// Groups that share records, with a member anywhere.
+    /// Groups that share records and have a member on any shard or node.
     groups;
-    /// Records that were given to members of groups here.
+    /// Records delivered to members of groups here.
     shares_given_total;
-    /// Times that a record for a group was given anew: nobody took it, or who took it was lost.
+    /// Redeliveries of a record to a group because nobody took it or its receiver was lost.
     shares_given_again_total;
     /// Records for a group that nobody took.
     shares_lost_total;
-    /// Records of groups that keep their place which were not acknowledged in their time.
+    /// Records of groups with a persisted position that were not acknowledged in time.
     consumers_given_again_total;
-    /// Records that history did not have any more when their group came to them.
+    /// Records that were gone from history when their group reached them.
     consumers_missed_total;
-    /// Records that came while the window of their group was full: it reads them later.
+    /// Records that arrived while their group's window was full; the group reads them later.
     consumers_full_total;
-    /// Records that went to the dead letters of a group.
+    /// Records sent to the dead letters of a group.
     consumers_buried_total;
-    /// Listings that wait for their next turn.
+    /// Listings that wait for the next turn.
     listings;
-    /// Rooms and topics that listings went past.
+    /// Rooms and topics that listings scanned.
     listing_names_total;
-    /// Turns in which listings went past any.
+    /// Turns in which listings scanned any name.
     listing_turns_total;
-    /// Connections whose reading was paused to hold back their publishes.
+    /// Times that a connection's reading was paused to throttle its publishes.
     pauses_total;
     /// Publishes refused by a limit.
     publishes_refused_total;
@@ -128,184 +125,188 @@ metrics! {
     subscriptions_refused_total;
     /// Rooms refused by a limit.
     rooms_refused_total;
-    /// Records that left history by age, number or bytes.
+    /// Records removed from history by age, number or bytes.
     history_expired_total;
-    /// Output waiting for clients, in bytes.
+    /// Queued output for clients, in bytes.
     output_bytes;
-    /// Replies among that.
+    /// The part of `output_bytes` that is replies.
     reply_bytes;
-    /// Input of clients that is no whole command yet or must wait, in bytes.
+    /// Input of clients that is an incomplete command or must wait, in bytes.
     input_bytes;
-    /// Clients closed because the shard's unread replies were above their limit and these had most.
+    /// Clients closed because the shard's unread replies exceeded their limit and these clients had the most.
     reply_debtors_closed_total;
-    /// Likewise, of unfinished input.
+    /// Clients closed because the shard's unfinished input exceeded its limit and these clients had the most.
     input_debtors_closed_total;
     /// Idle buffers kept for reuse, in bytes.
     pool_bytes;
-    /// Memory of what waits for clients, in bytes: what several wait for counts once, and each has a place in its queue.
+    /// Memory of queued output, in bytes: bytes that several clients share count once, plus each queue's
+    /// entries.
     waiting_bytes;
-    /// Memory of connections, in bytes, without what they send and wait for.
+    /// Memory of connections, in bytes, without their input and output.
     connections_bytes;
-    /// Memory of the table of rooms here, in bytes, without what they remember.
+    /// Memory of the table of rooms here, in bytes, without their history.
     rooms_bytes;
     /// Memory of the table of topics and routes here, in bytes.
     topics_bytes;
-    /// Mail waiting for this shard, in bytes.
+    /// Queued mail for this shard, in bytes.
     mailbox_bytes;
     /// Rooms in memory whose hub is here.
     rooms;
-    /// Rooms that the logs of the hubs here know, in memory or not.
+    /// Rooms in the logs of the hubs here, in memory or not.
     rooms_logged;
     /// Topics and routes known here.
     topics;
-    /// Topics with subscribers on any shard whose hub is here.
+    /// Topics whose hub is here and that have subscribers on any shard.
     channels;
-    /// Shard channels likewise.
+    /// Shard channels whose hub is here and that have subscribers on any shard.
     shard_channels;
-    /// Patterns with subscribers, on any shard.
+    /// Patterns with subscribers on any shard.
     patterns;
-    /// Steps that globs take at most to search a byte of a topic, all together.
+    /// Upper bound of the steps that all globs together take per byte of a topic.
     patterns_search;
-    /// Memory of patterns and groups on this shard, which has all.
+    /// Memory of patterns and groups on this shard, which has all of them, in bytes.
     patterns_bytes;
     /// Subscriptions that are catching up.
     cursors;
-    /// Publishes waiting for a shard that is behind.
+    /// Publishes that wait for a shard that lags.
     stalled;
-    /// Records that wait for the log, not yet committed.
+    /// Records passed to the log but not committed yet.
     unlogged;
-    /// Questions to the log for which the readers had no place.
+    /// Log reads that wait because all readers are busy.
     log_reads_held;
     /// Bytes read from links.
     links_bytes_in_total;
     /// Bytes written to links.
     links_bytes_out_total;
-    /// Attempts to connect to a peer, an address each.
+    /// Connection attempts to peers, one per address.
     links_dialed_total;
-    /// Connections to the listener of links that were refused.
+    /// Refused connections to the link listener.
     links_refused_total;
-    /// Connections to the listener of links that ended before they had proved anything, and were not refused: port
-    /// scans, checks of load balancers, and those that made room for others.
+    /// Connections to the link listener that ended before they authenticated and were not refused: port
+    /// scans, health checks of load balancers, and those evicted to make room.
     links_strangers_total;
-    /// Questions and answers of control planes for which there was no room.
+    /// Requests and responses of control planes that were dropped for lack of room.
     links_control_dropped_total;
-    /// Connections of browsers that were let in.
+    /// Accepted connections of browsers.
     phoenix_connections;
-    /// Browsers that were not let in.
+    /// Refused connections of browsers.
     phoenix_refused_total;
-    /// Messages of browsers.
+    /// Messages received from browsers.
     phoenix_messages_total;
-    /// Events that browsers published, of all that `published_total` counts.
+    /// Events published by browsers, included in `published_total`.
     phoenix_published_total;
-    /// Browsers that were silent for too long.
+    /// Browsers closed because they were silent for too long.
     phoenix_silent_total;
     /// Members of rooms that are connections of this shard.
     presence_members;
-    /// Rooms with members of this node, or that somebody here watches.
+    /// Rooms with members on this node, or with watchers on this shard.
     presence_rooms;
-    /// Joins as a member, or to be told who is there, that were refused.
+    /// Refused requests to join as a member or to watch members.
     presence_refused_total;
-    /// Members that were counted as they came and are not listed.
+    /// Members that were over the listing limit when they joined: counted but not listed.
     presence_unlisted_total;
-    /// Records of who came and went that are not known to be in a log yet.
+    /// Join and leave records that are not confirmed by a log yet.
     presence_records_waiting;
-    /// Those that will never be in one.
+    /// Join and leave records that could not be logged.
     presence_records_lost_total;
-    /// Publishes of connections that were not counted as publishers of a room, as too many are remembered.
+    /// Publishes that did not count their connection as a publisher of the room, because too many are
+    /// tracked.
     publishers_uncounted_total;
-    /// What nodes said of members, as heard here.
+    /// Presence messages received from nodes.
     presence_words_total;
-    /// Streams of events.
+    /// Open streams of server-sent events.
     events_connections;
-    /// Sessions of long polls, of all that `phoenix_connections` counts.
+    /// Long-poll sessions, included in `phoenix_connections`.
     longpoll_sessions;
-    /// Requests at the listener of WebSockets whose page, or the name by which they call the node, is not welcome.
+    /// Requests at the WebSocket listener refused for their origin or `Host` name.
     pages_refused_total;
-    /// Requests at the listener of WebSockets, for streams of events and the like, that were not served.
+    /// Requests at the WebSocket listener, such as those for event streams, that were not served.
     events_refused_total;
-    /// Connections of MQTT clients that were taken in.
+    /// Accepted connections of MQTT clients.
     mqtt_connections;
     /// MQTT clients whose CONNECT was refused.
     mqtt_refused_total;
     /// Subscriptions of MQTT clients.
     mqtt_subscriptions;
-    /// Packets of MQTT clients.
+    /// Packets received from MQTT clients.
     mqtt_packets_total;
-    /// Packets to MQTT clients.
+    /// Packets sent to MQTT clients.
     mqtt_packets_sent_total;
-    /// Bytes read from MQTT clients, of all that `bytes_in_total` counts.
+    /// Bytes read from MQTT clients, included in `bytes_in_total`.
     mqtt_bytes_in_total;
-    /// Bytes written to MQTT clients, of all that `bytes_out_total` counts.
+    /// Bytes written to MQTT clients, included in `bytes_out_total`.
     mqtt_bytes_out_total;
-    /// Messages published by MQTT clients of this shard, of all that `published_total` counts.
+    /// Messages published by MQTT clients of this shard, included in `published_total`.
     mqtt_published_total;
-    /// Records put into the output of MQTT clients, of all that `delivered_total` counts.
+    /// Records added to the output of MQTT clients, included in `delivered_total`.
     mqtt_delivered_total;
-    /// Records that an MQTT client was not sent: their time was over, they are longer than it takes, or MQTT cannot
-    /// say their topic.
+    /// Records not sent to an MQTT client: expired, longer than its maximum packet size, or with a topic that
+    /// MQTT cannot represent.
     mqtt_unsent_total;
-    /// Clients whose will could not be recorded as they connected, although `mqtt_wills_recorded` asks for that.
+    /// Clients whose will could not be recorded when they connected, although `mqtt_wills_recorded` requires
+    /// it.
     mqtt_wills_unrecorded_total;
     /// Wills that were published.
     mqtt_wills_total;
-    /// Bytes of long messages that MQTT clients announced and that have not come whole.
+    /// Announced bytes of long messages from MQTT clients that have not arrived completely.
     mqtt_large_bytes;
-    /// Long messages of MQTT clients that were refused, since too many were under way.
+    /// Long messages of MQTT clients that were refused because too many were in flight.
     mqtt_large_refused_total;
-    /// MQTT clients that were silent for too long.
+    /// MQTT clients closed because they were silent for too long.
     mqtt_silent_total;
-    /// MQTT clients whose client id another one took over.
+    /// MQTT clients whose client id another client took over.
     mqtt_taken_over_total;
     /// Sessions of MQTT clients that outlive their connections.
     mqtt_sessions;
-    /// Those of them without a connection.
+    /// The part of `mqtt_sessions` without a connection.
     mqtt_sessions_absent;
-    /// Those that lack a subscription that was refused, and ask for it again.
+    /// Sessions that miss a subscription because it was refused, and retry it.
     mqtt_sessions_lacking;
-    /// Subscriptions of theirs that were refused.
+    /// Refused subscriptions of sessions.
     mqtt_session_refusals_total;
-    /// Messages that wait for absent clients.
+    /// Messages queued for offline sessions.
     mqtt_session_queued;
-    /// Memory of these, in bytes.
+    /// Memory of the messages queued for offline sessions, in bytes.
     mqtt_session_queued_bytes;
-    /// Messages that were queued for absent clients.
+    /// Messages that were queued for offline sessions.
     mqtt_session_queued_total;
-    /// Messages for absent clients that gave way to later ones.
+    /// Messages for offline sessions that were dropped in favour of later ones.
     mqtt_session_dropped_total;
-    /// Rows that say what a session is.
+    /// Entries written with the full state of a session.
     mqtt_session_rows_total;
-    /// Entries of what happened to sessions since their rows.
+    /// Entries written with changes of a session since its full state.
     mqtt_session_entries_total;
-    /// What could not be recorded of sessions.
+    /// Changes of sessions that could not be recorded.
     mqtt_session_unwritten_total;
-    /// Sessions that have ended and are recorded yet, since what keeps them is away: they are ended there when it is back.
+    /// Ended sessions whose record still exists because its store is unreachable; it is deleted once the
+    /// store is back.
     mqtt_session_ends_pending;
-    /// Sessions that have ended and stay recorded, as too many of them could not be ended there.
+    /// Ended sessions whose record stays, because too many deletions were pending.
     mqtt_session_ends_lost_total;
-    /// Sessions that the process before left.
+    /// Sessions restored from the previous process.
     mqtt_sessions_adopted_total;
-    /// Sessions of which what was recorded is damaged.
+    /// Sessions whose record is damaged.
     mqtt_sessions_damaged_total;
-    /// Times that a session was not taken in whose holder is gone, since there are `mqtt_sessions_max`.
+    /// Times that a session of a lost holder was not taken over because `mqtt_sessions_max` was reached.
     mqtt_sessions_unadopted_total;
-    /// Sessions to which nobody came back in time.
+    /// Sessions that expired before their client came back.
     mqtt_sessions_expired_total;
-    /// Sockets of MQTT clients that were told why their connection ends and closed at once, as there were too many.
+    /// Sockets in lingering close that were closed early because there were too many.
     mqtt_parting_closed_total;
-    /// Messages of MQTT clients above `mqtt_receive_max` that were taken all the same.
+    /// Messages of MQTT clients that were accepted above `mqtt_receive_max`.
     mqtt_receive_exceeded_total;
-    /// Retained messages that the hubs here keep.
+    /// Retained messages of the hubs here.
     retained_messages;
-    /// Their memory.
+    /// Memory of the retained messages, in bytes.
     retained_bytes;
-    /// Messages that are published and delivered, and not kept, although they were to be.
+    /// Messages that were delivered but not retained although they were flagged to be.
     retained_refused_total;
     /// Times that a hub's retained messages could not be read for a subscriber.
     retained_unread_total;
-    /// MQTT clients to which retained messages come later, since the leader of their hub is not reached.
+    /// MQTT clients that get retained messages later because the leader of their hub is unreachable.
     retained_unread;
-    /// Records in history.
+    /// Number of records in history.
     history_records;
-    /// Bytes in history.
+    /// Memory of records in history, in bytes.
     history_bytes;
 }

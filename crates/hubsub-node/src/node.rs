@@ -1,4 +1,4 @@
-//! A node's data plane: binds, starts a thread a shard, takes requests, stops.
+//! A node's data plane: binds listeners, starts one thread per shard, takes requests, stops.
 
 mod cluster;
 mod threads;
@@ -31,58 +31,51 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use threads::{bind, bind_shards, run_id, run_shard};
 
-/// What a node is started with.
+/// The start parameters of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Its name.
     pub name: String,
-    /// High half of the epochs that it gives out; larger at each start.
+    /// High half of the node's epochs; larger at each start.
     pub incarnation: u32,
-    /// Threads of the data plane.
+    /// Number of data-plane threads.
     pub shards: u16,
-    /// Where Redis clients connect.
+    /// Address for Redis clients.
     pub redis: Option<SocketAddr>,
-    /// Where Redis cluster clients connect.
+    /// Address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Where MQTT clients connect.
+    /// Address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
-    /// Where WebSockets connect.
     pub ws: Option<SocketAddr>,
-    /// Origins of pages that may open them; `*` is any.
+    /// Origins whose pages may open WebSockets; `*` is any.
     pub ws_origins: Vec<String>,
-    /// Names by which this node is called; `*` is any.
+    /// Host names of this node; `*` is any.
     pub hosts: Vec<String>,
-    /// Topics that browsers may join: those that one of them matches.
+    /// Patterns of the topics that browsers may join.
     pub phoenix_topics: Vec<Matcher>,
-    /// What of MQTT is a matter of taste.
     pub mqtt_rules: MqttRules,
-    /// Where links of other nodes come, once they have begun.
+    /// Address for links of other nodes, which are accepted after `link_begin`.
     pub link: Option<SocketAddr>,
     /// Whether clients are accepted at once; else from [`Node::accept`] on.
     pub accepts: bool,
-    /// Host that they are told to connect to; the bound address without one.
+    /// Host to announce to clients; `None`: the bound address.
     pub advertise: Option<String>,
-    /// Room classes.
     pub classes: ClassTable,
-    /// Limits.
     pub limits: Limits,
-    /// Where records of logged classes go; needed if there is such a class.
+    /// Log of the logged classes; required if there is such a class.
     pub log: Option<LogConfig>,
-    /// What keeps sessions of MQTT clients beyond this process.
+    /// Storage of MQTT sessions that outlive this process.
     pub inflight_store: StoreConfig,
-    /// HubSub's version.
     pub version: String,
 }
 
-/// What of MQTT is a matter of taste.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MqttRules {
-    /// Whether who has more messages unanswered than `mqtt_receive_max` is disconnected, as 5.0 says; else it is
-    /// counted.
+    /// Whether a client with more unacknowledged messages than `mqtt_receive_max` is disconnected, as MQTT
+    /// 5.0 requires; else it is only counted.
     pub is_strict: bool,
-    /// Whether client ids of 3.1 may have more than 23 characters.
+    /// Whether MQTT 3.1 client ids may exceed 23 characters.
     pub long_ids: bool,
-    /// Whether wills of clients without a session are recorded, where sessions are.
+    /// Whether wills of clients without a session are recorded where sessions are.
     pub records_wills: bool,
 }
 
@@ -92,56 +85,48 @@ impl Default for MqttRules {
     }
 }
 
-/// What all shards know of their node.
+/// Shared facts and counters of a node.
 pub struct NodeInfo {
-    /// Its name.
     pub name: String,
-    /// Which of all processes that had it.
+    /// Identifies this process among all that had the node's name.
     pub incarnation: u32,
-    /// HubSub's version.
     pub version: String,
-    /// Where Redis clients connect.
+    /// Address for Redis clients.
     pub redis: String,
-    /// Port of that.
     pub port: u16,
-    /// Port where Redis cluster clients connect.
+    /// Port for Redis cluster clients.
     pub cluster_port: u16,
-    /// What of MQTT is a matter of taste.
     pub mqtt: MqttRules,
-    /// Topics that browsers may join.
+    /// Patterns of the topics that browsers may join.
     pub phoenix_topics: Vec<Matcher>,
-    /// Whether sessions are to be kept beyond this process.
+    /// Whether sessions outlive this process.
     pub keeps_sessions: bool,
-    /// Whose pages may ask it.
+    /// The origin check for browsers.
     pub pages: Pages,
-    /// Which descriptors clients may have.
+    /// Limit of descriptors for clients.
     pub descriptors: Descriptors,
-    /// When it started.
     pub started: Instant,
-    /// Client connections now.
+    /// Number of client connections.
     pub connections: AtomicU64,
-    /// Members of rooms that are connected to it.
+    /// Number of room members that are connected to this node.
     pub members: AtomicU64,
-    /// The next client's id.
     pub clients: AtomicU64,
-    /// Metrics of all shards.
     pub metrics: Vec<Arc<ShardMetrics>>,
-    /// While stopping: by shard how often it became busy or quiet; quiet while odd.
+    /// While stopping: per shard, how often it became busy or quiet; odd while quiet.
     pub(crate) quiet: Vec<AtomicU64>,
-    /// While stopping: whether some shard saw that none has anything left to do.
+    /// While stopping: whether a shard saw that no shard has work left.
     pub(crate) all_done: AtomicBool,
-    /// Whether the log has said that HubSub stores no keys.
+    /// Whether the hint that HubSub stores no keys has been logged.
     pub hinted: AtomicBool,
-    /// A random name for this run, 40 hex digits, as Redis's run_id.
+    /// A random name of this run, 40 hex digits, as Redis's `run_id`.
     pub run_id: String,
 }
 
-/// Why a node did not start.
+/// A failed start of a node.
 #[derive(Debug)]
 pub struct NotStarted {
-    /// What the system said.
     pub error: io::Error,
-    /// The address that cannot be bound, if it was that.
+    /// The address that could not be bound, if that failed.
     pub address: Option<SocketAddr>,
 }
 
@@ -151,26 +136,23 @@ impl From<io::Error> for NotStarted {
     }
 }
 
-/// What a shard's thread runs.
+/// The body of a shard's thread.
 type Run = Box<dyn FnOnce() + Send>;
 
-/// A running node.
 pub struct Node {
-    /// What it says of itself.
     pub info: Arc<NodeInfo>,
-    /// Events for the control plane.
+    /// The queue to the control plane.
     pub control: Arc<Control>,
-    /// Where Redis clients connect.
+    /// Bound address for Redis clients.
     pub redis: Option<SocketAddr>,
-    /// Where Redis cluster clients connect.
+    /// Bound address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Where MQTT clients connect.
+    /// Bound address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
-    /// Where WebSockets connect.
+    /// Bound address for WebSockets.
     pub ws: Option<SocketAddr>,
-    /// Where links of other nodes come.
+    /// Bound address for links of other nodes.
     pub link: Option<SocketAddr>,
-    /// What is known of peers.
     pub board: Arc<Board>,
     inboxes: Arc<[Inbox]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -185,14 +167,13 @@ impl Node {
     /// Binds the listeners and starts the shards.
     ///
     /// # Errors
-    /// An address cannot be bound, the log cannot be opened, or the system is out of
-    /// descriptors or threads.
+    /// An address cannot be bound, the log cannot be opened, or the system is out of descriptors or threads.
     pub fn start(config: NodeConfig, control: Arc<Control>) -> Result<Node, NotStarted> {
         Node::start_on(config, control, |name, run| std::thread::Builder::new().name(name).spawn(run))
     }
 
-    /// Starts the shards on threads that `spawn` makes. Where one cannot be
-    /// started, those before it are ended first: a node runs whole or not at all.
+    /// Starts the shards on threads that `spawn` makes. If one cannot be started, the earlier ones are
+    /// stopped first: a node runs completely or not at all.
     fn start_on(
         config: NodeConfig,
         control: Arc<Control>,
@@ -257,7 +238,7 @@ impl Node {
         let tail_bytes_max = config.limits.log_tail_bytes_max;
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let rows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.rows));
-        // Before anybody can connect: the shards find them as they begin.
+        // Before clients can connect: the shards restore sessions as they begin.
         let in_log = started.as_mut().map_or_else(Vec::new, |s| std::mem::take(&mut s.sessions));
         let sessions = match (&mut store, &config.inflight_store) {
             (Some(store), _) => found_in(&mut **store)?,
@@ -305,7 +286,7 @@ impl Node {
             classes: now,
             routes,
         };
-        // Only now: who stops the node ends the log's other threads too.
+        // Last, so that `node.join()` after an error stops the log's threads, too.
         node.openings = openings.transpose().inspect_err(|_| node.join())?;
         let listing = listing.transpose().inspect_err(|_| node.join())?;
         let store_bytes_max = config.limits.inflight_store_bytes_max as usize;
@@ -355,14 +336,14 @@ impl Node {
         Ok(node)
     }
 
-    /// Hands a request to the data plane; its answer is an event with this ticket.
+    /// Sends a request to the data plane; its response is an event with this ticket.
     pub fn request(&self, ticket: u64, request: Request) {
         // Any shard can ask the others; spreading would only reorder publishes.
         self.inboxes[0].send(&mut vec![Mail::Request(ticket, request)]);
     }
 
-    /// Sets the limits. Those of mailboxes and of the route cache hold from the start; who
-    /// calls gives their old values.
+    /// Sets the limits. Those of mailboxes and the route cache are fixed at the start; the caller passes
+    /// their old values.
     pub fn set_limits(&self, limits: &Limits) {
         self.control.set_events_max(limits.control_events_max as usize);
         if let Some(started) = &self.log {
@@ -374,23 +355,22 @@ impl Node {
         }
     }
 
-    /// Accepts clients from now on, those that wait since the start among them.
+    /// Starts accepting clients, including those that have been waiting since the start.
     pub fn accept(&self) {
         for inbox in self.inboxes.iter() {
             inbox.send(&mut vec![Mail::Accept]);
         }
     }
 
-    /// Parts MQTT clients from sessions that are recorded, before the node leaves its cluster; who comes is refused. Each
-    /// shard tells when they are recorded as they are then.
+    /// Closes MQTT clients that have recorded sessions, before the node leaves its cluster; new ones are
+    /// refused. Each shard reports once those sessions are recorded.
     pub fn part_from_sessions(&self) {
         for inbox in self.inboxes.iter() {
             inbox.send(&mut vec![Mail::PartFromSessions]);
         }
     }
 
-    /// Stops accepting, gives output `grace_ms` to drain, closes. Each shard
-    /// tells when it has ended.
+    /// Stops accepting, lets output drain for `grace_ms`, closes. Each shard reports when it has ended.
     pub fn stop(&self, grace_ms: u64) {
         for inbox in self.inboxes.iter() {
             inbox.send(&mut vec![Mail::Stop(grace_ms)]);
@@ -401,7 +381,7 @@ impl Node {
     pub fn join(&self) {
         let threads = std::mem::take(&mut *self.threads.lock().expect("nothing panics under this lock"));
         for thread in threads {
-            // A shard that panicked has told so as its last event.
+            // A shard that panicked has reported it as its last event.
             let _ = thread.join();
         }
         if let Some(store) = &self.store {
@@ -417,19 +397,19 @@ impl Node {
         }
     }
 
-    /// Through whom hubs come and go, if any class has a log.
+    /// Opens and closes hubs, if any class has a log.
     #[must_use]
     pub fn openings(&self) -> Option<&Openings> {
         self.openings.as_ref()
     }
 
-    /// Who reads much of the log, if any class has one.
+    /// Readers of long log ranges, if any class has a log.
     #[must_use]
     pub fn streams(&self) -> Option<&Streams> {
         self.log.as_ref().map(|started| &*started.streams)
     }
 
-    /// Name of a room's class, and the hub that has its records, if that is kept in a log.
+    /// Name of a room's class, and the hub whose log has its records, if any.
     #[must_use]
     pub fn logged_hub_of(&self, room: &[u8]) -> (String, Option<HubId>) {
         let (classes, hubs) = (self.classes.get(), self.classes.hubs());
@@ -439,20 +419,21 @@ impl Node {
         (classes.get(class).name.clone(), hub)
     }
 
-    /// A hub is archived up to this offset, which is not: retention need not wait for what is before it.
+    /// Records that a hub is archived up to `offset` (exclusive), so that retention may remove what precedes
+    /// it.
     pub fn log_archived(&self, hub: HubId, offset: u64) {
         if let Some(log) = &self.log {
             log.hubs.archived(hub, offset);
         }
     }
 
-    /// What the store of sessions tells, if there is one of its own.
+    /// Status of the store of sessions, if there is a separate one.
     #[must_use]
     pub fn store_status(&self) -> Option<StoreStatus> {
         self.store.as_ref().map(StoreThread::status)
     }
 
-    /// What the log tells, if any class has one.
+    /// Status of the log, if any class has one.
     #[must_use]
     pub fn log_status(&self) -> Option<LogStatus> {
         self.log.as_ref().map(Started::status)

@@ -1,10 +1,9 @@
-//! What waits to be written to one connection, in this order: the queue that
-//! its socket did not take; the pieces of this turn; replies behind one that
-//! is not known yet.
+//! Output of one connection, written in this order: the queue that its socket did not take; the pieces of
+//! this turn; replies that wait for an earlier reply.
 //!
-//! Invariants: pieces and queue are never both filled; a reply leaves its slot
-//! only when all before it have; records stay behind a subscription's
-//! confirmation. An idle connection has no `Output`: they are pooled.
+//! Invariants: pieces and queue are never both filled. A reply leaves its slot only after all earlier ones.
+//! Records never overtake the confirmation of a subscription. An idle connection has no `Output`: they are
+//! pooled.
 
 use crate::shared::{Counted, Shared};
 use ahash::RandomState;
@@ -18,29 +17,26 @@ use std::sync::Arc;
 
 /// A part of this turn's output.
 pub enum Piece {
-    /// Bytes of one of the turn's arenas.
     Range {
-        /// Which one.
+        /// Index of the arena.
         arena: u8,
-        /// First byte.
         start: u32,
-        /// Behind the last byte.
+        /// End of the range, exclusive.
         end: u32,
     },
-    /// A large frame, shared by all who get it.
+    /// A large frame, shared by its receivers.
     Frame(Shared),
 }
 
-/// Bytes in the queue.
+/// Bytes of a queued frame.
 pub enum Bytes {
-    /// Shared by all who get them.
+    /// Shared by several receivers.
     Shared(Shared),
-    /// This connection's own.
+    /// Owned by this connection.
     Own(Counted),
 }
 
 impl Bytes {
-    /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -50,148 +46,137 @@ impl Bytes {
     }
 }
 
-/// A frame in the queue.
 pub struct Frame {
-    /// Encoded.
     pub bytes: Bytes,
-    /// Of a record whose room's class may drop it.
+    /// Set if the frame is a record that its room's class may drop.
     pub tag: Option<Tag>,
-    /// Whether it is a record whose room's class closes who is too slow for it.
+    /// Whether the frame is a record whose room's class closes a subscriber that is too slow.
     pub closes: bool,
-    /// Whether it is a reply: not what the client subscribed to.
+    /// Whether it is a reply, as opposed to subscribed output.
     pub is_reply: bool,
 }
 
 impl Frame {
-    /// Of what is no record, or of records that no policy looks at any more.
+    /// A frame without a record, or with records that no policy applies to any more.
     #[must_use]
     pub fn plain(bytes: Bytes) -> Frame {
         Frame { bytes, tag: None, closes: false, is_reply: false }
     }
 }
 
-/// Which record a frame carries.
+/// Identifies the record of a frame.
 pub struct Tag {
-    /// Its topic.
     pub topic: Rc<[u8]>,
-    /// Its position.
     pub position: Position,
 }
 
-/// Records of one topic that gave way.
+/// Consecutive dropped records of one topic.
 pub struct Gap {
-    /// The topic.
     pub topic: Rc<[u8]>,
-    /// First one missing.
     pub from: Position,
-    /// Last one missing.
+    /// Position of the last missing record, inclusive.
     pub to: Position,
 }
 
-/// What a reply that is not known yet will be.
+/// The kind of a reply that is not known yet.
 pub enum Pending {
     /// The number of receivers of a publish.
     Publish,
     /// This confirmation of a subscription, or an error.
     Confirm(Vec<u8>),
-    /// The confirmation of a subscription with a start: topic, count, and the
-    /// version that the client spoke when it asked.
+    /// The confirmation of a subscription with a start: topic, count, and the client's protocol version at
+    /// the request.
     Start(Box<[u8]>, u64, Proto),
-    /// The reply to a browser's push, but for its outcome.
+    /// The reply to a browser's push, without its outcome.
     Answer(Box<Answer>),
-    /// The reply to its join of this topic.
+    /// The reply to a browser's join of this topic.
     Join(Box<str>),
-    /// The beginning of a stream of events.
+    /// The start of a stream of server-sent events.
     Events(Box<crate::http::Opening>),
-    /// Whatever a question to other shards brings.
+    /// The reply to a scatter-gather request.
     Parts,
-    /// Nothing: the client wants no reply.
+    /// No reply: the client switched replies off.
     Silence,
 }
 
-/// A reply in order.
+/// The place of a reply in the order of replies.
 pub enum Slot {
-    /// Not known yet.
+    /// The reply is not known yet.
     Waiting(Pending),
-    /// Known; waits for those before it.
+    /// The reply is known and waits for earlier ones.
     Ready(Vec<u8>),
-    /// Likewise, and records must stay behind it: it confirms a subscription,
-    /// ends a transaction, tells of a gap or is a record itself.
+    /// Like `Ready`, and records must not overtake it: it confirms a subscription, ends a transaction,
+    /// reports a gap or is a record itself.
     Confirmed(Vec<u8>),
-    /// Records of a history, written as output drains: encoded from `next` on.
+    /// Records of a history, encoded from `next` on as output drains.
     Long {
-        /// All of them.
         records: Vec<Arc<Record>>,
-        /// How many are written.
+        /// Number of records already written.
         next: usize,
     },
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Output {
-    /// Of this turn.
+    /// Output of this turn.
     pub pieces: Vec<Piece>,
-    /// Bytes of `pieces`.
     pub turn_bytes: usize,
-    /// What the socket did not take.
+    /// Frames that the socket did not take.
     pub queue: VecDeque<Frame>,
-    /// Bytes of the queue's first frame that are written.
+    /// Bytes already written of the queue's first frame.
     pub head_sent: usize,
-    /// Bytes of the queue that are not written.
+    /// Unwritten bytes of the queue.
     pub queue_bytes: usize,
-    /// Those of them that are replies.
+    /// The part of `queue_bytes` that is replies.
     queue_reply_bytes: usize,
-    /// Unread replies as the shard's sum has them.
+    /// Unread replies as counted in the shard's sum.
     pub counted_replies: usize,
-    /// Frames of the queue that close who is too slow for them.
+    /// Number of queued frames that close a slow subscriber.
     pub closers: usize,
-    /// Replies behind one that is not known.
+    /// Replies that wait for an earlier one.
     pub slots: VecDeque<Slot>,
-    /// Number of the first slot.
     pub first_slot: u32,
-    /// What records must stay behind: slots that confirm, or will confirm, a
-    /// subscription, or hold a long reply, and an EXEC that is executed.
+    /// Number of items that records must not overtake: slots that confirm or will confirm a subscription or
+    /// hold a long reply, and an EXEC in progress.
     pub confirms: u32,
-    /// While an EXEC is executed: records that come meanwhile.
+    /// During an EXEC: the records that arrive meanwhile.
     pub held: Option<Vec<u8>>,
-    /// Bytes in ready slots.
     pub slot_bytes: usize,
     /// Weight of the records in long slots, which a subscriber's limit does not count.
     pub long_bytes: usize,
-    /// Questions to other shards whose answers have slots; one that is answered by a list counts as several.
+    /// Weight of pending scatter-gather requests that have slots; one that is answered by a list counts as
+    /// several.
     pub questions: u32,
-    /// Publishes that may come back to this client and are not answered: their slots, and hashes of their topics. Records
-    /// of these topics stay behind the replies.
+    /// Unanswered publishes that may be delivered back to this client: their slots, and hashes of their
+    /// topics. Records of these topics stay after the replies.
     pub own_publishes: VecDeque<(u32, u64)>,
-    /// Slot of its latest publish that waited for the log; those before it may wait still.
+    /// Slot of the latest publish that waited for the log; earlier ones may still wait.
     pub logged_slot: Option<u32>,
-    /// Whether the shard's list of sockets that have room for the queue has it.
+    /// Whether the connection is in the shard's list of writable sockets with a queue.
     pub is_writable: bool,
-    /// Since when the queue is above the soft limit, in ms.
+    /// Time at which the queue exceeded the soft limit, in ms.
     pub soft_since_ms: Option<u64>,
-    /// To be told before the queue's next frame.
+    /// Gaps to report before the queue's next frame.
     pub gaps: Gaps,
-    /// Number of the queue's first frame; frames keep theirs.
+    /// Number of the queue's first frame; each frame keeps its number.
     popped: u64,
-    /// No frame with a lower number may be dropped.
+    /// Lower bound of the number of the first frame that may be dropped.
     oldest: u64,
-    /// Frames of the queue that gave way, at most.
+    /// Upper bound of the number of emptied frames in the queue.
     empty: usize,
-    /// Once records gave way to later ones of their topics: the number of the
-    /// latest of each that may.
+    /// Set while the queue conflates: the number of the latest droppable frame of each topic.
     latest: Option<Box<Latest>>,
 }
 
 impl Output {
-    /// Whether it can go back to the pool.
+    /// Whether it can return to the pool.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let is_empty = self.pieces.is_empty() && self.queue.is_empty() && self.slots.is_empty();
         is_empty && self.gaps.is_empty() && self.held.is_none()
     }
 
-    /// Prepares it for the pool, and gives large memory back.
+    /// Resets it for the pool and frees large buffers.
     pub fn recycle(&mut self) {
         const KEPT: usize = 64;
         debug_assert!(self.counted_replies == 0);
@@ -204,25 +189,25 @@ impl Output {
         (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
 
-    /// Whether one of its publishes waits for the log.
+    /// Whether a publish of this client waits for the log.
     #[must_use]
     pub fn waits_for_log(&self) -> bool {
         let Some(last) = self.logged_slot else { return false };
         let place = last.wrapping_sub(self.first_slot) as usize;
-        // An answer may overtake those before it: a refusal, or that of another hub.
+        // Replies may arrive out of order: a refusal, or one from another hub.
         let publishes = |slot: &Slot| {
             matches!(slot, Slot::Waiting(Pending::Publish | Pending::Answer(_) | Pending::Silence))
         };
         place < self.slots.len() && self.slots.iter().take(place + 1).any(publishes)
     }
 
-    /// Bytes that wait for the client.
+    /// Bytes pending for the client.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.queue_bytes + self.turn_bytes + self.slot_bytes + self.long_bytes
     }
 
-    /// Adds bytes of an arena; adjacent ones become one piece.
+    /// Adds bytes of an arena; adjacent ranges become one piece.
     #[inline]
     pub fn push_range(&mut self, arena: u8, start: u32, end: u32) {
         self.turn_bytes += (end - start) as usize;
@@ -236,13 +221,12 @@ impl Output {
         self.pieces.push(Piece::Range { arena, start, end });
     }
 
-    /// Adds a large frame.
     pub fn push_frame(&mut self, frame: Shared) {
         self.turn_bytes += frame.len();
         self.pieces.push(Piece::Frame(frame));
     }
 
-    /// Adds to the queue behind what the socket did not take.
+    /// Appends a frame to the queue.
     pub fn enqueue(&mut self, frame: Frame) {
         self.queue_bytes += frame.bytes.as_slice().len();
         self.closers += usize::from(frame.closes);
@@ -252,8 +236,8 @@ impl Output {
         self.queue.push_back(frame);
     }
 
-    /// Adds bytes to the queue that no policy looks at, to its last frame if that is of their kind: replies, or what a
-    /// socket left of a turn's records.
+    /// Appends bytes that no policy applies to: replies, or what a socket left of a turn's records. They
+    /// extend the last frame if it is of the same kind.
     pub fn enqueue_plain(&mut self, added: &[u8], is_reply: bool) {
         const FRAME: usize = 16 * 1024;
         self.queue_bytes += added.len();
@@ -268,16 +252,14 @@ impl Output {
         self.queue.push_back(Frame { is_reply, ..Frame::plain(Bytes::Own(Counted::new(added))) });
     }
 
-    /// Brings a shard's sum of unread replies up to date with this client's: in the queue, and all that waits for its
-    /// place among them.
+    /// Updates the shard's sum of unread replies with this client's: those in the queue, and slots.
     pub fn count_replies(&mut self, sum: &mut usize) {
         let bytes = self.queue_reply_bytes + self.slot_bytes + self.long_bytes;
         *sum = *sum + bytes - self.counted_replies;
         self.counted_replies = bytes;
     }
 
-    /// `sent` more bytes of the queue are written. What has given way at its
-    /// front goes, too.
+    /// Removes `sent` written bytes from the queue, and emptied frames that are then at its front.
     pub fn advance(&mut self, mut sent: usize) {
         self.queue_bytes -= sent;
         while let Some(head) = self.queue.front() {
@@ -297,19 +279,19 @@ impl Output {
         (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
 
-    /// Opens a slot; its number.
+    /// Opens a slot and returns its number.
     pub fn open_slot(&mut self, pending: Pending) -> u32 {
         self.confirms += u32::from(is_confirm(&pending));
         self.slots.push_back(Slot::Waiting(pending));
         self.first_slot.wrapping_add(self.slots.len() as u32 - 1)
     }
 
-    /// The publish of the slot that is opened next may come back to this client.
+    /// Notes that the publish of the next slot may be delivered back to this client.
     pub fn note_own_publish(&mut self, topic: &[u8]) {
         self.own_publishes.push_back((self.next_slot(), topic_hash(topic)));
     }
 
-    /// Whether a publish to this topic is still to be answered: records of it wait.
+    /// Whether a publish to this topic is unanswered, so that the topic's records wait.
     #[must_use]
     pub fn answers_first(&self, topic: &[u8]) -> bool {
         !self.own_publishes.is_empty() && {
@@ -318,28 +300,28 @@ impl Output {
         }
     }
 
-    /// Whether something may have to precede a record: queued records, confirmations, replies to its own publishes, or gaps.
+    /// Whether something may have to precede a record: queued records, confirmations, replies to its own
+    /// publishes, or gaps.
     #[inline]
     #[must_use]
     pub fn holds_records(&self) -> bool {
         !self.queue.is_empty() || self.confirms > 0 || !self.own_publishes.is_empty() || !self.gaps.is_empty()
     }
 
-    /// The number that the next slot will have.
+    /// The number of the next slot.
     #[must_use]
     pub fn next_slot(&self) -> u32 {
         self.first_slot.wrapping_add(self.slots.len() as u32)
     }
 
-    /// A slot that waits.
+    /// The slot of this number, if it is still waiting.
     pub fn waiting(&mut self, slot: u32) -> Option<&mut Slot> {
         let place = slot.wrapping_sub(self.first_slot) as usize;
         self.slots.get_mut(place).filter(|s| matches!(s, Slot::Waiting(_)))
     }
 
-    /// Drops the oldest frames that may be dropped until `needed` bytes are
-    /// free or none is left; what was dropped is remembered as gaps if
-    /// `tells`. Bytes and records dropped.
+    /// Drops the oldest droppable frames until `needed` bytes are free or none is left; with `tells`, the
+    /// dropped records become gaps. Returns the dropped bytes and records.
     pub fn drop_oldest(&mut self, needed: usize, tells: bool) -> (usize, u64) {
         let (mut freed, mut records) = (0, 0);
         while freed < needed
@@ -352,9 +334,8 @@ impl Output {
         (freed, records)
     }
 
-    /// Keeps only the latest frame of each topic among those that may be
-    /// dropped, and none of `topic`, whose next one comes. Bytes and records
-    /// dropped. The first time in the life of a queue it looks at all of it.
+    /// Drops all but the latest droppable frame of each topic, and all of `topic`, whose next record follows.
+    /// Returns the dropped bytes and records. The first call for a queue scans all of it.
     pub fn conflate(&mut self, topic: &[u8], tells: bool) -> (usize, u64) {
         let (mut freed, mut records) = (0, 0);
         if self.latest.is_none() {
@@ -382,14 +363,14 @@ impl Output {
         (freed, records)
     }
 
-    /// Whether records of a topic give way to its next one although there is
-    /// room: they do until the queue that was full is written.
+    /// Whether each record replaces older ones of its topic even if there is room: this holds until the queue
+    /// that was full is written.
     #[must_use]
     pub fn conflates(&self) -> bool {
         self.latest.is_some()
     }
 
-    /// Empties a frame that may be dropped, which keeps the places of the others; its bytes.
+    /// Empties a droppable frame, keeping the indexes of the others. Returns its bytes.
     fn give_way(&mut self, place: usize, tells: bool) -> usize {
         let empty = Frame::plain(Bytes::Own(Counted::default()));
         let frame = std::mem::replace(&mut self.queue[place], empty);
@@ -411,8 +392,8 @@ impl Output {
         }
     }
 
-    /// Removes emptied frames once they may be more than half, but for one if
-    /// there are no others: whoever waits for the queue waits for its writing.
+    /// Removes emptied frames once they may be more than half. If no frame would be left, one stays, because
+    /// the queue is what waits for the socket to be writable.
     fn compact(&mut self) {
         if self.empty <= 64 + self.queue.len() / 2 {
             return;
@@ -429,7 +410,7 @@ impl Output {
         }
     }
 
-    /// Place of the first record in the queue that may give way.
+    /// Index of the first queued record that may be dropped.
     pub fn first_droppable(&mut self) -> Option<usize> {
         let known = self.oldest.wrapping_sub(self.popped) as i64;
         let from = usize::try_from(known).unwrap_or(0).max(usize::from(self.head_sent > 0));
@@ -438,10 +419,8 @@ impl Output {
         place
     }
 
-    /// Puts what is told of gaps where the records would stand: before the
-    /// first record that may still give way, else behind all, and never into
-    /// a frame that is half written or an array that is not complete. The
-    /// bytes that this adds.
+    /// Inserts gap notices where the records would be: before the first record that may still be dropped,
+    /// else at the end, and never into a half-written frame or an incomplete array. Returns the added bytes.
     pub fn tell_gaps(&mut self, write: impl Fn(&mut Vec<u8>, &Gap)) -> usize {
         if self.gaps.is_empty() || self.held.is_some() {
             return 0;
@@ -457,7 +436,7 @@ impl Output {
             }
             None => self.queue.push_back(frame(told)),
             Some(place) => {
-                // Frames before it get lower numbers; they have none that counts.
+                // Numbers of the frames before it decrease; none of those is referenced.
                 self.queue.insert(place, frame(told));
                 self.popped = self.popped.wrapping_sub(1);
             }
@@ -466,30 +445,29 @@ impl Output {
         bytes
     }
 
-    /// A record of this topic will not reach the client.
+    /// Notes that a record of this topic will not reach the client.
     pub fn remember_gap(&mut self, tag: Tag) {
         self.gaps.add(tag);
     }
 }
 
-/// What a client is to be told that it will not get, by topic.
+/// Gaps to report to a client, by topic.
 #[derive(Default)]
 pub struct Gaps {
     list: Vec<Gap>,
-    /// Place in `list` of each topic's last gap.
+    /// Index in `list` of each topic's last gap.
     places: Latest,
-    /// Bytes that these keep, near enough for limits.
+    /// Approximate memory, in bytes.
     pub bytes: usize,
 }
 
 impl Gaps {
-    /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Takes all, in the order of their beginnings.
+    /// Takes all gaps, in order of their start.
     pub fn take(&mut self) -> Vec<Gap> {
         std::mem::take(self).list
     }
@@ -508,15 +486,14 @@ impl Gaps {
     }
 }
 
-/// Numbers by topic.
 type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
 
-/// Topics of one hash are held back together, which does no harm.
+/// Hashes a topic. Topics with equal hashes are held back together, which does no harm.
 fn topic_hash(topic: &[u8]) -> u64 {
     RandomState::with_seeds(1, 2, 3, 4).hash_one(topic)
 }
 
-/// Whether records must stay behind this reply.
+/// Whether records must stay after this reply.
 #[must_use]
 pub fn is_confirm(pending: &Pending) -> bool {
     matches!(pending, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_) | Pending::Events(_))

@@ -1,8 +1,9 @@
-//! The node's own client: what a shard itself subscribes to and publishes, as any connection does, but without a socket.
-//! What comes for it is noted as the broker says it, and acted on in the same turn ([`Core::take_own`]).
+//! The internal client: a shard's own subscriptions and publishes, handled like any connection's but without
+//! a socket. Its records and replies are queued by the broker's callbacks and handled in the same turn
+//! ([`Core::take_own`]).
 //!
-//! It owns a place among the shard's connections, from when it is first needed, and the numbers by which answers find
-//! who asked.
+//! It owns a slot among the shard's connections, from first use on, and the numbers that match replies to
+//! requests.
 
 use crate::consumers::Wanted;
 use crate::core::Core;
@@ -17,49 +18,47 @@ use hubsub_route::{
 use hubsub_types::{ConnKey, ErrorCode, Position, Qos, ShardId};
 use std::sync::Arc;
 
-/// Who waits for an answer.
+/// The origin of a request, which gets the reply.
 pub enum Asked {
-    /// A client id's shard, for what it asked of the id's room.
+    /// The shard of a client id, for a request to the id's room.
     Claims(crate::mqtt::ClaimAsked),
-    /// A consumer whose row was written.
+    /// A consumer whose entry was written.
     Row(Arc<[u8]>),
-    /// One of whose records went to the dead letters.
+    /// A consumer that dead-lettered the record at this position.
     Buried(Arc<[u8]>, Position),
-    /// Who waits for something of an MQTT session.
+    /// A pending write or read of an MQTT session.
     Session(crate::mqtt::Written),
-    /// A room's shard, for what it asked of the room of nodes.
+    /// A room's shard, for a request to the nodes' presence room.
     Members(PresenceAsked),
-    /// A record that somebody came to a room or went, under that reference.
+    /// The join or leave record with this reference.
     Recorded(u64),
-    /// Who told how many are in a room.
+    /// The publisher of a room's occupancy.
     Occupancy(Arc<[u8]>),
-    /// Nobody.
+    /// The reply is ignored.
     Nobody,
 }
 
-/// What came.
+/// A queued input of the internal client.
 enum Event {
-    /// A record of a topic: its payload.
+    /// A record: topic and payload.
     Record(Box<[u8]>, Box<[u8]>),
     /// Records of this topic may be missing.
     Gap(Box<[u8]>),
-    /// An answer to what was asked under this number.
+    /// The reply to the request of this number.
     Answer(u32, Answer),
-    /// Something for consumers.
     Consumers(Wanted),
-    /// A session is to be recorded.
+    /// This session must be recorded.
     Session(ConnKey),
-    /// What a room has of a session that is read for that place.
+    /// A room's history for the session that is being restored at this connection slot.
     Past(ConnKey, Result<HistoryPart, ErrorCode>),
-    /// The row of a session that has ended.
+    /// The entry of an ended session.
     Ended(Box<crate::mqtt::Ending>, Result<HistoryPart, ErrorCode>),
-    /// A session in that place, which another process had, is subscribed to all that it was, or is not.
+    /// Whether a session that was taken over from another process has all its subscriptions again.
     Follows(ConnKey, bool),
-    /// What came of a join, of one who may want to know who is there.
+    /// The outcome of a join that may watch members: connection, seat, success.
     Joined(ConnKey, u64, bool),
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Own {
     key: Option<ConnKey>,
@@ -69,92 +68,89 @@ pub struct Own {
 }
 
 impl Own {
-    /// Whether there is something to act on.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether what was to be recorded of sessions is not, as far as is known.
+    /// Whether changes of sessions may not be recorded yet.
     #[must_use]
     pub fn records(&self) -> bool {
         self.has_work() || self.asked.values().any(|asked| matches!(asked, Asked::Session(_)))
     }
 
-    /// Numbers a question, and keeps who asks it.
+    /// Registers a request and returns its number.
     pub fn number(&mut self, asked: Asked) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.asked.insert(self.last, asked);
         self.last
     }
 
-    /// Who asked that is not waited for any more.
+    /// Removes and returns the origin of a request.
     pub fn answered(&mut self, number: u32) -> Option<Asked> {
         self.asked.remove(&number)
     }
 
-    /// Whether that is its place among connections.
+    /// Whether `conn` is the internal client's slot.
     #[must_use]
     pub fn is_at(&self, conn: u32) -> bool {
         self.key.is_some_and(|key| key.index == conn)
     }
 
-    /// A record for it.
     pub fn deliver(&mut self, record: &RecordView<'_>) {
         self.events.push(Event::Record(record.topic.into(), record.payload.into()));
     }
 
-    /// Records of that topic will not come.
+    /// Queues a notice that records of a topic are missing.
     pub fn miss(&mut self, topic: &[u8]) {
         self.events.push(Event::Gap(topic.into()));
     }
 
-    /// Something is to be done for consumers.
+    /// Queues work for consumers.
     pub fn want(&mut self, wanted: Wanted) {
         self.events.push(Event::Consumers(wanted));
     }
 
-    /// An MQTT session of that place is to be recorded.
+    /// Queues an MQTT session to be recorded.
     pub fn record(&mut self, session: ConnKey) {
         self.events.push(Event::Session(session));
     }
 
-    /// What a room has of a session that is read for that place.
+    /// Queues a room's history for a session that is being restored.
     pub fn past(&mut self, session: ConnKey, part: Result<HistoryPart, ErrorCode>) {
         self.events.push(Event::Past(session, part));
     }
 
-    /// The row of a session that has ended.
+    /// Queues the entry of an ended session.
     pub fn found_ended(&mut self, ending: Box<crate::mqtt::Ending>, part: Result<HistoryPart, ErrorCode>) {
         self.events.push(Event::Ended(ending, part));
     }
 
-    /// A session in that place, which another process had, is subscribed to all that it was, or is not.
+    /// Queues whether a session that was taken over has all its subscriptions again.
     pub fn follow(&mut self, session: ConnKey, is_held: bool) {
         self.events.push(Event::Follows(session, is_held));
     }
 
-    /// The topic of a connection's seat is joined, or was refused.
+    /// Queues the outcome of joining the topic of a connection's seat.
     pub fn join(&mut self, key: ConnKey, seat: u64, is_done: bool) {
         self.events.push(Event::Joined(key, seat, is_done));
     }
 
-    /// An answer for it.
     pub fn answer(&mut self, number: u32, answer: Answer) {
         self.events.push(Event::Answer(number, answer));
     }
 }
 
 impl Rim {
-    /// Numbers a question of the node's own client.
+    /// Registers a request of the internal client.
     fn ask_itself(&mut self, key: ConnKey, asked: Asked) -> Ticket {
         let slot = self.own.number(asked);
         Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
     }
 }
 
-/// The shard, of so many, that speaks for its node in a room of that name of the node's own: the same for all shards, so
-/// not by their seeds (FNV-1a).
+/// The shard, out of `shards`, that represents its node in an internal room of this name. All shards must
+/// agree on it, so it does not use their hash seeds (FNV-1a).
 #[must_use]
 pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -173,7 +169,7 @@ impl Core {
         key
     }
 
-    /// Subscribes to a topic of the node's own; what came of it is told like all that comes.
+    /// Subscribes to an internal topic; the outcome is queued as a reply.
     pub(crate) fn watch(&mut self, topic: &[u8], asked: Asked) {
         let key = self.own_key();
         let ticket = self.rim.ask_itself(key, asked);
@@ -184,18 +180,18 @@ impl Core {
         }
     }
 
-    /// Ends that.
+    /// Ends a subscription of `watch`.
     pub(crate) fn unwatch(&mut self, topic: &[u8]) {
         let key = self.own_key();
         self.broker.unsubscribe(key, Namespace::Global, topic, self.rim.now, &mut self.rim);
     }
 
-    /// Publishes to a topic of the node's own.
+    /// Publishes to an internal topic.
     pub(crate) fn say_in(&mut self, topic: &[u8], payload: &[u8], asked: Asked) {
         self.say_with(topic, payload, None, asked);
     }
 
-    /// Likewise, with headers, and to any topic.
+    /// Publishes to any topic, with headers.
     pub(crate) fn say_with(&mut self, topic: &[u8], payload: &[u8], headers: Headers, asked: Asked) {
         let key = self.own_key();
         let ticket = self.rim.ask_itself(key, asked);
@@ -214,7 +210,7 @@ impl Core {
         }
     }
 
-    /// Acts on what came for the node's own client, and on what comes of that.
+    /// Handles the internal client's queued input, and the input that this causes.
     pub fn take_own(&mut self) {
         while self.rim.own.has_work() {
             for event in std::mem::take(&mut self.rim.own.events) {
@@ -270,7 +266,7 @@ impl Rim {
     }
 }
 
-/// How many received what was published, or that a subscription holds.
+/// Number of receivers of a publish, or success of another request.
 fn outcome_of(answer: &Answer) -> Result<u64, ErrorCode> {
     match answer {
         Answer::Published(outcome) => outcome.map(|published| published.receivers),

@@ -1,11 +1,11 @@
-//! Whose pages may ask a node something ([docs/adr/0018-a-page-is-known-by-its-origin.md]): those of listed origins, and who
-//! is no page of anybody's.
+//! The origin check ([docs/adr/0018-a-page-is-known-by-its-origin.md]): decides which requests a node serves,
+//! those of pages from listed origins and those that come from no page.
 //!
-//! A browser says the origin of a page with each WebSocket, and with a request for another origin than the page's own. A
-//! request of GET for the page's own it sends without. So a page whose owner turns its name to this node's address (DNS
-//! rebinding) reads what it likes there, with no origin said; but the name stands in `Host`.
+//! A browser sends the page's origin with each WebSocket and with each cross-origin request, but not with a
+//! same-origin GET. So after DNS rebinding (a page's owner points its name to this node's address), the page
+//! could read everything here without an `Origin` header; but the name is in `Host`.
 //!
-//! Invariant: a request that says no origin is served under names alone that no such page can have.
+//! Invariant: a request without origin is served only under host names that no such page can have.
 
 use crate::control::Level;
 use crate::rim::{Once, Rim};
@@ -15,27 +15,26 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Ends of names that nobody can register.
+/// Suffixes of names that nobody can register.
 const NOBODYS: [&str; 3] = [".localhost", ".local", ".internal"];
 
-/// See the module.
 #[derive(Clone, Default, Debug)]
 pub struct Pages(Arc<Listed>);
 
 #[derive(Default, Debug)]
 struct Listed {
-    /// Origins of pages that may ask; `*` is any.
+    /// Origins of pages that are served; `*` is any.
     origins: Vec<String>,
-    /// Names by which the node is called; `*` is any.
+    /// Host names of the node; `*` is any.
     hosts: Vec<String>,
 }
 
-/// Who is not welcome: the origin of its page, or the name by which it calls this node.
+/// A refused request: the origin of its page, or its host name for this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stranger {
-    /// It is not listed.
+    /// The origin is not listed.
     Origin(Box<str>),
-    /// It is none of the node's.
+    /// The host name is not one of the node's.
     Host(Box<str>),
 }
 
@@ -51,16 +50,16 @@ impl fmt::Display for Stranger {
 impl Error for Stranger {}
 
 impl Pages {
-    /// Those of these origins, asking a node of these names; in both lists `*` is any.
+    /// Serves pages of these origins, under these host names; `*` is any in both lists.
     #[must_use]
     pub fn new(origins: Vec<String>, hosts: Vec<String>) -> Pages {
         Pages(Arc::new(Listed { origins, hosts }))
     }
 
-    /// Whether a request is served that came to `own`.
+    /// Checks a request that arrived at the local address `own`.
     ///
     /// # Errors
-    /// It is of a page that is not welcome, or may be.
+    /// Its origin is not listed, or it has none and its host name is not one of the node's.
     pub fn welcome(&self, origin: Option<&str>, host: &str, own: Option<SocketAddr>) -> Result<(), Stranger> {
         match origin {
             Some(origin) if self.is_listed(origin, own) => Ok(()),
@@ -70,8 +69,8 @@ impl Pages {
         }
     }
 
-    /// Whether pages of that origin may ask. So may who says the very address that was connected to, as clients do that
-    /// are no browsers. A name is not: whose it is, the page's owner says.
+    /// Whether pages of this origin are served. The exact address of the connection counts as listed, as sent
+    /// by clients that are not browsers. A host name does not: a page's owner controls where it points.
     #[must_use]
     pub fn is_listed(&self, origin: &str, own: Option<SocketAddr>) -> bool {
         let is_own = |own: SocketAddr| {
@@ -82,8 +81,8 @@ impl Pages {
             || own.is_some_and(is_own)
     }
 
-    /// Whether no page of a stranger's can call the node so, with or without a port: by an address, a name that nobody can
-    /// register, one of its own, or the name of a listed origin.
+    /// Whether no foreign page can use this host name for the node, with or without a port: it is an address,
+    /// a name that nobody can register, one of the node's names, or the name of a listed origin.
     fn is_called(&self, host: &str) -> bool {
         let name = without_port(host).trim_end_matches('.').to_ascii_lowercase();
         let is_address = name.parse::<Ipv4Addr>().is_ok()
@@ -104,7 +103,6 @@ impl Pages {
     }
 }
 
-/// Host and port of an origin.
 fn host_of(origin: &str) -> Option<&str> {
     origin.split_once("://").map(|(_, host)| host)
 }
@@ -115,7 +113,7 @@ fn without_port(host: &str) -> &str {
 }
 
 impl Rim {
-    /// Somebody was not welcome.
+    /// Counts and logs a refused request.
     pub fn note_stranger(&mut self, key: ConnKey, stranger: &Stranger) {
         self.metrics.pages_refused_total.add(1);
         if !self.limited_log(Once::Page) {

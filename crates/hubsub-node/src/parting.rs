@@ -1,8 +1,10 @@
-//! Sockets of clients that were told why their connection ends, for as long as they may need to read it.
+//! Lingering close: sockets of clients that were sent the reason why their connection ends, until they had
+//! time to read it.
 //!
-//! A socket that is closed while its peer still sends answers with a reset, and a peer whose writing fails may never
-//! read what it was told last. So these are closed for writing only, and what still comes is thrown away, until the
-//! peer closes or its time is over. They are no connections any more: nothing else knows of them.
+//! If a socket is closed while its peer still sends, the kernel responds with a reset, and a peer whose write
+//! fails may never read its last input. So these sockets are shut down for writing only, and their input is
+//! discarded, until the peer closes or the time is over. They are not connections any more: nothing else
+//! knows them.
 
 use crate::transport::Transport;
 use hubsub_types::Limits;
@@ -10,17 +12,18 @@ use mio::Registry;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
-/// Reads of one socket each time.
+/// Limit of reads per socket and turn.
 const READS_MAX: usize = 16;
 
-/// The sockets, the oldest first, each with the time at which it is closed at the latest.
+/// The sockets, oldest first, each with its deadline in ms.
 #[derive(Default)]
 pub struct Parting {
     sockets: VecDeque<(u64, Transport)>,
 }
 
 impl Parting {
-    /// Takes in sockets that no connection has any more. For one too many the oldest is closed; how many were.
+    /// Adds sockets whose connections are removed. Above the limit it closes the oldest ones. Returns how
+    /// many.
     pub fn take_in(
         &mut self,
         sockets: Vec<Transport>,
@@ -30,7 +33,7 @@ impl Parting {
     ) -> u64 {
         let mut closed = 0;
         for mut socket in sockets {
-            // One that cannot be half closed, or be forgotten by the poll, is closed whole.
+            // One that cannot be half closed, or deregistered from the poll, is closed completely.
             if socket.end_writing().is_ok() && registry.deregister(socket.source()).is_ok() {
                 self.sockets.push_back((now_ms + limits.mqtt_parting_ms, socket));
             }
@@ -42,13 +45,14 @@ impl Parting {
         closed
     }
 
-    /// Throws away what has come; `scratch` is where to.
+    /// Reads and discards input, using `scratch` as buffer, and drops sockets that are closed or past their
+    /// deadline.
     pub fn drain(&mut self, now_ms: u64, scratch: &mut [u8]) {
         self.sockets.retain_mut(|(until_ms, socket)| *until_ms > now_ms && is_open(socket, scratch));
     }
 }
 
-/// Whether the peer has not closed, as far as is known after some reads.
+/// Discards input with a few reads. Returns whether the peer is still open.
 fn is_open(socket: &mut Transport, scratch: &mut [u8]) -> bool {
     for _ in 0..READS_MAX {
         match socket.discard(scratch) {

@@ -1,4 +1,4 @@
-//! Whether a client may publish, asked once for each message, whatever it speaks.
+//! The check whether a client may publish, made once per message in every protocol.
 
 use crate::access::Action;
 use crate::core::Core;
@@ -6,10 +6,10 @@ use crate::meter::MESSAGES_IN;
 use hubsub_types::{ConnKey, ErrorCode};
 
 impl Core {
-    /// Whether a client may publish to a topic now; if so, that counts.
+    /// Checks whether a client may publish to a topic now, and counts the publish if so.
     ///
     /// # Errors
-    /// It may not, or it has published as much as it may in this minute.
+    /// It has no permission, or it has reached its publishes per minute.
     pub fn may_publish(&mut self, key: ConnKey, topic: &[u8]) -> Result<(), ErrorCode> {
         let (limit, minute) = (self.rim.limits.publishes_per_minute_max, self.rim.now.mono_ms / 60_000);
         let Some(conn) = self.rim.conns.get_mut(key) else { return Err(ErrorCode::Stopping) };

@@ -1,5 +1,5 @@
-//! Replies in order. A reply that is known goes straight into the turn's
-//! output; one that is not takes a slot, and those after it wait behind.
+//! Replies in order. A known reply goes straight into the turn's output. One that is not known yet takes a
+//! slot, and later replies wait for it.
 
 use crate::conn::{Conn, Flags};
 use crate::fanout::FRAME_SHARED;
@@ -11,17 +11,16 @@ use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
 
-/// Output of one connection below which a long reply goes on.
+/// A long reply continues while the connection's output is below this, in bytes.
 const LONG_BELOW: usize = 64 * 1024;
 
 impl Output {
-    /// Adds a reply to the slots.
     pub fn push_ready(&mut self, bytes: Vec<u8>) {
         self.slot_bytes += bytes.len();
         self.slots.push_back(Slot::Ready(bytes));
     }
 
-    /// Adds a confirmation, a gap or a record to the slots: later records stay behind it.
+    /// Adds a confirmation, a gap or a record to the slots; later records stay after it.
     pub fn push_confirmed(&mut self, bytes: Vec<u8>) {
         self.slot_bytes += bytes.len();
         self.confirms += 1;
@@ -30,23 +29,23 @@ impl Output {
 }
 
 impl Rim {
-    /// Answers the command at hand.
+    /// Replies to the current command.
     #[inline]
     pub fn reply(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), false, write);
     }
 
-    /// As `reply`, where records that come from now on have another form.
+    /// Like `reply`, when later records have another encoding and must not overtake it.
     pub fn reply_before_records(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         self.put(key, Flags::REPLY_OFF.or(Flags::REPLY_SKIP), true, write);
     }
 
-    /// Writes something in order with replies, asked for or not.
+    /// Writes output in order with replies, even if replies are switched off.
     pub fn push(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         self.put(key, Flags::default(), true, write);
     }
 
-    /// As `push`, of bytes that many get: long ones are shared.
+    /// Like `push`, for bytes with several receivers: long ones are shared.
     pub fn push_shared(&mut self, key: ConnKey, frame: &Shared) {
         let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW)) else {
             return;
@@ -67,8 +66,8 @@ impl Rim {
         }
     }
 
-    /// Writes in order with replies, unless one of these flags is set. Later
-    /// records never overtake what `holds_records`.
+    /// Writes in order with replies, unless one of these flags is set. With `holds_records`, later records do
+    /// not overtake it.
     #[inline]
     fn put(
         &mut self,
@@ -109,7 +108,7 @@ impl Rim {
         output.count_replies(&mut self.reply_bytes);
     }
 
-    /// As `push`, but behind the replies of an EXEC that is executed.
+    /// Like `push`, but after the replies of an EXEC in progress.
     pub fn push_behind(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {
         if !self.holds(key) {
             return self.push(key, write);
@@ -130,18 +129,18 @@ impl Rim {
         Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
     }
 
-    /// Opens the slot of `ticket`: its answer comes later.
+    /// Opens the slot of `ticket`; its reply comes later.
     pub fn wait(&mut self, key: ConnKey, pending: Pending) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let is_silent = conn.flags.any(Flags::REPLY_OFF.or(Flags::REPLY_SKIP));
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-        // A confirmation is no reply: it comes whether or not replies do.
+        // A confirmation is not a reply: it is sent even if replies are off.
         let is_silent = is_silent && !is_confirm(&pending);
         output.open_slot(if is_silent { Pending::Silence } else { pending });
     }
 
-    /// Opens the slot of `ticket` for a publish that may come back to its client: records of its topic stay behind the
-    /// reply, others do not.
+    /// Opens the slot of `ticket` for a publish that may be delivered back to its client: records of its
+    /// topic stay after the reply, others need not.
     pub fn wait_for_own(&mut self, key: ConnKey, topic: &[u8]) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::REPLY_OFF.or(Flags::REPLY_SKIP)) {
@@ -151,12 +150,12 @@ impl Rim {
         self.wait(key, Pending::Publish);
     }
 
-    /// Opens a slot for the answer to a question to other shards.
+    /// Opens a slot for a scatter-gather request.
     pub fn open_slot(&mut self, key: ConnKey) -> u32 {
         self.open_question(key, 1)
     }
 
-    /// Likewise, of one that is as much as several.
+    /// Opens a slot for a scatter-gather request that counts as `weight` requests.
     pub fn open_question(&mut self, key: ConnKey, weight: u32) -> u32 {
         let Asker::Client { slot, .. } = self.ticket(key).asker else { unreachable!("a client's ticket") };
         self.wait(key, Pending::Parts);
@@ -166,7 +165,7 @@ impl Rim {
         slot
     }
 
-    /// The publish of a slot waits for the log.
+    /// Notes that the publish of a slot waits for the log.
     pub fn note_logged(&mut self, key: ConnKey, slot: u32) {
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
             output.logged_slot = Some(slot);
@@ -174,15 +173,15 @@ impl Rim {
         }
     }
 
-    /// A question has its answer.
+    /// Ends a scatter-gather request of this weight.
     pub fn close_question(&mut self, key: ConnKey, weight: u32) {
         if let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) {
             output.questions -= weight;
         }
     }
 
-    /// From here to `release`, records for this connection are held back: an
-    /// EXEC is executed, and its replies are one array.
+    /// Holds back records for this connection until `release`: an EXEC is in progress, and its replies are
+    /// one array.
     pub fn hold(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
@@ -196,8 +195,7 @@ impl Rim {
         self.conns.get(key).and_then(|c| c.output.as_ref()).is_some_and(|o| o.held.is_some())
     }
 
-    /// The commands of an EXEC are executed: what was held back follows their
-    /// replies, those that are still to come included.
+    /// Ends an EXEC: the held records follow its replies, including those that are still pending.
     pub fn release(&mut self, key: ConnKey) {
         let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
         let Some(held) = output.held.take() else { return };
@@ -214,7 +212,7 @@ impl Rim {
         self.release_idle_output(key.index);
     }
 
-    /// The answer to a slot; `write` turns it into the reply.
+    /// Fills a slot; `write` encodes the reply.
     pub fn resolve(&mut self, key: ConnKey, slot: u32, write: impl FnOnce(&mut Vec<u8>, Proto, Pending)) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Some(output) = &mut conn.output else { return };
@@ -225,7 +223,7 @@ impl Rim {
         self.expects_more |= output.logged_slot == Some(slot);
         let confirms = is_confirm(&pending);
         if slot == output.first_slot {
-            // Nothing is before it: no need to keep it.
+            // Nothing precedes it, so it is written directly.
             output.pop_slot();
             output.confirms -= u32::from(confirms);
             let arena = &mut self.arenas[usize::from(REPLIES)];
@@ -244,14 +242,14 @@ impl Rim {
         self.pump_slots(key);
     }
 
-    /// The answer to a slot that is an array of records.
+    /// Fills a slot with an array of records.
     pub fn resolve_records(&mut self, key: ConnKey, slot: u32, records: Vec<Arc<Record>>) {
         let Some(output) = self.conns.get_mut(key).and_then(|c| c.output.as_mut()) else { return };
         let Some(place) = output.waiting(slot) else { return };
         if matches!(place, Slot::Waiting(Pending::Silence)) {
             *place = Slot::Ready(Vec::new());
         } else {
-            // They stand, and keep what history lets go of.
+            // The slot keeps the records alive after history drops them, so their weight counts.
             let bytes: usize = records.iter().map(|record| record.weight()).sum();
             *place = Slot::Long { records, next: 0 };
             output.confirms += 1;
@@ -261,7 +259,7 @@ impl Rim {
         self.pump_slots(key);
     }
 
-    /// Replies whose turn has come go into the output.
+    /// Moves replies whose turn has come into the output.
     pub(crate) fn pump_slots(&mut self, key: ConnKey) {
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return };
@@ -303,8 +301,8 @@ impl Rim {
     }
 }
 
-/// What stands in the arena of replies from `start` on goes into a connection's
-/// output; whether the connection is to be listed as dirty.
+/// Moves the bytes of the reply arena from `start` on into a connection's output. Returns whether the
+/// connection must be listed as dirty.
 #[inline]
 pub(crate) fn emit(
     conn: &mut Conn,
@@ -317,7 +315,7 @@ pub(crate) fn emit(
         queue_reply(output, arena, start, (output_bytes, reply_bytes));
         return false;
     }
-    // A write of nothing would look like a socket that is closed.
+    // A write of nothing would look like a closed socket.
     if arena.len() > start {
         output.push_range(REPLIES, start as u32, arena.len() as u32);
     }
@@ -326,7 +324,7 @@ pub(crate) fn emit(
     is_news
 }
 
-/// Likewise, where the socket has not taken what was before it.
+/// Like `emit`, if the socket has not taken earlier output.
 #[cold]
 #[inline(never)]
 fn queue_reply(
@@ -365,7 +363,7 @@ impl Output {
     }
 }
 
-/// A row of HUBSUB HISTORY.
+/// Writes an entry of HUBSUB HISTORY.
 fn write_record(out: &mut Vec<u8>, _proto: Proto, record: &Record) {
     resp::array_header(out, 5);
     resp::bulk(out, record.position.to_string().as_bytes());

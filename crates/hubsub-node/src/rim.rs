@@ -1,6 +1,6 @@
-//! The shard's edge to the world: connections and their output, timers, mail,
-//! metrics. It carries out what the broker decides (`fanout`), what commands
-//! answer (`reply`), and writes it all at the end of the turn (`flush`).
+//! The I/O context of a shard: connections and their output, timers, mail, metrics. It carries out the
+//! broker's decisions (`fanout`) and commands' replies (`reply`), and writes everything at the end of the
+//! turn (`flush`).
 
 use crate::access::Access;
 use crate::classes::ClassesNow;
@@ -32,184 +32,161 @@ use hubsub_wire::phoenix;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a timer was set for.
+/// The purpose of a timer.
 pub enum Timer {
-    /// A connection has had its time for a first command.
+    /// The time for a connection's first command is over.
     Handshake(ConnKey),
-    /// A connection's output has been above the soft limit for its time.
+    /// A connection's output has been above the soft limit for too long.
     SoftLimit(ConnKey),
-    /// A connection that was to end when its output is written has had its time.
+    /// The time of a closing connection to take its output is over.
     Linger(ConnKey),
-    /// Accepting was paused at one listener.
+    /// The pause of a listener is over.
     Accept(Door),
-    /// An MQTT client may have been silent for too long.
     Silence(ConnKey),
-    /// Nodes have had their time to let go of a client id, for that claim.
+    /// The time of other nodes to release a client id for this claim is over.
     Claim(Box<(Box<str>, Token)>),
-    /// A browser may have been silent for too long.
     Heartbeat(ConnKey),
-    /// A stream of events may have been still for a while.
+    /// A stream of server-sent events may be idle.
     Beat(ConnKey),
-    /// A request of a long poll may have waited for as long as it may.
+    /// A long poll may have reached its deadline.
     Window(ConnKey),
-    /// A connection of requests may have had none for too long.
+    /// An HTTP connection may have been idle for too long.
     Idle(ConnKey),
-    /// Something of an absent session may be due.
+    /// An offline session may have to expire or publish its will.
     Session(ConnKey),
-    /// Where a session stands in logs is to be recorded.
+    /// The session cursors must be recorded.
     Snapshot(ConnKey),
-    /// Something may be due in a room with members.
+    /// Periodic work of a room with members.
     Presence(Box<Arc<[u8]>>),
-    /// That who came or went under this reference may be recorded now.
+    /// Retry of the join or leave record with this reference.
     PresenceRecord(u64),
-    /// It may be due to tell how many are in a room.
+    /// The occupancy of a room may have to be published.
     Occupancy(Box<Arc<[u8]>>),
     /// Once a second: retention, gauges.
     Housekeeping,
 }
 
-/// Log lines that come at most once a second.
+/// Kinds of log lines that are limited to one per second.
 #[derive(Clone, Copy)]
 pub enum Once {
-    /// Accepting failed.
     Accept,
-    /// `connections_max` is reached, or only descriptors that are reserved are left.
+    /// `connections_max` is reached, or only reserved descriptors are left.
     Full,
-    /// A peer spoke another protocol.
+    /// A peer used another protocol.
     Stranger,
-    /// A page was not welcome.
+    /// The origin check refused a request.
     Page,
 }
 
-/// How many kinds of `Once` there are.
+/// Number of variants of `Once`.
 const ONCE: usize = 4;
 
-/// Arenas of a turn: one for each way to encode a record for Redis clients, browsers and streams of events, packets of
-/// MQTT that many clients get, replies.
+/// Number of arenas of a turn: one per record encoding for Redis clients, browsers and event streams, one for
+/// MQTT packets with several receivers, and one for replies.
 pub const ARENAS: usize = 11;
 
-/// The arena of packets of MQTT that many clients get.
+/// Arena of MQTT packets with several receivers.
 pub const PACKETS: u8 = 9;
 
-/// The arena of replies, and of packets of one client.
+/// Arena of replies, and of MQTT packets with one receiver.
 pub const REPLIES: u8 = 10;
 
-/// Bytes in the arenas past which a turn writes before it goes on.
+/// A turn whose arenas exceed this many bytes writes before it continues.
 pub const TURN_BYTES: usize = 256 * 1024;
 
-/// What connects a shard to the rest of its node.
+/// Connects a shard to the rest of its node.
 pub struct Ends {
-    /// Which shard.
     pub shard: ShardId,
-    /// To the control plane.
     pub control: Arc<Control>,
-    /// Read by the control plane.
     pub metrics: Arc<ShardMetrics>,
-    /// To the log, if any class has one.
+    /// `None` if no class has a log.
     pub log: Option<LogEnd>,
-    /// To the store of sessions, if there is one of its own.
+    /// `None` if there is no separate store of sessions.
     pub store: Option<StoreEnd>,
-    /// What the node knows of its peers.
     pub board: Arc<Board>,
-    /// The classes of the node.
     pub classes: Arc<ClassesNow>,
 }
 
-/// See the module.
 pub struct Rim {
-    /// Which shard.
     pub shard: ShardId,
-    /// What the node says of itself.
     pub info: Arc<NodeInfo>,
-    /// The limits in force.
     pub limits: Limits,
-    /// The nodes that cluster clients are told of.
+    /// The nodes that are announced to cluster clients.
     pub roster: Arc<Roster>,
-    /// Who may do what.
     pub access: Access,
-    /// The time of this turn.
     pub now: Now,
-    /// All connections.
     pub conns: Slab<Conn>,
-    /// Mail to other shards.
     pub mailer: Mailer,
-    /// To the log, if any class has one.
+    /// `None` if no class has a log.
     pub log: Option<LogEnd>,
-    /// The classes of the node, and which of them the broker has: see [`crate::classes`].
+    /// The node's classes; `classes_seen` is the version that the broker has: see [`crate::classes`].
     pub classes: Arc<ClassesNow>,
     pub(crate) classes_seen: u64,
-    /// Links to other nodes.
     pub links: Links,
     /// The ephemeral hubs that this shard leads.
     pub led: Led,
-    /// Whether this turn had to do with a log, so that more of it comes in a moment.
+    /// Whether this turn involved the log, so that more input is expected shortly.
     pub expects_more: bool,
-    /// Questions whose answers are still coming.
+    /// Scatter-gather requests whose responses are incomplete.
     pub gatherings: Gatherings,
-    /// Listings that it works off.
     pub listings: Listings,
-    /// MQTT's client ids that belong to this shard.
+    /// MQTT client ids that belong to this shard.
     pub claims: Claims,
-    /// The number of the last claim for one of them.
+    /// The number of the last claim of a client id.
     claimed: u64,
-    /// Sessions without a connection.
+    /// MQTT sessions without a connection.
     pub sessions: Sessions,
-    /// Whether its node is about to leave its cluster, and takes no MQTT clients any more.
+    /// Whether the node is about to leave its cluster, and accepts no MQTT clients.
     pub is_leaving: bool,
-    /// Whether all sessions are recorded as they are then.
+    /// Whether all sessions were recorded since `is_leaving`.
     pub(crate) has_parted: bool,
-    /// Sessions that are read, which other nodes had.
+    /// Sessions of other nodes that are being restored.
     pub readings: Readings,
-    /// To the store of sessions, if there is one of its own.
+    /// `None` if there is no separate store of sessions.
     pub store: Option<StoreEnd>,
-    /// Connections that are called to their sessions, which are there.
+    /// Connections to move to the holders of their sessions.
     pub called: Vec<(ConnKey, Holder)>,
-    /// Who is in rooms.
     pub presence: Members,
-    /// The node's own client.
     pub own: Own,
-    /// Connections of MQTT clients that were taken in.
+    /// Number of accepted MQTT clients.
     pub mqtt_clients: usize,
-    /// Connections of browsers that were let in.
+    /// Number of accepted browsers.
     pub phoenix_clients: usize,
-    /// Streams of events.
+    /// Number of event streams.
     pub events_clients: usize,
-    /// Sessions of long polls.
+    /// Number of long-poll sessions.
     pub polled_clients: usize,
-    /// Those that were told something in this turn.
+    /// Long-poll sessions that got output in this turn.
     pub(crate) polled: Vec<ConnKey>,
-    /// Connections whose request waited for its answer and has it.
+    /// Connections whose awaited response has arrived.
     pub answered: Vec<ConnKey>,
-    /// What pages sent by long polls in this turn.
+    /// Input of long polls in this turn.
     pub posted: Vec<(ConnKey, Vec<u8>)>,
-    /// What holds for all browsers.
+    /// Rules for all browsers.
     pub phoenix_rules: Rc<phoenix::Rules>,
-    /// Long messages of MQTT clients that are under way.
+    /// Incomplete long messages of MQTT clients.
     pub long_messages: LongMessages,
-    /// Their subscriptions.
+    /// Number of subscriptions of MQTT clients.
     pub mqtt_subscriptions: usize,
-    /// What happened in this turn to reads of what topics kept.
+    /// Events of retained-message reads in this turn.
     pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
-    /// The number of the last question for what topics kept.
+    /// The number of the last retained-message read.
     pub retained_asked: u32,
-    /// Clients to which some of what topics keep comes later.
+    /// Clients that get some retained messages later.
     pub unread: HashSet<ConnKey, RandomState>,
-    /// How much of that is read at once.
+    /// Limits concurrent reads of retained messages.
     pub rows_pace: crate::mqtt::Pace,
-    /// What was learned in this turn of where logs end, for sessions.
+    /// Log ends that were learned in this turn, for sessions.
     pub ends: Vec<(ConnKey, crate::mqtt::Ends)>,
-    /// Timers.
     pub timers: Wheel<Timer>,
-    /// Of shard 0: rooms that the control plane was asked for, until when the answer is awaited, in ms, and whether a
-    /// place is wanted where there is none.
+    /// On shard 0: rooms that were requested from the control plane, with the deadline of the response, in
+    /// ms, and whether a place is wanted if there is none.
     pub(crate) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
-    /// Events for the control plane.
     pub control: Arc<Control>,
-    /// Counters.
     pub metrics: Arc<ShardMetrics>,
     /// This turn's encoded bytes.
     pub(crate) arenas: [Vec<u8>; ARENAS],
-    /// This turn's encoded bytes that are shared one by one.
+    /// This turn's encoded bytes in individually shared frames.
     pub(crate) frame_bytes: usize,
     /// Encodings of the record that is being delivered.
     pub(crate) encoded: Encoded,
@@ -219,26 +196,24 @@ pub struct Rim {
     pub(crate) closing: Vec<ConnKey>,
     /// Whether any subscription of this shard catches up.
     pub(crate) lagging: bool,
-    /// Connections whose output has room again, while any lags or has slots.
+    /// Connections whose output has room again, recorded while any lags or has slots.
     pub(crate) drained: Vec<ConnKey>,
-    /// Outputs to use again.
     #[allow(clippy::vec_box, reason = "a connection holds the box that the pool gives it")]
     pub(crate) pool: Vec<Box<Output>>,
-    /// Output of all connections that their sockets did not take.
+    /// Bytes of output that sockets did not take, of all connections.
     pub(crate) output_bytes: usize,
-    /// Replies among that, which count against `reply_shard_bytes_max` alone.
+    /// The part of `output_bytes` that is replies, which count only against `reply_shard_bytes_max`.
     pub(crate) reply_bytes: usize,
-    /// What clients sent that is no whole command yet, or must wait, and commands between MULTI and EXEC.
+    /// Bytes of incomplete or waiting commands, and of commands between MULTI and EXEC.
     pub(crate) input_bytes: usize,
-    /// When each kind of limited log line may come again, in s.
+    /// Per kind of limited log line: the time of the next one, in s.
     pub(crate) quiet_until_s: [u32; ONCE],
 }
 
-/// Memory of a pooled output, near enough for the pool's limit.
+/// Approximate memory of a pooled output, in bytes.
 const OUTPUT_BYTES: usize = 512;
 
 impl Rim {
-    /// A shard's rim without connections.
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
         let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
@@ -316,27 +291,27 @@ impl Rim {
         may
     }
 
-    /// The name of another claim of a client id.
+    /// A unique token for a claim of a client id.
     pub fn new_token(&mut self) -> Token {
         self.claimed += 1;
-        // Claims of one shard differ by their number, those of a node by the shard, and nodes by their run.
+        // The number distinguishes claims of a shard, the shard those of a node, and the run those of nodes.
         let number = u64::from(self.shard.0) << 48 | self.claimed;
         let run = self.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
         Token { at_us: self.now.wall_us, run: run.unwrap_or_default(), number }
     }
 
-    /// Whether the log is behind, or questions to it wait for a reader.
+    /// Whether the log lags, or log reads wait for a reader.
     pub fn waits_for_log(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.is_behind() || log.has_waiting())
     }
 
-    /// The node's clock in s.
+    /// The node's clock, in s.
     #[must_use]
     pub fn second(&self) -> u32 {
         (self.now.mono_ms / 1000) as u32
     }
 
-    /// Adds a connection, which has `handshake_ms` for its first command.
+    /// Adds a connection and starts its `handshake_ms`.
     pub fn add(&mut self, conn: Conn) -> ConnKey {
         let key = self.conns.insert(conn);
         if self.limits.handshake_ms > 0 {
@@ -345,12 +320,12 @@ impl Rim {
         key
     }
 
-    /// Closes a connection at the end of the turn, whatever it still had to get.
+    /// Closes a connection at the end of the turn, dropping its output.
     pub fn close_now(&mut self, key: ConnKey) {
         self.mark_closing(key, Flags::CLOSE_NOW);
     }
 
-    /// Closes a connection that had its time for its output; not one that has its place now.
+    /// Closes a connection whose time to take its output is over; not one that took over its slot.
     pub fn end_lingering(&mut self, key: ConnKey) {
         if self.conns.get(key).is_some_and(|conn| conn.flags.any(Flags::LINGERS)) {
             self.close_now(key);
@@ -371,7 +346,7 @@ impl Rim {
         }
     }
 
-    /// A log line about a connection, at most one a second of each kind.
+    /// Writes a log line about a connection, at most one a second per message.
     pub fn log_conn(
         &self,
         level: Level,
@@ -389,7 +364,7 @@ impl Rim {
         self.control.log_of_client(level, message, fields);
     }
 
-    /// Gives an output that is idle back to the pool.
+    /// Returns an idle output to the pool.
     pub(crate) fn release_idle_output(&mut self, index: u32) {
         let Some(conn) = self.conns.at_mut(index) else { return };
         if conn.output.as_ref().is_some_and(|o| o.is_idle())
@@ -401,7 +376,7 @@ impl Rim {
         }
     }
 
-    /// Frees the idle outputs above the limit, which a reload may have lowered.
+    /// Frees idle outputs above the limit, which a reload may have lowered.
     pub(crate) fn trim_pool(&mut self) {
         let outputs_max = self.limits.pool_bytes_max as usize / OUTPUT_BYTES;
         if self.pool.len() > outputs_max {
@@ -410,7 +385,7 @@ impl Rim {
         }
     }
 
-    /// Memory of idle outputs and arenas.
+    /// Memory of idle outputs and arenas, in bytes.
     #[must_use]
     pub fn pool_bytes(&self) -> usize {
         self.pool.len() * OUTPUT_BYTES + self.arenas.iter().map(Vec::capacity).sum::<usize>()

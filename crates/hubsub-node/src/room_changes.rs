@@ -1,12 +1,13 @@
-//! Changes of the table of rooms (`hubsub_route::places`) with the mail that tells shards of them.
+//! Changes of the table of rooms (`hubsub_route::places`), with the mail that notifies shards.
 //!
-//! The control plane's thread changes the table where it is told a room's place, a shard where it gives rooms up.
+//! The control plane's thread changes the table when it gets a room's place; a shard does when it gives rooms
+//! up.
 //!
-//! Invariant: a change and its mail to all shards are made under one lock, so each shard hears of changes in the order of
-//! their revisions, and who was told of one was told of all before it. Shard 0 is told first: it has
-//! done with the question for a room before others ask it anew.
+//! Invariant: a change and its mail to all shards are made under one lock. So each shard receives changes in
+//! order of revision and without omissions. Shard 0 is notified first, so that it has finished its lookup of
+//! a room before other shards repeat theirs.
 //!
-//! Order of locks: the state of `Routes`, this one, an inbox.
+//! Lock order: the state of `Routes`, this lock, an inbox.
 
 use crate::inbox::Inbox;
 use crate::mail::Mail;
@@ -15,30 +16,29 @@ use hubsub_route::places::{Change, Changed};
 use hubsub_types::class::ClassIndex;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-/// As shards are told of it.
+/// Changed rooms, as sent to shards.
 type News = Arc<[(Box<[u8]>, Change)]>;
 
-/// See the module.
 pub struct RoomChanges {
     inboxes: Arc<[Inbox]>,
     order: Mutex<()>,
 }
 
 impl RoomChanges {
-    /// Of a node with these shards.
     #[must_use]
     pub fn new(inboxes: Arc<[Inbox]>) -> RoomChanges {
         RoomChanges { inboxes, order: Mutex::new(()) }
     }
 
-    /// Changes the table, and tells all shards what that changed.
+    /// Changes the table and notifies all shards.
     pub fn make(&self, change: impl FnOnce() -> Changed) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let (class, rooms) = change();
         self.tell(class, rooms.into());
     }
 
-    /// Likewise, by a shard, which waits for nobody: none if another change is being made, of which it has not heard.
+    /// Like `make`, for a shard, which never blocks: returns `None` if another change is in progress, which
+    /// it has not received yet.
     pub fn try_make(&self, change: impl FnOnce() -> Changed) -> Option<News> {
         let _order = match self.order.try_lock() {
             Ok(order) => order,
@@ -53,7 +53,7 @@ impl RoomChanges {
         Some(rooms)
     }
 
-    /// Another table takes this one's place: no change of this one is told after that.
+    /// Replaces the table. No change of the old one is sent afterwards.
     pub fn begin_anew(&self, begin: impl FnOnce()) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         begin();
@@ -77,7 +77,7 @@ mod tests {
         RoomChanges::new(polls.iter().map(inbox).collect())
     }
 
-    /// The revisions that a shard was told.
+    /// The revisions that a shard received.
     fn told(changes: &RoomChanges, shard: usize) -> Vec<u64> {
         let mut mail = Vec::new();
         changes.inboxes[shard].take(&mut mail);

@@ -1,14 +1,14 @@
-//! Which hubs the cluster has and who leads them, as the control plane says: from names and rows to what
-//! brokers are told.
+//! The cluster's hubs and their leaders, as set by the control plane, translated from names and entries to
+//! messages for brokers.
 //!
-//! It owns the rows as they were told last, and what each shard was told of them. Classes come before
-//! hubs. Once all hubs of the classes that this node was started with are told, its shards join the cluster
-//! with them: rooms have a home from then on. Later a class that is new counts from when all its hubs are told;
-//! what else changes of classes does at once.
+//! It owns the latest entries and what each shard was sent of them. Classes must be set before hubs. Once all
+//! hubs of the classes that this node was started with are known, its shards join the cluster with them; from
+//! then on rooms have a home. Later, a new class takes effect once all its hubs are known; other changes of
+//! classes take effect at once.
 //!
-//! Invariants: a hub's home shard alone is told who leads it, and only what has changed. This process is a
-//! leader where the row names it *and* its incarnation: a process that was started again does not lead
-//! the term of the one before. A row of an earlier term than the one before changes nothing.
+//! Invariants: only a hub's home shard is notified of its leader, and only of changes. This process is a
+//! leader if the entry has its name *and* its incarnation: a restarted process does not lead its
+//! predecessor's term. An entry with an earlier term than the last one is ignored.
 
 use crate::classes::ClassesNow;
 use crate::control::{Control, Level};
@@ -26,112 +26,106 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bits of an incarnation's producer ids that number its shards.
+/// Number of bits of a producer id that hold the shard.
 const SHARD_BITS: u32 = 8;
 
-/// Those ids have this bit, so that they are none that a client chose, which are small.
+/// Set in producer ids of shards, to distinguish them from those that clients chose, which are small.
 const OF_SHARDS: u64 = 1 << 63;
 
-/// A class, as the control plane tells it.
+/// A class, as set by the control plane.
 #[derive(Clone, Debug)]
 pub struct ClassRow {
-    /// What it is.
     pub class: Class,
-    /// One more with each change of it.
+    /// Increases by one with each change.
     pub version: u64,
-    /// How many hubs it has in the cluster, for good.
+    /// Number of its hubs in the cluster; it never changes.
     pub hubs: u16,
-    /// Whether its rooms are where their names say. Else they are asked for.
+    /// Whether the ring places its rooms by name. Else their place is looked up.
     pub is_ring: bool,
 }
 
-/// A hub, likewise.
+/// A hub, as set by the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HubRow {
-    /// Its id, from 1.
     pub hub: HubId,
-    /// Name of its class.
     pub class: Box<str>,
-    /// Which of the class's hubs it is.
+    /// Index of the hub within its class.
     pub index: u16,
-    /// Of its leader, from 1.
+    /// Term of its leader, from 1.
     pub term: Term,
-    /// Name and incarnation of that; none: nobody leads it.
+    /// Name and incarnation of the leader; `None`: no leader.
     pub leader: Option<(Box<str>, u64)>,
 }
 
-/// What shards are told of routes.
+/// Messages to shards about routes.
 pub enum RouteMail {
-    /// The node is of a cluster, with the hubs that it knows now.
+    /// Join the cluster with the hubs that are known now.
     Join,
-    /// Classes have changed.
+    /// The classes have changed.
     Classes,
-    /// To the home of these hubs: who leads them.
+    /// To the home of these hubs: their leaders.
     Leaders(Vec<(HubId, Term, Leader)>),
-    /// To the home of these hubs: whether this node acts as their leader without a lead.
+    /// To the home of these hubs: whether this node is their acting leader, without a leader lease.
     Serves(Vec<(HubId, bool)>),
-    /// The table has these rooms of a class, or has them no more, and what that changed.
+    /// Changed rooms of a class in the table.
     Rooms(ClassIndex, Arc<[(Box<[u8]>, Change)]>),
     /// These rooms get no place, for this reason.
     Refused(Arc<[Box<[u8]>]>, ErrorCode),
-    /// These rooms have no place, and were asked for by who wants none.
+    /// These rooms have no place; their lookup did not ask for one.
     Absent(Arc<[Box<[u8]>]>),
-    /// To the home of a hub: which of these rooms does nobody use?
+    /// To the home of a hub: which of these rooms are unused?
     Unused(UnusedRooms),
-    /// A shard to the first one: where is this room? Whether it gets a place if it has none.
+    /// To shard 0: where is this room of a class, and is it to get a place if it has none?
     Miss(ClassIndex, Box<[u8]>, bool),
 }
 
-/// A question about rooms that nobody may use any more.
+/// A request about rooms that may be unused.
 pub struct UnusedRooms {
-    /// Of the question: the answer is an event with it.
+    /// Ticket of the response, which is an event.
     pub ticket: u64,
     /// Their hub, and the term in which this process leads it.
     pub of: (HubId, Term),
-    /// Their names.
     pub rooms: Vec<Box<[u8]>>,
-    /// Whether this process gives up those that nobody uses: no shard has a place for them then.
+    /// Whether this process gives up the unused ones: afterwards no shard has a place for them.
     pub gives_up: bool,
-    /// By which all shards are told before the answer.
+    /// Notifies all shards before the response.
     pub changes: Arc<RoomChanges>,
 }
 
-/// See the module.
 pub struct Routes {
     inboxes: Arc<[Inbox]>,
     changes: Arc<RoomChanges>,
     control: Arc<Control>,
     board: Arc<Board>,
     classes: Arc<ClassesNow>,
-    /// Rooms whose place is not known here, as too many are.
+    /// Number of rooms whose place was dropped because too many are known.
     left_out: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// This process, once links have begun.
+    /// Incarnation of this process, once links have begun.
     me: Option<u64>,
-    /// Other processes that are registered: the incarnation of each.
+    /// Incarnations of other registered processes, by name.
     registered: HashMap<Box<str>, u64>,
-    /// All classes as they were told, in order of precedence.
+    /// All classes as set, in order of precedence.
     classes: Vec<ClassRow>,
-    /// Names and versions of those that count, likewise.
+    /// Names and versions of the classes in effect, in order of precedence.
     counted: Vec<(String, u64)>,
-    /// The ids of the hubs of each class that counts, by its index.
+    /// Hub ids of each class in effect, by class index.
     ids: Vec<Vec<HubId>>,
     rows: BTreeMap<HubId, HubRow>,
-    /// What home shards were told.
+    /// The last leader sent to each hub's home.
     told: BTreeMap<HubId, (Term, Leader)>,
-    /// Hubs that they serve without a lead.
+    /// Hubs that this process serves as acting leader.
     served: BTreeSet<HubId>,
-    /// Rooms that were told before their class counted.
+    /// Rooms whose place arrived before their class took effect.
     early: EarlyRooms,
     is_joined: bool,
 }
 
 impl Routes {
-    /// Of a node that was started with these classes.
     pub(crate) fn new(
         inboxes: Arc<[Inbox]>,
         control: Arc<Control>,
@@ -143,7 +137,7 @@ impl Routes {
         Routes { inboxes, changes, control, board, classes, left_out, state }
     }
 
-    /// Links begin: the node is of a cluster from now on, whose hubs are to be told.
+    /// Starts membership in a cluster, whose hubs are yet to be set.
     pub(crate) fn begin(&self, incarnation: u64) {
         let mut state = self.state();
         if state.me.replace(incarnation) == Some(incarnation) {
@@ -157,17 +151,18 @@ impl Routes {
         self.tell(&mut state);
     }
 
-    /// Who is registered.
+    /// Sets the registered processes.
     pub(crate) fn roster<'a>(&self, peers: impl Iterator<Item = (&'a str, u64)>) {
         let mut state = self.state();
         state.registered = peers.map(|(node, incarnation)| (node.into(), incarnation)).collect();
         self.tell(&mut state);
     }
 
-    /// Sets all classes, in order of precedence; the last one matches all.
+    /// Sets all classes, in order of precedence; the last one matches every room.
     ///
     /// # Errors
-    /// A class has no hub, or another number of them or another placement than before, or the last does not match all.
+    /// A class has no hub, its number of hubs or its placement changed, or the last class does not match
+    /// every room.
     pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
         let mut state = self.state();
         if rows.last().is_none_or(|row| !row.class.matches.is_empty()) {
@@ -191,21 +186,21 @@ impl Routes {
         Ok(())
     }
 
-    /// Sets all hubs. Those of logged classes that this process leads are open.
+    /// Sets all hubs. Those of logged classes that this process leads must be open.
     pub fn set_hubs(&self, rows: Vec<HubRow>) {
         let mut state = self.state();
         state.rows = rows.into_iter().map(|row| (row.hub, row)).collect();
         self.tell(&mut state);
     }
 
-    /// Sets the hubs that this process serves without a lead, for its side of a network that is split: all of them.
+    /// Sets all hubs that this process serves as acting leader, for its side of a netsplit.
     pub fn set_served(&self, hubs: BTreeSet<HubId>) {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.served, hubs);
         self.tell_served(before.symmetric_difference(&state.served), &state.served);
     }
 
-    /// Tells homes of hubs whether they are served.
+    /// Notifies the homes of hubs whether these are served.
     fn tell_served<'a>(&self, hubs: impl Iterator<Item = &'a HubId>, served: &BTreeSet<HubId>) {
         let shards = self.inboxes.len() as u16;
         let mut news: Vec<Vec<(HubId, bool)>> = vec![Vec::new(); usize::from(shards)];
@@ -219,8 +214,8 @@ impl Routes {
         }
     }
 
-    /// Says where some rooms of a class are; none: where the ring has them, or it is to be asked again. A
-    /// hub that is none of the class's changes nothing.
+    /// Sets the places of some rooms of a class; `None`: the ring places the room, or it must be looked up
+    /// again. A hub of another class is ignored.
     ///
     /// # Errors
     /// The node does not know the class.
@@ -238,13 +233,14 @@ impl Routes {
         Ok(())
     }
 
-    /// Says that these rooms get no place: what waits for them is refused with this code.
+    /// Refuses these rooms a place: requests that wait for them fail with this code.
     pub fn refuse_rooms(&self, rooms: Vec<Box<[u8]>>, code: ErrorCode) {
         let rooms: Arc<[Box<[u8]>]> = rooms.into();
         self.tell_all(|| RouteMail::Refused(Arc::clone(&rooms), code));
     }
 
-    /// Asks which rooms of a hub that this process leads nobody uses, and perhaps gives these up; the answer is an event.
+    /// Requests which of these rooms are unused in a hub that this process leads, and optionally gives those
+    /// up; the response is an event.
     pub fn ask_unused(&self, ticket: u64, of: (HubId, Term), rooms: Vec<Box<[u8]>>, gives_up: bool) {
         let home = home(of.0, self.inboxes.len() as u16);
         let changes = Arc::clone(&self.changes);
@@ -252,7 +248,7 @@ impl Routes {
         self.inboxes[usize::from(home.0)].send(&mut vec![Mail::Route(RouteMail::Unused(question))]);
     }
 
-    /// Says that these rooms have no place, where none was wanted: questions about them are answered so.
+    /// Reports that these rooms have no place: lookups that did not ask for one are answered.
     pub fn absent_rooms(&self, rooms: Vec<Box<[u8]>>) {
         let rooms: Arc<[Box<[u8]>]> = rooms.into();
         self.tell_all(|| RouteMail::Absent(Arc::clone(&rooms)));
@@ -286,7 +282,7 @@ impl Routes {
         self.leave_out(name, left_out);
     }
 
-    /// There is no room for so many rooms of a class.
+    /// Counts and logs dropped places of a class.
     fn leave_out(&self, class: &str, count: usize) {
         if count > 0 {
             self.left_out.fetch_add(count as u64, Ordering::Relaxed);
@@ -295,7 +291,7 @@ impl Routes {
         }
     }
 
-    /// Rooms that it was told of since the start and did not keep, as too many are known.
+    /// Number of places that were dropped since the start because too many rooms are known.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -306,7 +302,7 @@ impl Routes {
         }
     }
 
-    /// Room, name of its class, and the index of the hub that the ring has for it.
+    /// Room, name of its class, and the index of its hub in the ring.
     pub fn of(&self, topic: &[u8]) -> (Vec<u8>, String, u16) {
         let (classes, hubs) = self.classes.both();
         let room = classes.room(topic);
@@ -315,7 +311,7 @@ impl Routes {
         (room.into_owned(), classes.get(class).name.clone(), index)
     }
 
-    /// The ids of a class's hubs in order of index, once all are told.
+    /// The ids of a class's hubs in order of index, once all are known.
     fn ids_of(&self, state: &State, row: &ClassRow) -> Option<Vec<HubId>> {
         let mut ids = vec![HubId(0); usize::from(row.hubs)];
         for hub in state.rows.values().filter(|hub| *hub.class == *row.class.name) {
@@ -330,7 +326,7 @@ impl Routes {
         ids.iter().all(|id| id.0 != 0).then_some(ids)
     }
 
-    /// Of all classes that the node was started with the ids of their hubs, once all are told; none of a class that
+    /// The hub ids of all classes that the node was started with, once all are known; empty for a class that
     /// the cluster does not have.
     fn whole(&self, state: &State) -> Option<Vec<Vec<HubId>>> {
         if state.classes.is_empty() {
@@ -352,7 +348,7 @@ impl Routes {
         Arc::new(Hubs { tail_bytes_max: before.tail_bytes_max, ..hubs })
     }
 
-    /// Whether rooms of each class are asked for, from the class of an index on.
+    /// Whether rooms need a lookup, per class from index `from` on.
     fn are_asked(&self, state: &State, classes: &ClassTable, from: usize) -> Vec<bool> {
         let is_asked =
             |class: &Class| state.classes.iter().any(|row| row.class.name == class.name && !row.is_ring);
@@ -368,7 +364,7 @@ impl Routes {
         });
     }
 
-    /// Lets classes count that changed, or whose hubs are all known by now.
+    /// Puts classes into effect that changed, or whose hubs are all known now.
     fn see_classes(&self, state: &mut State, me: u64) {
         let before = self.classes.get();
         let mut news = Vec::new();
@@ -381,7 +377,7 @@ impl Routes {
             rows.push(row);
         }
         if rows.last().is_none_or(|row| !row.class.matches.is_empty()) {
-            // The new default class comes first.
+            // The new default class must arrive first.
             return;
         }
         let counted: Vec<_> = rows.iter().map(|row| (row.class.name.clone(), row.version)).collect();
@@ -390,7 +386,7 @@ impl Routes {
         }
         let classes = before.changed(rows.into_iter().map(|row| row.class.clone()).collect());
         state.counted = counted;
-        // Their homes did not know them until now.
+        // Their homes did not know these hubs until now.
         news.iter().flatten().for_each(|hub| _ = state.told.remove(hub));
         let served: Vec<HubId> =
             news.iter().flatten().filter(|hub| state.served.contains(hub)).copied().collect();
@@ -413,7 +409,7 @@ impl Routes {
         }
     }
 
-    /// Tells shards what they do not know yet.
+    /// Sends shards what they do not know yet.
     fn tell(&self, state: &mut State) {
         let Some(me) = state.me else { return };
         if !state.is_joined {

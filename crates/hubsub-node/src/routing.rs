@@ -1,5 +1,5 @@
-//! What a shard does with what it is told of routes: it joins, and its broker leads, follows or waits. See
-//! `routes`, which tells it.
+//! A shard's handling of route messages: it joins the cluster, and its broker leads, follows or waits.
+//! `routes` sends them.
 
 use crate::control::{Event, Level};
 use crate::core::Core;
@@ -11,15 +11,14 @@ use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ShardId};
 
-/// Rooms that the control plane is asked for at a time: it has some thousands in one batch.
+/// Limit of lookups pending at the control plane, which handles some thousands per batch.
 const ASKED_MAX: usize = 65_536;
 
 impl Core {
-    /// Acts on a letter about routes.
     pub fn route_mail(&mut self, mail: RouteMail) {
         match mail {
             RouteMail::Join => self.join_cluster(),
-            // They were seen with the mail that this one is of.
+            // They were applied before this batch of mail.
             RouteMail::Classes => {}
             RouteMail::Leaders(rows) => {
                 for (hub, term, leader) in rows {
@@ -61,9 +60,10 @@ impl Core {
         }
     }
 
-    /// Rooms that nobody uses are given up in one turn, of which no shard sees half: each has the mail before the control
-    /// plane is told, so before it says where such a room is again. Where the table is being changed, or this shard has
-    /// hubs and classes that are over, none is: it is asked again.
+    /// Gives up unused rooms, in one turn, so that no shard sees a partial state: every shard has the mail
+    /// before the control plane gets the response, and thus before it places such a room again. If the table
+    /// is being changed, or this shard's hubs or classes are out of date, none is given up and the request is
+    /// repeated.
     fn answer_unused(&mut self, UnusedRooms { ticket, of, rooms, gives_up, changes }: UnusedRooms) {
         if !gives_up {
             let unused = self.broker.unused_rooms(of, rooms, &self.rim);
@@ -71,7 +71,7 @@ impl Core {
         }
         let (broker, rim) = (&mut self.broker, &mut self.rim);
         let given_up = changes.try_make(|| {
-            // Read under the lock: of a table that is over nothing is told any more.
+            // Checked under the lock: a table that was replaced must send nothing more.
             let is_now = broker.topics.has_hubs(&rim.classes.hubs());
             let rooms = if is_now { rooms } else { Vec::new() };
             broker.give_up_rooms(of, rooms, rim)
@@ -80,7 +80,7 @@ impl Core {
         self.rim.control.tell(Event::Unused(ticket, names));
     }
 
-    /// Rooms have other homes from now on. Clients come later than this; one that was early goes.
+    /// Moves rooms to their homes in the cluster. Clients should connect later; earlier ones are closed.
     fn join_cluster(&mut self) {
         let keys: Vec<ConnKey> = self.rim.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -96,8 +96,8 @@ impl Core {
 }
 
 impl Rim {
-    /// Asks the control plane where a room is: shard 0 does, and each room once while the answer is awaited; again where
-    /// it is to get a place by now.
+    /// Looks a room up at the control plane, through shard 0, once while the response is awaited; again if it
+    /// is now to get a place.
     pub(crate) fn ask_for_room(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
         if self.shard != ShardId(0) {
             return self.mailer.post(ShardId(0), Mail::Route(RouteMail::Miss(class, room.into(), makes)));

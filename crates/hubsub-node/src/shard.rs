@@ -1,8 +1,7 @@
-//! One data-plane thread: a loop over parts with names.
+//! One data-plane thread: the event loop.
 //!
-//! A turn waits for sockets, mail or timers; takes mail; reads and executes
-//! (`intake`); lets waiting work go on; then sends the turn's mail and writes
-//! the turn's output. Nothing in it blocks but the wait.
+//! A turn waits for sockets, mail or timers; takes mail; reads and executes (`intake`); continues deferred
+//! work; then sends the turn's mail and writes the turn's output. Only the wait blocks.
 
 mod clock;
 mod intake;
@@ -33,22 +32,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Token of the mailbox; connections use their index in the slab, listeners those from `DOORS`.
 pub const MAILBOX: Token = Token(usize::MAX);
 
-/// Socket events taken in one turn.
+/// Limit of socket events per turn.
 const EVENTS: usize = 1024;
 
-/// Written from queues in one turn, and a queue more.
+/// A turn stops writing queues once this many bytes are written, so it may exceed them by one queue.
 const QUEUED_BYTES: u64 = 64 * 1024;
 
-/// Wait between looks at a shard that is behind, in ms.
+/// Interval between checks of a shard that lags, in ms.
 const CONGESTED_MS: u64 = 1;
 
-/// Wait between looks at what is left while stopping, in ms.
+/// Interval between checks for remaining work while stopping, in ms.
 const STOPPING_MS: u64 = 10;
 
-/// Time that a connection whose end was decided may take its output, in ms.
+/// Time that a closing connection has to take its output, in ms.
 const LINGER_MS: u64 = 5_000;
 
-/// See the module.
 pub struct Shard {
     core: Core,
     poll: Poll,
@@ -62,26 +60,25 @@ pub struct Shard {
     decoder: Decoder,
     /// Connections with input that was not read or not executed.
     ready: Vec<ConnKey>,
-    /// Connections with a queue, whose sockets have room; each once.
+    /// Connections with a queue and a writable socket; each once.
     writable: VecDeque<ConnKey>,
     /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
-    /// Sessions of long polls that have not taken all that was posted.
+    /// Long-poll sessions whose posted input is not all taken.
     posting: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
-    /// Sockets of clients that were told why they are closed.
+    /// Sockets in lingering close.
     parting: Parting,
-    /// Waits between a publish, its log and the next one.
+    /// Spins briefly between a publish, its log and the next publish.
     spin: Spin,
-    /// When memory is to be given back.
+    /// Decides when to return memory to the system.
     peak: Peak,
-    /// Since it was told to stop.
+    /// Set once the shard is ordered to stop.
     stopping: Option<Stopping>,
 }
 
 impl Shard {
-    /// A shard that is ready to run.
     #[must_use]
     pub fn new(core: Core, poll: Poll, listeners: Vec<Listener>, started: Instant) -> Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -108,10 +105,10 @@ impl Shard {
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until the shard is ordered to stop.
     ///
     /// # Errors
-    /// The poll failed, which nothing can mend.
+    /// The poll failed, which is not recoverable.
     pub fn run(mut self) -> io::Result<()> {
         crate::sys::be_prompt();
         let mut events = Events::with_capacity(EVENTS);
@@ -137,7 +134,7 @@ impl Shard {
             self.core.flush();
             let told = self.core.reap();
             self.take_parting(told);
-            // Drained cursors and closed connections have mail too; none may wait for the next turn.
+            // Drained cursors and closed connections send mail, too; it must not wait for the next turn.
             self.core.rim.mailer.flush();
             self.clock.split(true);
             self.end_turn();
@@ -147,7 +144,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work = !self.ready.is_empty()
             || !self.writable.is_empty()
@@ -190,8 +187,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Looks for mail and sockets for a moment, since the disk answers soon, or who was
-    /// answered goes on; whether there is anything from a socket.
+    /// Spins briefly for mail and socket events, since the disk or a client that got a reply often continues
+    /// at once. Returns whether a socket has an event.
     fn look_for_more(&mut self, events: &mut Events) -> io::Result<bool> {
         self.spin.begin();
         while self.core.rim.mailer.own().bytes() == 0 && self.spin.looks_again() {
@@ -210,8 +207,8 @@ impl Shard {
         }
     }
 
-    /// Whether something that was held up need not wait: the reason may have
-    /// gone behind the part of the turn that looks for it, with no event to come.
+    /// Whether held-up work may continue: the reason may have ended after the step of this turn that checks
+    /// it, and no event would follow.
     fn may_go_on(&self) -> bool {
         let rim = &self.core.rim;
         let broker = &self.core.broker;
@@ -267,8 +264,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of a socket that has room, if there is something to write: it may be told
-    /// with each event of the socket.
+    /// Lists a writable socket if it has a queue. The system may report it with each event of the socket.
     fn note_writable(&mut self, key: ConnKey) {
         let output = self.core.rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
         let Some(output) = output.filter(|o| !o.queue.is_empty() && !o.is_writable) else { return };
@@ -276,7 +272,7 @@ impl Shard {
         self.writable.push_back(key);
     }
 
-    /// Writes queues, some a turn: who is behind keeps nobody waiting.
+    /// Writes queues, up to a limit per turn, so that lagging clients do not delay others.
     fn take_writable(&mut self) {
         let rim = &mut self.core.rim;
         rim.lagging = !self.core.broker.cursors.is_empty();
@@ -291,7 +287,7 @@ impl Shard {
         }
     }
 
-    /// Takes the connections that wait at some of the listeners.
+    /// Accepts waiting connections of the selected listeners.
     fn accept(&mut self, is_meant: impl Fn(&Listener) -> bool) {
         let mut added = Vec::new();
         for listener in self.listeners.iter_mut().filter(|listener| is_meant(listener)) {
@@ -335,7 +331,7 @@ impl Shard {
         }
     }
 
-    /// What pages sent by long polls is their sessions' input; who sent it is answered when it is taken.
+    /// Feeds posted long-poll frames to their sessions; each POST is answered once its input is taken.
     fn take_posted(&mut self) {
         for (key, frames) in std::mem::take(&mut self.core.rim.posted) {
             if let Some(mut frames) = crate::http::keep(&mut self.core.rim, key, frames) {
@@ -348,10 +344,10 @@ impl Shard {
             posting.into_iter().filter(|&key| !crate::http::look_at_post(&mut self.core, key)).collect();
     }
 
-    /// Connections go to the shards that have their sessions.
+    /// Sends connections to the shards that have their sessions.
     fn send_travellers(&mut self) {
         for (to, mut traveller) in crate::mqtt::depart(&mut self.core) {
-            // It fails for a socket that is broken: whoever reads from it next sees that.
+            // It fails for a broken socket, which the next read on the other shard detects.
             let _ = self.poll.registry().deregister(traveller.source());
             if to == self.core.rim.shard {
                 self.arrive(*traveller);
@@ -361,7 +357,7 @@ impl Shard {
         }
     }
 
-    /// One of them is here.
+    /// Adds a connection that another shard sent.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
         let (key, mut input, client_id) = traveller.arrive(&mut self.core);
@@ -403,7 +399,7 @@ impl Shard {
         rim.mailer.own().give_back(&mut self.mail);
         rim.presence.forget_lists();
         self.parting.drain(now.mono_ms, &mut self.scratch);
-        // A drifting or stepped wall clock is followed, never backwards within a hub.
+        // A drifting or stepped wall clock is followed, but never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.wall = wall.saturating_sub(self.started.elapsed());
         self.core.broker.sweep(now, &self.core.rim);

@@ -1,4 +1,4 @@
-//! Bytes that wait to be written, counted as the memory that they take: once, however many clients wait for them.
+//! Queued output bytes, with a per-thread count of their memory. Bytes that several clients share count once.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -8,13 +8,13 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Memory of all bytes of this thread that wait, and of the places of those who wait.
+/// Memory of all queued bytes of this thread, and of the queue entries that refer to them.
 #[must_use]
 pub fn waiting_bytes() -> usize {
     BYTES.get()
 }
 
-/// What one who waits for them takes beside the bytes: a place in its queue, which may be half empty.
+/// Memory per receiver of shared bytes: a queue entry; the queue may be half empty.
 const PLACE_BYTES: usize = size_of::<crate::output::Frame>() * 3 / 2;
 
 /// Bytes with one owner.
@@ -22,13 +22,11 @@ const PLACE_BYTES: usize = size_of::<crate::output::Frame>() * 3 / 2;
 pub struct Counted(Vec<u8>);
 
 impl Counted {
-    /// A copy.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Counted {
         Counted::from(bytes.to_vec())
     }
 
-    /// Adds bytes.
     pub fn extend_from_slice(&mut self, added: &[u8]) {
         let before = self.0.capacity();
         self.0.extend_from_slice(added);
@@ -57,12 +55,12 @@ impl Deref for Counted {
     }
 }
 
-/// Bytes for all who wait for them.
+/// Bytes shared by several receivers.
 #[derive(Debug)]
 pub struct Shared(Rc<Counted>);
 
 impl Shared {
-    /// Whether two are the same bytes in memory.
+    /// Whether both refer to the same allocation.
     #[cfg(test)]
     pub fn is(&self, other: &Shared) -> bool {
         Rc::ptr_eq(&self.0, &other.0)

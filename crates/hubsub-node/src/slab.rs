@@ -1,7 +1,6 @@
-//! A table of records in pages, with generations: a place that is given out
-//! again has another key, so that an answer that comes late finds nobody.
-//! Records are never moved, and an empty table owns no page. Of a page without records only the generations
-//! stay: its places may be kept for long.
+//! A paged table of records with generations: a reused slot has another key, so a late response finds no
+//! record. Records never move, and an empty table owns no page. A page without records is reduced to its
+//! generations, because its slots may stay reserved for long.
 
 use hubsub_types::ConnKey;
 
@@ -13,9 +12,9 @@ struct Slot<T> {
 }
 
 enum Page<T> {
-    /// With so many records.
+    /// The slots, and the number of records in them.
     Open(Box<[Slot<T>; PAGE]>, usize),
-    /// Without one: the generations.
+    /// The generations of a page without records.
     Folded(Box<[u32; PAGE]>),
 }
 
@@ -34,7 +33,7 @@ impl<T> Page<T> {
         }
     }
 
-    /// Puts a record in a place that has none.
+    /// Puts a record into an empty slot.
     fn put(&mut self, place: usize, value: T) {
         if let Page::Folded(generations) = self {
             let slot = |place: usize| Slot { generation: generations[place], value: None };
@@ -46,7 +45,7 @@ impl<T> Page<T> {
         *records += 1;
     }
 
-    /// Takes a record out; whether it was the last.
+    /// Removes a record. Also returns whether it was the page's last.
     fn take(&mut self, place: usize) -> Option<(T, bool)> {
         let Page::Open(slots, records) = self else { return None };
         let value = slots[place].value.take()?;
@@ -62,12 +61,12 @@ impl<T> Page<T> {
     }
 }
 
-/// See the module.
 pub struct Slab<T> {
     pages: Vec<Page<T>>,
     free: Vec<u32>,
     len: usize,
-    /// The page that lost its last record last. It stays open until another one does, for clients that come and go.
+    /// The page that became empty most recently. It stays open until another one becomes empty, for clients
+    /// that reconnect often.
     emptied: usize,
 }
 
@@ -78,26 +77,25 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many records there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Memory of the table, in bytes.
     pub fn bytes(&self) -> usize {
-        // Of one that was emptied a moment ago, as if it had no record.
+        // A page that became empty just now counts as folded.
         let open = self.len.div_ceil(PAGE) * size_of::<[Slot<T>; PAGE]>();
         open + self.pages.len() * size_of::<[u32; PAGE]>() + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Puts a record in the lowest place that was freed last, or a new one.
+    /// Puts a record into the slot that was freed last, or a new one.
     pub fn insert(&mut self, value: T) -> ConnKey {
         let key = self.reserve();
         self.put(key, value);
         key
     }
 
-    /// Keeps a place that has no record, until it is given back.
+    /// Reserves an empty slot until `give_back`.
     pub fn reserve(&mut self) -> ConnKey {
         let index = self.take_place();
         let (page, place) = split(index);
@@ -105,7 +103,7 @@ impl<T> Slab<T> {
         ConnKey { index, generation }
     }
 
-    /// Puts a record in a place that was kept.
+    /// Puts a record into a reserved slot.
     pub fn put(&mut self, key: ConnKey, value: T) {
         let (page, place) = split(key.index);
         debug_assert!(*self.pages[page].generation(place) == key.generation);
@@ -113,42 +111,40 @@ impl<T> Slab<T> {
         self.len += 1;
     }
 
-    /// A record by its whole key.
+    /// The record of this key, including its generation.
     pub fn get(&self, key: ConnKey) -> Option<&T> {
         let slot = self.slot(key.index)?;
         slot.value.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    /// As `get`.
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut T> {
         let slot = self.slot_mut(key.index)?;
         slot.value.as_mut().filter(|_| slot.generation == key.generation)
     }
 
-    /// Whoever is in a place now.
+    /// The record that is in a slot now.
     pub fn at(&self, index: u32) -> Option<&T> {
         self.slot(index)?.value.as_ref()
     }
 
-    /// As `at`.
     pub fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The key of whoever is in a place now.
+    /// The key of the record that is in a slot now.
     pub fn key_at(&self, index: u32) -> Option<ConnKey> {
         let slot = self.slot(index).filter(|s| s.value.is_some())?;
         Some(ConnKey { index, generation: slot.generation })
     }
 
-    /// Takes a record out; its key is never given out again.
+    /// Removes a record; its key is not reused.
     pub fn remove(&mut self, key: ConnKey) -> Option<T> {
         let value = self.vacate(key)?;
         self.give_back(key);
         Some(value)
     }
 
-    /// Takes a record out and keeps its place.
+    /// Removes a record but keeps its slot reserved.
     pub fn vacate(&mut self, key: ConnKey) -> Option<T> {
         self.get(key)?;
         let (page, place) = split(key.index);
@@ -160,7 +156,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// A place that was kept may be given out again, under another key.
+    /// Frees a reserved slot for reuse under another key.
     pub fn give_back(&mut self, key: ConnKey) {
         debug_assert!(self.at(key.index).is_none());
         let (page, place) = split(key.index);
@@ -170,7 +166,6 @@ impl<T> Slab<T> {
         self.free.push(key.index);
     }
 
-    /// All records with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &T)> {
         let open = (0u32..).zip(&self.pages).filter_map(|(page, slots)| match slots {
             Page::Open(slots, _) => Some((page * PAGE as u32, slots)),
@@ -206,7 +201,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// Page and place in it.
+/// Splits an index into page and slot.
 fn split(index: u32) -> (usize, usize) {
     (index as usize / PAGE, index as usize % PAGE)
 }

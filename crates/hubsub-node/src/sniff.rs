@@ -1,34 +1,32 @@
-//! What a peer speaks that does not speak what its port is for. It gets the clearest answer
-//! that its own protocol has, a log line, and a close.
+//! Detects peers that speak another protocol than their port's. Such a peer gets the clearest error that its
+//! own protocol has, a log line, and a close.
 
 use crate::control::Level;
 use crate::listener::Door;
 use crate::rim::{Once, Rim};
 use hubsub_types::ConnKey;
 
-/// Another protocol's first bytes.
+/// A protocol that its first bytes identify.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stranger {
-    /// A TLS ClientHello.
     Tls,
-    /// An MQTT CONNECT, on another port.
+    /// An MQTT CONNECT on another port.
     Mqtt,
-    /// A command of Redis, on another port.
+    /// A Redis command on another port.
     Redis,
-    /// An HTTP request.
     Http,
 }
 
-/// A fatal alert, handshake_failure, in a record of TLS 1.0 as every version
-/// reads it (RFC 8446, sections 5.1 and 6).
+/// A fatal alert, handshake_failure, in a TLS 1.0 record, which every version reads (RFC 8446, sections 5.1
+/// and 6).
 const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
-/// Who speaks, by the first bytes of a connection; none if it may be who the port is for. An HTTP request on a
-/// port of Redis is an inline command at first.
+/// The foreign protocol that a connection's first bytes show; `None` if they may be the port's own protocol.
+/// An HTTP request on a Redis port is an inline command at first.
 #[must_use]
 pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
     match (door, first) {
-        // What a WebSocket carries comes behind its handshake, which looks by itself.
+        // MQTT starts after the WebSocket handshake, which has its own check.
         (Door::WebSocket, _) => None,
         (_, first) if is_tls(first) => Some(Stranger::Tls),
         (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
@@ -44,7 +42,7 @@ pub fn is_http(args: &[&[u8]]) -> bool {
     matches!(args, [_, _, version] if version.starts_with(b"HTTP/1."))
 }
 
-/// Whether bytes that are to begin a request of HTTP are a TLS ClientHello, as far as they came.
+/// Whether the first bytes of an expected HTTP request are a TLS ClientHello, as far as received.
 #[must_use]
 pub fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, ..] | [0x16])
@@ -59,7 +57,7 @@ impl std::fmt::Display for Stranger {
 impl std::error::Error for Stranger {}
 
 impl Stranger {
-    /// What it is told at a port.
+    /// The error for such a peer at a port.
     #[must_use]
     pub fn answer(self, door: Door) -> &'static [u8] {
         match (self, door) {
@@ -71,7 +69,7 @@ impl Stranger {
         }
     }
 
-    /// Its name in the log.
+    /// Name of the protocol in log lines.
     #[must_use]
     fn name(self) -> &'static str {
         match self {
@@ -83,19 +81,19 @@ impl Stranger {
     }
 }
 
-/// What a Redis client is told at a port of another protocol.
+/// Error for a Redis client at another protocol's port.
 const REDIS_ANSWER: &[u8] = b"-ERR this is HubSub's MQTT port; Redis has one of its own\r\n";
 
-/// What an HTTP client is told.
+/// Error for an HTTP client at the Redis port.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
 connection: close\r\n\r\nThis is HubSub's Redis port; HTTP has one of its own.\n";
 
-/// Likewise, at the port of MQTT.
+/// Error for an HTTP client at the MQTT port.
 const HTTP_ANSWER_OF_MQTT: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 53\r\n\
 connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
 
-/// Answers a peer that speaks another protocol, and closes.
+/// Sends the error to a peer that speaks another protocol, and closes.
 pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
     let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
     rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
@@ -103,7 +101,7 @@ pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
     rim.close_soon(key);
 }
 
-/// Counts and logs one that was answered.
+/// Counts and logs a refused peer.
 pub fn note(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
     let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
     rim.metrics.protocol_errors_total.add(1);

@@ -1,8 +1,7 @@
-//! The soft limit of a subscriber's output: above `output_soft_bytes` for
-//! `output_soft_ms` it counts as full. A timer looks, so that this also holds
-//! where no further record comes.
+//! The soft limit of a subscriber's output: above `output_soft_bytes` for `output_soft_ms` it counts as full.
+//! A timer checks it, so that the limit holds even if no further record arrives.
 //!
-//! Invariant: at most one such timer a connection is pending.
+//! Invariant: a connection has at most one such pending timer.
 
 use crate::conn::Flags;
 use crate::rim::{Rim, Timer};
@@ -10,8 +9,8 @@ use hubsub_route::{CloseReason, Sink};
 use hubsub_types::ConnKey;
 
 impl Rim {
-    /// Has somebody look at a connection's soft limit, then or when the look
-    /// that is awaited already is over: output that comes and goes sets one timer.
+    /// Schedules a check of a connection's soft limit at `due_ms`, unless one is pending: output that
+    /// fluctuates sets one timer.
     pub(crate) fn watch_soft_limit(&mut self, conn: u32, due_ms: u64) {
         let Some(c) = self.conns.at_mut(conn) else { return };
         if c.flags.any(Flags::WATCHED) {
@@ -23,9 +22,8 @@ impl Rim {
         }
     }
 
-    /// Output has been above the soft limit for its time, as far as a timer
-    /// knows. Where a record waits whose room's class closes who is slow,
-    /// nothing more is awaited; other classes act as their next record comes.
+    /// Handles the timer of the soft limit. If a record is queued whose room's class closes slow subscribers,
+    /// the connection is closed now; other classes act when their next record arrives.
     pub(crate) fn end_soft_limit(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.flags.set(Flags::WATCHED, false);
@@ -83,7 +81,7 @@ mod tests {
         panic!("a socket takes no 400 MB");
     }
 
-    /// The peer takes all.
+    /// Reads everything at the peer.
     fn drain(rim: &mut Rim, key: ConnKey, peer: &mut TcpStream) {
         let mut bytes = vec![0; 1 << 20];
         while rim.conns.get(key).unwrap().output.is_some() {
@@ -92,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Lets time pass, and takes the timers that are due.
+    /// Advances time by `ms` and handles expired timers. Returns the number of checks.
     fn pass(rim: &mut Rim, ms: u64) -> usize {
         rim.now.mono_ms += ms;
         let mut due = Vec::new();
@@ -131,7 +129,7 @@ mod tests {
         fill(rim, key, Via::Topic, OnSlow::DropOldest);
         send(rim, key, Via::Topic, OnSlow::Disconnect);
         assert_eq!(output(rim, key).closers, 1);
-        // What gives way for another class's record gives this one no more time.
+        // Records dropped for another class's record do not extend this one's time.
         pass(rim, SOFT_MS - 1);
         rim.now.mono_ms += 1;
         let payload = [b'.'; 4000];

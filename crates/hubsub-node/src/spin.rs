@@ -1,31 +1,29 @@
-//! Waiting for what will come in a moment. To sleep and be woken costs a thread
-//! some 30 µs, a third of what a good disk needs for a sync. So who expects an
-//! answer looks for it a while before it sleeps, if looking was worth it the last
-//! time, and lets others have the processor between two looks.
+//! Brief spinning before a sleep. Sleeping and waking costs a thread some 30 µs, a third of what a good disk
+//! needs for a sync. So a thread that expects input polls for a while before it sleeps, if that was
+//! worthwhile the last time, and yields the processor between two polls.
 //!
-//! Invariant: nobody looks while others want the processor. To give it away forfeits
-//! the rest of a time slice, 3 ms on some kernels; who looked 80 times was behind all
-//! others when the answer came, and waited for them. Who sleeps is preferred when woken.
+//! Invariant: no thread spins while others want the processor. A yield forfeits the rest of the time slice, 3
+//! ms on some kernels: a thread that yielded 80 times would be scheduled after all others when its input
+//! arrives. A sleeping thread is preferred when woken.
 
 use std::time::{Duration, Instant};
 
-/// How long to look before sleeping.
+/// Maximum time of spinning before a sleep.
 const LOOK: Duration = Duration::from_micros(250);
 
-/// What came within this time would have been worth looking for.
+/// Spinning was worthwhile if input arrived within this time.
 const WORTH: Duration = Duration::from_micros(400);
 
-/// Who gave the processor away for so long gave it to somebody.
+/// A yield of this length means that another thread ran.
 const TAKEN: Duration = Duration::from_micros(20);
 
-/// Where others wanted the processor, they are expected to want it for so long.
+/// After another thread ran, spinning is suspended for this time.
 const WANTED: Duration = Duration::from_millis(20);
 
-/// See the module.
 pub struct Spin {
     since: Instant,
     is_worth: bool,
-    /// Until when others are expected to want the processor.
+    /// Time until which spinning is suspended.
     wanted_until: Option<Instant>,
 }
 
@@ -36,7 +34,6 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// A wait begins.
     pub fn begin(&mut self) {
         self.since = Instant::now();
         if self.wanted_until.is_some_and(|until| until <= self.since) {
@@ -44,7 +41,7 @@ impl Spin {
         }
     }
 
-    /// Whether to look once more, after others had the processor; else it is time to sleep.
+    /// Yields, and returns whether to poll once more; else it is time to sleep.
     pub fn looks_again(&mut self) -> bool {
         let before = Instant::now();
         if !self.is_worth || self.wanted_until.is_some() || before >= self.since + LOOK {
@@ -58,7 +55,7 @@ impl Spin {
         true
     }
 
-    /// What was waited for is there.
+    /// Notes that the awaited input arrived.
     pub fn came(&mut self) {
         self.is_worth = self.since.elapsed() < WORTH;
     }

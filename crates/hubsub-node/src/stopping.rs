@@ -1,8 +1,7 @@
-//! A graceful stop, agreed between shards. From the order on, no shard reads
-//! from clients, so work only becomes less. A shard is quiet when it waits for
-//! no answer and holds no publish back; when all are and no mail is under way,
-//! everything that was asked is answered and delivered, leads end, links say goodbye, and
-//! connections close as they take their output. Past its time a stop does so all the same.
+//! A graceful stop, coordinated between shards. Once ordered to stop, no shard reads from clients, so work
+//! only decreases. A shard is quiet when it awaits no response and holds no publish. When all shards are
+//! quiet and no mail is in flight, every request is answered and delivered: then leader leases end, links send
+//! a goodbye, and connections close as they take their output. After its deadline, a stop does so in any case.
 
 use crate::conn::Conn;
 use crate::control::Event;
@@ -14,29 +13,28 @@ use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
 use std::sync::atomic::Ordering;
 
-/// One shard's stop.
+/// State of one shard's stop.
 pub struct Stopping {
-    /// When it ends at the latest, in ms.
+    /// Deadline in ms of the node's clock.
     at_ms: u64,
     /// Whether connections are being closed.
     closes: bool,
-    /// Whether clients were parted from their sessions, which are recorded as they are then.
+    /// Whether clients with recorded sessions were closed.
     parts: bool,
 }
 
 impl Stopping {
-    /// Begins; it ends by `at_ms`.
     pub fn new(at_ms: u64) -> Stopping {
         Stopping { at_ms, closes: false, parts: false }
     }
 
-    /// Called at the end of each turn, when the turn's mail is sent.
+    /// Called at the end of each turn, after the turn's mail is sent.
     pub fn end_turn(&mut self, core: &mut Core) {
         let is_late = core.rim.now.mono_ms >= self.at_ms;
         let own_mail = core.rim.mailer.own().bytes() > 0;
         let mut is_quiet = !own_mail && core.is_quiet();
         if is_quiet && !self.parts {
-            // Only now: all that they asked is answered.
+            // Only now: all their requests are answered.
             self.parts = true;
             core.part_from_sessions();
             is_quiet = core.is_quiet();
@@ -52,7 +50,7 @@ impl Stopping {
             crate::phoenix::end(&mut core.rim, key, End::Restart);
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
-        // Who hears the goodbye takes the process for gone and its hubs over.
+        // A peer that receives the goodbye considers the process gone and its leadership ended.
         core.rim.led.end();
         core.rim.links.leave(is_late);
         core.rim.links.flush(&core.rim.metrics);
@@ -67,7 +65,8 @@ impl Stopping {
 }
 
 impl Core {
-    /// Before the node leaves its cluster, at the end of each turn: what sessions are is recorded while links stand.
+    /// Called at the end of each turn before the node leaves its cluster: records sessions while links are
+    /// up.
     pub fn part_before_leaving(&mut self) {
         if !self.rim.is_leaving || self.rim.has_parted {
             return;
@@ -79,7 +78,7 @@ impl Core {
         }
     }
 
-    /// Closes the connections of sessions that are recorded: they go on without.
+    /// Closes the connections of recorded sessions, which continue offline.
     fn part_from_sessions(&mut self) {
         let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
         let conns = self.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
@@ -94,7 +93,7 @@ impl Core {
         self.rim.mailer.flush();
     }
 
-    /// Whether some of them are still there, or what was recorded is not safe.
+    /// Whether such connections are left, or session records are not confirmed.
     fn parts_from_sessions(&self) -> bool {
         let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
         self.rim.own.records() || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
@@ -115,7 +114,7 @@ impl Core {
 }
 
 impl NodeInfo {
-    /// A shard says whether it is quiet. It takes this back before it acts on mail.
+    /// Sets whether a shard is quiet. The shard clears it before it handles mail.
     pub fn set_quiet(&self, shard: u16, is_quiet: bool) {
         let changes = &self.quiet[usize::from(shard)];
         if (changes.load(Ordering::SeqCst) % 2 == 1) != is_quiet {
@@ -123,14 +122,15 @@ impl NodeInfo {
         }
     }
 
-    /// Whether no shard has anything left to do. What one has seen holds for
-    /// all: shards that end send and leave mail that nobody will take.
+    /// Whether no shard has work left. Once a shard has seen this, it holds for all: ending shards still send
+    /// mail, which nobody will take.
     fn all_done(&self, mailer: &Mailer) -> bool {
         let changes = || self.quiet.iter().map(|c| c.load(Ordering::SeqCst)).collect::<Vec<_>>();
         if self.all_done.load(Ordering::SeqCst) {
             return true;
         }
-        // Looked at one after the other, letters could slip by: no shard may have become busy meanwhile.
+        // Shards and mailboxes are checked one after the other, so mail could slip through: no shard may have
+        // become busy meanwhile.
         let before = changes();
         let is_done = before.iter().all(|c| c % 2 == 1) && mailer.all_empty() && changes() == before;
         self.all_done.fetch_or(is_done, Ordering::SeqCst);

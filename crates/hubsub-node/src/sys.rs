@@ -1,4 +1,4 @@
-//! Calls that are not the same on every system.
+//! System calls that differ between platforms.
 
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -6,11 +6,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-/// One listening socket for each of `count` shards, all on the same port.
+/// Makes `count` listening sockets, one per shard, on the same port.
 ///
-/// The first one listens before it may share, so a port where another process
-/// listens is refused, and so is every later process that binds like this; a
-/// socket that shared from the start would take half of the other's clients.
+/// The first one listens before it allows sharing. So a port where another process listens is refused, and so
+/// is every later process that binds like this. A socket that shared from the start would take half of the
+/// other process's clients.
 ///
 /// # Errors
 /// The address cannot be bound.
@@ -38,7 +38,7 @@ fn listening_socket(address: SocketAddr, shares: bool, backlog: i32) -> io::Resu
     Ok(socket)
 }
 
-/// Sets what every client's socket has. A socket that refuses works without.
+/// Sets the options of a client's socket. Failures are ignored.
 pub fn prepare(socket: &TcpStream, keepalive_ms: u64, user_timeout_ms: u64) {
     let _ = socket.set_nodelay(true);
     let socket = SockRef::from(socket);
@@ -56,9 +56,9 @@ pub fn prepare(socket: &TcpStream, keepalive_ms: u64, user_timeout_ms: u64) {
     let _ = user_timeout_ms;
 }
 
-/// Lets the system take no more than this for a client beyond what the network has
-/// taken. Else it takes megabytes for each that reads slowly: memory that no limit here
-/// sees, and work done for those who cannot use it before it is done for those who can.
+/// Limits the data that the kernel buffers for a client beyond what the network has taken. Otherwise it
+/// buffers megabytes per slow reader: memory that no limit here counts, and work done for slow clients before
+/// fast ones.
 pub fn pace(socket: &TcpStream) {
     #[cfg(target_os = "linux")]
     {
@@ -69,8 +69,8 @@ pub fn pace(socket: &TcpStream) {
     let _ = socket;
 }
 
-/// This thread runs when others of the process leave it a processor, if the system can
-/// tell threads apart.
+/// Lowers this thread's priority below the process's other threads, where the system has priorities per
+/// thread.
 pub fn yield_to_others() {
     #[cfg(target_os = "linux")]
     // SAFETY: takes and returns plain numbers; 0 is the calling thread here.
@@ -79,16 +79,16 @@ pub fn yield_to_others() {
     }
 }
 
-/// This thread has little to do at a time and is waited for: woken, it runs before those that
-/// go on for long. Else it waits until one of them has used its time up, some 3 ms. Systems
-/// that do not know of it (Linux before 6.12) leave it as it is.
+/// Gives this thread a short time slice, because it works briefly and others wait for it: once woken, it runs
+/// before long-running threads. Else it waits until one has used its slice, some 3 ms. Systems without this
+/// (Linux before 6.12) ignore it.
 pub fn be_prompt() {
     #[cfg(target_os = "linux")]
     {
         const SLICE_NS: u64 = 100_000;
         const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
-        // SAFETY: all zero is a value of it; the calls read and write it within its size, which they
-        // are told, and 0 is the calling thread.
+        // SAFETY: all zero is a valid value; the calls access it within the size that they are given, and 0
+        // is the calling thread.
         unsafe {
             let mut attr = std::mem::zeroed::<libc::sched_attr>();
             if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) == 0
@@ -101,29 +101,29 @@ pub fn be_prompt() {
     }
 }
 
-/// What nobody can guess.
+/// Cryptographically secure random bytes.
 ///
 /// # Panics
-/// The system has no random numbers, as none that this runs on.
+/// The system has no random numbers; every supported one has.
 #[must_use]
 pub fn random() -> [u8; 32] {
     let mut bytes = [0; 32];
-    // SAFETY: the call writes the bytes of the buffer, whose length it is told.
+    // SAFETY: the call writes the buffer within the length that it is given.
     let outcome = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
     assert_eq!(outcome, 0, "the system gives no random numbers");
     bytes
 }
 
-/// How many descriptors this process may have open; more than it ever has where the system does not say.
+/// Limit of open descriptors of this process; `u64::MAX` if the system does not report it.
 #[must_use]
 pub fn descriptors_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call fills the one structure that it is given, which outlives it.
+    // SAFETY: the call fills the structure that it is given, which outlives it.
     let outcome = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     if outcome == 0 { limit.rlim_cur } else { u64::MAX }
 }
 
-/// Resident memory of this process; 0 where the system does not say.
+/// Resident memory of this process, in bytes; 0 if the system does not report it.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -133,11 +133,11 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes.max(0) as u64
 }
 
-/// Time of this process in the system and in itself, in µs.
+/// CPU time of this process, in the system and in user mode, in µs.
 #[must_use]
 pub fn cpu_us() -> (u64, u64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call fills the one structure it is given; all zero is a value of it.
+    // SAFETY: the call fills the structure that it is given; all zero is a valid value.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

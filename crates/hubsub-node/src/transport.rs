@@ -1,5 +1,4 @@
-//! The seam between a connection and its socket, which TLS will fill. All
-//! calls are non-blocking.
+//! The layer between a connection and its socket, where TLS will be added. All calls are non-blocking.
 
 mod websocket;
 
@@ -10,23 +9,24 @@ use std::net::{Shutdown, SocketAddr};
 
 pub use websocket::{Raw, WebSocket};
 
-/// How a connection's bytes travel.
+/// The framing of a connection's bytes.
 pub enum Transport {
-    /// As they are.
+    /// A raw byte stream.
     Plain(TcpStream),
-    /// In messages of a WebSocket, or that is to be one. It is there but for the moment in which it gives its socket away.
+    /// Messages of a WebSocket, also before its handshake. `None` only while the socket is being moved out.
     WebSocket(Option<Box<WebSocket>>),
-    /// As they are, from the request for browsers' channels on.
+    /// A raw byte stream of Phoenix channels, starting with the WebSocket request.
     Phoenix(TcpStream),
-    /// As they are, from a request that asks for no WebSocket on; and whether one waits for its answer.
+    /// A raw byte stream of HTTP requests without a WebSocket; the flag is whether a request awaits its
+    /// response.
     Http(TcpStream, bool),
-    /// Of an answer that goes on as long as the connection: a stream of events.
+    /// An HTTP response that lasts as long as the connection: a stream of server-sent events.
     Events(TcpStream),
-    /// In requests of other connections, as long polls: it has no socket.
+    /// Long polls by requests of other connections; without a socket.
     Polled(Box<Polled>),
 }
 
-/// Those whose bytes travel as they are.
+/// Matches the variants with a raw byte stream.
 macro_rules! plain {
     ($socket:pat) => {
         Transport::Plain($socket)
@@ -36,14 +36,14 @@ macro_rules! plain {
     };
 }
 
-/// It gives its socket away and another takes its place in one call.
+/// The socket is moved out and replaced within one call.
 const IS_THERE: &str = "a WebSocket is there between calls";
 
 impl Transport {
-    /// Reads what is there.
+    /// Reads the bytes that are available.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is; others end the connection.
+    /// `WouldBlock` if none are available; other errors end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             plain!(socket) => socket.read(into),
@@ -66,7 +66,7 @@ impl Transport {
     /// Writes from one buffer or several.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket is full; others end the connection.
+    /// `WouldBlock` if the socket is full; other errors end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, from) {
             (plain!(socket), [one]) => socket.write(one),
@@ -86,7 +86,7 @@ impl Transport {
         }
     }
 
-    /// Memory for the head of a request, or the header of a frame, that is not whole.
+    /// Memory of an incomplete request head or frame header, in bytes.
     #[inline]
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
@@ -96,7 +96,8 @@ impl Transport {
         }
     }
 
-    /// Drops that: nothing more is read. Where a request has not come whole, its answer is one of HTTP.
+    /// Drops incomplete input: nothing more is read. If that is an incomplete request, the connection becomes
+    /// an HTTP one, to get an HTTP error.
     pub fn drop_unfinished(&mut self) {
         let Transport::WebSocket(place) = self else { return };
         if let Some(request) = place.take_if(|socket| !socket.is_open()) {
@@ -106,51 +107,51 @@ impl Transport {
         }
     }
 
-    /// Whether browsers' channels are spoken, whose bytes are passed through.
+    /// Whether the connection speaks Phoenix channels, whose bytes are passed through.
     #[inline]
     #[must_use]
     pub fn is_phoenix(&self) -> bool {
         matches!(self, Transport::Phoenix(_) | Transport::Polled(_))
     }
 
-    /// Whether requests are answered that ask for no WebSocket.
+    /// Whether the connection serves HTTP requests without a WebSocket.
     #[inline]
     #[must_use]
     pub fn is_http(&self) -> bool {
         matches!(self, Transport::Http(..) | Transport::Events(_))
     }
 
-    /// Whether its answer is a stream of events.
+    /// Whether the response is a stream of server-sent events.
     #[inline]
     #[must_use]
     pub fn is_events(&self) -> bool {
         matches!(self, Transport::Events(_))
     }
 
-    /// Whether it has no socket, and what it is told waits for a request.
+    /// Whether it has no socket, so that its output waits for a request.
     #[inline]
     #[must_use]
     pub fn is_polled(&self) -> bool {
         matches!(self, Transport::Polled(_))
     }
 
-    /// Whether a request waits for its answer: none is read before.
+    /// Whether a request awaits its response; no further request is read meanwhile.
     #[inline]
     #[must_use]
     pub fn awaits_answer(&self) -> bool {
         matches!(self, Transport::Http(_, true))
     }
 
-    /// A request waits for its answer, or has it.
+    /// Sets whether a request awaits its response.
     pub fn await_answer(&mut self, waits: bool) {
         if let Transport::Http(_, waiting) = self {
             *waiting = waits;
         }
     }
 
-    /// The answer to its request is a stream of events.
+    /// Turns the response into a stream of server-sent events.
     pub fn become_events(&mut self) {
-        // Taken out for the moment in which it is neither.
+        // A placeholder while the socket moves.
         let before = std::mem::replace(self, Transport::WebSocket(None));
         *self = match before {
             Transport::Http(socket, _) => Transport::Events(socket),
@@ -158,14 +159,14 @@ impl Transport {
         };
     }
 
-    /// Says goodbye, where there is a word for it, as far as the socket takes it.
+    /// Sends a closing message, if the protocol has one and the socket has room.
     pub fn leave(&mut self) {
         if let Transport::WebSocket(socket) = self {
             socket.as_mut().expect(IS_THERE).leave();
         }
     }
 
-    /// Sends no more: the peer reads to the end, and what it sends is still taken.
+    /// Shuts the socket down for writing: the peer can read to the end, and its input is still read.
     ///
     /// # Errors
     /// The socket is not connected any more.
@@ -173,15 +174,15 @@ impl Transport {
         self.socket().map_or(Ok(()), |socket| socket.shutdown(Shutdown::Write))
     }
 
-    /// Reads bytes off the socket that nobody wants.
+    /// Reads and discards input.
     ///
     /// # Errors
-    /// `WouldBlock` when there are none; others as the end.
+    /// `WouldBlock` if there is none; other errors mean the end.
     pub fn discard(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.source().read(into)
     }
 
-    /// From now on the system takes little ahead of what the peer reads.
+    /// Limits the kernel's buffering for the peer from now on ([`crate::sys::pace`]).
     pub fn pace(&self) {
         if let Some(socket) = self.socket() {
             crate::sys::pace(socket);
@@ -191,7 +192,7 @@ impl Transport {
     /// The socket, to register it.
     ///
     /// # Panics
-    /// It has none.
+    /// The transport has no socket.
     pub fn source(&mut self) -> &mut TcpStream {
         match self {
             plain!(socket) => socket,
@@ -214,13 +215,13 @@ impl Transport {
         self.socket()?.peer_addr().ok()
     }
 
-    /// Address on this side.
+    /// Local address of the socket.
     #[must_use]
     pub fn local(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
     }
 
-    /// The descriptor's number, as INFO and CLIENT LIST show it; -1 where there is none.
+    /// The descriptor's number, as INFO and CLIENT LIST show it; -1 without a socket.
     #[must_use]
     pub fn descriptor(&self) -> i64 {
         use std::os::fd::AsRawFd;

@@ -1,10 +1,10 @@
-//! A timer wheel: cheap to set, never cancelled. Who is woken looks whether
-//! there is still something to do.
+//! A timer wheel. Timers are cheap to set and never cancelled: the receiver checks whether its timer still
+//! matters.
 //!
-//! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", SOSP
-//! 1987, scheme 6, with one level; a timer beyond its turn stays for another.
+//! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 6, with one level;
+//! a timer beyond one revolution stays for another.
 
-/// Granularity in ms; a timer is at most so late.
+/// Granularity in ms, and the maximum delay of a timer.
 const STEP_MS: u64 = 16;
 
 const SLOTS: usize = 1024;
@@ -18,25 +18,25 @@ pub struct Wheel<T> {
 }
 
 impl<T> Wheel<T> {
-    /// No timers; time begins at `now_ms`.
+    /// A wheel without timers, whose time begins at `now_ms`.
     pub fn new(now_ms: u64) -> Wheel<T> {
         Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), step: now_ms / STEP_MS, len: 0 }
     }
 
-    /// Wakes `what` at `due_ms` or a little later.
+    /// Schedules `what` for `due_ms` or up to `STEP_MS` later.
     pub fn set(&mut self, due_ms: u64, what: T) {
         let step = (due_ms.div_ceil(STEP_MS)).max(self.step + 1);
         self.slots[step as usize % SLOTS].push((step, what));
         self.len += 1;
     }
 
-    /// Takes what is due.
+    /// Moves the expired timers into `due`.
     pub fn due(&mut self, now_ms: u64, due: &mut Vec<T>) {
         let until = now_ms / STEP_MS;
         if self.len == 0 {
             self.step = self.step.max(until);
         }
-        // A turn of the wheel visits every slot: more turns would find nothing new.
+        // One revolution visits every slot, so more would find nothing new.
         let first = until.saturating_sub(SLOTS as u64).max(self.step);
         for step in first + 1..=until {
             let slot = &mut self.slots[step as usize % SLOTS];
@@ -56,7 +56,7 @@ impl<T> Wheel<T> {
         self.step = self.step.max(until);
     }
 
-    /// Time until the next timer may be due, in ms; none without timers.
+    /// Time until the next timer may expire, in ms; `None` without timers.
     pub fn wait_ms(&self, now_ms: u64) -> Option<u64> {
         if self.len == 0 {
             return None;

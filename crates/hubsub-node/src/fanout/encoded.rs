@@ -1,5 +1,4 @@
-//! The encodings of the record that is being delivered: made when first wanted, once for each way in which its receivers
-//! want it.
+//! The encodings of the record that is being delivered, each made when first needed.
 
 use super::{ARENA_BYTES, FRAME_SHARED};
 use crate::conn::{Conn, Dialect, Flags};
@@ -14,25 +13,25 @@ use hubsub_wire::phoenix::Version;
 use hubsub_wire::resp::{self, Kind, Proto};
 use std::rc::Rc;
 
-/// Ways to encode a record: RESP2 or RESP3, without or with position; then version 1 or 2 of Phoenix, likewise; then
-/// as an event of a stream.
+/// Number of encodings of a record: RESP2 and RESP3, each with and without position; Phoenix versions 1 and
+/// 2, each with and without position; and a server-sent event.
 pub(super) const VARIANTS: usize = ARENAS - 2;
 
-/// The last of them.
+/// Index of the server-sent event encoding, the last one.
 pub(super) const EVENTS: usize = VARIANTS - 1;
 
-/// The encodings of the record at hand, made when first wanted: those for
-/// subscribers of its topic, then those for the pattern delivered last.
+/// The encodings of the current record, each made when first needed: first those for subscribers of its
+/// topic, then those for the pattern that was delivered last.
 #[derive(Default)]
 pub(crate) struct Encoded {
-    /// Which of `ranges` hold, a bit each.
+    /// A bit for each valid element of `ranges`.
     in_arena: u32,
     ranges: [(u32, u32); 2 * VARIANTS],
     frames: Vec<(usize, Shared)>,
     pattern: u32,
     /// The topic, for frames that may be dropped.
     topic: Option<Rc<[u8]>>,
-    /// What MQTT clients get.
+    /// Encodings for MQTT clients.
     pub(crate) mqtt: mqtt::Cache,
 }
 
@@ -44,7 +43,7 @@ impl Encoded {
         self.mqtt.begin();
     }
 
-    /// The place of an encoding.
+    /// Index of an encoding, by variant and kind of subscription.
     pub(super) fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
         let Via::Pattern(id, _) = via else { return variant };
         if self.pattern != id {
@@ -59,8 +58,9 @@ impl Encoded {
         (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
     }
 
-    /// Adds a record to the output of the first receiver of its form, and keeps the encoding for the next ones: a long one as a
-    /// frame, a short one as a range of the arena. If there is a frame already, the output shares it. Returns its bytes.
+    /// Adds a record to the output of the first receiver of its variant, and keeps the encoding for the next
+    /// ones: a long one as a frame, a short one as a range of the arena. An existing frame is shared. Returns
+    /// the bytes.
     #[inline(never)]
     pub(super) fn push_new(
         &mut self,
@@ -147,7 +147,7 @@ fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'
 }
 
 impl Rim {
-    /// The record's frame for one way of encoding, shared.
+    /// The record's shared frame of one variant.
     pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
         let place = self.encoded.place(variant, via);
         if let Some(frame) = self.encoded.frame(place) {

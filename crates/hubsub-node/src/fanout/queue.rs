@@ -1,4 +1,5 @@
-//! Records behind those that a connection has not taken yet, its limits, and gaps where some gave way.
+//! Queued records after those that a connection has not taken yet, their limits, and gaps where some were
+//! dropped.
 
 use super::encoded::variant_of;
 use crate::conn::Dialect;
@@ -12,8 +13,8 @@ use hubsub_types::{OnSlow, Position};
 use hubsub_wire::resp::{self};
 
 impl Rim {
-    /// Adds a record behind what already waits, for a connection whose socket
-    /// is full or whose confirmation or reply is not written.
+    /// Queues a record for a connection whose socket is full or whose confirmation or reply is not written
+    /// yet.
     pub(super) fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
         let Some(variant) = self.conns.at(conn).map(variant_of) else { return };
         let frame = self.shared_frame(variant, via, record);
@@ -32,7 +33,7 @@ impl Rim {
             return;
         }
         if output.confirms > 0 || output.answers_first(record.topic) {
-            // What gave way before it is told before it, unless that stands in the queue.
+            // Gaps are reported before this record, unless the queue reports them in their place.
             if !output.gaps.is_empty() && output.first_droppable().is_none() {
                 self.output_bytes +=
                     output.tell_gaps(|out, gap| write_gap(out, dialect, &gap.topic, gap.from, gap.to));
@@ -76,8 +77,8 @@ impl Rim {
         }
     }
 
-    /// Tells of gaps behind all that a connection was sent, unless a queue stands:
-    /// then they are told where the records would stand, as it is written.
+    /// Reports gaps after all output of a connection. If it has a queue, they are reported at the place of
+    /// the missing records as the queue is written.
     pub(crate) fn tell_gaps(&mut self, conn: u32) {
         let Some(key) = self.conns.key_at(conn) else { return };
         let Some(c) = self.conns.get_mut(key) else { return };
@@ -95,7 +96,8 @@ impl Rim {
     }
 }
 
-/// `["gap", topic, first missing, last missing]`, or what browsers are told.
+/// Writes a gap notice: `["gap", topic, first missing, last missing]`, or the protocol's equivalent for
+/// browsers.
 pub(crate) fn write_gap(out: &mut Vec<u8>, dialect: Dialect, topic: &[u8], from: Position, to: Position) {
     let proto = match dialect {
         Dialect::Redis(proto) => proto,

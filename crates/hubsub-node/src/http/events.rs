@@ -1,9 +1,10 @@
-//! A stream of events ([docs/protocol/events.md]): a subscription to one topic whose records are written as they come,
-//! encoded once a shard for all streams. What a slow reader is owed is its queue, as with every client
-//! ([`crate::fanout`]); nothing of it is known to Python.
+//! Server-sent events ([docs/protocol/events.md]): a subscription to one topic whose records are written as
+//! they arrive, encoded once per shard for all streams. Output for a slow reader is queued as for every
+//! client ([`crate::fanout`]). Python is not involved.
 //!
-//! Invariants: the answer's head is written when the broker has answered, so that a refusal has its status; the ids say
-//! from where on a client lacks something: while older records are still to come, none is newer than what has come.
+//! Invariants: the response's head is written after the broker's reply, so that a refusal has its HTTP
+//! status. A client may resume from any id that it has received: while older records are pending, no newer id
+//! is sent.
 
 use super::{fields_for, refuse, write_refused};
 use crate::access;
@@ -18,15 +19,15 @@ use hubsub_wire::events::{
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
 
-/// What the answer to a request needs that is not known yet.
+/// The state of a request whose response waits for the broker.
 pub struct Opening {
-    /// The position behind which everything is wanted, if that is.
+    /// The position after which records are requested, if any.
     after: Option<Position>,
-    /// The page's.
+    /// The `Origin` header of the request.
     origin: Option<Box<str>>,
 }
 
-/// Takes a request for a stream.
+/// Starts a stream for a request.
 pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     let ask = match Ask::read(request) {
         Ok(ask) => ask,
@@ -49,7 +50,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
         phoenix::Start::After(position) => (Start::After(position), Some(position)),
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
-    // What pages may not join they do not read this way, either.
+    // Topics that browsers may not join are not readable this way, either.
     let is_open = core.rim.phoenix_rules.opens(&ask.topic);
     let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
         let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
@@ -62,13 +63,13 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
         Outcome::Now(attached) => {
             let head = open(&mut core.rim, key, &opening, attached);
             core.rim.push(key, |out, _| out.extend_from_slice(&head));
-            // What it asked for of the past follows.
+            // The requested older records follow.
             core.broker.drained(key, core.rim.now, &mut core.rim);
         }
     }
 }
 
-/// What the broker answers to a request.
+/// Fills the slot of a request with the broker's reply.
 pub fn answer(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
     let output = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
     let (Some(Slot::Waiting(place)), Answer::Attached(attached)) =
@@ -83,7 +84,7 @@ pub fn answer(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
     rim.resolve(key, slot, |out, _, _| out.extend_from_slice(&head));
 }
 
-/// The beginning of an answer; one that refuses ends the connection.
+/// The start of the response. A refusal also ends the connection.
 fn open(rim: &mut Rim, key: ConnKey, opening: &Opening, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
     let (mut out, origin) = (Vec::new(), opening.origin.as_deref());
     match attached {
@@ -101,7 +102,8 @@ fn open(rim: &mut Rim, key: ConnKey, opening: &Opening, attached: Result<Attache
     out
 }
 
-/// Where a stream begins, if nothing older follows, and what it lacks of what was asked for.
+/// Writes the position where a stream begins unless older records follow, and the gap if the requested ones
+/// are not all available.
 fn write_beginning(out: &mut Vec<u8>, after: Option<Position>, attached: &Attached) {
     let Attached { position, replay_from, recovered } = *attached;
     let before = replay_from.map_or(position, |first| {
@@ -118,7 +120,7 @@ fn write_beginning(out: &mut Vec<u8>, after: Option<Position>, attached: &Attach
     }
 }
 
-/// A stream has had nothing to say for a while, perhaps.
+/// Sends a heartbeat if the stream is idle.
 pub fn beat(rim: &mut Rim, key: ConnKey) {
     let Some(conn) = rim.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
     if conn.output.is_none() {
@@ -127,7 +129,7 @@ pub fn beat(rim: &mut Rim, key: ConnKey) {
     rim.timers.set(rim.now.mono_ms + rim.limits.events_heartbeat_ms, Timer::Beat(key));
 }
 
-/// Appends a record as all streams get it.
+/// Appends a record in the encoding of all streams.
 pub fn encode(out: &mut Vec<u8>, record: &RecordView<'_>) {
     let header = |wanted: &str| {
         let found = record.headers.iter().find(|(name, _)| **name == *wanted);
@@ -139,7 +141,7 @@ pub fn encode(out: &mut Vec<u8>, record: &RecordView<'_>) {
     write_record(out, record.position, record_event(header(EVENT_HEADER)), payload);
 }
 
-/// Appends what a stream is told of records that it will not get.
+/// Appends a notice of records that the stream will not get.
 pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Position) {
     let is_known = from.epoch == to.epoch;
     events::write_gap(out, from, is_known.then_some(to), to);

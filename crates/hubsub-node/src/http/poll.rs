@@ -1,18 +1,22 @@
-//! Long polls of browsers ([docs/protocol/phoenix.md], "Long poll"): a session is a connection as any browser's, of which
-//! only the socket is missing. What it is told waits in its [`Polled`] until a request asks for it; the lines of a
+//! Long polls of browsers ([docs/protocol/phoenix.md], "Long poll"). A session is a browser's connection
+//! without a socket: its output waits in its [`Polled`] until a request fetches it, and the lines of a
 //! request are its input.
 //!
 //! ```text
 //!  the shard of the request                 the shard of the session
-//!      │ ── Ask: GET or POST ────────────────► │  waits for something to say, or to be taken
+//! │ ── Ask: GET or POST ────────────────► │  waits for output, or until its lines are read
 //!      │ ◄─ Answer ─────────────────────────── │
 //! ```
 //!
-//! A session is of the shard that was asked first, and its token says which. Requests come by connections of any shard.
+//! A session lives on the shard that got its first request; its token contains the shard. Later requests may
+//! arrive at connections of any shard.
 //!
-//! Invariants: of each kind one request waits; a connection reads no further request before its answer; a session whose
-//! requests do not come back ends as a browser does that is silent, and one that nobody asks anything, with the token that
-//! its first request got, as a connection that says nothing; of a session one timer for its requests is pending.
+//! Invariants:
+//!
+//! - At most one request of each kind waits, and a connection reads no further request before the response.
+//! - A session whose client stops polling ends like a silent browser. One that never gets a request with the
+//!   token from its first response ends like a connection that sends nothing.
+//! - A session has at most one pending timer for its requests.
 
 use super::fields_for;
 use crate::conn::{Conn, Flags, append};
@@ -29,23 +33,23 @@ use hubsub_wire::phoenix::{
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::Ordering;
 
-/// Bytes that wait for the next request; further ones wait as those for a full socket do.
+/// Limit of output that waits for the next request, in bytes; further output waits as for a full socket.
 const POLLED_BYTES: usize = 64 * 1024;
 
-/// In the place of a socket.
+/// Takes the place of a socket.
 pub struct Polled {
     secret: u128,
-    /// Frames that no answer has taken.
+    /// Frames that no response has taken yet.
     frames: Vec<u8>,
-    /// The GET that waits, and until when, in ms.
+    /// The waiting GET and its deadline, in ms.
     waits: Option<(Asker, u64)>,
-    /// Whether a timer looks how long it does.
+    /// Whether a timer for that deadline is pending.
     is_watched: bool,
-    /// The POST whose lines are not all taken.
+    /// The POST whose lines are not all read.
     posts: Option<Asker>,
 }
 
-/// Who asked: a connection of a shard, for a page.
+/// The connection of a request, and the origin of its page.
 #[derive(Debug)]
 pub struct Asker {
     shard: ShardId,
@@ -54,26 +58,26 @@ pub struct Asker {
     is_last: bool,
 }
 
-/// What is asked of a session.
+/// A request to a session.
 #[derive(Debug)]
 pub enum What {
-    /// What there is to say.
+    /// Fetch the pending output.
     Get,
-    /// That these frames of the page are taken.
+    /// Take these frames of the client as input.
     Post(Vec<u8>),
 }
 
-/// Letters about long polls.
+/// Mail about long polls.
 #[derive(Debug)]
 pub enum PollMail {
-    /// To the session.
+    /// A request, to the session's shard.
     Ask(Asker, PollToken, What),
-    /// To who asked: the whole answer, and whether the connection ends behind it.
+    /// The complete response, to the requesting connection, and whether the connection closes after it.
     Answer(ConnKey, Vec<u8>, bool),
 }
 
 impl PollMail {
-    /// What it counts against the mailbox limit.
+    /// Bytes that count against the mailbox limit.
     #[must_use]
     pub fn weight(&self) -> usize {
         let bytes = match self {
@@ -89,10 +93,10 @@ impl Polled {
         Polled { secret, frames: Vec::new(), waits: None, is_watched: false, posts: None }
     }
 
-    /// Takes slices, each of whole frames, until too much waits.
+    /// Takes slices, each of whole frames, until `POLLED_BYTES` are pending.
     ///
     /// # Errors
-    /// `WouldBlock` when it does already.
+    /// `WouldBlock` if that many are pending already.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.frames.len() >= POLLED_BYTES {
             return Err(ErrorKind::WouldBlock.into());
@@ -108,11 +112,11 @@ impl Polled {
     }
 }
 
-/// Takes a request, with its body; nothing comes of one that is not a long poll's.
+/// Handles a request with its body; one that is not a long poll's has no effect.
 pub(super) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body: &[u8]) {
     let rim = &mut core.rim;
     let (shard, origin) = (rim.shard, request.origin.map(Into::into));
-    // What follows the body of an answer to HEAD, say, nobody reads as an answer.
+    // Nobody parses bytes after the response to a method such as HEAD, so the connection closes.
     let is_known = ["GET", "POST", "OPTIONS"].contains(&request.method);
     let asker = Asker { shard, conn: key, origin, is_last: request.is_last() || !is_known };
     let what = match request.method {
@@ -132,7 +136,7 @@ pub(super) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body
             if let Some(conn) = rim.conns.get_mut(key) {
                 conn.io.await_answer(true);
             }
-            // Its answer ends the wait.
+            // The response ends the wait.
             match ShardId(token.shard) {
                 to if to == shard => asked(core, asker, token, what),
                 to if to.0 < rim.mailer.shards() => {
@@ -149,19 +153,18 @@ pub(super) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body
     }
 }
 
-/// A request's body is longer than it may be.
+/// Refuses a request whose body is too long.
 pub(super) fn refuse_long(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     let (shard, origin) = (core.rim.shard, request.origin.map(Into::into));
     refuse(core, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
 }
 
-/// Whether a request is one of these.
 #[must_use]
 pub fn is_poll(path: &str) -> bool {
     path == LONGPOLL_PATH
 }
 
-/// What a page of another origin may ask.
+/// Answers a CORS preflight request.
 fn allow(rim: &mut Rim, key: ConnKey, request: &Request<'_>) {
     let fields = format!(
         "{}Access-Control-Allow-Methods: GET, POST\r\n\
@@ -181,7 +184,7 @@ fn refuse(core: &mut Core, asker: &Asker, status: PollStatus) {
     answer_status(core, asker, status, None);
 }
 
-/// Begins a session, whose first request is answered at once.
+/// Begins a session; its first request is answered at once.
 fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     let rim = &mut core.rim;
     let Some(principal) = rim.access.principal_of(connect.token.as_deref()) else {
@@ -205,7 +208,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     rim.metrics.connections_accepted_total.add(1);
     crate::phoenix::admit(rim, key, connect);
     if let Some(conn) = rim.conns.get_mut(key) {
-        // Who asks once and never with its token has no page.
+        // A client that never sends its token is not a browser: the handshake time-out ends it.
         conn.flags.set(Flags::HANDSHAKED, false);
     }
     core.broker.connected(key);
@@ -213,7 +216,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     answer_status(core, asker, PollStatus::Gone, Some(&token));
 }
 
-/// The session that a token names; none that is gone, or whose secret is another.
+/// The session that a token names; `None` if it is gone or the secret differs.
 fn session(rim: &mut Rim, token: &PollToken) -> Option<ConnKey> {
     let key = ConnKey { index: token.place, generation: token.generation };
     let conn = rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
@@ -225,7 +228,6 @@ fn token_of(shard: ShardId, key: ConnKey, secret: u128) -> PollToken {
     PollToken { secret, shard: shard.0, place: key.index, generation: key.generation }
 }
 
-/// A letter about long polls.
 pub fn receive(core: &mut Core, mail: PollMail) {
     match mail {
         PollMail::Ask(asker, token, what) => asked(core, asker, token, what),
@@ -233,7 +235,7 @@ pub fn receive(core: &mut Core, mail: PollMail) {
     }
 }
 
-/// Something is asked of a session of this shard.
+/// Handles a request to a session of this shard.
 fn asked(core: &mut Core, asker: Asker, token: PollToken, what: What) {
     let now_ms = core.rim.now.mono_ms;
     let window_ms = core.rim.limits.longpoll_window_ms;
@@ -247,7 +249,7 @@ fn asked(core: &mut Core, asker: Asker, token: PollToken, what: What) {
             let was_watched = std::mem::replace(&mut polled.is_watched, true);
             let before = polled.waits.replace((asker, now_ms + window_ms));
             if let Some((before, _)) = before {
-                // Whoever asks again has given the first one up.
+                // A new GET means that the client gave the earlier one up.
                 answer(core, &before, |out| write_messages(out, &token, &mut []));
             }
             if !was_watched {
@@ -270,7 +272,7 @@ fn polled_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Polled> {
     }
 }
 
-/// What waits for a session's next request goes to the one that waits, if there is one.
+/// Sends a session's pending output to its waiting GET, if there is one.
 pub fn tell(core: &mut Core, key: ConnKey) {
     let shard = core.rim.shard;
     let Some(polled) = polled_of(&mut core.rim, key) else { return };
@@ -281,11 +283,12 @@ pub fn tell(core: &mut Core, key: ConnKey) {
     let token = token_of(shard, key, polled.secret);
     let mut frames = std::mem::take(&mut polled.frames);
     answer(core, &asker, |out| write_messages(out, &token, &mut frames));
-    // What waited as for a full socket.
+    // Output that waited as for a full socket.
     core.rim.write_queue(key);
 }
 
-/// A request has waited for as long as it may, perhaps; or another one waits since.
+/// Ends the wait of a GET at its deadline. The timer may also find that a newer GET waits: then it is set
+/// again.
 pub fn look_at_window(core: &mut Core, key: ConnKey) {
     let (shard, now_ms) = (core.rim.shard, core.rim.now.mono_ms);
     let Some(polled) = polled_of(&mut core.rim, key) else { return };
@@ -299,12 +302,12 @@ pub fn look_at_window(core: &mut Core, key: ConnKey) {
     }
 }
 
-/// A session has ended: what it was told last goes with the request that waits, and the next one hears that it is gone.
+/// Ends a session: its last output goes to the waiting request, and the next request gets `Gone`.
 pub fn ended(core: &mut Core, key: ConnKey, mut polled: Polled) {
     core.rim.polled_clients -= 1;
     let token = token_of(core.rim.shard, key, polled.secret);
     if let Some((asker, _)) = polled.waits.take() {
-        // A Close has no place in an answer.
+        // A Close frame cannot be sent in a response.
         if polled.frames.first().is_none_or(|first| first & 0x08 != 0) {
             answer_status(core, &asker, PollStatus::Gone, None);
         } else {
@@ -316,7 +319,7 @@ pub fn ended(core: &mut Core, key: ConnKey, mut polled: Polled) {
     }
 }
 
-/// Whether all lines of a request are taken: then it is answered.
+/// Answers the POST once all its lines are read, and returns whether they are.
 pub fn look_at_post(core: &mut Core, key: ConnKey) -> bool {
     let Some(conn) = core.rim.conns.get_mut(key) else { return true };
     if conn.input.is_some() && !conn.is_closing() {
@@ -329,7 +332,7 @@ pub fn look_at_post(core: &mut Core, key: ConnKey) -> bool {
     true
 }
 
-/// Lines of a session that does not read on wait behind what it has, and count as its unfinished input.
+/// Appends lines to the unfinished input of a session that is paused; else returns them.
 pub fn keep(rim: &mut Rim, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| conn.flags.any(Flags::PAUSED)) else {
         return Some(frames);
@@ -346,7 +349,7 @@ fn answer_status(core: &mut Core, asker: &Asker, status: PollStatus, token: Opti
     answer(core, asker, |out| write_poll_status(out, status, token));
 }
 
-/// Answers a request, wherever its connection is.
+/// Answers a request, on whichever shard its connection is.
 fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
     let (mut body, mut out) = (Vec::new(), Vec::new());
     write(&mut body);
@@ -360,7 +363,7 @@ fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The answer to a request of a connection of this shard.
+/// Writes the response to a request of a connection of this shard.
 fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.io.await_answer(false);

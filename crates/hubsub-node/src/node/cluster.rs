@@ -1,5 +1,5 @@
-//! What the control plane tells a node of its cluster: who its peers are, the classes and hubs, leads; and what control
-//! planes say to each other.
+//! The control plane's calls that concern the cluster: peers, classes, hubs, leader leases, and messages
+//! between control planes.
 
 use super::Node;
 use crate::led::LeadMail;
@@ -12,11 +12,11 @@ use hubsub_types::{ClassTable, ErrorCode};
 use std::sync::Arc;
 
 impl Node {
-    /// Tells cluster clients from now on of these nodes, among which the slots are dealt;
-    /// every node must get the same ones. Without this node among them it has no slot.
+    /// Sets the nodes to announce to cluster clients; the slots are dealt among them. Every node must get the
+    /// same list. If this node is not in it, it has no slots.
     ///
     /// # Errors
-    /// Two nodes have one name, an id is none, or there are more nodes than slots.
+    /// Two nodes have the same name, an id is invalid, or there are more nodes than slots.
     pub fn set_cluster_nodes(&self, nodes: Vec<ClusterNode>) -> Result<(), String> {
         let roster = Roster::new(&self.info.name, nodes)?;
         let new = Arc::new(NewRoster::new(roster, self.inboxes.len()));
@@ -26,34 +26,33 @@ impl Node {
         Ok(())
     }
 
-    /// Says who this node is in its cluster: from now on its links are accepted and dialed.
+    /// Sets this node's identity in its cluster. From now on links are accepted and dialed.
     pub fn link_begin(&self, identity: Identity) {
         let identity = Arc::new(identity.checked());
-        // Shards are of the cluster before a link brings anything.
+        // Shards must join the cluster before links deliver anything.
         self.routes.begin(identity.incarnation);
         self.tell_links(|| LinkMail::Begin(Arc::clone(&identity)));
     }
 
-    /// Sets who may have links with this node, all of them; the same again changes nothing.
+    /// Sets all peers that may have links with this node. The same list again changes nothing.
     pub fn link_roster(&self, peers: Vec<Registered>) {
         let roster = self.board.set_roster(peers);
         self.routes.roster(roster.iter().map(|peer| (&*peer.node, peer.incarnation)));
         self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
     }
 
-    /// What this node says of itself from now on: the version of its classes.
+    /// Sets the version of the classes that this node announces.
     pub fn link_status(&self, classes: u64) {
         self.tell_links(|| LinkMail::Status(classes));
     }
 
-    /// Answers who asked where a room is, by the number of the question: members' names and Redis addresses.
+    /// Answers the client request of this number with a room's members: names and Redis addresses.
     pub fn located(&self, number: u64, members: Result<Vec<(String, String)>, ErrorCode>) {
         if let Some(inbox) = self.inboxes.get((number >> 32) as usize) {
             inbox.send(&mut vec![Mail::Part { gathering: number as u32, part: Part::Located(members) }]);
         }
     }
 
-    /// The room classes as they are now.
     #[must_use]
     pub fn classes(&self) -> Arc<ClassTable> {
         self.classes.get()
@@ -62,7 +61,7 @@ impl Node {
     /// Sets all classes of the cluster, in order of precedence: see [`Routes::set_classes`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Routes::set_classes`].
     pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
         let is_set = self.routes.set_classes(rows);
         self.openings.iter().for_each(Openings::see_classes);
@@ -75,23 +74,22 @@ impl Node {
         self.openings.iter().for_each(Openings::see_classes);
     }
 
-    /// What the control plane says of routes.
     #[must_use]
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// An order about leads, of the control plane: behind `link_begin`.
+    /// Sends an order about leader leases; only after `link_begin`.
     pub fn lead(&self, order: LeadMail) {
         self.inboxes[0].send(&mut vec![Mail::Lead(order)]);
     }
 
-    /// Asks a peer's control plane; the answer is an event with this ticket.
+    /// Sends a request to a peer's control plane; the response is an event with this ticket.
     pub fn link_ask(&self, ticket: u64, node: &str, body: Vec<u8>) {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Ask(ticket, node.into(), body))]);
     }
 
-    /// Answers what a peer's control plane has asked.
+    /// Responds to a request of a peer's control plane.
     pub fn link_answer(&self, node: &str, id: u64, body: Vec<u8>) {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Answer(node.into(), id, body))]);
     }

@@ -1,4 +1,4 @@
-//! What shards are started with and run in: their sockets, and the body of their threads.
+//! Start of the shards: their sockets, and the body of their threads.
 
 use super::{NodeInfo, NotStarted};
 use crate::control::{Event, Level};
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A listening socket for each shard, if there is an address.
+/// Binds a listening socket per shard if there is an address.
 pub(super) fn bind_shards(
     address: Option<SocketAddr>,
     shards: u16,
@@ -26,7 +26,7 @@ pub(super) fn bind_shards(
     Ok((Some(bound), sockets.into_iter().map(Some).collect()))
 }
 
-/// Binds a listener that is on: a socket for each shard.
+/// Binds a listener, if it is enabled, with one socket per shard.
 pub(super) fn bind(
     address: Option<SocketAddr>,
     door: Door,
@@ -39,7 +39,7 @@ pub(super) fn bind(
     Ok(bound)
 }
 
-/// The thread of a shard, until it ends.
+/// The body of a shard's thread.
 pub(super) fn run_shard(
     settings: Settings,
     ends: Ends,
@@ -72,7 +72,7 @@ pub(super) fn run_shard(
     control.tell(Event::Stopped(shard.0, Some(reason)));
 }
 
-/// The name of one life of a node.
+/// Makes a random name for a run of a node.
 pub(super) fn run_id() -> String {
     let random = || ahash::RandomState::new().hash_one(Instant::now());
     format!("{:016x}{:016x}{:08x}", random(), random(), random() as u32)

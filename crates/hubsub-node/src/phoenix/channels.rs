@@ -1,6 +1,7 @@
-//! What a browser's message does: a join subscribes, a leave unsubscribes, a push publishes.
+//! Handling of browsers' messages: a join subscribes, a leave unsubscribes, a push publishes.
 //!
-//! Invariants: a join is answered before anything of its topic is said; each push is answered once, in order.
+//! Invariants: the reply to a join precedes all other output of its topic; each push gets one reply, in
+//! order.
 
 use super::frames::{write_message, write_text};
 use crate::access;
@@ -12,16 +13,15 @@ use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, 
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::phoenix::{self, Action, EVENT_HEADER, FORM_HEADER, Form, Payload, joined_at};
 
-/// What came of a join.
 type Joined = Outcome<Result<Attached, ErrorCode>>;
 
-/// Why a class takes nothing of browsers.
+/// Error for a class that accepts no events from browsers.
 const NO_EVENTS: &str = "not_allowed: the class of this topic takes no events of browsers";
 
-/// Why who joined as no member cannot say something of itself.
+/// Error for an update by a client that did not join as a member.
 const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …}}";
 
-/// Does what a message asks for; of a join what came of it.
+/// Carries out a message. Returns the outcome of a join.
 pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
         Action::Say(message) => {
@@ -56,7 +56,8 @@ fn join(
         return Outcome::Now(Err(ErrorCode::NotAllowed));
     }
     if let Some(wanted) = wanted {
-        // By a tag anybody names any room: who is in it is told where the room itself may be joined.
+        // With a hash tag a client can name any room: its members are shown only if the room itself may be
+        // joined.
         if let Some(tag) = core.broker.classes().tag(topic.as_bytes())
             && !(core.rim.phoenix_rules.opens(tag)
                 && core.rim.access.allowed(principal, access::Action::Subscribe, tag))
@@ -81,7 +82,7 @@ fn join(
     core.broker.subscribe(ticket, key, wish, now, &mut core.rim)
 }
 
-/// What came of a join: it is answered now, or takes a slot.
+/// Replies to a join, now or in a slot.
 pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined) {
     match outcome {
         Outcome::Later => core.rim.wait(key, Pending::Join(topic.into())),
@@ -91,13 +92,13 @@ pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined
             }
             let reply = core.rim.settle_join(key, topic, attached);
             core.rim.push(key, |out, _| write_text(out, &reply));
-            // What it missed follows.
+            // The records that it missed follow.
             core.broker.drained(key, core.rim.now, &mut core.rim);
         }
     }
 }
 
-/// A member says something else of itself: it is answered.
+/// Updates a member's metadata and replies.
 fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str, answer: &phoenix::Answer) {
     let outcome = presence::update(core, key, topic, meta);
     let reply = match outcome {
@@ -108,7 +109,6 @@ fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str, answer: &phoen
     core.rim.push(key, |out, _| write_text(out, &reply));
 }
 
-/// Topic, event and payload of a push.
 type Said<'a> = (&'a str, &'a str, Payload<'a>);
 
 fn publish(core: &mut Core, key: ConnKey, said: Said<'_>, answer: phoenix::Answer) {
@@ -162,7 +162,7 @@ fn headers(event: &str, payload: Payload<'_>) -> Headers {
     Some(pairs.map(|(name, value)| (name.into(), value.into())).collect())
 }
 
-/// What a refusal says: its stable code, and words.
+/// Text of a refusal: its stable code, and the message.
 fn reason(refused: ErrorCode) -> String {
     let words = refused.resp();
     format!("{}: {}", refused.code(), words.split_once(' ').map_or(words, |(_, words)| words))
@@ -182,7 +182,7 @@ fn text_of_outcome(answer: &phoenix::Answer, outcome: Result<(), ErrorCode>) -> 
 }
 
 impl Rim {
-    /// A join is done or refused: its reply; what waits for it may be taken.
+    /// Completes a join. Returns its reply; records that wait for it may follow.
     fn settle_join(&mut self, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
         let mut reply = Vec::new();
         let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
@@ -202,7 +202,7 @@ impl Rim {
         reply
     }
 
-    /// What the broker answers to a browser.
+    /// Fills the slot of a browser's request with the broker's reply.
     pub(crate) fn answer_phoenix(&mut self, key: ConnKey, slot: u32, answer: Answer) {
         let output = self.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
         let Some(place) = output.and_then(|output| output.waiting(slot)) else { return };

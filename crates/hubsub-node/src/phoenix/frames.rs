@@ -1,5 +1,5 @@
-//! What is said to browsers, each message a frame of its own: bytes are written as they leave, so they are shared and
-//! queued as those of other clients.
+//! WebSocket frames for browsers, one per message. They are encoded exactly as they are sent, so they are
+//! shared and queued like those of other clients.
 
 use hubsub_route::RecordView;
 use hubsub_types::Position;
@@ -8,7 +8,8 @@ use hubsub_wire::phoenix::{
 };
 use hubsub_wire::websocket::{Kind, Opcode, write_frame, write_frame_header};
 
-/// Appends a record as all browsers of a version get it; with its position for those that asked for positions.
+/// Appends a record in the encoding of all browsers of a version, with its position for those that asked for
+/// positions.
 pub fn encode(out: &mut Vec<u8>, version: Version, record: &RecordView<'_>, position: Option<Position>) {
     let header = |wanted: &str| {
         let found = record.headers.iter().find(|(name, _)| **name == *wanted);
@@ -27,7 +28,7 @@ pub fn encode(out: &mut Vec<u8>, version: Version, record: &RecordView<'_>, posi
     });
 }
 
-/// Appends what a browser is told of records of a topic that it will not get.
+/// Appends a notice of records of a topic that the browser will not get.
 pub fn write_gap(out: &mut Vec<u8>, version: Version, topic: &[u8], from: Position, to: Position) {
     let missing = format!("{{\"from\":\"{from}\",\"to\":\"{to}\"}}");
     write_broadcast(out, version, topic, |topic| Broadcast {
@@ -38,7 +39,7 @@ pub fn write_gap(out: &mut Vec<u8>, version: Version, topic: &[u8], from: Positi
     });
 }
 
-/// Appends an event of the protocol's own, whose payload is JSON.
+/// Appends an event of the protocol itself, with a JSON payload.
 pub fn write_event(out: &mut Vec<u8>, version: Version, topic: &str, event: &str, payload: &str) {
     write_broadcast(out, version, topic.as_bytes(), |topic| Broadcast {
         topic,
@@ -61,14 +62,14 @@ fn write_broadcast<'a>(
     broadcast.write(version, out);
 }
 
-/// Appends a message of the machine.
+/// Appends a message of the protocol's state machine.
 pub(super) fn write_message(out: &mut Vec<u8>, version: Version, message: &Message<'_>) {
     let mut bytes = Vec::new();
     let kind = message.write(version, &mut bytes).expect("what the machine says is JSON");
     write_frame(out, opcode(kind), true, &bytes, None);
 }
 
-/// Appends a text that is written already.
+/// Appends an encoded text message.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     write_frame(out, Opcode::Text, true, text, None);
 }

@@ -1,18 +1,18 @@
-//! Where a shard's time goes, in socket calls or in routing: one turn in
-//! `SAMPLE` is measured and stands for all of them.
+//! Measures the shard's time in socket calls and in routing, in one of `SAMPLE` turns, and extrapolates to
+//! all turns.
 
 use crate::metrics::ShardMetrics;
 use std::time::Instant;
 
-/// One turn in so many measures where its time goes.
+/// One in this many turns is measured.
 const SAMPLE: u64 = 16;
 
-/// The time of the turn that is under way.
+/// Times of the current turn.
 #[derive(Default)]
 pub struct Clock {
-    /// Turns so far.
+    /// Number of turns so far.
     turns: u64,
-    /// Whether this one is measured.
+    /// Whether this turn is measured.
     is_on: bool,
     since: Option<Instant>,
     socket_ns: u64,
@@ -20,14 +20,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A turn begins.
     pub fn begin_turn(&mut self) {
         let turns = self.turns + 1;
         let is_on = turns.is_multiple_of(SAMPLE);
         *self = Clock { turns, is_on, since: is_on.then(Instant::now), ..Clock::default() };
     }
 
-    /// The time since the last call was spent in socket calls, or in routing.
+    /// Attributes the time since the last call to socket calls or to routing.
     #[inline]
     pub fn split(&mut self, in_socket: bool) {
         if self.is_on {
@@ -42,7 +41,6 @@ impl Clock {
         }
     }
 
-    /// The turn ends.
     pub fn end_turn(&self, metrics: &ShardMetrics) {
         metrics.turns_total.add(1);
         if self.is_on {

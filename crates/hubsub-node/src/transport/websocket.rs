@@ -1,11 +1,11 @@
-//! A WebSocket (RFC 6455) as a stream of bytes: what its binary messages carry, one behind the other, however they
-//! are cut into frames (MQTT-6.0.0-2). The handshake, pings and the close happen here; who reads and writes the
-//! stream sees nothing of them. Where browsers ask for channels there are texts, too, and each message counts for
-//! itself: from the request on their bytes go through as they are, to [`crate::phoenix`]. So do those of requests that
-//! ask for no WebSocket, to [`crate::http`].
+//! A WebSocket (RFC 6455) as a stream of bytes: the payloads of its binary messages, concatenated regardless
+//! of frame boundaries (MQTT-6.0.0-2). The handshake, pings and the close are handled here and are invisible
+//! to the stream's user. Phoenix channels also use text messages, with meaningful boundaries: their bytes are
+//! passed through to [`crate::phoenix`], starting with the request. Requests without a WebSocket are passed
+//! to [`crate::http`] in the same way.
 //!
-//! Invariants: a frame that was begun is written to its end before another begins, so the caller writes on with the
-//! bytes that were not taken. What is kept of the peer's is the beginning of a request, or of a frame's header.
+//! Invariants: a started frame is completed before another begins, so the caller continues with the bytes
+//! that were not taken. Only an incomplete request or frame header of the peer is buffered.
 
 use crate::listener::Door;
 use crate::pages::{Pages, Stranger};
@@ -18,51 +18,50 @@ use hubsub_wire::{http, phoenix};
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-/// Where MQTT is spoken.
+/// Path of MQTT over WebSocket.
 const PATH: &str = "/mqtt";
 
-/// What is spoken there; 3.1 has a word of its own.
+/// Subprotocols of that path; MQTT 3.1 has a separate name.
 const SUBPROTOCOLS: &[&str] = &["mqtt", "mqttv3.1"];
 
-/// Frames and messages may be of any length: a packet's is bounded, and a frame is not kept.
+/// Frames and messages may have any length: packets are bounded, and frames are not buffered.
 const LIMITS: DecodeLimits = DecodeLimits { frame_bytes_max: u64::MAX, message_bytes_max: u64::MAX };
 
-/// Bytes of answers to pings that may wait for the socket; further ones are not given.
+/// Limit of pending Pongs for a full socket, in bytes; further pings get none.
 const ANSWERS_BYTES_MAX: usize = 1024;
 
-/// What a connection is whose bytes are to be passed through.
+/// A kind of connection whose bytes are passed through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Raw {
-    /// Channels of browsers.
+    /// Phoenix channels of browsers.
     Phoenix,
-    /// Requests that ask for no WebSocket.
+    /// HTTP requests without a WebSocket.
     Http,
 }
 
-/// See the module.
 pub struct WebSocket {
     socket: TcpStream,
     pages: Pages,
-    /// What it is whose bytes are to be passed through, from the request on.
+    /// Set at the request if the bytes are passed through.
     raw: Option<Raw>,
-    /// None before the handshake.
+    /// `None` before the handshake.
     decoder: Option<Decoder>,
-    /// What was read and is no whole head or header.
+    /// Incomplete request head or frame header.
     kept: Vec<u8>,
-    /// Whether the last read filled its buffer, so that more may be there.
+    /// Whether the last read filled its buffer, so that there may be more.
     has_more: bool,
-    /// Whether the peer sends nothing more that counts.
+    /// Whether further input of the peer is ignored.
     is_over: bool,
-    /// To be written before the next frame begins: the answer to the handshake, Pong, Close.
+    /// Bytes to write before the next frame: handshake response, Pong, Close.
     answers: Vec<u8>,
-    /// Header of the frame at hand that is not written.
+    /// Unwritten header of the current frame.
     header: Vec<u8>,
-    /// Bytes of its payload that are not written.
+    /// Unwritten payload bytes of the current frame.
     frame_left: usize,
 }
 
 impl WebSocket {
-    /// A connection that has said nothing yet.
+    /// A connection before its handshake.
     #[must_use]
     pub fn new(socket: TcpStream, pages: Pages) -> WebSocket {
         WebSocket {
@@ -79,32 +78,28 @@ impl WebSocket {
         }
     }
 
-    /// The socket.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// The socket, to register it.
     pub fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
-    /// The socket alone.
     #[must_use]
     pub fn into_socket(self) -> TcpStream {
         self.socket
     }
 
-    /// Whether there may be more although the last read did not fill its buffer: bytes of the socket, or the end that
-    /// the peer said behind what was read.
+    /// Whether there may be more although the last read did not fill its buffer: bytes of the socket, or the
+    /// peer's Close after what was read.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.has_more || self.is_over
     }
 
-    /// What it is if its bytes are to be passed through as they are from here on: what was read begins with the
-    /// request, whole.
+    /// Set if the bytes are passed through from here on; the input then begins with the complete request.
     #[must_use]
     pub fn raw(&self) -> Option<Raw> {
         self.raw
@@ -116,23 +111,23 @@ impl WebSocket {
         self.decoder.is_some()
     }
 
-    /// Memory for what was read and is no whole head or header.
+    /// Memory of an incomplete request head or frame header, in bytes.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         self.kept.capacity()
     }
 
-    /// Drops that: nothing more is read.
+    /// Drops incomplete input: nothing more is read.
     pub fn drop_unfinished(&mut self) {
         self.kept = Vec::new();
     }
 
-    /// Reads what messages carry.
+    /// Reads the payload of messages.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there; `Interrupted` when what came carries nothing, and more or the end may be
-    /// right behind it, with no event of its own: who sends nothing else has one read at a time. Others end the
-    /// connection.
+    /// `WouldBlock` if nothing is available. `Interrupted` if the input had no payload and more input or the
+    /// end may follow without another event: so a peer that sends only control frames gets one read at a
+    /// time. Other errors end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.is_over {
             return Ok(0);
@@ -154,7 +149,7 @@ impl WebSocket {
         }
     }
 
-    /// What the input carries goes to its beginning; how many bytes that are.
+    /// Moves the payload to the start of the input. Returns its bytes.
     fn take(&mut self, input: &mut [u8]) -> io::Result<usize> {
         let mut at = 0;
         if self.decoder.is_none() {
@@ -205,13 +200,13 @@ impl WebSocket {
         Ok(carried)
     }
 
-    /// Nothing more is read; the peer is told why.
+    /// Stops reading and sends a Close with this code.
     fn end(&mut self, code: CloseCode) {
         self.is_over = true;
         write_close(&mut self.answers, code, "", None);
     }
 
-    /// Answers the request that begins the connection: its bytes; none while it is not whole.
+    /// Answers the opening request. Returns its length; `None` while it is incomplete.
     fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
         if sniff::is_tls(input) {
             self.answers.extend_from_slice(sniff::Stranger::Tls.answer(Door::WebSocket));
@@ -246,7 +241,7 @@ impl WebSocket {
             }
             Err((refusal, origin)) => {
                 refusal.write(&mut self.answers);
-                // As much of it as the socket takes: nobody waits for one who is refused.
+                // Best effort: a refused peer is not waited for.
                 let _ = self.write_answers();
                 Err(match (refusal, origin) {
                     (Refusal::Origin, Some(origin)) => {
@@ -258,13 +253,13 @@ impl WebSocket {
         }
     }
 
-    /// The subprotocol to be spoken; none where channels are asked for.
+    /// Chooses the subprotocol; `None` for Phoenix channels.
     fn check(&self, request: &Request<'_>) -> Result<Option<&'static str>, Refusal> {
         let path = request.path.split('?').next().unwrap_or_default();
         if ![PATH, phoenix::PATH].contains(&path) {
             return Err(Refusal::Path);
         }
-        // Browsers say an origin with each of these: who says none is none.
+        // Browsers send an origin with each WebSocket request, so one without origin is not a browser's.
         if request.origin.is_some_and(|origin| !self.pages.is_listed(origin, self.socket.local_addr().ok())) {
             return Err(Refusal::Origin);
         }
@@ -274,7 +269,7 @@ impl WebSocket {
         request.choose_subprotocol(SUBPROTOCOLS).map(Some).ok_or(Refusal::Subprotocol)
     }
 
-    /// Says that nothing follows, unless a frame was begun, as far as the socket takes it.
+    /// Sends a Close, unless a frame is incomplete, as far as the socket takes it.
     pub fn leave(&mut self) {
         if self.decoder.is_some() && !self.is_over && self.frame_left == 0 {
             self.end(CloseCode::NORMAL);
@@ -283,7 +278,7 @@ impl WebSocket {
         }
     }
 
-    /// Writes what is to stand between two frames, as far as the socket takes it.
+    /// Writes pending control frames between two frames, as far as the socket takes them.
     fn write_answers(&mut self) -> io::Result<()> {
         while !self.answers.is_empty() && self.frame_left == 0 {
             match self.socket.write(&self.answers) {
@@ -297,13 +292,13 @@ impl WebSocket {
         Ok(())
     }
 
-    /// Writes bytes as one message, or goes on with the one that was begun: then no more than it still lacks.
+    /// Writes bytes as one message, or continues the current one: then at most its missing bytes.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket is full; others end the connection.
+    /// `WouldBlock` if the socket is full; other errors end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.decoder.is_none() {
-            // Who has not shaken hands is told nothing.
+            // Nothing is sent before the handshake.
             return Err(ErrorKind::NotConnected.into());
         }
         if self.frame_left == 0 {
@@ -328,7 +323,7 @@ impl WebSocket {
         let sent = sent - of_header;
         self.frame_left -= sent;
         if self.frame_left == 0 {
-            // It may be full: then they wait for the next frame.
+            // If the socket is full, they wait for the next frame.
             self.write_answers()?;
         }
         if sent == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(sent) }
@@ -343,7 +338,7 @@ mod tests {
     const REQUEST: &[u8] = b"GET /mqtt HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
 
-    /// A client that has sent its request and this, and the node's side.
+    /// A client that has sent its request and these frames, and the node's side.
     fn connected(frames: &[(Opcode, &[u8])]) -> (net::TcpStream, WebSocket) {
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -357,7 +352,7 @@ Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-
         (client, WebSocket::new(TcpStream::from_std(socket), Pages::default()))
     }
 
-    /// What a read gives that finds something.
+    /// Reads until there is a result.
     fn read(socket: &mut WebSocket) -> Result<usize, ErrorKind> {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
