@@ -1,10 +1,10 @@
 """Configuration: one table of definitions, read raw, validated once, frozen.
 
-`definitions` and `limits` are the table, `kinds` how values are read, `matching` what class patterns must fulfil.
-`resolve` turns the sources into a `Config` (`model`): by value (`raw`), by class (`classes`), then together (`checks`).
-`reload` says what of a new one a running node takes over, `variables` knows the rest of the environment, `render`
-writes it all out again.
-The rest of the program sees a `Config` alone.
+`definitions` and `limits` are the table, `kinds` parses values, and `matching` validates class patterns.
+`resolve` turns the sources into a `Config` (`model`): each value (`raw`), each class (`classes`), then
+relations between them (`checks`). `reload` applies a new one to a running node, `variables` checks the other
+environment variables, and `render` writes a configuration as text. The rest of the program sees only a
+`Config`.
 """
 
 from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LISTENERS, Key

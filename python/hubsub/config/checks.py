@@ -1,4 +1,7 @@
-"""What must hold between values of a configuration, each of which is well by itself."""
+"""Checks of relations between values of a configuration that are valid individually.
+
+Each check appends a `Problem` per violation to `problems` and raises nothing.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +18,14 @@ from hubsub.errors import Problem
 def logs(
     problems: list[Problem], data: str | None, limits: Mapping[str, int], logged: list[RoomClass]
 ) -> None:
-    """What the log of these classes needs."""
+    """Checks that the log of some classes is possible.
+
+    Args:
+        problems: Gets the violations.
+        data: Data directory, or None.
+        limits: All limits by name.
+        logged: The classes with a log; may be empty.
+    """
     if logged and not data:
         what = f"class {logged[0].name} is {logged[0].durability}"
         hint = 'a directory of this node alone: data = "DIR", or --data DIR'
@@ -36,7 +46,13 @@ def logs(
 
 
 def stores(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
-    """What the store of sessions needs."""
+    """Checks that the store of MQTT sessions is possible.
+
+    Args:
+        problems: Gets the violations.
+        values: All keys by name.
+        sources: Source of each key.
+    """
     if values["inflight_store"] == "disk" and not values["data"]:
         where = named("inflight_store", "HUBSUB_INFLIGHT_STORE", sources)
         hint = 'a directory of this node alone: data = "DIR", or --data DIR'
@@ -44,9 +60,16 @@ def stores(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[
 
 
 def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, Source], shards: int) -> None:
-    """What one message, client or name may have is not above what all of them may have together.
+    """Checks that a limit of one message, client or name does not exceed the limit of their sum.
 
-    A limit that nobody set follows the larger one, down to its own least value; one that somebody set is refused.
+    A smaller limit that has its default is lowered to the larger one, down to its own minimum. One that was
+    set is a violation.
+
+    Args:
+        problems: Gets the violations.
+        limits: All limits by name; defaults may be lowered.
+        sources: Source of each limit, by `limits.NAME`.
+        shards: Number of shards among which limits of the whole node are divided, from 1.
     """
     lows = {limit.name: limit.low for limit in LIMITS}
     for small, large in (
@@ -64,7 +87,7 @@ def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, 
         ("reply_bytes_max", "reply_shard_bytes_max"),
         ("transaction_bytes_max", "input_shard_bytes_max"),
     ):
-        # Those of the whole node that its shards part.
+        # This limit of the whole node is divided among its shards.
         parts = shards if large == "room_names_bytes_max" else 1
         most = -(-limits[large] // parts)
         if limits[small] <= most:
@@ -82,11 +105,17 @@ def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, 
 
 
 def listeners(problems: list[Problem], values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
-    """Who may reach a listener."""
+    """Checks that other machines can reach a listener only if `insecure_open` is set.
+
+    Args:
+        problems: Gets the violations.
+        values: All keys by name.
+        sources: Source of each key.
+    """
     for name in LISTENERS:
         address = values[name]
         if name == "link":
-            continue  # Who connects there proves the cluster's secret.
+            continue  # Peers authenticate with the cluster's secret.
         if address is not None and not values["insecure_open"] and not is_loopback(address):
             problems.append(
                 Problem(
@@ -101,7 +130,14 @@ def listeners(problems: list[Problem], values: Mapping[str, Any], sources: Mappi
 def links(
     problems: list[Problem], values: Mapping[str, Any], limits: dict[str, int], sources: Mapping[str, Source]
 ) -> None:
-    """What links between nodes need."""
+    """Checks the time limits of links and leader leases, and that links have a secret.
+
+    Args:
+        problems: Gets the violations.
+        values: All keys by name.
+        limits: All limits by name.
+        sources: Source of each key and limit.
+    """
     heartbeat, suspect = limits["link_heartbeat_ms"], limits["link_suspect_ms"]
     lead, silence = limits["lead_ms"], limits["lead_silence_ms"]
     for name, holds, reason in (
@@ -141,7 +177,13 @@ def links(
 
 
 def cluster(problems: list[Problem], values: dict[str, Any], sources: Mapping[str, Source]) -> None:
-    """What makes a node one of a cluster; nothing is said of values that were refused themselves."""
+    """Checks the keys of a cluster's node. Values that were refused individually are skipped.
+
+    Args:
+        problems: Gets the violations.
+        values: All keys by name; without the role `edge`, default listeners for clients become None.
+        sources: Source of each key.
+    """
 
     def where(name: str) -> str:
         return named(name, f"HUBSUB_{name.upper()}", sources)

@@ -1,4 +1,4 @@
-"""Tables `[[class]]` as room classes: each key by its definition, then what must hold within a class."""
+"""Parses `[[class]]` tables as room classes: each key by its definition, then relations within a class."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,10 +19,10 @@ from hubsub.config.raw import parse, table_of, unknown
 from hubsub.errors import Problem
 
 CLASS_NAME_BYTES_MAX = 255
-"""It is a part of keys of the coordinator, whose length has an end."""
+"""The name is a part of the coordinator's keys, whose length is limited."""
 
 HISTORY_BYTES_MIN = 1_024
-"""A record in memory weighs up to some hundred bytes without its payload: less would keep none."""
+"""A record in memory takes up to a few hundred bytes without its payload; less would retain no record."""
 
 
 def room_classes_of(problems: list[Problem], raw: object) -> list[RoomClass]:
@@ -145,7 +145,7 @@ def _archive_wait(problems: list[Problem], where: str, history: History, is_logg
 
 
 def _names(problems: list[Problem], where: str, values: Mapping[str, Any]) -> None:
-    """Patterns and template: each can be read, and the class matches the rooms that it yields."""
+    """Checks that patterns and template are valid, and that the class matches the rooms of its template."""
     patterns, room = values["match"], values["room"]
     if patterns is None or room is None:
         return

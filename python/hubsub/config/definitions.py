@@ -1,7 +1,7 @@
-"""The one definition of the configuration: its keys, and those of a class. `limits` has the named limits.
+"""The definition of the configuration: its keys, and the keys of a class. `limits` has the named limits.
 
-From these rows come the defaults, the environment names, the flags of `hubsub serve`, `hubsub config check|show` and
-docs/reference/config.md.
+These entries give the defaults, the environment names, the flags of `hubsub serve`,
+`hubsub config check|show` and docs/reference/config.md.
 """
 
 import re
@@ -36,24 +36,24 @@ CLASSES_MAX = 1_000
 
 @dataclass(frozen=True)
 class Key:
-    """One key, at the top of a file or in a table of it."""
+    """A key at the top level of a file or in one of its tables."""
 
     name: str
     kind: Kind
     default: object
-    """As a source would give it; None where the node decides."""
+    """In the form of a source; None if the node decides."""
     doc: str
     metavar: str = "TEXT"
     reload: bool = False
-    """Whether SIGHUP takes a new value while running."""
+    """Whether SIGHUP applies a new value to a running node."""
     is_secret: bool = False
-    """True: no flag, and nowhere shown."""
+    """Whether the value has no flag and is never shown."""
     table: str = ""
-    """The table of a file that has it, under what of `name` stands behind the table's name."""
+    """The table in a file, if any; the key there is `name` without the table's name as prefix."""
 
     @property
     def in_file(self) -> str:
-        """As a file names it, such as `phoenix.topics`."""
+        """Name of the key in a file, such as `phoenix.topics`."""
         return f"{self.table}.{self.name.removeprefix(self.table + '_')}" if self.table else self.name
 
     @property
@@ -67,7 +67,7 @@ class Key:
 
 @dataclass(frozen=True)
 class ClassKey:
-    """One key of a `[[class]]` table."""
+    """A key of a `[[class]]` table."""
 
     name: str
     kind: Kind
@@ -328,7 +328,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 CLIENT_LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws")
-"""Where clients of rooms come; a node of a cluster without the role `edge` has none of them."""
+"""Listeners for clients of rooms; a node of a cluster has them only with the role `edge`."""
 
 LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
 

@@ -1,8 +1,7 @@
-"""Kinds of configuration values: how each is read from TOML, the environment or a flag, and shown again.
+"""Kinds of configuration values: each parses values from TOML, the environment or a flag, and shows them.
 
-A kind takes what the source gave (text, or a TOML value) and returns the plain
-value that the program uses, or raises `Bad` with a reason and a hint. Times are
-int milliseconds and sizes int bytes inside; outside they may have units.
+A kind takes the value of a source (text, or a TOML value) and returns the value that the program uses, or
+raises `Bad` with a reason and a hint. The program uses int milliseconds and int bytes; sources may add units.
 """
 
 import os
@@ -26,7 +25,7 @@ class Bad(ValueError):
 
 
 class Secret:
-    """A text that is not shown: neither in logs nor where a configuration is printed."""
+    """A text that neither logs nor a printed configuration show."""
 
     __slots__ = ("_text",)
 
@@ -47,24 +46,24 @@ class Secret:
 
 
 HIDDEN = "***"
-"""What stands for a secret."""
+"""The replacement of a secret in output."""
 
 SECRET_CHARACTERS_MIN = 16
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of value."""
+    """A parser and a formatter for values."""
 
     name: str
-    """What the reference page calls it."""
+    """Name in the reference page."""
     parse: Callable[[object], object]
     show: Callable[[object], object] = lambda value: value
-    """Back to what TOML can hold."""
+    """Converts a value to a TOML type."""
 
 
 def nearest(name: str, names: list[str]) -> str | None:
-    """A hint with the name that was probably meant."""
+    """A hint with the most similar of `names`, or None."""
     close = get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else None
 
@@ -104,7 +103,7 @@ def parse_flag(raw: object) -> bool:
 
 
 def _number(raw: object, units: dict[str, int], unit_needed: bool, example: str) -> int:
-    """A whole number, with a unit behind it if it is a text."""
+    """A whole number; a text may have a unit after the number."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         raise Bad("must be a number", f"such as {example}")
     if isinstance(raw, int):
@@ -128,17 +127,17 @@ def _number(raw: object, units: dict[str, int], unit_needed: bool, example: str)
 
 
 def parse_duration(raw: object) -> int:
-    """Milliseconds; a bare number has no unit and is refused."""
+    """Milliseconds; a number without unit is refused."""
     return _number(raw, TIME_UNITS, unit_needed=True, example='"10s" or "7d"')
 
 
 def parse_millis(raw: object) -> int:
-    """Milliseconds; a bare number is milliseconds."""
+    """Milliseconds; a number without unit is in ms."""
     return _number(raw, TIME_UNITS, unit_needed=False, example='1500 or "10s"')
 
 
 def parse_size(raw: object) -> int:
-    """Bytes; a bare number is bytes."""
+    """Bytes; a number without unit is in bytes."""
     return _number(raw, SIZE_UNITS, unit_needed=False, example='65536 or "64MiB"')
 
 
@@ -147,7 +146,16 @@ def parse_count(raw: object) -> int:
 
 
 def within(parse: Callable[[object], int], low: int, high: int) -> Callable[[object], int]:
-    """A parser whose result must lie in [low, high]."""
+    """Limits a parser's results to a range.
+
+    Args:
+        parse: Parser to wrap.
+        low: Smallest allowed result.
+        high: Largest allowed result.
+
+    Returns:
+        A parser that raises `Bad` outside [low, high].
+    """
 
     def bounded(raw: object) -> int:
         value = parse(raw)
@@ -159,18 +167,18 @@ def within(parse: Callable[[object], int], low: int, high: int) -> Callable[[obj
 
 
 def cpus() -> int:
-    """CPUs that this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[V6]:PORT` as its two parts."""
+    """Splits `HOST:PORT` or `[V6]:PORT` into host and port."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def join_address(host: str, port: int) -> str:
-    """`HOST:PORT`, with brackets around an IPv6 host."""
+    """Makes `HOST:PORT`, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -186,12 +194,12 @@ def is_loopback(address: str) -> bool:
 
 
 def is_wildcard(address: str) -> bool:
-    """Whether the address stands for every address of the machine."""
+    """Whether the address means all addresses of the machine."""
     return split_address(address)[0] in ("0.0.0.0", "::")
 
 
 def address(port_default: int) -> Kind:
-    """`HOST:PORT`; `:PORT` is loopback, `HOST` takes the default port, `off` is none."""
+    """A kind for `HOST:PORT`: `:PORT` is loopback, `HOST` gets the default port, and `off` gives None."""
 
     def parse(raw: object) -> str | None:
         text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else parse_text(raw)
@@ -225,7 +233,7 @@ def choice(*names: str) -> Kind:
 
 
 def parse_words(raw: object) -> tuple[str, ...]:
-    """A list of texts, or one text with commas."""
+    """A list of texts, or one text that is split at commas."""
     if isinstance(raw, str):
         return tuple(part.strip() for part in raw.split(",") if part.strip())
     if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):

@@ -1,7 +1,8 @@
-"""The named limits of the table `[limits]`: those of the data plane and of the control plane, with their defaults and
-what each bounds. `definitions` has the other keys.
+"""The named limits of the table `[limits]`, for the data plane and the control plane.
 
-Invariant: rows with owner `core` are the data plane's own, name by name (a boundary test compares them).
+`definitions` has the other keys.
+
+Invariant: the names with owner `core` are exactly the data plane's limits (a boundary test compares them).
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Limit:
-    """One named limit of the table `[limits]`."""
+    """A named limit of the table `[limits]`."""
 
     name: str
     default: int
@@ -23,7 +24,7 @@ class Limit:
     owner: Literal["core", "control"] = "core"
     high: int = 2**53
     reload: bool = True
-    """False: what it bounds is made at the start, and SIGHUP takes no new value."""
+    """Whether SIGHUP applies a new value; False if the limit takes effect only at the start."""
 
     @property
     def kind(self) -> Kind:

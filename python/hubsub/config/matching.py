@@ -1,8 +1,7 @@
-"""Patterns and templates of classes, as far as checking a configuration needs them.
+"""Validation of patterns and templates of classes.
 
-The data plane resolves rooms; this only reads patterns to refuse what cannot
-work: a pattern that no name can have, and a template whose rooms its own class
-does not match (such a room would get another class's policy).
+The data plane resolves rooms. This module only refuses what cannot work: a pattern that no name can match,
+and a template whose rooms its own class does not match (such a room would get another class's policy).
 """
 
 import re
@@ -13,10 +12,10 @@ from hubsub.names import ACTION, DEVICE, device_pattern
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
-    """A class pattern as a regular expression over whole names.
+    """Translates a class pattern into a regular expression for full matches.
 
     Raises:
-        Bad: it is an MQTT filter with a wildcard in a wrong place, or empty.
+        Bad: The pattern is empty, or an MQTT filter with a misplaced wildcard.
     """
     syntax, body = _syntax(text)
     if not body:
@@ -25,7 +24,7 @@ def parse_pattern(text: str) -> re.Pattern[str]:
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Whether a name may match both patterns; only what they begin with is looked at.
+    """Whether a name may match both patterns. Only their literal prefixes are compared.
 
     >>> may_overlap("chat/#", "chat*"), may_overlap("irc:*", "chat:*"), may_overlap("a*", "+/state")
     (True, False, True)
@@ -35,14 +34,14 @@ def may_overlap(one: str, other: str) -> bool:
 
 
 def covers(pattern: str, of_class: Sequence[str]) -> bool:
-    """Whether a pattern surely matches every name that one of a class's does; none of these match all names.
+    """Whether a pattern certainly matches every name that a class's patterns match; no patterns match all.
 
     >>> covers("chat:*", ["chat:*"]), covers("chat*", ["chat:*", "chat/#"]), covers("chat:a*", ["chat:*"])
     (True, True, False)
     """
     syntax, body = _syntax(pattern)
     begin = body[:-1] if body.endswith("*" if syntax == "glob" else "#") else None
-    # Only what a pattern begins with is looked at: one that has more wildcards covers itself.
+    # Only literal prefixes are compared: a pattern with more wildcards covers only itself.
     is_plain = begin is not None and _literal(f"{syntax}:{body}") == begin.removesuffix(
         "/" * (syntax == "mqtt")
     )
@@ -55,17 +54,17 @@ def covers(pattern: str, of_class: Sequence[str]) -> bool:
 
 
 def _covers(syntax: str, begin: str, literal: str) -> bool:
-    """Whether a prefix covers names that begin with some text; MQTT's wildcards pass over `$` at the beginning."""
+    """Whether a prefix covers all names that begin with `literal`; MQTT wildcards match no initial `$`."""
     if syntax == "mqtt" and begin == "":
         return literal != "" and not literal.startswith("$")
     return literal.startswith(begin)
 
 
 def _literal(pattern: str) -> str:
-    """What every name begins with that matches."""
+    """The literal prefix of all names that match."""
     syntax, body = _syntax(pattern)
     if syntax == "mqtt":
-        # The level above `#` matches too.
+        # `#` matches its parent level, too.
         return re.split(r"/?#|\+", body, maxsplit=1)[0]
     return re.split(r"[*?\[\\]", body, maxsplit=1)[0]
 
@@ -120,7 +119,7 @@ def _glob(text: str) -> str:
 
 
 def _class_end(text: str, i: int) -> tuple[str, int]:
-    """The character class that starts behind `[`, and the index behind its end."""
+    """The character class that starts after `[`, and the index after its end."""
     negated = text[i : i + 1] == "^"
     i += negated
     members = []
@@ -140,10 +139,10 @@ def _class_end(text: str, i: int) -> tuple[str, int]:
 
 
 def parse_template(text: str) -> tuple[str, ...] | None:
-    """A room template as its levels; None where the topic is the room.
+    """Splits a room template into levels; None if the topic is the room.
 
     Raises:
-        Bad: a level mixes `+` or `#` with other characters, or there is no level.
+        Bad: The template is empty, has a `#`, or a level mixes `+` with other characters.
     """
     if text == "topic":
         return None
@@ -154,10 +153,10 @@ def parse_template(text: str) -> tuple[str, ...] | None:
 
 
 def check_device(template: str) -> None:
-    """That a template says which part of a topic is the device.
+    """Checks that a template marks the device in a topic.
 
     Raises:
-        Bad: it does not.
+        Bad: It does not.
     """
     try:
         device_pattern(template)
@@ -166,19 +165,19 @@ def check_device(template: str) -> None:
 
 
 def check_state_topic(device: str | None, topic: str) -> None:
-    """That a template yields a topic for each device that is about it.
+    """Checks that a template yields a topic per device, and that `device` finds the device in that topic.
 
     Raises:
-        Bad: it does not, or there is no `device`.
+        Bad: It does not, or the class has no `device`.
     """
     _check_topic(device, topic, "such as devices/{device}/state")
 
 
 def check_action_topic(device: str | None, topic: str) -> None:
-    """Likewise, one for each of its actions.
+    """Checks that a template yields a topic per device and action, as `check_state_topic` does.
 
     Raises:
-        Bad: it does not.
+        Bad: It does not, or the class has no `device`.
     """
     hint = "such as devices/{device}/actions/{action}"
     before = topic.removesuffix(ACTION)
@@ -198,10 +197,10 @@ def _check_topic(device: str | None, topic: str, hint: str) -> None:
 
 
 def check_share_strategy(text: str) -> None:
-    """That a text says which member of a group gets a record.
+    """Checks that a text names a strategy that selects a group's member for a record.
 
     Raises:
-        Bad: it does not.
+        Bad: It does not.
     """
     of_header = text.startswith("hash:header:") and text != "hash:header:"
     if not of_header and text not in ("round-robin", "random", "sticky", "hash:topic", "hash:publisher"):
@@ -210,7 +209,7 @@ def check_share_strategy(text: str) -> None:
 
 
 def room_of(template: tuple[str, ...], topic: str) -> str:
-    """The room that a template yields: as many leading levels as it has, or the topic where it does not apply."""
+    """The topic's leading levels, as many as the template has; the whole topic if it does not apply."""
     levels = topic.split("/")
     applies = len(levels) >= len(template) and all(
         want in ("+", have) for want, have in zip(template, levels, strict=False)
@@ -219,9 +218,12 @@ def room_of(template: tuple[str, ...], topic: str) -> str:
 
 
 def strange_room(patterns: list[str], template: tuple[str, ...]) -> tuple[str, str] | None:
-    """A topic of the class and the room its template yields that the class does not match; None if none was found.
+    """Finds a topic of the class whose room, by the template, the class does not match.
 
     Sound but not complete: it tries sample topics of each pattern.
+
+    Returns:
+        Topic and room; None if none was found.
     """
     compiled = [parse_pattern(pattern) for pattern in patterns]
     for pattern in patterns:

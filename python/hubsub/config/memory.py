@@ -1,9 +1,9 @@
-"""The node's whole memory: one setting, of which each pool takes a share.
+"""Divides the node's memory, which is one setting, among pools.
 
-A pool is what a limit bounds. Where nobody set that limit, it is its share of `memory`, and never more than its own
-default: a node of a large machine has the defaults, and one of a small container has less of all. The shares leave a
-fifth for what has no such limit: the program itself, tables of connections, rooms and topics, and what the allocator
-keeps for reuse.
+Each pool has a limit. Unless the limit is set, it is the pool's share of `memory`, at most the limit's
+default: so a node on a large machine has the defaults, and one in a small container has less of everything.
+The shares leave a fifth for memory without such a limit: the program itself, tables of connections, rooms and
+topics, and memory that the allocator keeps for reuse.
 """
 
 import os
@@ -15,10 +15,10 @@ from hubsub.config.limits import LIMITS
 from hubsub.config.model import Source
 
 LEAST = 64 << 20
-"""A node with less would have no place for its own program."""
+"""Minimum in bytes; less would not suffice for the program itself."""
 
 DEFAULT = "50%"
-"""The other half is for the kernel: buffers of sockets, and pages of the log's files."""
+"""The other half is for the kernel: socket buffers, and the page cache of the log's files."""
 
 SHARES: Mapping[str, tuple[int, bool]] = {
     "history_shard_bytes_max": (19, True),
@@ -36,14 +36,16 @@ SHARES: Mapping[str, tuple[int, bool]] = {
     "log_pending_bytes_max": (3, False),
     "log_unwritten_bytes_max": (3, False),
 }
-"""By limit its pool's percentage of the memory, and whether the node's shards part it among them."""
+"""Per limit: the pool's percentage of the memory, and whether it is divided among the node's shards."""
 
 
 def parse(raw: object) -> int:
-    """Bytes, of a size or of a percentage of what this process may have.
+    """Parses a size, or a percentage of the memory available to this process, in bytes.
+
+    A percentage gives at least `LEAST`.
 
     Raises:
-        Bad: it is neither, or too little.
+        Bad: The value is neither, or a size out of range.
     """
     if isinstance(raw, str) and raw.endswith("%"):
         number = raw.removesuffix("%").strip()
@@ -57,13 +59,13 @@ def parse(raw: object) -> int:
 
 
 def share(limits: dict[str, int], sources: Mapping[str, Source], memory: int, shards: int) -> None:
-    """Gives each pool whose limit nobody set its share.
+    """Sets each pool's limit that has its default to the pool's share.
 
     Args:
-        limits: All by name; those of pools are changed.
-        sources: Who set each, by `limits.NAME`.
-        memory: Bytes of the whole node.
-        shards: How many part what is a shard's.
+        limits: All limits by name; those of pools are changed.
+        sources: Source of each limit, by `limits.NAME`.
+        memory: Memory of the whole node, in bytes.
+        shards: Number of shards among which pools are divided, from 1.
     """
     for limit in LIMITS:
         if limit.name in SHARES and sources[f"limits.{limit.name}"] == "default":
@@ -73,16 +75,16 @@ def share(limits: dict[str, int], sources: Mapping[str, Source], memory: int, sh
 
 
 def shown(limit: str) -> str:
-    """A pool's share in words, such as `8% of memory, parted among the shards`."""
+    """A pool's share as text, such as `8% of memory, parted among the shards`."""
     percent, is_parted = SHARES[limit]
     return f"{percent}% of memory{', parted among the shards' if is_parted else ''}"
 
 
 def available_bytes(system: Path = Path("/")) -> int:
-    """Memory that this process may have: the machine's, or what its control group allows, if that is less.
+    """Memory available to this process, in bytes: the machine's, or its control groups' limit if less.
 
     Args:
-        system: Where /proc and /sys are.
+        system: Directory that contains /proc and /sys.
     """
     least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in _limits(system):
@@ -90,13 +92,13 @@ def available_bytes(system: Path = Path("/")) -> int:
             text = file.read_text().strip()
         except OSError:
             continue
-        if text.isdecimal():  # "max": none.
+        if text.isdecimal():  # "max" means no limit.
             least = min(least, int(text))
     return least
 
 
 def _limits(system: Path) -> list[Path]:
-    """Where the control groups of this process have their limits, of it and of those around it."""
+    """Files with the memory limits of this process's control groups and their parents."""
     try:
         groups = (system / "proc/self/cgroup").read_text().splitlines()
     except OSError:

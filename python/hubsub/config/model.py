@@ -1,4 +1,4 @@
-"""The resolved configuration: all that the rest of the program sees, and the classes that a node has of its own."""
+"""The resolved configuration, which is all that other packages see, and the node's internal classes."""
 
 import socket
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ Source = Literal["default", "file", "environment", "flag"]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """What a room remembers; 0 means no limit."""
+    """Limits of a room's history; 0 means no limit."""
 
     messages: int = 0
     bytes: int = 0
     age_ms: int = 0
     archive_wait: int = 0
-    """Bytes of a hub up to which what is not archived is kept beyond the others; 0: it is not."""
+    """Bytes per hub up to which unarchived records are retained beyond the other limits; 0: they are not."""
 
 
 class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
     members: int = 1
     history: History | None = None
     keeps_latest: bool = False
-    """Whether a room is its latest record, for ever: of the node's own classes."""
+    """Whether a room retains exactly its latest record, forever. Only internal classes set it."""
     on_slow: str = "disconnect"
     on_gap: str = "continue"
     share_strategy: str = "round-robin"
@@ -57,9 +57,9 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The resolved configuration: all that the rest of the program sees.
+    """The resolved configuration.
 
-    Addresses are `HOST:PORT` or None for off; times are ms, sizes bytes.
+    Addresses are `HOST:PORT`, or None if off; times are in ms, sizes in bytes.
     """
 
     node: str
@@ -94,10 +94,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits: Mapping[str, int]
     classes: tuple[RoomClass, ...]
     sources: Mapping[str, Source]
-    """Key (`limits.NAME` for a limit) to where its value came from."""
+    """Source of each value, by key (`limits.NAME` for a limit)."""
 
     def __repr__(self) -> str:
-        """Without the passwords that URLs may have."""
+        """Hides passwords in URLs."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         for name in ("coordinator", "inflight_store"):
             values[name] = without_secrets(values[name])
@@ -105,19 +105,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which clients call the node: those of `hosts`, `advertise`, of its listeners and the machine's."""
+        """Host names of the node for clients: `hosts`, `advertise`, its listeners' and the machine's."""
         listeners = (split_address(address)[0] for address in (self.http, self.ws) if address)
         advertised = (self.advertise,) if self.advertise else ()
         return (*self.hosts, *advertised, *listeners, socket.gethostname())
 
     @property
     def is_clustered(self) -> bool:
-        """Whether it is to be a node of a cluster: all that makes one needs a listener for links."""
+        """Whether this is a node of a cluster; every such node has a listener for links."""
         return self.link is not None
 
     @property
     def all_classes(self) -> tuple[RoomClass, ...]:
-        """The node's own classes, if it has any, before those of the configuration."""
+        """The node's internal classes, followed by those of the configuration."""
         return (*self._of_nodes, *system_classes(self.data, self.limits, self.speaks_mqtt), *self.classes)
 
     @property
@@ -127,8 +127,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _of_nodes(self) -> tuple[RoomClass, ...]:
-        """Where nodes say how they are, who is in a room and how many, and those of a cluster who holds a client id; a
-        lone one asks nobody."""
+        """Internal classes of node statistics, presence and, in a cluster, holders of client ids; a single
+        node knows these itself."""
         if self.speaks_mqtt:
             names = [CLAIMS, MEMBERS, SYS] if self.is_clustered else [MEMBERS, SYS]
         else:
@@ -136,56 +136,64 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
 
     def core_limits(self) -> dict[str, int]:
-        """The limits that the data plane keeps."""
+        """The limits of the data plane, by name."""
         return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
 
 
 CLAIMS = "$claim"
-"""The class of the rooms of client ids."""
+"""Class of the rooms of MQTT client ids."""
 
 MEMBERS = "$members"
-"""The class of the rooms in which nodes say who is in a room."""
+"""Class of the rooms in which nodes publish the members of a room."""
 
 SYS = "$SYS"
-"""The class of what nodes say of themselves to MQTT clients."""
+"""Class of the statistics that nodes publish for MQTT clients."""
 
 CONSUMERS = "$consumer"
-"""The class of the rows that say where named consumers are."""
+"""Class of the entries with the positions of named consumers."""
 
 OWN = (CLAIMS, MEMBERS, SYS, "$stage", "$queries", CONSUMERS, "$queue", "$stats", "$system")
-"""The node's own classes, and the first level of their rooms."""
+"""The node's internal classes; the name is also the first level of their rooms."""
 
 RESERVED = "$"
-"""Names that begin with it are the node's own."""
+"""Prefix of the node's internal names."""
 
 PUBLIC = "$stats"
-"""The one of the node's own classes whose rooms anybody may read."""
+"""The only internal class whose rooms anybody may read."""
 
 SYSTEM = "$system"
-"""The class of rows: rooms that are their latest record, such as a topic's retained message."""
+"""Class of entries: rooms that retain exactly their latest record, such as a topic's retained message."""
 
 QUERIES_BYTES = 64 << 20
-"""Of the records that say how far each query's batches are: some 300,000 of them."""
+"""Size of the history of queries' batch progress, in bytes: some 300,000 records."""
 
 STATS_BYTES = 64 << 20
 
 STATS_AGE_MS = 7 * 86_400_000
-"""What the node says of itself is of use for a while; the bound that holds on a busy node is that of bytes."""
+"""Retention of a node's statistics, in ms; on a busy node `STATS_BYTES` limits them first."""
 
 
 def system_classes(
     data: str | None, limits: Mapping[str, int], speaks_mqtt: bool = False
 ) -> tuple[RoomClass, ...]:
-    """The node's own classes. Without a data directory there is that of rows alone, in memory, where clients of MQTT
-    have something to keep.
+    """The node's internal classes with a history.
 
-    Those of stages forget nothing by age: what a batch still needs must not go while a node is down.
+    Without a data directory there is at most the class of entries, in memory, for MQTT. Classes of stages
+    expire nothing by age: records that a batch still needs must survive the downtime of a node.
+
+    Args:
+        data: Data directory, or None.
+        limits: All limits by name.
+        speaks_mqtt: Whether MQTT clients can connect; default False.
+
+    Returns:
+        The classes, in order of precedence.
     """
     system = RoomClass(
         name=SYSTEM,
         match=(f"{SYSTEM}/#",),
         durability="durable" if data else "ephemeral",
-        # Each room is its latest record, and retention leaves it alone.
+        # Each room retains exactly its latest record, which retention does not remove.
         history=History(messages=1),
         keeps_latest=True,
         placement="ring",
@@ -196,7 +204,7 @@ def system_classes(
     least = limits["log_segment_bytes"]
 
     def own(name: str, room: str, durability: str, size: int, age_ms: int = 0) -> RoomClass:
-        # A log removes whole segments, and not the one that it writes.
+        # A log removes only whole segments, and never the active one.
         history = History(bytes=max(size, least) + least, age_ms=age_ms)
         return RoomClass(
             name=name,
@@ -205,7 +213,7 @@ def system_classes(
             durability=durability,
             history=history,
             on_slow="catch-up",
-            # In a cluster a record for each room would stay there for each stage that ever was.
+            # Otherwise the coordinator would keep a placement record of every stage forever.
             placement="ring",
             payload_bytes_max=2**32,
         )
@@ -214,7 +222,7 @@ def system_classes(
         name=CONSUMERS,
         match=(f"{CONSUMERS}/#",),
         durability="durable",
-        # The place of each is its latest row, however long ago that was written.
+        # Each position is the room's latest entry, regardless of its age.
         history=History(messages=1),
         keeps_latest=True,
         placement="ring",

@@ -1,4 +1,4 @@
-"""Raw values of a source as values of their kinds. What is wrong is collected, never raised."""
+"""Parses raw values of a source by their kinds. Problems are collected, never raised."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,14 @@ def parse(problems: list[Problem], name: str, kind: Kind, raw: object, is_secret
 
 
 def named(name: str, env: str, sources: Mapping[str, Source], in_file: str | None = None) -> str:
-    """A key as a problem names it: who looks for it in a file is told if it stands in the environment."""
+    """The key's name in a problem, with its environment variable if the value came from there.
+
+    Args:
+        name: Key, or `limits.NAME`.
+        env: Environment variable of the key.
+        sources: Source of each key.
+        in_file: Name of the key in a file; default: `name`.
+    """
     return f"{in_file or name}, from {env}" if sources[name] == "environment" else in_file or name
 
 

@@ -1,8 +1,7 @@
-"""What a reload takes over, and what holds until the next start.
+"""Applies a reloaded configuration to a running node.
 
-The definitions say which keys and limits can change while running; room
-classes cannot. What cannot keeps its old value, so the outcome is what the
-node really runs with.
+The definitions mark the keys and limits that can change at run time; room classes cannot. All others keep
+their old value until the next start, so the outcome is the configuration in force.
 """
 
 from types import MappingProxyType
@@ -19,15 +18,15 @@ class Reload(NamedTuple):
     """The outcome of a reload."""
 
     config: Config
-    """In force from now on."""
+    """The configuration in force from now on."""
     limits: dict[str, int]
-    """The limits that change, with their new values."""
+    """New values of the limits that change, by name."""
     next_start: list[str]
-    """What differs and takes effect at the next start, by its place in the file."""
+    """Keys whose new value takes effect at the next start, by name in the file."""
 
 
 def reloaded(old: Config, new: Config) -> Reload:
-    """The configuration in force after `new` was read while `old` was in force."""
+    """Merges a newly read configuration into the one in force."""
     kept_keys = {key.name: getattr(old, key.name) for key in KEYS if not key.reload}
     kept_limits = {limit.name: old.limits[limit.name] for limit in LIMITS if not limit.reload}
     limits = {**new.limits, **kept_limits}

@@ -14,7 +14,7 @@ from hubsub.config.model import Config, RoomClass
 
 
 def toml(table: Mapping[str, Any]) -> str:
-    """A mapping of TOML's own types as a TOML document; None values are left out."""
+    """Writes a mapping of TOML types as a TOML document, without None values."""
     plain = [(k, v) for k, v in table.items() if v is not None and not _is_table(v)]
     lines = [f"{_key(k)} = {_value(v)}" for k, v in plain]
     for name, value in table.items():
@@ -35,7 +35,7 @@ def toml(table: Mapping[str, Any]) -> str:
 
 
 def show(config: Config) -> str:
-    """The resolved configuration as TOML that reads back as itself, but for secrets, with the source of each value."""
+    """Writes a configuration as TOML with each value's source. Parsing it restores all values but secrets."""
     lines: list[str] = []
     tables: dict[str, list[str]] = {}
     for key in KEYS:
@@ -46,7 +46,7 @@ def show(config: Config) -> str:
             if getattr(config, key.name) is not None:
                 into.append(f"{f'# {name} is set, and not shown':<48} # {config.sources[key.name]}")
         elif value is not None:
-            # It would read back as another one.
+            # A value with a hidden part is commented out: it would be parsed as another value.
             mark = "# " if _hides(value, getattr(config, key.name)) else ""
             into.append(f"{f'{mark}{name} = {_value(value)}':<48} # {config.sources[key.name]}")
     for table, rows in tables.items():
@@ -65,7 +65,7 @@ def show(config: Config) -> str:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """The resolved configuration as JSON can hold it, with the sources."""
+    """The resolved configuration in JSON types, with the sources."""
     table: dict[str, Any] = {key.name: _shown(key, getattr(config, key.name)) for key in KEYS}
     table["limits"] = dict(config.limits)
     table["class"] = [class_table(cls) for cls in config.classes]
@@ -79,14 +79,14 @@ def _shown(key: Key, value: object) -> object:
 
 
 def _hides(shown: object, value: object) -> bool:
-    """Whether a part of a text is not shown."""
+    """Whether the shown text hides a part of the value."""
     return isinstance(value, str) and shown != value
 
 
 def class_table(cls: RoomClass) -> dict[str, Any]:
-    """A class as the keys of `[[class]]`."""
+    """Converts a class to a `[[class]]` table."""
     table: dict[str, Any] = msgspec.to_builtins(cls)
-    # A class of the configuration cannot say it.
+    # It is not a key of `[[class]]`.
     del table["keeps_latest"]
     if cls.history is not None:
         limits = {"messages": cls.history.messages, "bytes": cls.history.bytes}
@@ -98,7 +98,7 @@ def class_table(cls: RoomClass) -> dict[str, Any]:
 
 
 def reference() -> str:
-    """docs/reference/config.md."""
+    """Renders the page docs/reference/config.md."""
     out = [
         "# Configuration",
         "",
@@ -173,7 +173,7 @@ def _default(value: object) -> str:
 
 
 def _share(limit: str) -> str:
-    """What a limit of a pool is at most, where nobody set it."""
+    """The maximum of a pool's limit that is not set, as text."""
     if limit not in SHARES:
         return ""
     percent, is_parted = SHARES[limit]
@@ -203,5 +203,5 @@ def _value(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string of TOML: JSON's escapes, and one more character that must not stand as itself."""
+    """A TOML basic string: JSON's escapes, and DEL, which TOML requires to be escaped, too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,8 +1,8 @@
-"""Raw configuration in, resolved configuration out.
+"""Resolves the raw configuration.
 
-Sources are read raw, in order of precedence: flags, environment, file, defaults. Each value is parsed once by its
-definition (`raw`, `classes`), relations are checked (`checks`), and the result is frozen (`model`). Everything that is
-wrong is collected and reported at once.
+The sources, in order of precedence, are flags, environment, file, defaults. Each value is parsed once by its
+definition (`raw`, `classes`), relations are checked (`checks`), and the result is frozen (`model`). All
+problems are collected and reported together.
 """
 
 import os
@@ -33,14 +33,17 @@ def load(
 
     Args:
         path: TOML file; default: `HUBSUB_CONFIG`, else none.
-        flags: Values by key that beat all others; None counts as not given. `limits` may be a
-            list of `NAME=VALUE`.
+        flags: Values by key, which override all other sources; None counts as not set. `limits` may be a
+            list of `NAME=VALUE`. Default: none.
         environ: Environment; default: the process's.
-        shards: That part the memory; default: as many as the configuration says. A node that runs has those that it
-            began with.
+        shards: Number of shards among which the memory is divided, from 1; default: the configured number.
+            For a running node, pass the number that it started with.
+
+    Returns:
+        The resolved configuration.
 
     Raises:
-        ConfigError: with every problem found.
+        ConfigError: Has every problem found.
     """
     environ = os.environ if environ is None else environ
     path = path or environ.get("HUBSUB_CONFIG") or None
@@ -52,7 +55,11 @@ def load(
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """The raw content of a TOML file."""
+    """Reads a TOML file.
+
+    Raises:
+        ConfigError: The file cannot be read or parsed.
+    """
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -68,7 +75,20 @@ def resolve(
     environ: Mapping[str, str],
     shards: int | None = None,
 ) -> Config:
-    """Raw values of each source as one resolved configuration; `shards` as in `load`."""
+    """Resolves raw values.
+
+    Args:
+        file: Content of the TOML file.
+        flags: Values by key, as in `load`.
+        environ: Environment variables.
+        shards: As in `load`.
+
+    Returns:
+        The resolved configuration.
+
+    Raises:
+        ConfigError: Has every problem found.
+    """
     problems: list[Problem] = []
     sources: dict[str, Source] = {}
     tables = {key.table for key in KEYS if key.table}
@@ -116,14 +136,17 @@ def resolve(
 
 
 def room_classes(tables: object, config: Config) -> tuple[RoomClass, ...]:
-    """Classes from tables as `[[class]]` of a file has them, for nodes that run.
+    """Parses `[[class]]` tables for running nodes.
 
     Args:
-        tables: A list of objects.
-        config: Of one of those nodes, whose limits hold.
+        tables: A list of tables.
+        config: Configuration of one of those nodes, for its limits.
+
+    Returns:
+        The classes, in the order of the tables.
 
     Raises:
-        ConfigError: with every problem found.
+        ConfigError: Has every problem found.
     """
     problems: list[Problem] = []
     classes = room_classes_of(problems, tables)

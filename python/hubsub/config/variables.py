@@ -1,7 +1,7 @@
-"""The environment's `HUBSUB_…` variables that are not the configuration's, and those that nobody knows.
+"""`HUBSUB_…` environment variables that are not configuration keys, and unknown ones.
 
-A variable that nobody knows is no error: the environment belongs to the machine, and another version may
-know it. But a slip of the pen would go unseen, so it is told.
+An unknown variable is not an error: the environment belongs to the machine, and another version may know it.
+It is reported, because otherwise a typing error would stay unnoticed.
 """
 
 import re
@@ -23,21 +23,21 @@ OTHERS: Mapping[str, str] = {
     "HUBSUB_SKIPS": "where the tests list those that were skipped",
     "HUBSUB_TEST_TIMEOUT_S": "how long a test waits",
 }
-"""Those that are no key: name to what it names."""
+"""Meanings of the variables that are not keys, by name."""
 
 _SERVICE = re.compile(r"HUBSUB_(SERVICE_(HOST|PORT)(_.+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.+)?)?)")
-"""What Kubernetes sets in every container of a namespace with a service `hubsub`."""
+"""Variables that Kubernetes sets in every container of a namespace with a service `hubsub`."""
 
 
 class Unknown(NamedTuple):
-    """A variable that nobody knows."""
+    """An unknown variable, with a similar known name as hint."""
 
     name: str
     hint: str | None
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[Unknown]:
-    """The variables that look like HubSub's, have a value and mean nothing, by name."""
+    """Unknown `HUBSUB_…` variables that have a value, sorted by name."""
     known = {*(key.env for key in KEYS), *(limit.env for limit in LIMITS), *OTHERS}
     strange = [
         name
@@ -48,6 +48,6 @@ def unknown_variables(environ: Mapping[str, str]) -> list[Unknown]:
 
 
 def _hint(name: str, known: set[str]) -> str | None:
-    # What all have in common would make any name near.
+    # The common prefix would make any two names similar.
     hint = nearest(name.removeprefix(PREFIX), sorted(k.removeprefix(PREFIX) for k in known))
     return hint and hint.replace("'", f"'{PREFIX}", 1)
