@@ -1,4 +1,4 @@
-"""Reading hubs over HTTP as Arrow, and the offsets of what was published."""
+"""Reads hub records over HTTP as Arrow, and looks up the offsets of published records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Query = dict[str, Any]
 
 
 class Refused(NamedTuple):
-    """An answer above 399."""
+    """An HTTP response with a status of 400 or above."""
 
     status: int
     body: dict[str, Any]
@@ -27,18 +27,18 @@ class Refused(NamedTuple):
 
 
 def path(hub: str | int, **query: Any) -> str:
-    """Of a range; `from_` stands for `from`, a list for a parameter given more than once."""
+    """The URL path of a record range. `from_` means `from`; a list repeats the parameter."""
     given = {key.rstrip("_"): value for key, value in query.items()}
     return f"/v1/hubs/{hub}/records?{urlencode(given, doseq=True)}"
 
 
 def fetch(server: Server, hub: str | int, **query: Any) -> pa.Table:
-    """The rows of a range."""
+    """The records of a range, as an Arrow table."""
     return pa.ipc.open_stream(server.get(path(hub, **query))).read_all()
 
 
 def refusal(server: Server, where: str) -> Refused:
-    """The error of a GET."""
+    """The error response of a GET that must fail."""
     try:
         server.get(where)
     except urllib.error.HTTPError as error:
@@ -48,25 +48,25 @@ def refusal(server: Server, where: str) -> Refused:
 
 
 def log(server: Server, **query: Any) -> dict[str, Any]:
-    """What /v1/log tells."""
+    """The response of /v1/log."""
     answer: dict[str, Any] = json.loads(server.get(f"/v1/log?{urlencode(query, doseq=True)}"))
     return answer
 
 
 def hub(server: Server, name: str) -> dict[str, Any]:
-    """What /v1/log tells of a hub."""
+    """The entry of a hub in /v1/log."""
     found: dict[str, Any] = next(row for row in log(server)["hubs"] if row["name"] == name)
     return found
 
 
 def offset(server: Server, hub: str, timestamp_us: int) -> int:
-    """Where a time begins in a hub."""
+    """The offset in a hub at which records from a time on begin."""
     answer = json.loads(server.get(f"/v1/hubs/{hub}/offset?timestamp_us={timestamp_us}"))
     return int(answer["offset"])
 
 
 def post(server: Server, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Publishes records over HTTP; what became of each."""
+    """Publishes records over HTTP; returns one result per record, in order."""
     assert server.node
     body = json.dumps({"records": records}).encode()
     request = urllib.request.Request(f"{server.node.http_url}/v1/publish", body, method="POST")
@@ -76,6 +76,6 @@ def post(server: Server, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def connection(server: Server) -> http.client.HTTPConnection:
-    """To the HTTP API."""
+    """An HTTP connection to the node's API."""
     assert server.node
     return http.client.HTTPConnection(server.node.http_url.removeprefix("http://"), timeout=TIMEOUT_S)

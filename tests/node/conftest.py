@@ -1,4 +1,4 @@
-"""Nodes of one's own: `start(shards=…, limits=…, classes=…)`."""
+"""Nodes for a single test: `start(shards=…, limits=…, classes=…)`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Where the test's nodes have their data; the first one makes it."""
+    """The data directory of the test's nodes; the first node creates it."""
     return tmp_path / "data"
 
 
 @pytest.fixture
 def start(needs: Callable[..., None], tmp_path: Path) -> Iterator[Start]:
-    """Starts nodes with the arguments of `hubsub_node`; all end with the test, and before its directory is removed."""
+    """Starts nodes with the arguments of `hubsub_node`. All end with the test, before its directory is
+    removed."""
     needs("hubsub-core")
     with contextlib.ExitStack() as stack:
 

@@ -1,6 +1,6 @@
-"""Many connections at once on asyncio: pipelined publishers and subscribers that keep what they get.
+"""Many concurrent connections on asyncio: pipelined publishers, and subscribers that store what they receive.
 
-hiredis parses, so a test of some hundred thousand messages takes seconds.
+hiredis parses the replies, so a test of some hundred thousand messages takes seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from clients.raw import TIMEOUT_S, encode
 
 
 class Member(asyncio.Protocol):
-    """One connection. `replies` and `pushes` hold what came; RESP3 tells them apart."""
+    """One connection. `replies` and `pushes` hold what it received; RESP3 distinguishes them."""
 
     def __init__(self) -> None:
         self.reader = hiredis.Reader(notEnoughData=Ellipsis)
@@ -62,7 +62,7 @@ class Member(asyncio.Protocol):
                 )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until what came fulfils a condition; EOFError if the server closes before."""
+        """Waits until the received data fulfils a condition. Raises EOFError if the server closes first."""
         if condition():
             return
         if self.is_closed:
@@ -73,13 +73,13 @@ class Member(asyncio.Protocol):
             await future
 
     async def until_closed(self) -> None:
-        """Waits until the server has closed, and for all that it had sent."""
+        """Waits until the server has closed and everything that it sent was received."""
         if not self.is_closed:
             with contextlib.suppress(EOFError):
                 await self.until(lambda: False)
 
     async def call(self, *command: bytes | str | int) -> Any:
-        """One command and its reply; of a (un)subscribe the last confirmation."""
+        """Sends one command and returns its reply; for a (un)subscribe, the last confirmation."""
         pushes, replies = len(self.pushes), len(self.replies)
         self.transport.write(encode(*command))
         verb = str(command[0]).upper()
@@ -96,7 +96,7 @@ class Member(asyncio.Protocol):
         return self.replies.pop()
 
     async def pipeline(self, commands: Iterable[tuple[bytes | str | int, ...]]) -> list[Any]:
-        """All commands in one write; all replies."""
+        """Sends all commands in one write and returns all replies."""
         data, count = bytearray(), 0
         for command in commands:
             data += encode(*command)
@@ -109,5 +109,4 @@ class Member(asyncio.Protocol):
         return replies
 
     def leave(self) -> None:
-        """Closes."""
         self.transport.close()

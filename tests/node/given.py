@@ -1,4 +1,4 @@
-"""A node in the hands of a test as it is in those of a cluster: its hubs are given to it while it runs."""
+"""A node that a test controls as a cluster does: the test assigns hubs to it while it runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PROGRAM = Path(__file__).with_name("given_node.py")
 
 
 class Given:
-    """A running node. Calls are those of `hubsub.node.Node`, and `offsets` of a stream of a hub's records."""
+    """A running node. Its calls are those of `hubsub.node.Node`, and `offsets`, which reads a stream of a
+    hub's records."""
 
     def __init__(
         self,
@@ -33,7 +34,20 @@ class Given:
         classes: Sequence[Mapping[str, Any]] = (CHAT,),
         command: Sequence[str] = (),
     ) -> None:
-        """`cluster`: its id, and whether hubs that the node numbered are its own; `command` runs the program."""
+        """Starts the node.
+
+        Args:
+            data: The data directory.
+            cluster: The cluster's id, and whether hubs that the node numbered are its own; None without a
+                cluster.
+            shards: Number of shards.
+            limits: Limits that differ from the defaults.
+            classes: Room classes.
+            command: A command that runs the program, such as one that enters a namespace.
+
+        Raises:
+            StartError: The node did not start.
+        """
         config = {"data": str(data), "shards": shards, "redis": "127.0.0.1:0", "limits": dict(limits or {})}
         options = {"config": config | {"class": [dict(row) for row in classes]}, "cluster": cluster}
         self._numbers = itertools.count()
@@ -54,7 +68,7 @@ class Given:
         return Connection(*split_address(self._addresses["redis"]))
 
     def ask(self, call: str, *args: Any) -> int:
-        """Sends a call; its number, for `answer`."""
+        """Sends a call and returns its number for `answer`."""
         number = next(self._numbers)
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"n": number, "call": call, "args": args}) + "\n")
@@ -62,7 +76,7 @@ class Given:
         return number
 
     def answer(self, number: int) -> dict[str, Any]:
-        """`answer`, or `code` and `message`."""
+        """The response to a call: `answer`, or `code` and `message`."""
         while number not in self._early:
             answer = self._read()
             self._early[answer["n"]] = answer
@@ -74,16 +88,16 @@ class Given:
         return answer["answer"]
 
     def refused(self, call: str, *args: Any) -> tuple[str, str]:
-        """Code and message."""
+        """Code and message of a call that must fail."""
         answer = self.answer(self.ask(call, *args))
         return answer["code"], answer["message"]
 
     def hubs(self) -> dict[int, dict[str, Any]]:
-        """What the log tells of each hub."""
+        """The log's entry of each hub, by hub id."""
         return {hub["id"]: hub for hub in self.call("log")["hubs"]}
 
     def end(self, number: int | None = None) -> int:
-        """Ends it, by a signal or with its input; its exit code."""
+        """Ends the node, by a signal or by closing its input; returns its exit code."""
         assert self.process.stdin and self.process.stdout
         if number is not None:
             self.process.send_signal(number)
@@ -102,7 +116,7 @@ class Given:
 
 @contextmanager
 def given(*args: Any, **kwargs: Any) -> Iterator[Given]:
-    """A node that is killed at the end, if it still runs."""
+    """A node that is killed at the end if it still runs."""
     node = Given(*args, **kwargs)
     try:
         yield node

@@ -1,7 +1,8 @@
-"""The program of `node.given.Given`: a node whose hubs are given to it, each line of its input a call.
+"""The program of `node.given.Given`: a node that receives its hubs, and all other calls, as lines of its
+input.
 
-A line is `{"n": …, "call": …, "args": […]}`; its answer `{"n": …, "answer": …}` or `{"n": …, "code": …,
-"message": …}`, in the order in which they come. It ends with its input.
+A line is `{"n": …, "call": …, "args": […]}`. Its response is `{"n": …, "answer": …}` or `{"n": …, "code": …,
+"message": …}`, written in order of completion. The program ends when its input ends.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def say(what: dict[str, Any]) -> None:
 
 
 async def offsets(node: Node, hub: int) -> list[int]:
-    """The offsets that a stream of a hub's records has."""
+    """The offsets in a stream of a hub's records."""
     scan = {"hub": hub, "from": None, "until": None, "since_us": 0, "until_us": None, "columns": ["offset"]}
     filters = {"rooms": [], "topics": [], "devices": [], "room_patterns": [], "topic_filters": []}
     sizes = {

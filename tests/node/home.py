@@ -1,8 +1,8 @@
-"""A data directory, and an address, that outlive the nodes on them.
+"""A data directory and an address that outlive the nodes that use them.
 
-A node is ended by its pid, cleanly or with SIGKILL, and the next one finds what it left. SIGKILL
-keeps what the process had handed to the kernel: it tests the order of the process's promises, and
-not the disk's.
+A test ends a node by its pid, cleanly or with SIGKILL, and the next node finds the data that it left. After
+SIGKILL the data that the process had passed to the kernel remains: this tests the order of the process's
+writes and promises, not the disk.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CHAT = {"name": "chat", "match": ["chat:*", "irc:*"], "durability": "durable", "
 
 
 class Home:
-    """One node at a time, always on the same directory and, from its second start on, the same port."""
+    """Runs one node at a time, always on the same directory and, from its second start on, the same port."""
 
     def __init__(
         self, directory: Path, shards: int = 2, config: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """`config`, `options`: as of `hubsub.testing.Node`. Where `redis` is given, each node has that address."""
+        """`config`, `options`: as for `hubsub.testing.Node`. With `redis`, each node has that address."""
         self.directory = directory
         self.server: Server
         self._config: dict[str, Any] = {"data": str(directory), "shards": shards, **(config or {})}
@@ -37,7 +37,7 @@ class Home:
         self._options = {"classes": [CHAT], **options}
 
     def start(self) -> Server:
-        """A node; the one before must have ended."""
+        """Starts a node; the previous one must have ended."""
         node = Node(config=self._config, **self._options)
         if self._keeps_port:
             self._config["redis"] = node.ready["redis"]
@@ -45,21 +45,21 @@ class Home:
         return self.server
 
     def stop(self) -> None:
-        """Ends it cleanly."""
+        """Ends the node cleanly."""
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def kill(self) -> None:
-        """Ends it with SIGKILL."""
+        """Ends the node with SIGKILL."""
         assert self._end(signal.SIGKILL) == -signal.SIGKILL, self.log
 
     def restart(self, kills: bool = False, **options: Any) -> Server:
-        """Ends it, cleanly or with SIGKILL, and starts the next one; `options`: those that change."""
+        """Ends the node, cleanly or with SIGKILL, and starts the next one with changed `options`."""
         self._options |= options
         self.kill() if kills else self.stop()
         return self.start()
 
     def start_and_kill(self, after_s: float) -> None:
-        """A start that SIGKILL ends so much later, wherever it is by then."""
+        """Starts a node and kills it with SIGKILL after `after_s` seconds, however far its start is."""
         file = self.directory.with_suffix(".toml")
         tables = {"limits": dict(self._options.get("limits", {})), "class": list(self._options["classes"])}
         file.write_text(toml({"http": "127.0.0.1:0", **self._config, **tables}))
@@ -77,14 +77,14 @@ class Home:
 
     @property
     def log(self) -> str:
-        """What the last node has logged."""
+        """The log output of the last node."""
         assert self.server.node
         return self.server.node.log
 
 
 @contextmanager
 def home(directory: Path, shards: int = 2, **options: Any) -> Iterator[Home]:
-    """A home whose first node runs; the last one is killed, if it still does."""
+    """A home whose first node runs; at the end the last node is killed if it still runs."""
     one = Home(directory, shards, **options)
     one.start()
     try:

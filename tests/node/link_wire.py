@@ -1,4 +1,5 @@
-"""A dialer of links by hand, for what no node says: frames as docs/protocol/link.md has them."""
+"""A hand-written dialer of links, for frames that no node sends. The frames are those of
+docs/protocol/link.md."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def frame(code: int, body: bytes) -> bytes:
 
 
 class Dialer:
-    """A connection to a node's listener of links."""
+    """A connection to a node's link listener."""
 
     def __init__(self, address: str) -> None:
         self.socket = socket.create_connection(split_address(address), timeout=WAIT_S)
@@ -69,7 +70,7 @@ class Dialer:
         self.socket.sendall(data)
 
     def frame(self) -> Frame | None:
-        """The next one; None at the end."""
+        """The next frame; None at the end."""
         head = self._exactly(4)
         if head is None:
             return None
@@ -78,7 +79,7 @@ class Dialer:
         return Frame(body[0], body[1:], head + body)
 
     def prove(self, hello: bytes, secret: str = SECRET) -> None:
-        """The handshake up to the proof."""
+        """Performs the handshake up to the proof."""
         self.send(hello)
         challenge = self.frame()
         assert challenge is not None and challenge.code == CHALLENGE, challenge
@@ -86,14 +87,14 @@ class Dialer:
         self.send(frame(PROOF, hmac.digest(secret.encode(), said, hashlib.sha256)))
 
     def refusal(self) -> tuple[str, str]:
-        """How it is refused, and that the connection then ends."""
+        """The refusal's code and text; asserts that the connection then ends."""
         refuse = self.frame()
         assert refuse is not None and refuse.code == REFUSE, refuse
         assert self.frame() is None
         return REFUSALS[refuse.body[0]], refuse.body[2:].decode(errors="replace")
 
     def goodbye(self) -> str:
-        """The words of the goodbye that comes, behind whatever else; the connection ends then."""
+        """The text of the goodbye frame, after any other frames; asserts that the connection then ends."""
         while (came := self.frame()) is not None and came.code != BYE:
             pass
         assert came is not None, "an end without a goodbye"

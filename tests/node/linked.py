@@ -1,6 +1,6 @@
-"""Nodes with links, without a coordinator: each is this file as a process, and the test says who is registered.
+"""Nodes with links and without a coordinator: each runs this file as a process, and the test sets its peers.
 
-A process runs `hubsub.node.Node`, prints what becomes of its peers as JSON lines and takes orders as lines.
+A process runs `hubsub.node.Node`, prints peer events as JSON lines and reads commands as lines.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Self
 
 SECRET = "a secret of the tests"
 WAIT_S = 60.0
-"""How long an event may take before the test has failed."""
+"""Time limit in seconds for an expected event."""
 
 QUICK = {"link_redial_ms_min": 10, "link_redial_ms_max": 100}
-"""Waits that a test need not wait for."""
+"""Short redial delays, so that tests need not wait."""
 
 
 class Linked:
-    """A node process that has links once it is told who its peers are."""
+    """A node process that opens links once the test has sent it its peers."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Linked:
 
     @property
     def row(self) -> tuple[str, int, list[str], int]:
-        """As it registers."""
+        """The node's registration: name, incarnation, link addresses, shards."""
         return (self.name, self.incarnation, [self.link], self.shards)
 
     @property
@@ -85,7 +85,7 @@ class Linked:
         self.process.stdin.flush()
 
     def ask(self, order: str, *args: Any) -> Any:
-        """What an order is answered."""
+        """Sends a command and returns its answer."""
         self.tell(order, *args)
         return self.wait(lambda said: said["say"] == order)["answer"]
 
@@ -96,7 +96,7 @@ class Linked:
         return {peer["node"]: peer for peer in self.ask("peers")}
 
     def event(self, kind: str, node: str | None = None, code: str | None = None) -> dict[str, Any]:
-        """The next event of that kind."""
+        """The next peer event of that kind."""
 
         def is_it(said: dict[str, Any]) -> bool:
             return (
@@ -109,12 +109,12 @@ class Linked:
         return self.wait(is_it)
 
     def lead(self, kind: str, **fields: int) -> dict[str, Any]:
-        """The next event of leads of that kind."""
+        """The next leader-lease event of that kind."""
         wanted = {"say": "lead", "kind": kind, **fields}
         return self.wait(lambda said: wanted.items() <= said.items())
 
     def wait(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The next line that it says of which this is true; others before it are passed over."""
+        """The next output line that fulfils the condition; skips other lines before it."""
         until = time.monotonic() + WAIT_S
         while True:
             said = self._next(until)
@@ -144,7 +144,7 @@ class Linked:
         self.process.wait()
 
     def stop(self) -> int:
-        """As on SIGTERM."""
+        """Stops the node as SIGTERM does."""
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
             self.signal(signal.SIGTERM)
@@ -185,7 +185,7 @@ async def serve(options: dict[str, Any]) -> None:
     )
     node.on_locate = lambda number, room: say("locate", number=number, room=room.decode())
     node.on_peer = lambda event: say("peer", **event._asdict())
-    # Peers' questions are answered backwards, but for one.
+    # The node answers a peer's request with the reversed body, except for the body `never`.
     node.on_asked = lambda peer, number, body: (
         None if body == b"never" else node.link_answer(peer, number, body[::-1])
     )

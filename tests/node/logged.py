@@ -1,4 +1,4 @@
-"""Nodes with a log: classes, publishing many records, and what the API tells of hubs and the log."""
+"""Nodes with a log: classes, bulk publishing, and API reads of hubs and the log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DURABLE: dict[str, Any] = {
 }
 
 QUIET = {"load_sample_ms": 0}
-"""Limits of a node that says nothing of itself: what is counted is the test's."""
+"""Limits of a node that publishes no samples of its own, so that all counts are those of the test."""
 
 REPLICATED: dict[str, Any] = DURABLE | {"name": "fast", "match": ["fast:*"], "durability": "replicated"}
 
 
 def publish(connection: Connection, topic: str, numbers: range, length: int = 100) -> list[Frame]:
-    """Publishes `NUMBER …` for each number in one pipeline; the replies."""
+    """Publishes `NUMBER …` for each number in one pipeline; returns the replies."""
     payloads = (b"%d " % n + b"." * (length - 10) for n in numbers)
     connection.send(b"".join(encode("PUBLISH", topic, payload) for payload in payloads))
     return connection.read_many(len(numbers))
@@ -39,18 +39,18 @@ def history(connection: Connection, room: str, count: int = 100_000) -> list[tup
 
 
 def numbers(connection: Connection, room: str) -> list[int]:
-    """The numbers of a room's records."""
+    """The payload numbers of a room's records."""
     return [number for _, number in history(connection, room)]
 
 
 def hubs(server: Server) -> list[dict[str, Any]]:
-    """What /v1/hubs lists."""
+    """The entries of /v1/hubs."""
     listed: list[dict[str, Any]] = json.loads(server.get("/v1/hubs"))["hubs"]
     return listed
 
 
 def figure(server: Server, name: str) -> float:
-    """A metric of the whole name, summed over its labels."""
+    """A metric by its full name, summed over its labels."""
     lines = server.get("/metrics").decode().splitlines()
     found = [line.rpartition(" ") for line in lines]
     values = [float(value) for key, _, value in found if key.partition("{")[0] == name]
@@ -59,7 +59,7 @@ def figure(server: Server, name: str) -> float:
 
 
 def files(data: Path, pattern: str) -> dict[str, int]:
-    """Name and bytes of the files of a log; one may go while it is looked at."""
+    """Name and size in bytes of a log's files; a file may disappear meanwhile."""
     found = {}
     for path in sorted((data / "log").glob(pattern)):
         with contextlib.suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def files(data: Path, pattern: str) -> dict[str, int]:
 
 
 def manifest(data: Path) -> dict[str, Any]:
-    """What the log's manifest says, as of the last checkpoint."""
+    """The log's manifest as of the last checkpoint."""
     json_line, _ = (data / "log" / "manifest.json").read_text().splitlines()
     parsed: dict[str, Any] = json.loads(json_line)
     return parsed

@@ -1,4 +1,4 @@
-"""Retention waits for the archive, as far as it is told, and no longer than the disk may be used for it."""
+"""Retention waits for reports of the archive, but no longer than the disk limit allows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def begin(start: Start, data: Path, **cls: Any) -> Server:
 
 
 def said(server: Server, records: int) -> None:
-    """A kilobyte each."""
+    """Publishes `records` records of 1 KB each."""
     with server.connect() as connection:
         publish(connection, "chat:a", range(records), length=1_000)
 
@@ -45,7 +45,7 @@ def hub(server: Server) -> dict[str, Any]:
 
 
 def tell(server: Server, offset: int, **more: Any) -> None:
-    """As an archive does."""
+    """Reports an offset as an archive does."""
     assert server.node
     body = {"offsets": {"1": offset}, "archived": True, "log": log(server)["log"]} | more
     request = urllib.request.Request(
@@ -71,7 +71,7 @@ def test_what_is_not_archived_stays_until_it_is(start: Start, data: Path) -> Non
 
 
 def test_a_restart_knows_what_was_archived(start: Start, data: Path) -> None:
-    """The archive need not run then; and what is said since is waited for."""
+    """The archive need not run at the restart, and newer records wait for it."""
     server = begin(start, data)
     said(server, 200)
     tell(server, 201)
@@ -147,7 +147,7 @@ def test_offsets_that_a_log_has_lost_are_not_taken_for_archived_again(start: Sta
 
 
 def test_a_report_that_cannot_be_kept_counts_and_is_kept_with_the_next(start: Start, data: Path) -> None:
-    """A full disk gets its room back by what is let go of."""
+    """On a full disk, space comes from segments that retention removes."""
     server = begin(start, data)
     said(server, 10)
     (data / "archived.json").mkdir()

@@ -1,4 +1,4 @@
-"""Whatever arrives on the Redis port closes or refuses that one client, and nothing else happens."""
+"""Bad input on the Redis port closes or refuses that one client and affects nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def server(needs: Callable[..., None]) -> Iterator[Server]:
 
 @pytest.fixture
 def witness(server: Server) -> Iterator[Connection]:
-    """A client that is served before, and after."""
+    """A client that is served before and after the test."""
     with server.connect() as connection:
         assert connection.ask("PING") == b"PONG"
         yield connection
@@ -33,8 +33,8 @@ def witness(server: Server) -> Iterator[Connection]:
 
 @pytest.fixture
 def strange(start: Start) -> Iterator[Server]:
-    """A node of the test's own: of strangers it logs one a second, so another test's would hide this one's.
-    It serves Redis clients before and after."""
+    """A node for one test: the node logs one unauthenticated peer a second, so another test's entry would
+    hide this one's. It serves Redis clients before and after."""
     server = start(2)
     with server.connect() as connection:
         assert connection.ask("PING") == b"PONG"
@@ -43,7 +43,7 @@ def strange(start: Start) -> Iterator[Server]:
 
 
 def logged_once(server: Server, protocol: str, peer: int) -> None:
-    """One log line names the protocol that a peer, known by its port, spoke."""
+    """One log line names the protocol of a peer; the peer is identified by its port."""
     server.log_line(protocol, f":{peer}")
     assert len(server.log_lines("another protocol on the Redis port")) == 1
 

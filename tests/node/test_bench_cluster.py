@@ -1,4 +1,5 @@
-"""The rows of a cluster, tiny: three real nodes, a real Redis Cluster, a real generator; no figure is judged."""
+"""The cluster benchmarks, tiny: three real nodes, a real Redis Cluster, a real generator. No figure is
+judged."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ KILLS = 3
 
 @pytest.fixture(scope="module")
 def generator() -> Path:
-    """The generator as the tests of the crates left it: not optimized."""
+    """The unoptimized generator that the crates' tests built."""
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
 
@@ -40,7 +41,7 @@ def generator() -> Path:
 def tiny(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUBSUB_LOAD", str(generator))
     monkeypatch.setattr(load, "REFUSED_PROFILE", "")
-    # The machine may stand still for longer than one that measures.
+    # A test machine may pause for longer than a benchmark machine.
     monkeypatch.setattr(load, "PATIENCE_S", 30.0)
     monkeypatch.setattr(isolation, "RATE", 200.0)
     monkeypatch.setattr(isolation, "ROOMS", 2)
@@ -50,11 +51,12 @@ def tiny(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 BOTH = (RedisCluster(), RedisCluster(sharded=True))
 CALM = {"lead_ms": 10_000, "lead_silence_ms": 5_000}
-"""Where nobody is killed no lead is to end: who leads anew tells the other nodes so, in frames that count."""
+"""No leader lease may end where no node is killed: a new leader notifies the other nodes, and those frames
+would count."""
 
 
 def run(name: str, directory: Path, peers: Sequence[RedisCluster] = BOTH) -> list[Result]:
-    """A row, and a look at what it leaves behind."""
+    """Runs a benchmark and checks the files that it leaves."""
     data, out = directory / "data", directory / "out"
     data.mkdir()
     out.mkdir()
@@ -79,7 +81,7 @@ def run(name: str, directory: Path, peers: Sequence[RedisCluster] = BOTH) -> lis
     table = markdown_table(results)
     assert all(f"| {name}, {peer.name} | " in table for peer in able[1:])
     for row in (row for result in results for row in result.rows):
-        # What was sent came, in order and once; how fast is another matter.
+        # All sent messages arrived, in order and once. Speed is not checked.
         assert [text for text in row.complaints if not is_expected(text)] == [], row
     return results
 
@@ -129,7 +131,7 @@ def test_a_node_says_where_rooms_live_what_it_carries_and_comes_back_from_the_de
         (again,) = cluster.members()
         assert (again.address, again.node_ports) == (member.address, member.node_ports)
         assert again.pid != member.pid
-        # It serves: the room's place is asked on a connection of its own.
+        # The node serves: its own connection reads the room's placement.
         assert set(cluster.places([7]).values()) == {"n1"}
         assert carried(again.pid, member.node_ports).clients.both >= 0
 
@@ -143,7 +145,7 @@ def test_room_records_are_made_elected_over_and_read_by_a_node_that_joins(tmp_pa
     assert [row["target"] for row in rows] == ["memory", "embedded"]
     for row in rows:
         figures = row["figures"]
-        # With the first one, the one behind the election, and the new node's.
+        # The 300 rooms, the first room, the one after the election, and the new node's.
         assert figures["rooms"] == 303 and row["complaints"] == []
         assert figures["created per second"] > 0 and figures["elected and placed"] > 0
         assert (figures["coordinator's memory"] is None) == (row["target"] == "memory")

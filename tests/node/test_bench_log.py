@@ -1,4 +1,5 @@
-"""The rows of a node that remembers, tiny: real servers, a real log, a real generator; no figure is judged."""
+"""The benchmarks of nodes with history, tiny: real servers, a real log, a real generator. No figure is
+judged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def generator() -> Path:
-    """The generator as the tests of the crates left it: not optimized."""
+    """The unoptimized generator that the crates' tests built."""
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
 
@@ -56,7 +57,7 @@ def test_a_tiny_run_measures_every_figure_and_leaves_nothing(
     assert [row.target for row in result.rows] == targets
     for row in result.rows:
         assert all(row.figures[figure.name] is not None for figure in scenario.figures), row.figures
-        # What was sent came, in order and once; how fast is another matter.
+        # All sent messages arrived, in order and once. Speed is not checked.
         assert [text for text in row.complaints if "bottleneck" not in text and "busy" not in text] == []
     assert list(data.iterdir()) == []
     assert f"| {name} | {scenario.figures[0].name} |" in markdown_table([result])

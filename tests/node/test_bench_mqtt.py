@@ -1,4 +1,4 @@
-"""The rows of MQTT, tiny: real nodes, a real generator; no figure is judged."""
+"""The MQTT benchmarks, tiny: real nodes, a real generator. No figure is judged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def generator() -> Path:
-    """The generator as the tests of the crates left it: not optimized."""
+    """The unoptimized generator that the crates' tests built."""
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
 
@@ -36,7 +36,7 @@ def test_a_tiny_run_measures_every_figure_of_a_node_and_of_a_broker(
     monkeypatch.setattr(scenarios, "IDLE_CONNECTIONS", 50)
     monkeypatch.setattr(scenarios, "IDLE_HOLD_S", 0.1)
     scenario = MQTT_BY_NAME[name]
-    # Another node stands for the broker that runs already.
+    # Another node plays the external broker that already runs.
     with HubSubServer().running(share_cores(1), 1) as other:
         peer = RunningBroker(f"mqtt://{other.mqtt}", other.pid)
         peer.check()
@@ -44,5 +44,5 @@ def test_a_tiny_run_measures_every_figure_of_a_node_and_of_a_broker(
     assert result.peer == ("peer" if scenario.protocols == {"mqtt"} else None)
     for row in result.rows:
         assert all(row.figures[figure.name] is not None for figure in scenario.figures), row.figures
-        # What was sent came, in order and once; how fast is another matter.
+        # All sent messages arrived, in order and once. Speed is not checked.
         assert [text for text in row.complaints if "bottleneck" not in text and "busy" not in text] == []

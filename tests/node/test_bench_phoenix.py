@@ -1,4 +1,4 @@
-"""The rows of browsers, tiny: a real node, a real generator; no figure is judged."""
+"""The browser benchmarks, tiny: a real node, a real generator. No figure is judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def generator() -> Path:
-    """The generator as the tests of the crates left it: not optimized."""
+    """The unoptimized generator that the crates' tests built."""
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "hubsub-load"], cwd=REPOSITORY, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "hubsub-load"
 
@@ -41,5 +41,5 @@ def test_a_tiny_run_measures_every_figure_of_pages(
     assert all(row.figures[figure.name] is not None for figure in scenario.figures), row.figures
     if name == "phoenix-joins":
         assert row.figures["unanswered"] == 0
-    # What was sent came, in order and once; how fast is another matter.
+    # All sent messages arrived, in order and once. Speed is not checked.
     assert [text for text in row.complaints if "bottleneck" not in text and "busy" not in text] == []

@@ -1,7 +1,7 @@
-"""The chat log of a real channel through 50 publishers: nothing lost, doubled, changed or swapped.
+"""The chat log of a real channel through 50 publishers: no message lost, duplicated, changed or reordered.
 
-The first of its 60,282 events, or with CHAT_EVENTS (`make soak`) so many, come from `../shared/data/irc` beside the
-repository; where that is missing, from the seeded generator behind `hubsub demo generate`.
+The test uses the first of its 60,282 events, or CHAT_EVENTS of them (`make soak`), from `../shared/data/irc`
+beside the repository. Without that directory the seeded generator of `hubsub demo generate` makes the events.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ EVENTS = int(os.environ.get("CHAT_EVENTS", 12_000))
 PUBLISHERS = 50
 SUBSCRIBERS = 12
 COPIES = 2
-"""How many of the subscribers hold each room by its channel."""
+"""Number of subscribers that subscribe to each room by its channel."""
 PATTERNS = [b"[ci]*:*", b"???*[0-9]", b"*"]
 
 Event = tuple[bytes, bytes, int]
-"""Room, payload, publisher. What one user says goes through one publisher."""
+"""Room, payload, publisher. One publisher sends all messages of a user."""
 
 Rooms = dict[bytes, list[tuple[bytes, bytes]]]
-"""Room to (position, payload), in the order of arrival; the position is empty where there is none."""
+"""Room to (position, payload) in order of arrival; the position is empty if the server has none."""
 
 
 def chat_log(repository: Path) -> list[Event]:
@@ -54,19 +54,19 @@ def chat_log(repository: Path) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def events(repository: Path) -> list[Event]:
-    """The log, read once."""
+    """The log, read once and cached."""
     return chat_log(repository)
 
 
 class Subscriber(Member):
-    """A member whose messages are grouped by room when it has `due` of them."""
+    """A member that groups its messages by room after `due` of them have arrived."""
 
     channels: Sequence[bytes] = ()
     patterns: Sequence[bytes] = ()
     due = 0
 
     async def rooms(self) -> Rooms:
-        """What it got, once all that is due has come."""
+        """The received messages, after all expected ones have arrived."""
         await self.until(lambda: len(self.pushes) >= self.due)
         assert len(self.pushes) == self.due
         rooms: Rooms = defaultdict(list)
@@ -78,10 +78,10 @@ class Subscriber(Member):
 
 
 async def run(servers: Sequence[Server], events: list[Event]) -> list[tuple[Subscriber, Rooms]]:
-    """Through one server, or several of one cluster in turn.
+    """Publishes the events through one server, or through several of one cluster in turn.
 
     Returns:
-        What each subscriber got; the last one has all.
+        Each subscriber and what it received; the last subscriber receives all rooms.
     """
     addresses = [(server.host, server.port) for server in servers]
     in_turn = cycle(addresses)
@@ -122,7 +122,7 @@ async def run(servers: Sequence[Server], events: list[Event]) -> list[tuple[Subs
 
 
 def of_each_publisher(events: list[Event], agreed: Rooms) -> None:
-    """Each publisher's events are there once each, unchanged, in its order."""
+    """Each publisher's events arrived once each, unchanged, in the publisher's order."""
     published: dict[bytes, list[list[bytes]]] = defaultdict(lambda: [[] for _ in range(PUBLISHERS)])
     publisher_of = {}
     for room, payload, by in events:
@@ -136,7 +136,7 @@ def of_each_publisher(events: list[Event], agreed: Rooms) -> None:
 
 
 def seqs_without_gap(agreed: Rooms) -> None:
-    """The order that all saw is that of the seqs, from 1, in one epoch."""
+    """The common order is that of the seqs: from 1, without gaps, in one epoch."""
     for records in agreed.values():
         positions = [position.split(b"-") for position, _ in records]
         assert len({epoch for epoch, _ in positions}) == 1
@@ -144,7 +144,7 @@ def seqs_without_gap(agreed: Rooms) -> None:
 
 
 async def history_is(agreed: Rooms, server: Server) -> None:
-    """History is what subscribers saw."""
+    """A room's history equals what subscribers received."""
     reader = await Member.join(server.host, server.port)
     histories = await reader.pipeline(("HUBSUB", "HISTORY", room, "COUNT", 10_000) for room in agreed)
     for (room, records), history in zip(agreed.items(), histories, strict=True):
@@ -157,7 +157,7 @@ async def history_is(agreed: Rooms, server: Server) -> None:
 def test_every_event_arrives_once_unchanged_and_in_one_order(
     needs: Callable[..., None], events: list[Event], kind: str
 ) -> None:
-    """Redis goes through the same, so what is asked is what Redis does."""
+    """The same test passes on Redis, so it asserts only what Redis also does."""
 
     async def bounded(server: Server) -> None:
         async with asyncio.timeout(4 * TIMEOUT_S):

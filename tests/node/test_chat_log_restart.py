@@ -1,4 +1,5 @@
-"""The chat log through a restart in its middle: subscribers resume by position; all of it, in order, once."""
+"""The chat log with a restart in its middle: subscribers resume by position and receive each event once, in
+order."""
 
 from __future__ import annotations
 
@@ -27,20 +28,21 @@ from node.test_chat_log import (
 
 
 class Subscriber(Member):
-    """Holds rooms for one life of the node."""
+    """Subscribes to rooms on one run of the node."""
 
     @classmethod
     async def of(cls, one: Home, rooms: list[bytes], seen: Rooms) -> Subscriber:
-        """Each room from behind its last record, or from its first where none has come."""
+        """Subscribes to each room after its last received record, or from the first record if none was
+        received."""
         subscriber = await cls.join(one.server.host, one.server.port, ("HUBSUB", "POSITIONS", "ON"))
         for room in rooms:
             start = ("FROM", seen[room][-1][0]) if room in seen else ("LAST", 1_000_000)
             subscriber.transport.write(encode("HUBSUB", "SUBSCRIBE", room, *start))
-        await subscriber.call("PING")  # Its answer follows the confirmations.
+        await subscriber.call("PING")  # Its reply follows the confirmations.
         return subscriber
 
     def move_to(self, seen: Rooms) -> None:
-        """Everything that was asked for was recovered, and nothing is told missing."""
+        """Moves received records to `seen`; asserts that each subscription recovered and had no gap."""
         for kind, room, *fields in self.pushes:
             if kind == b"subscribe":
                 assert fields[2] == 1, f"{room!r} was not recovered"
@@ -52,7 +54,7 @@ class Subscriber(Member):
 
 
 async def publish(one: Home, events: list[Event]) -> None:
-    """All of them, each publisher's in order, each acknowledged."""
+    """Publishes all events, each publisher's in order, and awaits every acknowledgement."""
 
     async def by(who: int) -> None:
         publisher = await Member.join(one.server.host, one.server.port)
@@ -64,14 +66,15 @@ async def publish(one: Home, events: list[Event]) -> None:
 
 
 async def run(one: Home, events: list[Event], end: Callable[[], None]) -> Rooms:
-    """What subscribers have got, the same for all, when each event has come once in spite of `end` in the middle."""
+    """Publishes all events with `end` in the middle; returns what the subscribers received, the same for all,
+    each once."""
     sizes = Counter(room for room, _, _ in events)
     mine = [[r for r in sizes if (zlib.crc32(r) + n) % SUBSCRIBERS < COPIES] for n in range(SUBSCRIBERS)]
     seen: list[Rooms] = [defaultdict(list) for _ in mine]
 
     subscribers = [await Subscriber.of(one, *held) for held in zip(mine, seen, strict=True)]
     await publish(one, events[: len(events) // 2])
-    end()  # Some of it is still on its way to some of them.
+    end()  # Some records are still in flight to some subscribers.
     for subscriber, before in zip(subscribers, seen, strict=True):
         await subscriber.until_closed()
         subscriber.move_to(before)

@@ -26,7 +26,7 @@ LOGGED = (
 
 
 class Terminal:
-    """A running `hubsub cluster up`; `temporary` is the system's directory for such things, as it sees it."""
+    """A running `hubsub cluster up`; `temporary` is the system directory for temporary files that it uses."""
 
     def __init__(self, temporary: Path, *args: object) -> None:
         self.temporary = temporary
@@ -38,7 +38,7 @@ class Terminal:
             )
 
     def table(self, nodes: int) -> dict[str, dict[str, Any]]:
-        """The nodes by name, when all serve."""
+        """The nodes by name, after all of them serve."""
         assert self.process.stdout
         rows = [json.loads(self.process.stdout.readline() or "{}") for _ in range(nodes)]
         return {row["name"]: row for row in rows}
@@ -100,7 +100,7 @@ def test_one_command_starts_nodes_that_serve_and_ctrl_c_ends_them_all(tmp_path: 
 def test_a_second_terminal_kills_and_starts_nodes_on_their_addresses_and_data(tmp_path: Path) -> None:
     data, classes = tmp_path / "data", tmp_path / "classes.toml"
     classes.write_text(CLASSES)
-    # A majority is there when one is gone.
+    # A majority remains after one node is gone.
     with terminal(tmp_path, "--nodes", 3, "--data", data, "--classes", classes) as up:
         before = up.table(3)
         assert up.rows()["n2"] == before["n2"] and before["n2"]["state"] == "ready"

@@ -1,4 +1,4 @@
-"""A room that nobody has used since the start is in its hub's log alone: it is listed and shown like others."""
+"""A room unused since the start exists only in its hub's log, and is listed and shown like others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def get(server: Server, path: str, **query: Any) -> Any:
 
 
 def pages(server: Server, limit: int, **query: Any) -> list[dict[str, Any]]:
-    """All rooms, page by page."""
+    """All rooms, read page by page."""
     rooms: list[dict[str, Any]] = []
     after: dict[str, str] = {}
     for _ in range(ROOMS * 4):
@@ -51,7 +51,7 @@ def room(i: int) -> str:
 
 
 def publish(server: Server, rooms: list[str]) -> dict[str, str]:
-    """A record into each room and another into every fifth; the rooms' positions."""
+    """Publishes one record into each room and another into every fifth; returns the rooms' positions."""
     positions = {}
     body = {"records": [{"topic": name, "payload": "x"} for name in rooms + rooms[::5]]}
     assert server.node
@@ -67,7 +67,7 @@ def publish(server: Server, rooms: list[str]) -> dict[str, str]:
 
 @pytest.fixture
 def restarted(needs: Callable[..., None], data: Path) -> Callable[..., Any]:
-    """A node on one data directory, ended and started again as often as it is called."""
+    """Returns a function that restarts a node on one data directory."""
     needs("hubsub-core")
     return lambda shards=2: hubsub_node(shards, {"data": str(data)}, classes=CLASSES, limits=QUIET)
 
@@ -79,7 +79,7 @@ def test_rooms_of_the_log_are_listed_and_shown_after_a_restart(restarted: Callab
         before = {r["name"]: r for r in pages(server, 100)}
         assert sorted(before) == sorted(rooms)
         assert all(r["in_memory"] for r in before.values())
-    # The number of shards may change.
+    # The number of shards may change between starts.
     with restarted(shards=3) as server:
         listed = pages(server, 70)
         assert [r["name"] for r in listed] == sorted(rooms, key=str.encode)
@@ -92,7 +92,7 @@ def test_rooms_of_the_log_are_listed_and_shown_after_a_restart(restarted: Callab
             assert shown == r
         until(lambda: server.metric("rooms_logged") == ROOMS, "all rooms are known to the log")
         assert server.metric("rooms") == 0
-        # What is shown is what its history serves.
+        # The room's details match its history.
         history = get(server, f"/v1/rooms/{quote(rooms[5], safe='')}/history")
         assert history["records"][-1]["position"] == positions[rooms[5]]
 
@@ -171,7 +171,7 @@ def delete(server: Server, name: str) -> None:
 
 
 def hubsub(server: Server, *args: str) -> str:
-    """What the program prints."""
+    """Output of the command-line program."""
     assert server.node
     done = command_line.hubsub(*args, "--url", server.node.http_url)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Connections come and go: nothing leaks, nobody is disturbed, dead peers are found."""
+"""Clients connect and disconnect: nothing leaks, other clients are not disturbed, dead peers are detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GAUGES = ["connections", "output_bytes", "mailbox_bytes", "rooms", "patterns", "
 
 
 def gauges(server: Server) -> dict[str, int]:
-    """What must be as before once all are gone."""
+    """Gauges that must return to their old values after all clients have left."""
     return {name: server.metric(name) for name in GAUGES}
 
 
@@ -48,7 +48,7 @@ def test_ten_thousand_connects_and_disconnects_leak_nothing(start: Start, shards
             for first in range(0, count, AT_ONCE):
                 await asyncio.gather(*(visit(n) for n in range(first, first + AT_ONCE)))
 
-    # The first visitors bring tables and pools to their size.
+    # The first clients grow tables and pools to their final size.
     asyncio.run(crowd(CONNECTS // 5))
     until(lambda: server.metric("connections") == 0)
     before, descriptors, resident = gauges(server), server.descriptors(), server.resident_bytes()
@@ -84,7 +84,7 @@ def test_a_reset_peer_is_no_receiver_any_more(start: Start) -> None:
 
 
 def keepalive_timer(port: int, peer_port: int) -> str:
-    """Kind of the timer that the kernel runs for the server's side of a connection; 02 is keepalive."""
+    """Kind of the kernel's timer for the server's side of a connection; 02 is keepalive."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, _, _, timer, *_ = line.split()
         if int(local.partition(":")[2], 16) == port and int(remote.partition(":")[2], 16) == peer_port:
@@ -99,7 +99,7 @@ def test_a_silent_peer_is_probed_by_keepalive(start: Start, probe_ms: int, timer
     with server.connect() as connection:
         assert connection.ask("PING") == b"PONG"
         own = connection.socket.getsockname()[1]
-        # Right after an exchange the kernel may still run the timer of its acknowledgement.
+        # Right after an exchange the kernel may still run its acknowledgement timer.
         until(lambda: keepalive_timer(server.port, own) == timer)
 
 

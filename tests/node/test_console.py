@@ -37,7 +37,7 @@ def browser(needs: Callable[..., None]) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def chat(needs: Callable[..., None]) -> Iterator[Node]:
-    """One for all tests here, each with rooms of its own."""
+    """One node for all tests of this file; each test uses its own rooms."""
     needs("hubsub-core")
     with Node(classes=[CHAT]) as node:
         yield node
@@ -221,7 +221,7 @@ def test_each_job_has_a_table_of_its_latest_rows(
         table = {"query": query, "columns": columns, "rows": rows, "keys": keys, "more": more}
         assert ask(node, "PUT", f"/v1/jobs/{job}", table)[0] == 204
 
-    # What nodes tell of a room is no window of `activity`.
+    # Nodes' records about a room are no windows of the `activity` job.
     with Connection(*node.redis) as client:
         client.ask("SUBSCRIBE", "$stats/room/counted:a/occupancy", "counted:a")
         while client.read().plain()[0] != b"message":
@@ -274,7 +274,7 @@ def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
 
 
 def test_a_room_tells_how_many_hear_it_and_how_they_speak(browser: Browser, chat: Node) -> None:
-    """Whatever a node tells of it: what is missing is a dash."""
+    """Every value that a node reports is shown; a missing value is a dash."""
     answers: list[dict[str, Any]] = [
         {
             "subscribers": 12,
@@ -327,7 +327,7 @@ def test_a_row_that_is_aimed_at_stays_where_it_is(browser: Browser, chat: Node) 
 
 
 def figure(page: PlaywrightPage, name: str) -> Locator:
-    """The number that stands under that name."""
+    """The value shown under that label."""
     return page.locator("dl > div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
 
 

@@ -1,4 +1,4 @@
-"""The console's events over a real socket: of what happens, and to their end."""
+"""The console's event stream over a real socket: its events and its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORGETS = {"name": "forgets", "match": ["forgets:*"]}
 
 
 def listen(node: Node, query: str = "") -> tuple[http.client.HTTPConnection, Iterator[tuple[str, Any]]]:
-    """The connection, and the events as they come."""
+    """The connection, and the events as they arrive."""
     connection = http.client.HTTPConnection(*split_address(node.ready["http"]), timeout=TIMEOUT_S)
     connection.request("GET", f"/v1/console/events{query}")
     answer = connection.getresponse()
@@ -30,7 +30,7 @@ def listen(node: Node, query: str = "") -> tuple[http.client.HTTPConnection, Ite
 
     def events() -> Iterator[tuple[str, Any]]:
         name = ""
-        # A stream that broke off would raise here.
+        # A broken stream would raise here.
         for line in answer:
             kind, _, rest = line.decode().rstrip("\n").partition(": ")
             if kind == "event":

@@ -1,4 +1,4 @@
-"""What clients send is text on every page of the console, whatever it is: nothing of it is markup, and none runs."""
+"""Client data is text on every page of the console: none is parsed as markup, and no script in it runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.needs("hubsub-core", "chromium")
 EVIL = "\"><img src=x onerror=alert(1)><script>alert(2)</script>'+alert(3)+'&lt;b>\u202e"
 SHOWN = EVIL.replace("\u202e", "\\u202e")
 WORD = "<img/src=x/onerror=alert(4)>"
-"""Redis takes no names with spaces."""
+"""Redis allows no spaces in names."""
 ID = "<b onmouseover=alert(5)>%5C"
-"""Of a device: one level of a topic."""
+"""A device id: one topic level."""
 ROOM_ID = ID.replace("%", "%25")
-"""The same as names of rooms are shown: bytes that are no text have escapes, and so has what begins these."""
+"""The id as room names are displayed: bytes that are not text are escaped, and so is the escape character."""
 
 CLASSES = [
     {"name": "chat", "match": ["chat:*"], "history": {"messages": 100}},
@@ -46,7 +46,7 @@ def browser(needs: Callable[..., None]) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def node(needs: Callable[..., None]) -> Iterator[Node]:
-    """One in which everything that a client can name has such a name."""
+    """A node where everything that a client can name has a hostile name."""
     needs("hubsub-core")
     listeners = {"ws": "127.0.0.1:0", "mqtt": "127.0.0.1:0"}
     with Node(classes=CLASSES, config=listeners) as node, ExitStack() as open_ones:

@@ -1,4 +1,4 @@
-"""Named consumers: groups that keep their place in a log, over members that come and go and nodes that are killed."""
+"""Named consumers: groups keep their position in a log while members join and leave and nodes are killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEPT = {"name": "kept", "match": ["kept:*"], "durability": "durable", "history":
 
 @pytest.fixture
 def serve(start: Start, tmp_path: Path) -> Callable[..., Server]:
-    """A node with a log, again and again on the same directory."""
+    """Starts a node with a log, repeatedly on the same directory."""
 
     def begin(**more: Any) -> Server:
         config = {"data": str(tmp_path / "data"), "mqtt": "127.0.0.1:0", "http": "127.0.0.1:0"}
@@ -38,21 +38,21 @@ def serve(start: Start, tmp_path: Path) -> Callable[..., Server]:
 
 
 def consume(one: Connection, topic: str, name: str) -> Connection:
-    """Makes a connection a member."""
+    """Makes a connection a member of a consumer group."""
     answer = one.ask("HUBSUB", "SUBSCRIBE", topic, "AS", name)
     assert answer == [b"consuming", topic.encode(), name.encode()], answer
     return one
 
 
 def pushed(one: Connection) -> list[bytes]:
-    """What the server says next, which is no number."""
+    """The next output of the server; asserts that it is a push and no number."""
     said = one.read().plain()
     assert isinstance(said, list)
     return said
 
 
 def records(one: Connection, count: int) -> list[tuple[bytes, bytes]]:
-    """The next records of a member: position and payload."""
+    """The next records of a member: position and payload each."""
     found = []
     for _ in range(count):
         kind, _, _, position, payload = pushed(one)
@@ -62,7 +62,7 @@ def records(one: Connection, count: int) -> list[tuple[bytes, bytes]]:
 
 
 def shown(server: Server, name: str, topic: str) -> dict[str, Any]:
-    """What REST tells of a consumer."""
+    """The REST entry of a consumer."""
     found: dict[str, Any] = json.loads(
         server.get(f"/v1/consumers/{quote(name, safe='')}/{quote(topic, safe='')}")
     )
@@ -79,7 +79,7 @@ def test_a_group_goes_on_over_restarts_with_all_that_is_not_acknowledged(
 
 
 def goes_on(node: Home, kills: bool) -> None:
-    """A member acknowledges some, the node ends, and the next member of the group gets the others."""
+    """A member acknowledges some records, the node ends, and the group's next member receives the others."""
     server = node.server
     with server.connect() as publisher, server.connect() as one:
         publisher.ask("PUBLISH", "kept:a", "before")
@@ -93,7 +93,7 @@ def goes_on(node: Home, kills: bool) -> None:
         until(lambda: shown(server, "billing", "kept:a")["lag"] == 5, "five are left")
     with server.connect() as publisher:
         until(lambda: shown(server, "billing", "kept:a")["members"] == 0, "it is gone")
-        # Its place is kept while nobody is there.
+        # The group's position is retained while it has no members.
         assert publisher.ask("PUBLISH", "kept:a", "later") == 0
         until(lambda: shown(server, "billing", "kept:a")["lag"] == 6, "one more is left")
     server = node.restart(kills)
@@ -104,7 +104,7 @@ def goes_on(node: Home, kills: bool) -> None:
         came: list[tuple[bytes, bytes]] = []
         while not due <= {payload for _, payload in came}:
             came += records(one, 1)
-        # What was acknowledged just before the end may come again; nothing before it.
+        # A record acknowledged just before the end may be redelivered; no record before it is.
         assert b"before" not in {payload for _, payload in came}
         one.ask("HUBSUB", "ACK", *(position for position, _ in came))
         until(lambda: shown(server, "billing", "kept:a")["lag"] == 0, "all is done")
@@ -137,7 +137,7 @@ def test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead(
                 position = said[3]
                 came += 1
         assert came == 3
-        # Of the same record a member has one, however often it came.
+        # A member receives one copy of a record, however often it was delivered.
         done = [member.ask("HUBSUB", "ACK", position) for member in (one, other)]
         assert set(done) <= {0, 1} and sum(done) in (1, 2), done  # type: ignore[arg-type,type-var]
 
@@ -164,7 +164,8 @@ def test_the_place_of_one_that_is_idle_is_kept_however_much_others_write_theirs(
                 found: dict[str, Any] = json.loads(server.get("/v1/hubs/%24consumer-0"))
                 return found
 
-            # A hub that forgets by age or bytes alone loses its first records; one of the latest is copied smaller.
+            # A hub that trims only by age or bytes loses its first records; a copy of a late record makes it
+            # smaller.
             was = 0
             while (now := hub()["bytes"]) >= was:
                 was = now
@@ -277,7 +278,7 @@ def test_one_group_too_many_is_refused(serve: Callable[..., Server]) -> None:
         until(
             lambda: one.call("HUBSUB", "SUBSCRIBE", "kept:c", "AS", "g").kind != "-", "there is place again"
         )
-        # Of one that memory has no place for its row tells.
+        # The consumer's persisted entry supplies what memory has no room for.
         assert shown(server, "g", "kept:a")["lag"] == 0
 
 
@@ -301,7 +302,7 @@ def test_in_a_class_without_a_log_members_share_what_comes_live(serve: Callable[
             assert publisher.ask("PUBLISH", "plain", i) == 1
         assert len(records(one, 3)) == 3
         one.close()
-        # What it did not acknowledge goes to the other one.
+        # Records that it did not acknowledge go to the other member.
         assert {payload for _, payload in records(other, 6)} == {str(i).encode() for i in range(6)}
         assert json.loads(server.get("/v1/consumers"))["consumers"] == []
 

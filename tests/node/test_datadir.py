@@ -1,4 +1,4 @@
-"""The log of a node that does not run: verified, shown, repaired; and what a node refuses to start with."""
+"""The log of a stopped node is verified, shown and repaired; and what keeps a node from starting."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def contents(data: Path) -> dict[Path, tuple[bytes, int]]:
 
 
 def wipe_journals(data: Path) -> None:
-    """Old frames behind the new ones of a journal that was used again would give back what a test takes."""
+    """Removes old frames after the new ones of a reused journal, which could restore what a test removes."""
     for path in data.glob("log/journal/*"):
         with open(path, "r+b") as f:
             f.seek(64)
@@ -217,7 +217,7 @@ def test_a_newer_format_is_refused_with_both_versions_named(data: Path, node: Ca
 def test_a_clock_that_jumps_back_between_two_starts_makes_no_time_fall(
     data: Path, node: Callable[[], Node]
 ) -> None:
-    # The last record gets a time of tomorrow: for the next start the clock has jumped back.
+    # The last record gets tomorrow's timestamp: at the next start the clock has jumped back.
     tomorrow_us = (time.time_ns() // 1_000) + 86_400_000_000
     last = shown(data, "--from", RECORDS, "--hub", 1)[0]
     file = segments(data)[-1]
@@ -277,7 +277,7 @@ def test_a_damaged_log_is_told_dry_run_and_repaired_and_old_positions_are_not_re
 
     running = node()
     with Connection(*running.redis) as client:
-        # What is before and behind the loss is history; no position is mapped over it.
+        # Records before and after the loss remain in history; no position maps across the loss.
         lost_room, other = ("chat:0", "chat:1") if first % 2 else ("chat:1", "chat:0")
         for room, count in ((lost_room, RECORDS // 2 - 1), (other, RECORDS // 2)):
             history = client.ask("HUBSUB", "HISTORY", room, "COUNT", 1_000)

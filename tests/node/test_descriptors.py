@@ -1,4 +1,4 @@
-"""Nodes that may have few files open, and clients that take them all."""
+"""Nodes with a low limit of open files, and clients that use all of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ SMALL_FILES = {"log_journal_bytes": "64KiB", "log_segment_bytes": "64KiB", "log_
 
 
 def limited(descriptors: int) -> list[str]:
-    """Runs a node that may have so many descriptors and no more."""
+    """A command that runs a node with a limit of `descriptors` open files."""
     run = f'ulimit -n {descriptors}; exec "$@"'
     return ["sh", "-c", run, "sh", sys.executable, "-m", "hubsub.testing"]
 
 
 def silent(stack: contextlib.ExitStack, server: Server, count: int) -> None:
-    """So many connections to each listener that say nothing; those that are turned away are connected all the same."""
+    """Opens `count` silent connections to each listener; the kernel also connects those that the node
+    refuses."""
     assert server.node
     ready = server.node.ready
     for name in ("redis", "mqtt", "ws", "http"):
@@ -35,7 +36,7 @@ def silent(stack: contextlib.ExitStack, server: Server, count: int) -> None:
 
 
 def publish(client: Connection, first: int, count: int) -> None:
-    """Records of a KiB each into a logged room; each is answered."""
+    """Publishes records of 1 KiB into a logged room and awaits each reply."""
     for number in range(first, first + count):
         assert client.ask("PUBLISH", "safe:a", f"{number:06}" + "x" * 1_000) == 0
 
@@ -49,7 +50,7 @@ def test_silent_connections_leave_the_log_its_files(start: Start, tmp_path: Path
         with contextlib.ExitStack() as stack:
             silent(stack, server, 150)
             server.log_line("connection refused: the descriptors left are reserved")
-            # Some ten journals and segments, made and read while nobody else gets a descriptor.
+            # Creates and reads about ten journals and segments while no one else gets a descriptor.
             publish(client, 10, 600)
             page = client.ask("HUBSUB", "HISTORY", "safe:a", "COUNT", 3)
             assert isinstance(page, list) and len(page) > 0
@@ -76,10 +77,10 @@ def test_each_listener_without_descriptors_tries_again_by_itself(start: Start) -
     with server.connect() as client, contextlib.ExitStack() as stack:
         assert client.ask("PING") == b"PONG"
         silent(stack, server, 100)
-        # Each shard says it once a second, so this takes more than one.
+        # Each shard logs it once a second, so this takes more than one second.
         told = until(lambda: [*server.log_lines("cannot accept connections")][2 * shards - 1 :])
         assert client.ask("PUBLISH", "t", "x") == 0
         assert told
     until(lambda: server.metric("connections") == 0)
-    # A listener tries at once, after 0.1, 0.3, 0.7, 1.5 s, and then once a second; in 30 s that is 33 times.
+    # A listener retries at once, after 0.1, 0.3, 0.7, 1.5 s, and then once a second: 33 times in 30 s.
     assert 0 < server.metric("accept_errors_total") <= shards * 3 * 33

@@ -1,6 +1,7 @@
-"""A disk that is really full: durable publishes are refused by name, reads go on, and it mends itself.
+"""A really full disk: durable publishes are refused with an error code, reads continue, and the node recovers
+by itself.
 
-The disk is a tmpfs of 16 MiB in a mount namespace of the node's own.
+The disk is a tmpfs of 16 MiB in the node's own mount namespace.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MOUNT = 'mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@"'
 
 
 def namespace() -> list[str]:
-    """The command that gives a process mounts of its own."""
+    """A command that gives a process its own mount namespace."""
     for command in (["unshare", "-Urm"], ["unshare", "-m"]):
         with contextlib.suppress(OSError):
             if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
@@ -44,13 +45,13 @@ def namespace() -> list[str]:
 
 
 class Disk:
-    """The node's disk, seen from here."""
+    """The node's disk, accessed from the test."""
 
     def __init__(self, server: Server, directory: Path) -> None:
         self._filler = Path(f"/proc/{server.pid}/root{directory}/filler")
 
     def fill(self, leave: int = 0) -> None:
-        """Takes all its space but `leave` bytes."""
+        """Fills the disk up to `leave` free bytes."""
         with open(self._filler, "ab", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"\0" * 4096):
                 pass
@@ -59,7 +60,7 @@ class Disk:
             file.truncate(size)
 
     def free(self) -> None:
-        """Gives it all back."""
+        """Frees the space that `fill` took."""
         self._filler.unlink()
 
 
@@ -74,7 +75,8 @@ def server(needs: Callable[..., None], tmp_path: Path) -> Iterator[Server]:
 
 
 def publish_until_full(connection: Connection, sent: list[int], rooms: int = 8) -> None:
-    """Publishes until a refusal; the acknowledged numbers are in `sent`, and nothing but the refusal came between."""
+    """Publishes until a refusal. `sent` receives the acknowledged numbers; no other error occurred in
+    between."""
     for _ in range(200):
         batch = range(len(sent), len(sent) + 100)
         for n in batch:
@@ -89,7 +91,7 @@ def publish_until_full(connection: Connection, sent: list[int], rooms: int = 8) 
 
 
 def rest(server: Server, room: str) -> tuple[int, str]:
-    """Publishes over REST: status and code."""
+    """Publishes over REST; returns status and code."""
     assert server.node
     body = json.dumps({"topic": room, "payload": "x"}).encode()
     request = urllib.request.Request(
@@ -103,7 +105,7 @@ def rest(server: Server, room: str) -> tuple[int, str]:
 
 
 def recovers(connection: Connection) -> None:
-    """Publishes are taken again, by themselves."""
+    """The node accepts publishes again without intervention."""
     until(lambda: connection.call("PUBLISH", "chat:later", "x").kind == ":", "the log takes records again")
 
 

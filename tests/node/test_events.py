@@ -81,7 +81,7 @@ def test_a_room_may_have_any_name(server: Server) -> None:
     [
         ("", True, [1, 2, 3]),
         ("?after={last}", False, [1, 2, 3]),
-        # A browser that comes back says its last id beside the query that its page began with.
+        # A returning browser sends its last event id beside the query of its original URL.
         ("?rewind=1", True, [1, 2, 3]),
         ("?after={place}", True, [1, 2, 3]),
         ("?rewind=2", False, [2, 3]),
@@ -203,7 +203,7 @@ def test_a_stream_is_a_client_until_it_goes(server: Server) -> None:
 
         until(lambda: shown() == [1])
         until(lambda: server.metric("events_connections") == 1)
-        # What it says is thrown away.
+        # The server discards further input.
         one.socket.sendall(b"GET / HTTP/1.1\r\n\r\n" * 1000)
         redis.ask("PUBLISH", "chat:6", "{}")
         assert one.event() == ("message", {})

@@ -1,4 +1,4 @@
-"""Hubs that are given to a node while it runs: opened, closed, refused, and all there after kill -9."""
+"""Hubs assigned to a running node: opened, closed, refused, and all present after kill -9."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ pytestmark = pytest.mark.needs("hubsub-core")
 ROOMS = 12
 CLOSED = b"ERR the hub of this room is not open here, try again later"
 HUBS = [(699, "chat", 0), (4, "chat", 1), (41, "chat", 2)]
-"""Their shards, by id, are those of their places: without routes a node knows no other."""
+"""Hub id, class, place. Each id maps to the shard of its place: without routes the node knows no other shard.
+"""
 
 
 def publish(connection: Connection, batch: range) -> list[int]:
-    """Publishes numbers into `ROOMS` rooms; those that were taken."""
+    """Publishes numbers into `ROOMS` rooms; returns those that were accepted."""
     for n in batch:
         connection.command("PUBLISH", f"chat:{n % ROOMS}", b"%d " % n + b"." * 90)
     frames = connection.read_many(len(batch))

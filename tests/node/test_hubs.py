@@ -1,4 +1,4 @@
-"""Hubs with a log, as an operator sees them; and what is seen when a disk fails or is damaged."""
+"""Hubs with a log as an operator sees them, also when a disk fails or is damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOST = Frame("-", b"ERR the log of this room is damaged and quarantined")
 
 
 def hubsub(server: Server, *args: str) -> subprocess.CompletedProcess[str]:
-    """A command of the command line, at this node."""
+    """Runs the command-line program against this node."""
     assert server.node
     return command_line.hubsub(*args, HUBSUB_URL=server.node.http_url)
 
@@ -42,9 +42,9 @@ def ready(server: Server) -> tuple[int, dict[str, Any]]:
 
 
 def fail_writes(server: Server, data: Path) -> None:
-    """From now on the system refuses writes behind the first MiB of a file, as a disk would that fails.
+    """From now on the system refuses writes after the first MiB of a file, as a failing disk would.
 
-    Not before the reserve has its length: one that cannot grow is a full disk.
+    It waits until the reserve has its full length: a reserve that cannot grow means a full disk.
     """
     reserve = data / "log" / "reserve"
     until(lambda: reserve.exists() and reserve.stat().st_size >= 64 << 20)
@@ -52,7 +52,7 @@ def fail_writes(server: Server, data: Path) -> None:
 
 
 def settled(server: Server, rooms: int) -> list[dict[str, Any]]:
-    """The hubs, once their segments have records of so many rooms, and all is synced."""
+    """The hubs, after their segments hold records of `rooms` rooms and all are synced."""
 
     def found() -> list[dict[str, Any]]:
         listed = hubs(server)
@@ -177,7 +177,7 @@ def test_the_command_line_says_that_a_room_is_not_there_and_in_its_own_words(
 
 
 def test_an_end_by_signal_is_a_clean_one(start: Start, data: Path) -> None:
-    """A replicated room keeps its epoch only where the start before ended cleanly."""
+    """A replicated room keeps its epoch only if the previous run ended cleanly."""
     epochs = set()
     for _ in range(3):
         server = start(2, classes=[REPLICATED], config={"data": str(data)})
@@ -240,21 +240,22 @@ def test_a_log_that_failed_still_answers_from_disk(start: Start, data: Path) -> 
 
 
 def test_what_a_failed_log_lacks_is_refused_at_once(start: Start, data: Path) -> None:
-    """A replicated record is acknowledged before it is on disk; when memory has it no more, nobody guesses."""
+    """A replicated record is acknowledged before it is on disk; once it has left memory, reads are
+    refused."""
     limits = {"log_tail_bytes_max": 1_000, "log_journal_bytes": "4MiB"}
     server = start(1, classes=[REPLICATED], config={"data": str(data)}, limits=limits)
     with server.connect() as connection:
         old = 0
 
         def is_prepared() -> bool:
-            """A journal that goes on has its next file, and the one behind that is made."""
+            """Publishes a record; whether the journal's next file and the one after it exist."""
             nonlocal old
             publish(connection, "fast:old", range(old, old + 1))
             old += 1
             return sum(files(data, "journal/*").values()) == 12 << 20
 
         until(is_prepared)
-        server.get("/v1/hubs/fast-0/records")  # Has all of them in segments: it reads nothing else.
+        server.get("/v1/hubs/fast-0/records")  # It reads only segments, so all records are in them.
         fail_writes(server, data)
         replies: list[Frame] = []
 
@@ -338,7 +339,7 @@ def test_damage_that_a_read_finds_is_seen_and_what_is_whole_goes_on(start: Start
     rewound = hubsub(server, "sub", "chat:a", "--rewind", "1001", *address)
     assert rewound.returncode == 1
     assert "damaged and quarantined" in rewound.stderr and "hubsub log verify" in rewound.stderr
-    # The two bytes are of one record, or of two.
+    # The two bytes belong to one record or to two.
     resumed = hubsub(server, "sub", "chat:a", "--resume", f"{epoch}-0", "--count", "999", *address)
     assert resumed.returncode == 0 and resumed.stderr.count("gap in chat:a: from ") == 1
     seen = [int(line.split()[1]) for line in resumed.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""What jobs of data pipelines tell of themselves, over REST: `PUT /v1/jobs/{job}`."""
+"""Reports of data-pipeline jobs over REST: `PUT /v1/jobs/{job}`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""kill -9 in a loop, under load: what was acknowledged is there, once, in order, and nothing else is.
+"""kill -9 in a loop, under load: each acknowledged record is there, once, in order, and nothing else is.
 
-Publishers pipeline numbered payloads into rooms of all shards, subscribers read along with
-positions. The node is killed after a random number of acknowledgements, or while it recovers, and
-started again on its directory; subscribers resume. The oracle knows what each connection sent, in
-order, and how much of it was acknowledged; it knows nothing of how the node stores it.
+Publishers pipeline numbered payloads into rooms of all shards; subscribers read them with positions. The node
+is killed after a random number of acknowledgements, or while it recovers, and is restarted on its directory;
+subscribers resume. The oracle knows what each connection sent, in order, and how much of it was acknowledged.
+It knows nothing of how the node stores records.
 
-`make test` runs a fixed sample. `make soak` (HYPOTHESIS_PROFILE=soak) runs a long series with new
-seeds; HUBSUB_KILL_SEED repeats one.
+`make test` runs a fixed sample. `make soak` (HYPOTHESIS_PROFILE=soak) runs a long series with new seeds;
+HUBSUB_KILL_SEED repeats one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUBSCRIBERS = 4
 BATCH = 64
 IN_FLIGHT_MAX = 1_024
 ACKNOWLEDGED_MAX = 12_000
-"""Acknowledgements that a round waits for at most: some MB, many of the small files below."""
+"""Maximum acknowledgements that a round waits for: some MB, many of the small files below."""
 
 LIMITS = {
     "log_journal_bytes": "256KiB",
@@ -39,30 +39,30 @@ LIMITS = {
     "log_checkpoint_bytes": "200KiB",
     "log_tail_bytes_max": "64KiB",
 }
-"""Small, so that a round meets the ends of files, checkpoints and reads from the disk."""
+"""Small limits, so that a round reaches file ends, checkpoints and disk reads."""
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 
 Entry = tuple[bytes, bytes]
-"""Position and payload."""
+"""Position and payload of a record."""
 
 
 def seed_and_rounds() -> list[tuple[int, int]]:
-    """What runs: seed, number of kills."""
+    """(seed, number of kills) of each run."""
     if given := os.environ.get("HUBSUB_KILL_SEED"):
         return [(int(given), 40)]
     return [(random.SystemRandom().randrange(1 << 32), 60) for _ in range(2)] if IS_SOAK else [(1, 3)]
 
 
 class Publisher(Member):
-    """Keeps the window full. The reply of the n-th command belongs to the n-th of `sent`."""
+    """Keeps its window full. The n-th reply belongs to the n-th command of `sent`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[tuple[bytes, bytes]] = []
-        """Room and payload."""
+        """(room, payload) in order of sending."""
         self.enough: tuple[int, asyncio.Event] = (0, asyncio.Event())
-        """A number of acknowledgements, and who waits for it."""
+        """A number of acknowledgements, and the event to set once it is reached."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -85,20 +85,20 @@ class Publisher(Member):
 
 
 class Subscriber(Member):
-    """Reads rooms from a position on."""
+    """Reads rooms from a position."""
 
     seen: dict[bytes, list[Entry]]
     unconfirmed: set[bytes]
     unrecovered: list[bytes]
 
     async def subscribe(self, behind: dict[bytes, bytes]) -> None:
-        """Resumes all rooms; what comes is in `pushes`, confirmations too."""
+        """Resumes all rooms; `pushes` receives records and confirmations."""
         assert await self.call("HUBSUB", "POSITIONS", "ON") == b"OK"
         for room, position in behind.items():
             self.transport.write(encode("HUBSUB", "SUBSCRIBE", room, "FROM", position))
 
     def take(self) -> dict[bytes, list[Entry]]:
-        """What came of each room; everything was recovered and nothing told missing."""
+        """The records received per room; asserts that all recovered and no gap was reported."""
         seen: dict[bytes, list[Entry]] = defaultdict(list)
         for push in self.pushes:
             if push[0] == b"subscribe":
@@ -111,19 +111,19 @@ class Subscriber(Member):
 
 
 class Oracle:
-    """What must be in the log."""
+    """The expected contents of the log."""
 
     def __init__(self) -> None:
         self.log: dict[bytes, list[Entry]] = {room: [] for room in ROOMS}
-        """As it was read after the last start."""
+        """The log as read after the last start."""
         self.lives: list[Publisher] = []
-        """Publishers of the life that has ended."""
+        """Publishers of the run that has ended."""
         self.read: dict[int, dict[bytes, int]] = {n: dict.fromkeys(ROOMS, 1) for n in range(SUBSCRIBERS)}
-        """By subscriber and room, how many entries of `log` it has been given; the first it never gets."""
+        """Per subscriber and room: how many entries of `log` it has received. It never receives the first."""
         self.acknowledged = self.survived = 0
 
     def check(self, found: dict[bytes, list[Entry]]) -> None:
-        """The log as it is now holds against what was sent; it is the oracle's from here on."""
+        """Checks the current log against what was sent; the oracle then uses it as its log."""
         for room, entries in found.items():
             epoch = (self.log[room] or entries)[0][0].partition(b"-")[0]
             seqs = [b"%b-%d" % (epoch, seq) for seq in range(1, len(entries) + 1)]
@@ -150,7 +150,7 @@ class Oracle:
         self.log, self.lives = found, []
 
     def check_seen(self, subscribers: Iterable[Subscriber]) -> None:
-        """Subscribers saw what the log has, in order, once; call after `check`."""
+        """Subscribers saw what the log contains, in order, once; call it after `check`."""
         for n, subscriber in enumerate(subscribers):
             for room, entries in subscriber.take().items():
                 at = self.read[n][room]
@@ -158,7 +158,7 @@ class Oracle:
                 self.read[n][room] = at + len(entries)
 
     def behind(self, n: int) -> dict[bytes, bytes]:
-        """Where a subscriber goes on."""
+        """The positions from which a subscriber resumes."""
         return {room: self.log[room][count - 1][0] for room, count in self.read[n].items()}
 
 
@@ -181,13 +181,13 @@ async def whole_log(server: Server) -> dict[bytes, list[Entry]]:
 
 
 async def life(one: Home, oracle: Oracle, number: int, dice: random.Random) -> None:
-    """One node from its start to its kill."""
+    """Runs one node from its start to its kill."""
     address = (one.server.host, one.server.port)
     subscribers = [await Subscriber.join(*address) for _ in range(SUBSCRIBERS)]
     for n, subscriber in enumerate(subscribers):
         await subscriber.subscribe(oracle.behind(n))
     publishers = [await Publisher.join(*address) for _ in range(PUBLISHERS)]
-    # One connection's count decides, so that the moment lies anywhere in what the others do.
+    # The count of one connection decides, so the kill hits the others at any point of their work.
     enough = asyncio.Event()
     publishers[0].enough = (dice.randint(0, ACKNOWLEDGED_MAX // PUBLISHERS), enough)
     publishing = [
@@ -218,7 +218,7 @@ async def series(one: Home, seed: int, rounds: int) -> None:
             one.start_and_kill(dice.uniform(0.1, 1.0))
             one.start()
             oracle.check(await whole_log(one.server))
-    # In the end everybody gets everything.
+    # At the end every subscriber receives everything.
     subscribers = [await Subscriber.join(one.server.host, one.server.port) for _ in range(SUBSCRIBERS)]
     for n, subscriber in enumerate(subscribers):
         await subscriber.subscribe(oracle.behind(n))

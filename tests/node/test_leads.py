@@ -1,4 +1,4 @@
-"""Nodes are granted leads over their links, renew them, give them up, and lose them at their deadline."""
+"""Nodes acquire leader leases over their links, renew them, give them up, and lose them at the deadline."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ StartLinked = Callable[..., Linked]
 
 LEAD_S = 1.0
 LONG_S = 3_600.0
-"""Of a mandate that the test does not let end."""
+"""Seconds of a controller term that does not end during the test."""
 CLOCK_S = 0.001
-"""Between two readings of one time: clocks of cores and of Python are compared by reading both."""
+"""Tolerance in seconds between two clock readings: the core's and Python's clocks are read one after the
+other."""
 HUB, TERM = 7, 3
 PAIR = [HUB, TERM]
 
@@ -35,7 +36,7 @@ def start_linked(needs: Callable[..., None], tmp_path: Path) -> Iterator[StartLi
 
 
 def until(node: Linked, is_it: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """What a node shows of leads, once this is true of it."""
+    """The node's lease state, once it fulfils the condition."""
     while True:
         shown: dict[str, Any] = node.ask("leads")
         if is_it(shown):
@@ -44,7 +45,7 @@ def until(node: Linked, is_it: Callable[[dict[str, Any]], object]) -> dict[str, 
 
 
 def counted(*nodes: Linked) -> None:
-    """Meets them; a majority of them is what confirms a mandate."""
+    """Connects the nodes; a majority of them confirms a controller term."""
     meet(*nodes)
     for node in nodes:
         node.tell("census", 1, sorted(node.name for node in nodes))
@@ -58,7 +59,7 @@ def grant(controller: Linked, *tables: tuple[Linked, list[list[int]]], mandate: 
 
 @pytest.fixture
 def three(start_linked: StartLinked) -> tuple[Linked, Linked, Linked]:
-    """Of three nodes a leads a hub; c is the controller."""
+    """Of three nodes, a leads a hub and c is the controller."""
     nodes = a, b, c = start_linked("a"), start_linked("b"), start_linked("c")
     counted(*nodes)
     a.tell("routes", [[HUB, TERM, False]])
@@ -79,7 +80,7 @@ def test_what_a_table_has_is_led_and_the_lead_is_renewed(start_linked: StartLink
     first = until(a, lambda shown: shown["until_s"] is not None)["until_s"]
     assert first <= began["at_s"] + LEAD_S, "counted from before it asked"
     held = until(a, lambda shown: shown["until_s"] > first + 2 * LEAD_S)["until_s"]
-    # What is shown is a moment old.
+    # The displayed deadline lags slightly.
     known = until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] >= held)["peers"]["a"]
     assert known["heeds_s"] < known["heeds_until_s"] <= known["heard_s"] and known["gave_up"] == []
     assert not [said for said in a.seen if said.get("kind") in ("closed", "gave_up")]
@@ -94,7 +95,7 @@ def test_no_lead_is_granted_without_a_table_and_none_of_another_incarnation(
     c.ask("tables", 1, LONG_S, [["a", 1, [PAIR]]], 1)
     until(c, lambda shown: shown["peers"].get("a", {}).get("heeds_s"))
     assert until(a, lambda shown: shown["heeds"] == 1)["until_s"] is None
-    # Asked again and again, and granted what the table of this process has: another hub.
+    # The node asks repeatedly and is granted what this incarnation's table contains: another hub.
     grant(c, (a, [[HUB + 1, TERM]]))
     a.lead("opened")
     grant(c, (a, [PAIR]))
@@ -110,7 +111,7 @@ def test_what_a_table_has_no_more_is_given_up_and_the_controller_hears_of_it(
     a.lead("gave_up", hub=HUB, term=TERM)
     c.wait(lambda said: said["say"] == "lead" and said["kind"] == "changed")
     until(c, lambda shown: shown["peers"]["a"]["gave_up"] == [PAIR])
-    # Given up for ever: a table that has it again changes nothing; the next term does.
+    # Giving up is final for a term: a table that lists it again changes nothing, but the next term does.
     grant(c, (a, [PAIR, [HUB, TERM + 1]]), (b, []), (c, []))
     a.tell("routes", [[HUB, TERM + 1, False]])
     a.lead("began", hub=HUB)
@@ -134,7 +135,8 @@ def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
 ) -> None:
     a, _, c = three
     heeding = until(c, lambda shown: all(shown["peers"].get(name, {}).get("heeds_s") for name in "ab"))
-    # Until then it may lead by what others said before they heeded the controller, which waits for that as well.
+    # Until then it may lead by leases from nodes that had not yet acknowledged the controller; the controller
+    # waits for that, too.
     settled = max(peer["heeds_s"] for peer in heeding["peers"].values()) + LEAD_S
     held = until(a, lambda shown: shown["until_s"] > settled)["until_s"]
     a.roster()
@@ -143,7 +145,7 @@ def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
     ended = a.ask("leads")["until_s"]
     assert held - CLOCK_S <= ended <= cut["at_s"] + LEAD_S, "asked for before it was cut off"
     assert ended <= closed["at_s"] + CLOCK_S, "not before"
-    # The controller waits for as long at least; what it shows is a moment old.
+    # The controller waits at least as long; its displayed value lags slightly.
     until(c, lambda shown: ended <= shown["peers"]["a"]["lead_until_s"] + CLOCK_S)
     a.roster(*three)
     a.lead("opened")
@@ -159,7 +161,7 @@ def test_a_mandate_that_ends_grants_nothing_more_and_a_majority_goes_on_without_
     gone_s = time.monotonic()
     until(a, lambda shown: shown["until_s"] > gone_s + 3 * LEAD_S)
     assert not [said for said in a.seen if said.get("kind") == "closed"]
-    # Without a majority it is over.
+    # Without a majority the controller term ends.
     b.kill()
     c.kill()
     closed = a.lead("closed")
@@ -203,7 +205,7 @@ def test_leads_are_spoken_of_on_link_0_alone(start_linked: StartLinked) -> None:
         dialer.prove(dialer.hello(shards=2, link=1))
         welcome = dialer.frame()
         assert welcome is not None and welcome.code == WELCOME
-        # A question, stamped 0, that claims nothing.
+        # A lease request, stamped 0, that claims no hub.
         dialer.send(frame(48, bytes(8) + bytes(3)))
         assert "LeadAsk" in dialer.goodbye()
 
@@ -228,7 +230,7 @@ def test_another_incarnation_does_not_say_whom_the_one_before_heeded(
     a, b, _ = three
     a.incarnation = 2
     b.roster(a, b)
-    # The controller is not told, and so does not let it in.
+    # The controller does not learn of the new incarnation, so it does not admit it.
     a.tell("begin", 2)
     assert b.event("up", "a")["incarnation"] == 2
 

@@ -1,4 +1,4 @@
-"""Two nodes and three hold links, whatever comes in between."""
+"""Two and three nodes keep their links despite failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_linked(needs: Callable[..., None], tmp_path: Path) -> Iterator[StartLi
 
 
 def meet(*nodes: Linked) -> None:
-    """All are registered, and up for each other."""
+    """Registers all nodes with each other and waits until all are up."""
     for node in nodes:
         node.roster(*nodes)
     for node in nodes:
@@ -57,7 +57,7 @@ def test_three_nodes_link_up_whoever_starts_and_is_registered_first(
         links = nodes[one].peers()[other]["links"]
         assert [link["state"] for link in links] == ["up"] * min(shards[one], shards[other])
         assert all(link["code"] is None for link in links)
-        # Patterns are told, on link 0, and nothing else is.
+        # Only patterns are sent, and only on link 0.
         assert all(link["sent"]["live"] == 0 for link in links[1:]) and links[0]["sent"]["live"] <= 3
 
 
@@ -129,7 +129,7 @@ def test_what_is_asked_over_a_link_that_ends_has_an_unknown_outcome(start_linked
 def test_a_killed_node_is_told_as_dead_and_a_new_process_links_again(
     start_linked: StartLinked, victim: str
 ) -> None:
-    """The one that is dialed and the one that dials."""
+    """Runs for the node that is dialed and for the node that dials."""
     nodes = {name: start_linked(name) for name in "abc"}
     meet(*nodes.values())
     nodes[victim].kill()
@@ -151,7 +151,7 @@ def test_a_node_that_stops_says_goodbye_and_is_not_dead(start_linked: StartLinke
     meet(a, b, c)
     assert b.stop() == 0
     assert a.event("down", "b")["code"] == c.event("down", "b")["code"] == "stopping"
-    # What is asked later is answered later: nothing else was told in between.
+    # Replies keep their order: nothing else was reported before this one.
     assert states(a, "c") == states(c, "a") == ["up", "up"]
     assert not [said for node in (a, c) for said in node.seen if said.get("kind") == "dead"]
 
@@ -217,11 +217,11 @@ def test_a_peer_with_several_addresses_is_found_behind_those_where_it_is_not(
 def test_dialing_a_closed_port_leaks_nothing(start_linked: StartLinked) -> None:
     a = start_linked("a", limits={"link_redial_ms_max": 10})
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # Bound and not listening: nobody else gets it.
+        closed.bind(("127.0.0.1", 0))  # Bound and not listening: no other process gets the port.
         nowhere = f"127.0.0.1:{closed.getsockname()[1]}"
         b = ("b", 1, [nowhere], 2)
         a.roster(b)
-        # Both shards have begun, and opened what they keep open.
+        # Both shards have started and opened their permanent descriptors.
         while not all(link["code"] == "unreachable" for link in a.peers()["b"]["links"]):
             assert a.process.poll() is None
         a.roster()
@@ -234,7 +234,7 @@ def test_dialing_a_closed_port_leaks_nothing(start_linked: StartLinked) -> None:
         assert link["code"] == "unreachable" and nowhere in link["text"]
         a.roster()
         end = time.monotonic() + 30
-        while a.ask("fds") > before:  # Attempts under way end as their shards hear of it.
+        while a.ask("fds") > before:  # Attempts in flight end as their shards receive the change.
             assert time.monotonic() < end
         assert not [said for said in a.seen if said.get("kind") == "dead"], "it was never up"
 

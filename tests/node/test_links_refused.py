@@ -1,4 +1,4 @@
-"""Who is no peer is refused as docs/protocol/link.md says, and the node's clients do not notice."""
+"""A non-peer is refused as docs/protocol/link.md specifies, and the node's clients do not notice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from node.linked import Linked
 
 SHORT = {"link_handshake_ms": 400}
 A = ("a", 1, ["127.0.0.1:1"], 1)
-"""A peer that the test plays: it dials, since its name is less."""
+"""A peer that the test plays. It dials, since its name sorts first."""
 
 
 @pytest.fixture
 def b(needs: Callable[..., None], tmp_path: Path) -> Iterator[Linked]:
-    """A node with a client that is served before and after."""
+    """A node with a client that is served before and after the test."""
     needs("hubsub-core")
     limits = {**SHORT, "frame_bytes_max": "1MiB"}
     with Linked("b", tmp_path, limits=limits) as node:
@@ -139,8 +139,8 @@ def test_a_frame_that_no_part_of_the_node_takes_ends_the_link_with_its_name(
     b.roster(A)
     dialer.prove(dialer.hello())
     b.event("up", "a")
-    # The whole answer to a read, which a shard that is not there is to have asked: ask, oldest, next, gap, at its
-    # end, not gone.
+    # The whole response to a read that a nonexistent shard would have requested: ask, oldest, next, gap, at
+    # its end, not gone.
     dialer.send(frame(33, b"\xc8" + bytes(7 + 16 + 8 + 8 + 8) + b"\1\0"))
     assert "RangeEnd" in dialer.goodbye()
     assert b.event("down", "a")["code"] == "broken_rule"

@@ -1,4 +1,5 @@
-"""Listings pass a bounded number of rooms and topics a turn, from where they begin, and all of them in the end."""
+"""Listings examine a bounded number of rooms and topics per turn, from their start point, and in the end all
+of them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Start = Callable[..., Server]
 
 
 def page(server: Server, **query: Any) -> tuple[list[str], int, int]:
-    """Names, past how many rooms the shards went for them, and in how many turns."""
+    """Names, the number of rooms that the shards examined, and the number of turns."""
     before = [server.metric(f"listing_{name}_total") for name in ("names", "turns")]
     rooms = json.loads(server.get(f"/v1/rooms?{urlencode(query)}"))["rooms"]
     after = [server.metric(f"listing_{name}_total") for name in ("names", "turns")]
@@ -54,7 +55,7 @@ def test_channels_are_listed_turn_by_turn_each_once_in_the_order_of_names(start:
             client.command("SUBSCRIBE", *topics)
             client.read_many(ROOMS)
         before = server.metric("listing_turns_total")
-        # What comes behind the list is answered behind it.
+        # Commands sent after the list are answered after it.
         asker.command("PUBSUB", "CHANNELS", "topic:*")
         asker.command("PING")
         assert asker.read().plain() == [topic.encode() for topic in topics]

@@ -1,4 +1,4 @@
-"""What a node says of itself in rooms of its own, and who sees these."""
+"""The load samples that a node publishes in its own rooms, and who may read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(needs: Callable[..., None], data: Path) -> Iterator[Server]:
 
 
 def samples(connection: Connection) -> list[dict[str, Any]]:
-    """All that were published."""
+    """All samples that were published."""
     rows = connection.ask("HUBSUB", "HISTORY", "$stats/load", "COUNT", 10_000)
     assert isinstance(rows, list)
     return [json.loads(row[4]) for row in rows]
@@ -44,7 +44,7 @@ def test_samples_add_up_to_what_the_node_did(server: Server) -> None:
         publish(connection, "chat:a", range(2_000))
         publish(connection, "chat:b", range(1_000))
 
-        # A record of both rooms is of 6 bytes of topic, 90 dots, its number and a space.
+        # A record of both rooms has a topic of 6 bytes, 90 dots, its number and a space.
         said = [sum(97 + len(str(n)) for n in range(count)) for count in (2_000, 1_000)]
 
         def of_hubs(rows: list[dict[str, Any]], name: str) -> float:
@@ -53,7 +53,8 @@ def test_samples_add_up_to_what_the_node_did(server: Server) -> None:
 
         def counted() -> list[dict[str, Any]]:
             rows = samples(connection)
-            # A sample looks at one number after the other: what comes between is in the next one.
+            # A sample reads its counters one after the other; records that arrive in between count in the
+            # next sample.
             has_all = round(of_hubs(rows, "messages")) >= 3_000
             return rows if has_all and of_hubs(rows, "bytes_in") > 0.9999 * sum(said) else []
 

@@ -1,4 +1,4 @@
-"""Each named limit of the log is reached by a test, which sees what it bounds."""
+"""Each named limit of the log is reached by a test that checks its effect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from node.logged import DURABLE, QUIET, figure, files, history, hubs, manifest, 
 Start = Callable[..., Server]
 
 NEVER: dict[str, Any] = {"log_checkpoint_ms": "1h", "log_checkpoint_bytes": "1GiB"}
-"""No checkpoint but at the start and at the end."""
+"""No checkpoints except at start and end."""
 
 
 @pytest.fixture
 def begin(start: Start, data: Path) -> Start:
-    """A node with one shard, so that each class has one hub, on the data of the one before, which it ends."""
+    """Starts a node with one shard, so that each class has one hub, on the data of the previous node, which
+    it ends."""
     last: list[Server] = []
 
     def one(**limits: Any) -> Server:
@@ -50,7 +51,7 @@ def test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on(begin: Start)
         assert numbers(connection, "chat:a") == list(range(50))
     ready = json.loads(server.get("/readyz"))
     assert (ready["status"], ready["log"]) == ("ready", "full")
-    # It has the 64 MiB of the node before, and the one for a start.
+    # It has the previous node's 64 MiB and the file for a start.
     assert f"it has {2**33 - 64} MiB free" in ready["reasons"][0]
     assert figure(server, "hubsub_shard_publishes_refused_total") == 10
 
@@ -183,14 +184,14 @@ def test_so_many_segments_and_indexes_are_open_at_once(begin: Start) -> None:
     cold = {"log_tail_bytes_max": 1_000, "log_segment_bytes": "64KiB", "log_checkpoint_ms": 50}
 
     def open_files(server: Server) -> int:
-        """Segments and indexes that the process has open."""
+        """Number of segments and indexes that the process has open."""
         names = []
         for descriptor in os.listdir(f"/proc/{server.pid}/fd"):
             with contextlib.suppress(FileNotFoundError):
                 names.append(os.readlink(f"/proc/{server.pid}/fd/{descriptor}"))
         own = tuple(
             f"/hubs/{hub}/" for hub in range(2, 8)
-        )  # Of the node's own classes: their writers' segments.
+        )  # The segments of the writers of the node's own classes.
         kept = [name for name in names if not any(part in name for part in own)]
         return sum(name.endswith((".segment", ".index", ".runs")) for name in kept)
 
@@ -205,5 +206,5 @@ def test_so_many_segments_and_indexes_are_open_at_once(begin: Start) -> None:
     with server.connect() as connection:
         for room in range(20):
             assert len(history(connection, f"chat:{room}")) == 100
-            # The writer has its own: the segment, and what it has sealed since the last checkpoint.
+            # The writer has its own open: the segment, and those sealed since the last checkpoint.
             assert open_files(server) <= 4 + 2

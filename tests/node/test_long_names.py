@@ -1,4 +1,5 @@
-"""Names as long as a protocol lets them be: the node makes longer names of its own of them, and keeps all of them."""
+"""Names of the maximum length of a protocol: the node derives longer internal names from them and keeps all
+bytes."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from node.test_mqtt_sessions_restart import home_of
 RETAINED, SESSION = len(b"$system/retained/"), len(b"$system/session/")
 BYTES_MAX = 65_535
 LENGTHS = (BYTES_MAX - RETAINED, BYTES_MAX - RETAINED + 1, BYTES_MAX - 1, BYTES_MAX)
-"""Of topics: the longest whose row has a name of 65,535 bytes, and longer ones."""
+"""Lengths of topics: the longest whose entry has a name of 65,535 bytes, and longer ones."""
 
 
 def topics() -> list[str]:
-    """One in memory and one with a log of each length."""
+    """One topic in memory and one with a log per length."""
     return [f"{begin}{n:05}/".ljust(n, "x") for n in LENGTHS for begin in ("a/", "kept/")]
 
 
@@ -91,7 +92,7 @@ HEARD = [{"name": "heard", "match": ["heard/#"], "history": {"messages": 100}}]
 
 
 def publisher(name: str) -> str:
-    """What a record says of a publisher, but for the hash that stands for what is longer."""
+    """A record's publisher field, except for the hash that replaces longer names."""
     return name if len(name) <= PUBLISHER_BYTES_MAX else name[: PUBLISHER_BYTES_MAX - 17] + "~"
 
 
@@ -128,6 +129,6 @@ def test_no_local_tells_clients_apart_whose_long_ids_begin_alike(start: Start, l
             for each, hears, payload in ((one, other, b"of one"), (other, one, b"of the other")):
                 assert keep(each, room, payload) < 0x80
                 assert hears.read(PUBLISH).body.endswith(payload)
-            # What is kept, too: it is the other's.
+            # Nothing is retained for it, either: the record belongs to the other client.
             assert kept(other, (room, NO_LOCAL)) == []
             assert [row.payload for row in kept(one, (room, NO_LOCAL))] == [b"of the other"]

@@ -22,7 +22,7 @@ SLOW: dict[str, Any] = {"name": "slow", "match": ["slow:*"], "commit_delay_ms": 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-shard", "three-shards"])
 def server(request: pytest.FixtureRequest, needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with a listener for WebSockets; its windows are short."""
+    """A node with a WebSocket listener; its long-poll windows are short."""
     needs("hubsub-core")
     config = {
         "ws": "127.0.0.1:0",
@@ -178,7 +178,7 @@ def test_a_body_that_dribbles_is_not_waited_for(start: Start) -> None:
         slow.sendall(b"POST /socket/longpoll HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
 
         def is_shut() -> bool:
-            # Each byte comes soon behind the one before it, while another page is served.
+            # Each byte soon follows the previous one while another page is served.
             assert one.get()["status"] == 204
             try:
                 slow.sendall(b".")
@@ -194,7 +194,8 @@ def test_a_session_that_fetches_nothing_of_what_it_asked_for_ends(start: Start) 
     server = start(1, {"ws": "127.0.0.1:0"}, limits=limits)
     beat = [None, "1" * 200, "phoenix", "heartbeat", {}]
     with polls(server) as one:
-        # At last so much waits that no more is taken, and the request has no answer before the end.
+        # In the end the backlog reaches its limit: the node pauses the session and answers no request before
+        # it ends.
         while one.post(*[beat] * 100) == 200:
             pass
         assert server.metric("pauses_total") > 0
@@ -216,7 +217,7 @@ def test_one_session_of_long_polls_too_many_is_refused(start: Start) -> None:
         with pytest.raises(AssertionError, match="500"):
             polls(server)
         assert server.metric("connections_refused_total") == 1
-        # One that goes makes room.
+        # A session that ends frees its place.
         two.post("[1,2]")
         until(lambda: server.metric("longpoll_sessions") == 1)
         polls(server).stack.close()

@@ -1,6 +1,7 @@
-"""Meaning across protocols: what one publishes, in each protocol, is what all others read, live and later.
+"""Messages across protocols: subscribers of every protocol read each publisher's message alike, live and
+later.
 
-docs/protocol/meaning.md has the same in words.
+docs/protocol/meaning.md specifies the mapping.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PAYLOADS = {
 }
 
 USER = [("event", "said"), ("k", "1"), ("\u00e9", "")]
-"""User properties, which are headers."""
+"""User properties, which become headers."""
 
 SAID: dict[str, Any] = {
     "ContentType": "text/plain",
@@ -43,7 +44,7 @@ SAID: dict[str, Any] = {
     "CorrelationData": b"\x00\xff",
     "UserProperty": USER,
 }
-"""All that a publisher of 5.0 can say of a message."""
+"""All properties of a message that an MQTT 5.0 publisher can set."""
 
 HEADERS = {
     "mqtt.content-type": "text/plain",
@@ -51,23 +52,23 @@ HEADERS = {
     "mqtt.correlation-data.hex": "00ff",
     **dict(USER),
 }
-"""The same as headers."""
+"""The same properties as headers."""
 
 
 class Seen(NamedTuple):
-    """What a subscriber was given."""
+    """A message as a subscriber received it."""
 
     topic: bytes
     payload: bytes
     qos: int | None = None
-    """Of MQTT alone."""
+    """None unless the subscriber uses MQTT."""
     told: dict[str, Any] | None = None
-    """Properties, of MQTT 5.0 alone."""
+    """MQTT 5.0 properties, or the event of a browser's message."""
 
 
 @pytest.fixture(scope="module")
 def server(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A node whose rooms `kept/…` are a log with one hub, and whose others are forgotten."""
+    """A node whose rooms `kept/…` have a log with one hub; its other rooms retain nothing."""
     needs("hubsub-core")
     kept = {"name": "kept", "match": ["kept/#"], "durability": "durable", "history": {"bytes": "1GiB"}}
     config = {
@@ -83,7 +84,7 @@ def server(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
 
 
 class Redis:
-    """SUBSCRIBE, or PSUBSCRIBE of all that begins like the topic."""
+    """SUBSCRIBE to the topic, or PSUBSCRIBE to all topics with its first five bytes."""
 
     def __init__(self, server: Server, topic: bytes, resp: int = 2, pattern: bool = False) -> None:
         self.connection = server.connect(resp)
@@ -93,18 +94,16 @@ class Redis:
         )
 
     def next(self) -> Seen:
-        """The next message."""
         kind, *rest = self.connection.read().plain()  # type: ignore[misc]
         assert kind == self.kind
         return Seen(*rest[-2:])
 
     def close(self) -> None:
-        """Ends."""
         self.connection.__exit__(None, None, None)
 
 
 class Mqtt:
-    """SUBSCRIBE of the topic, or of all that begins like it, with that QoS."""
+    """SUBSCRIBE with that QoS to the topic, or to its first level and all below."""
 
     def __init__(self, server: Server, topic: bytes, version: int, qos: int, wildcard: bool = False) -> None:
         self.wire = client(server, f"sub{version}{qos}"[:23], version)
@@ -112,25 +111,23 @@ class Mqtt:
         assert self.wire.subscribe((name, qos)) == [qos]
 
     def next(self) -> Seen:
-        """The next message."""
         got = self.wire.read(PUBLISH)
         assert got.flags & 9 == 0, "neither again nor retained"
         rest, told = got.rest, None
         if self.wire.version == V5:
             own, length = Properties(PacketTypes.PUBLISH).unpack(rest)
             told = {name: getattr(own, name) for name in SAID if hasattr(own, name)}
-            # Headers of REST have no order.
+            # REST headers have no order.
             told |= {"UserProperty": sorted(told["UserProperty"])} if "UserProperty" in told else {}
             rest = rest[length:]
         return Seen(got.topic.encode(), rest, got.qos, told)
 
     def close(self) -> None:
-        """Ends."""
         self.wire.close()
 
 
 class Browser:
-    """A join of the topic."""
+    """A browser that joins the topic."""
 
     def __init__(self, server: Server, topic: bytes, version: str) -> None:
         assert server.node is not None
@@ -138,7 +135,7 @@ class Browser:
         self.page.join(topic.decode())
 
     def next(self) -> Seen:
-        """The next message: its event is what is told, and its payload as bytes where that is what it is."""
+        """The next message with its event; a binary payload is returned as bytes."""
         event, payload = self.page.said(self.topic.decode())
         if isinstance(payload, dict) and "base64" in payload:
             payload = b64decode(payload["base64"])
@@ -146,7 +143,6 @@ class Browser:
         return Seen(self.topic, written, None, {"event": event})
 
     def close(self) -> None:
-        """Ends."""
         self.page.close()
 
 
@@ -161,20 +157,20 @@ SUBSCRIBERS: dict[str, tuple[int | None, Callable[[Server, bytes], Redis | Mqtt 
     "Phoenix, version 1": (None, lambda server, topic: Browser(server, topic, V1)),
     "Phoenix, version 2": (None, lambda server, topic: Browser(server, topic, V2)),
 }
-"""Each with the QoS that it asks for."""
+"""Per protocol: the QoS that the subscriber requests, and its constructor."""
 
 
 # --- publishers
 
 
 def by_redis(server: Server, topic: str, payload: bytes) -> None:
-    """PUBLISH."""
+    """Publishes by Redis PUBLISH."""
     with server.connect() as connection:
         connection.ask("PUBLISH", topic, payload)
 
 
 def by_rest(server: Server, topic: str, payload: bytes) -> None:
-    """POST /v1/publish, with headers."""
+    """Publishes by POST /v1/publish, with headers."""
     try:
         body = {"payload": payload.decode()}
     except UnicodeDecodeError:
@@ -183,7 +179,7 @@ def by_rest(server: Server, topic: str, payload: bytes) -> None:
 
 
 def by_mqtt(version: int, qos: int) -> Callable[[Server, str, bytes], None]:
-    """PUBLISH of that QoS; in 5.0 with all properties."""
+    """Publishes by MQTT with that QoS; in 5.0 with all properties."""
 
     def publish(server: Server, topic: str, payload: bytes) -> None:
         with client(server, "pub", version) as wire:
@@ -205,7 +201,7 @@ def by_mqtt(version: int, qos: int) -> Callable[[Server, str, bytes], None]:
 
 
 def by_browser(server: Server, topic: str, payload: bytes) -> None:
-    """A push of the event `said`, in a binary message."""
+    """Pushes the event `said` in a binary message."""
     assert server.node is not None
     with Page(server.node.ws, V2) as page:
         page.join(topic)
@@ -215,18 +211,18 @@ def by_browser(server: Server, topic: str, payload: bytes) -> None:
 
 
 class Way(NamedTuple):
-    """How something is published."""
+    """A way to publish a message."""
 
     publish: Callable[[Server, str, bytes], None]
     qos: int | None
-    """None: its protocol has none, and bounds none."""
+    """None: the protocol has no QoS and does not cap the subscriber's."""
     headers: dict[str, str]
     publisher: str
     says_form: bool = False
-    """Whether it says that text is meant as bytes."""
+    """Whether the publisher marks text payloads as binary."""
 
     def headers_of(self, payload: bytes) -> dict[str, str]:
-        """Those of a record with that payload."""
+        """The headers of a record with that payload."""
         return {**self.headers, "form": "binary"} if self.says_form and is_text(payload) else self.headers
 
 
@@ -242,7 +238,7 @@ PUBLISHERS = {
 
 
 def to_pages(payload: bytes, headers: dict[str, str]) -> tuple[bytes, dict[str, Any]]:
-    """What pages are given: the payload, and the event."""
+    """Payload and event as pages receive them."""
     told = {"event": headers.get("event", "message")}
     if not is_text(payload) or "form" in headers:
         return payload, told
@@ -322,7 +318,7 @@ def test_what_is_retained_is_a_message_to_all_and_kept_for_mqtt(server: Server, 
     assert after.next().payload == b"later"
     after.close()
     with client(server, "pub", version) as pub:
-        # Who subscribes to all later finds nothing of it.
+        # Removes the retained message, so that later tests do not receive it.
         pub.publish(topic, b"", 1, 2, flags=1)
         pub.read(PUBACK)
 
@@ -331,7 +327,7 @@ def test_what_is_retained_is_a_message_to_all_and_kept_for_mqtt(server: Server, 
 
 
 UNSAYABLE = [b"kept/\xff", b"kept/nul\x00", b"kept/a+b", b"kept/a#"]
-"""What MQTT has no word for."""
+"""Names that MQTT cannot express."""
 
 SAYABLE = [b"kept/%41", b"kept/100%", "kept/\u00e9".encode(), b"kept/ ", b"kept//"]
 
@@ -349,7 +345,7 @@ def test_a_name_is_the_same_everywhere_or_is_not_told(server: Server) -> None:
         by_filter.close()
         until(lambda: server.metric("mqtt_unsent_total") - before == len(UNSAYABLE), "the others are counted")
         for name in UNSAYABLE + SAYABLE:
-            # In REST and in Spark names are text, which reads back as the bytes that they were.
+            # In REST and in Spark names are text that decodes to the original bytes.
             told = text_of(name)
             assert [row["payload"] for row in fetch(server, "kept-0", room=told).to_pylist()] == [name]
             page = json.loads(server.get(f"/v1/rooms/{quote(name, safe='')}/history"))["records"]

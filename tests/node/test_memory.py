@@ -1,4 +1,4 @@
-"""A node's memory: what it is used for adds up, and what is idle is given back."""
+"""A node's memory: the pools add up to the total, and idle memory is released."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fill(connection: Connection, prefix: str, records: int, bytes_max: int) -> N
 
 
 def subscribe(connection: Connection, thousands: int, name: str) -> None:
-    """Subscribes to so many rooms of its own."""
+    """Subscribes to `thousands` thousand rooms of its own."""
     for n in range(thousands):
         connection.command("SUBSCRIBE", *(f"room:{name}:{n}:{at}" for at in range(1_000)))
         connection.read_many(1_000)
@@ -70,7 +70,7 @@ def test_what_memory_is_used_for_is_told_and_adds_up(start: Start, data: Path) -
     rss = of.pop("rss")
     assert rss > start_bytes + 100 * MIB, "there is something to tell"
     assert abs(sum(of.values()) - rss) <= rss / 10
-    # Size classes of the allocator are up to a sixth of a history, and it keeps up to an eighth for reuse.
+    # The allocator's size classes waste up to a sixth of a history, and it keeps up to an eighth for reuse.
     assert of["other"] + of["rest"] <= rss / 4, of
     assert of["history"] > 80 * MIB and of["rooms"] + of["topics"] > 10 * MIB
 

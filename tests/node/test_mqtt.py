@@ -1,4 +1,4 @@
-"""MQTT on one node, packet by packet: silence, wills, takeover, slow clients, bad input."""
+"""MQTT on one node, packet by packet: keep-alive, wills, takeover, slow clients, bad input."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ LOSSY = [
 
 
 def begin(start: Start, shards: int = 1, **more: Any) -> Server:
-    """A node with a listener for MQTT."""
+    """A node with an MQTT listener."""
     config = {"mqtt": "127.0.0.1:0", **more.pop("config", {})}
     return start(shards, config, **more)
 
 
 def wire(server: Server, **more: Any) -> Wire:
-    """A connection to it."""
+    """A connection to the MQTT listener."""
     assert server.node is not None
     return Wire(server.node.mqtt, **more)
 
 
 def client(server: Server, client_id: str = "c", version: int = V311, **more: Any) -> Wire:
-    """A client that is connected."""
+    """A client that has completed CONNECT."""
     one = wire(server, receive_bytes=more.pop("receive_bytes", None))
     answer = one.connect(client_id, version, **more)
     assert (answer.kind, answer.body[1]) == (CONNACK, 0)
@@ -58,12 +58,12 @@ def client(server: Server, client_id: str = "c", version: int = V311, **more: An
 
 
 def ended(one: Wire) -> Packet | None:
-    """What the server said last before it closed."""
+    """The last packet that the server sent before it closed the connection."""
     return (one.read_all() or [None])[-1]
 
 
 def reason(one: Wire) -> int:
-    """Why the server disconnected a client of 5.0."""
+    """The reason code with which the server disconnected an MQTT 5.0 client."""
     last = ended(one)
     assert last is not None and last.kind == DISCONNECT
     return last.body[0]
@@ -122,7 +122,7 @@ def test_a_client_that_is_silent_is_closed_and_its_will_published(start: Start) 
 
 
 def watch_or_ping(watch: Wire, loud: Wire) -> Packet | None:
-    """A message, if it has come behind an answer; the other client is heard meanwhile."""
+    """The next message if it arrives before the ping reply, else None; the other client is pinged as well."""
     for one in (loud, watch):
         one.ping()
     loud.read(PINGRESP)
@@ -134,7 +134,7 @@ def watch_or_ping(watch: Wire, loud: Wire) -> Packet | None:
 
 
 FAILURES = (0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99)
-"""Reasons by which a client may say goodbye that are no goodbye in peace."""
+"""Reason codes of a client's DISCONNECT that are no clean end."""
 
 
 def test_a_goodbye_with_will_publishes_it_and_one_without_does_not(start: Start) -> None:
@@ -154,7 +154,7 @@ def test_a_goodbye_with_will_publishes_it_and_one_without_does_not(start: Start)
                 failed.send(b"\xe0\x01", bytes([reason]))
                 assert failed.read_all() == []
             assert watch.read(PUBLISH).rest == b"\x00gone", f"{reason:#04x}"
-        # Before 5.0 a goodbye says nothing more.
+        # Before 5.0 DISCONNECT carries no reason code.
         with client(server, "polite", V311, flags=6, rest=text("w") + text("gone")) as polite:
             polite.send(b"\xe0\x00")
             assert polite.read_all() == []

@@ -1,5 +1,5 @@
-"""The chat log of a real channel, half of its users by MQTT with QoS 1 and 2, half by Redis, to subscribers of both:
-nothing lost, doubled, changed or swapped."""
+"""The chat log of a real channel. Half of its users publish by MQTT with QoS 1 and 2, half by Redis, to
+subscribers of both. No message is lost, duplicated, changed or reordered."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from node.test_chat_log import Event, chat_log
 EVENTS_MAX = 20_000
 USERS = 8
 BATCH = 200
-"""Messages that a publisher has unanswered."""
+"""Maximum number of unanswered messages per publisher."""
 
 
 def batches(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """In parts."""
+    """The events in batches."""
     rest = iter(events)
     while batch := list(islice(rest, BATCH)):
         yield batch
 
 
 Rooms = dict[str, list[bytes]]
-"""Payloads in the order in which they came."""
+"""Payloads per room in order of arrival."""
 
 
 def by_mqtt(server: Server, who: int, events: Iterable[Event]) -> None:
-    """Publishes with QoS 1 or 2, and waits for all answers."""
+    """Publishes with QoS 1 or 2 and awaits all replies."""
     assert server.node is not None
     qos = 1 + who % 4 // 2
     with Wire(server.node.mqtt) as wire:
@@ -53,7 +53,7 @@ def by_mqtt(server: Server, who: int, events: Iterable[Event]) -> None:
 
 
 def by_redis(server: Server, events: Iterable[Event]) -> None:
-    """Publishes."""
+    """Publishes in pipelined batches."""
     with server.connect() as connection:
         for batch in batches(events):
             for room, payload, _ in batch:
@@ -62,7 +62,7 @@ def by_redis(server: Server, events: Iterable[Event]) -> None:
 
 
 def heard_by_mqtt(wire: Wire, count: int) -> Rooms:
-    """All messages, acknowledged as they come; of QoS 2 as they are released."""
+    """Reads `count` messages and acknowledges each as it arrives; replies to each PUBREL with PUBCOMP."""
     rooms: Rooms = defaultdict(list)
     while count:
         one = wire.read()
@@ -78,7 +78,7 @@ def heard_by_mqtt(wire: Wire, count: int) -> Rooms:
 
 
 def heard_by_redis(connection: Connection, count: int) -> Rooms:
-    """All messages."""
+    """Reads `count` messages; returns payloads by topic."""
     rooms: Rooms = defaultdict(list)
     for _ in range(count):
         _, _, topic, payload = connection.read().plain()  # type: ignore[misc]
@@ -121,7 +121,7 @@ def test_the_chat_log_through_mqtt_and_redis_to_both(
         rooms, *others = [subscriber.result() for subscriber in heard]
     assert all(other == rooms for other in others)
     for who, mine in users.items():
-        # What one user says goes by one connection, so it comes in that order.
+        # One connection publishes all messages of a user, so they arrive in order.
         own = {payload for _, payload, _ in mine}
         ordered: Rooms = defaultdict(list)
         for room, payload, _ in mine:

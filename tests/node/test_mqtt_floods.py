@@ -1,4 +1,5 @@
-"""Floods from one MQTT client: each meets a limit with a name, is told so as its version can, and harms nobody else."""
+"""Floods from one MQTT client: a named limit stops each, its client is notified as its version allows, and no
+other client suffers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MANY = 40
 
 
 def subscribe(name: str) -> Callable[[Wire], None]:
-    """SUBSCRIBE of many filters, one by one."""
+    """Sends SUBSCRIBE for many filters, one by one."""
 
     def flood(one: Wire) -> None:
         own = b"\x00" if one.version == V5 else b""
@@ -29,7 +30,7 @@ def subscribe(name: str) -> Callable[[Wire], None]:
 
 
 def publish(topic: str, payload: bytes = b"x", alias: bool = False) -> Callable[[Wire], None]:
-    """Many messages of QoS 1, each with an alias of its own."""
+    """Publishes many messages of QoS 1, optionally each with its own topic alias."""
 
     def flood(one: Wire) -> None:
         for number in range(1, MANY + 1):
@@ -40,19 +41,19 @@ def publish(topic: str, payload: bytes = b"x", alias: bool = False) -> Callable[
 
 
 class Flood(NamedTuple):
-    """What a client does, and what it is told."""
+    """A client's flood and the server's expected reaction."""
 
     limits: dict[str, int]
-    """Of a node of its own, since it leaves something behind; none: those of all."""
+    """Limits of a node for this flood, which leaves state there; empty: the shared node."""
     flood: Callable[[Wire], None]
     taken: int
-    """How many are taken in."""
+    """Number of accepted requests."""
     refused: int
-    """What each further one is told in 5.0: a reason of its answer, or of DISCONNECT."""
+    """Reason code for each further request in 5.0, in its reply or in DISCONNECT."""
     ends: bool
-    """Whether a client of 5.0 is ended."""
+    """Whether the server disconnects a client of 5.0."""
     older: int | None
-    """What each further one is told before 5.0; None: the connection ends."""
+    """Reason code for each further request before 5.0; None: the server closes the connection."""
 
 
 KEPT = {"name": "kept", "match": ["kept/#"], "history": {"messages": 10}, "payload_bytes_max": 100}
@@ -95,7 +96,7 @@ def test_a_flood_is_refused_and_harms_nobody_else(
     server = start(1, {"mqtt": "127.0.0.1:0"}, limits=limits, classes=[KEPT]) if limits else narrow
     with client(server, "good", V5) as good, client(server, "flood", version) as one:
         assert good.subscribe(("good", 1)) == [1]
-        # Before 5.0 it may be ended before it has said all.
+        # The server may close a connection before 5.0 before the client has sent everything.
         with contextlib.suppress(ConnectionError):
             flood(one)
         told = answers(one)
@@ -111,7 +112,8 @@ def test_a_flood_is_refused_and_harms_nobody_else(
 
 
 def answers(one: Wire) -> list[Any]:
-    """What each request of a flood is told: 0 if it was taken in, else its refusal; and why the connection ended."""
+    """The result of each request of a flood: 0 if accepted, else its reason code; and how the connection
+    ended."""
     told: list[Any] = []
     while len(told) < MANY:
         got = next_packet(one)
@@ -121,15 +123,15 @@ def answers(one: Wire) -> list[Any]:
             return [*told, ("end", got.body[0])]
         assert got.kind in (PUBACK, SUBACK), got
         assert got.id == len(told) + 1
-        # A refusal may have words behind the reason of PUBACK, and before those of SUBACK.
+        # A refusal may have a reason string after the reason code of PUBACK, and before those of SUBACK.
         reason = got.rest[:1] if got.kind == PUBACK else got.rest[-1:]
-        # 0x10: nobody subscribes to it.
+        # 0x10: no matching subscribers.
         told.append(0 if reason in (b"", b"\x10") else reason[0])
     return told
 
 
 def next_packet(one: Wire) -> Packet | None:
-    """The next packet; none at the end."""
+    """The next packet; None at the end."""
     try:
         return one.read()
     except (AssertionError, ConnectionError):
@@ -137,7 +139,7 @@ def next_packet(one: Wire) -> Packet | None:
 
 
 def works(good: Wire) -> None:
-    """Another client is served as ever."""
+    """The server still serves another client."""
     good.publish("good", b"x", 1, 9)
     kinds = {good.read().kind for _ in "12"}
     assert kinds == {PUBLISH, PUBACK}

@@ -1,4 +1,5 @@
-"""Limits of MQTT clients on one node, packet by packet: lengths, windows, aliases, silence, subscriptions, partings."""
+"""Limits of MQTT clients on one node, packet by packet: lengths, windows, aliases, keep-alive, subscriptions,
+lingering closes."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_a_connect_that_is_too_long_closes_without_a_word(start: Start) -> None:
 
 
 def test_one_message_unanswered_too_many_is_told_or_counted(start: Start) -> None:
-    # A message waits where its room's class commits late.
+    # Messages wait because their room's class commits late.
     late = [{"name": "late", "match": ["late"], "commit_delay_ms": 60_000}]
     limits = {"mqtt_receive_max": 3, "drain_ms": 100}
     server = begin(start, limits=limits, classes=late)
@@ -167,7 +168,7 @@ def test_names_that_clients_keep_themselves_are_too_long_together_each_of_them(s
         assert two.subscribe((topic, 0)) == [0], "the room's name counts once, and the copy of each client"
         assert redis.ask("SUBSCRIBE", topic) == [b"subscribe", topic.encode(), 1], "it keeps none"
         assert one.subscribe((f"$share/g/{'c' * 40}", 0)) == [0x97]
-        mark = len("\0mqtt:")  # Of a filter among patterns.
+        mark = len("\0mqtt:")  # The mark of a filter among patterns.
         assert one.subscribe((f"{'b' * (39 - mark)}/#", 0)) == [0x97]
         assert one.subscribe((f"{'b' * (38 - mark)}/#", 0)) == [0], "all that there may be"
         assert two.subscribe(("d", 0)) == [0x97]
@@ -203,7 +204,7 @@ def test_who_asks_of_one_room_too_many_who_is_there_is_refused(start: Start) -> 
 
 
 def told_its_end(server: Server, number: int) -> Wire:
-    """A client that did something wrong, was told so, and does not close."""
+    """A client that sent a bad packet, received DISCONNECT and does not close its side."""
     one = client(server, f"c{number}", V5)
     one.send(b"\xf0\x00")
     assert reason(one) == 0x82

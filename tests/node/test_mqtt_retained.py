@@ -1,4 +1,4 @@
-"""What topics keep for those who subscribe later: rows, their order, their end, their limits, restarts."""
+"""Retained messages for later subscribers: entries, order, removal, limits, restarts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ RETAIN = 1
 NO_LOCAL, AS_PUBLISHED, IF_NEW, NEVER = 0x04, 0x08, 0x10, 0x20
 
 FENCE = "fence"
-"""A topic that keeps a message of QoS 2. What is kept comes in the order of subscriptions: when this one has come by a
-subscription of QoS 2, nothing more is due of those before."""
+"""A topic with a retained message of QoS 2. The server sends retained messages in the order of subscriptions:
+once a subscription of QoS 2 has delivered this message, all messages of earlier subscriptions have arrived.
+"""
 
 DURABLE = [{"name": "kept", "match": ["kept/#"], "durability": "durable", "history": {"bytes": "64MiB"}}]
 
 
 class Kept(NamedTuple):
-    """A message as it came."""
+    """A message as a client received it."""
 
     topic: str
     payload: bytes
@@ -48,14 +49,14 @@ class Kept(NamedTuple):
 
 
 def keep(one: Wire, topic: str, payload: bytes, qos: int = 1, props: bytes = b"") -> int:
-    """A message that its topic keeps; the reason in its PUBACK, 0 before 5.0."""
+    """Publishes a retained message; returns the reason code of its PUBACK, 0 before 5.0."""
     one.publish(topic, payload, qos, 9, RETAIN, props)
     answer = one.read(PUBACK)
     return answer.rest[0] if answer.rest else 0
 
 
 def served(start: Start, shards: int = 2, **more: Any) -> Server:
-    """A node that keeps the message of the fence."""
+    """A node that retains the fence message."""
     server = begin(start, shards, **more)
     with client(server, "fence-maker") as one:
         one.publish(FENCE, b".", 2, 1, RETAIN)
@@ -66,14 +67,13 @@ def served(start: Start, shards: int = 2, **more: Any) -> Server:
 
 
 def message(one: Wire) -> Kept:
-    """The next message."""
     while (packet := one.read()).kind == PUBREL:
         one.answer(PUBCOMP, packet.id)
     return said(one, packet)
 
 
 def said(one: Wire, packet: Packet) -> Kept:
-    """What a PUBLISH says; it is acknowledged."""
+    """Decodes and acknowledges a PUBLISH."""
     assert packet.kind == PUBLISH, packet
     if packet.qos:
         one.answer(PUBACK if packet.qos == 1 else PUBREC, packet.id)
@@ -82,7 +82,7 @@ def said(one: Wire, packet: Packet) -> Kept:
 
 
 def until_answered(one: Wire) -> list[Kept]:
-    """What comes until a SUBACK does: what is kept may be before it."""
+    """The messages before the next SUBACK; retained messages may precede it."""
     came = []
     while (packet := one.read()).kind != SUBACK:
         if packet.kind == PUBREL:
@@ -93,10 +93,10 @@ def until_answered(one: Wire) -> list[Kept]:
 
 
 def kept(one: Wire, *filters: tuple[str, int], props: bytes = b"") -> list[Kept]:
-    """Subscribes, and all that is kept and comes of it, but for the fence."""
+    """Subscribes; returns all retained messages that this delivers, except the fence."""
     one.ask(*filters, number=2, properties=props)
     came = until_answered(one)
-    # All of these hold: what the next one is due comes behind what they are.
+    # All filters are subscribed: the retained message of the next one arrives after theirs.
     one.ask((FENCE, 2), number=3)
     came += until_answered(one)
     end = Kept(FENCE, b".", 2)
@@ -244,7 +244,7 @@ def test_a_client_that_reads_nothing_fills_its_window_and_reads_on_from_there(st
             one.read(PUBACK)
         slow.subscribe(("s/#", 1))
         got = [slow.read(PUBLISH) for _ in range(5)]
-        # Others have their own.
+        # Other clients have queues of their own.
         with client(server, "quick") as quick:
             assert len(kept(quick, ("s/#", 1))) == 200
         while len(got) < 200:
@@ -268,7 +268,7 @@ def test_who_subscribes_while_a_topic_is_told_knows_its_last_message(start: Star
                 one.read(PUBACK)
 
     def follow(number: int) -> None:
-        # Exact and wildcard in turn, each as often as there is time.
+        # Exact and wildcard filters in turn, each as often as time allows.
         with client(server, f"s{number}", V5) as one:
             one.subscribe(("hot/t" if number % 2 else "hot/#", 0))
             seen = known.setdefault(number, [])
@@ -369,7 +369,7 @@ def test_too_long_retained_messages_are_refused(start: Start) -> None:
 
 
 def test_what_is_kept_is_read_page_by_page(start: Start) -> None:
-    """One page holds the least that there is: a client that takes nothing has no more of it in the node's memory."""
+    """A page holds the minimum: a client that reads nothing occupies no more of the node's memory."""
     server = served(start, 1, limits={"retained_page_bytes": 1_024})
     with client(server, "p") as one, client(server, "slow", receive_bytes=4_096) as slow:
         for i in range(500):

@@ -1,5 +1,5 @@
-"""Sessions of MQTT that outlive their connections, on one node: what is kept, for how long, and that nothing is lost or
-comes twice as they go from one connection to the next."""
+"""MQTT sessions that outlive their connections, on one node: what they retain and how long; no message is
+lost or duplicated when a client reconnects."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ PAST = {"name": "past", "match": ["past/#"], "history": {"messages": 10_000}}
 
 
 def come(server: Server, client_id: str = "device", version: int = V5, **more: Any) -> tuple[Wire, bool]:
-    """A client whose session is to stay, and whether it was there. `more`: see `resume`."""
+    """Connects a client with a persistent session; returns the session-present flag, too. `more`: see
+    `resume`."""
     one = wire(server)
     return one, resume(one, client_id, version, **more)
 
 
 def leave(server: Server, one: Wire) -> None:
-    """Says goodbye; returns when its session is without a connection."""
+    """Disconnects; returns once the session is offline."""
     before = server.metric("mqtt_sessions_absent")
     one.send(b"\xe0\x00")
     one.read_all()
@@ -56,7 +57,7 @@ def leave(server: Server, one: Wire) -> None:
 
 
 def nothing_more(one: Wire) -> None:
-    """What the server had to say was said."""
+    """Asserts that the server has sent everything."""
     one.ping()
     one.read(PINGRESP)
 
@@ -72,7 +73,7 @@ def test_a_session_goes_on_with_what_came_meanwhile(start: Start, version: int, 
         one, present = come(server, version=version)
         assert not present
         assert one.subscribe(("a/b", 1), ("past/c", 2), ("w/#", 2), ("zero", 0)) == [1, 2, 2, 0]
-        # With some luck it is another shard's each time.
+        # Each reconnect probably reaches another shard.
         for round_ in range(4):
             leave(server, one)
             sent = []
@@ -129,7 +130,7 @@ def test_what_is_not_acknowledged_comes_again_in_its_order_with_its_id(
             if version == V311:
                 nothing_more(one)
             one.close()
-        # As those are acknowledged the rest comes, and nothing twice that has been.
+        # As the client acknowledges those, the rest arrives, and no acknowledged message comes twice.
         one, _ = come(server, version=version)
         assert [one.read().id for _ in range(5)] == [first[i].id for i in (0, 2, 3, 4, 5)]
         one.answer(PUBCOMP, first[2].id)
@@ -151,7 +152,7 @@ def test_what_was_sent_does_not_expire(start: Start) -> None:
         sent = one.read(PUBLISH)
         one.close()
         until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
-        # One that waits and was never sent does: its time is that of another session.
+        # A message that was queued and never sent does expire; another session's expiry measures the time.
         publisher.publish("a", b"y", 2, 2, properties=b"\x02\x00\x00\x00\x01")
         publisher.read(PUBREC)
         come(server, "other", expiry_s=1)[0].close()
@@ -337,7 +338,7 @@ def test_a_session_ends_at_its_time_and_at_once_where_its_goodbye_says_so(start:
     one, present = come(server, expiry_s=0)
     assert not present
     one.close()
-    # One that began without an end may be given one.
+    # A session that began without an expiry can get one.
     one, _ = come(server, expiry_s=FOREVER)
     one.send(packet(0xE0, b"\x00\x05" + expiry(1)))
     one.read_all()
@@ -409,14 +410,14 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
         one, _ = come(server, will=("will/1", 1))
         one.close()
         until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
-        # It is back in time, and so is the next one: nothing is published.
+        # The client reconnects in time, and so does the next one: no will is published.
         one, _ = come(server, will=("will/2", 3600))
         one.close()
         until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone again")
         one, _ = come(server, will=("will/3", 1))
         one.close()
         assert watcher.read(PUBLISH).topic == "will/3", "nobody came"
-        # The end of the session is the end of the delay.
+        # When the session ends, the delay ends, too.
         one, _ = come(server, will=("will/4", 3600), expiry_s=1)
         one.close()
         assert watcher.read(PUBLISH).topic == "will/4"
@@ -436,7 +437,7 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
 def test_paho_comes_back_to_its_session(
     start: Start, version: int, transport: Literal["tcp", "websockets"]
 ) -> None:
-    # With some luck its session is another shard's each time, to which the socket goes.
+    # The session is probably on another shard each time, and the socket moves there.
     server = begin(start, 4, config={"ws": "127.0.0.1:0"})
     with client(server, "publisher") as publisher:
         assert server.node is not None
@@ -449,7 +450,7 @@ def test_paho_comes_back_to_its_session(
                 paho.subscribe(("a/#", 2))
                 if round_:
                     got = [paho.next() for _ in range(6)]
-                    # Paho gives those of QoS 2 when they are released.
+                    # Paho delivers QoS 2 messages when they are released.
                     assert sorted((one.payload, one.qos) for one in got) == [
                         (b"%d" % number, 1 + number % 2) for number in range(6)
                     ]

@@ -1,4 +1,5 @@
-"""Sessions of MQTT in rooms with a log: what comes while a client is away is not kept, but read when it is back."""
+"""MQTT sessions in rooms with a log: records for an offline client are not queued but read from the log when
+it reconnects."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ FEW = {"mqtt_session_queue_messages_max": 10, "load_sample_ms": 0}
 
 
 def logged(start: Start, data: Path, shards: int = 1, **more: Any) -> Server:
-    """A node with a log, where next to nothing is queued for who is away."""
+    """A node with a log that queues next to nothing for offline clients."""
     more = {"classes": [LOGGED], "limits": FEW} | more
     return begin(start, shards, config={"data": str(data)}, **more)
 
 
 def flood(publisher: Wire, topics: list[str], numbers: range, qos: int = 1) -> None:
-    """Publishes each number to each topic, without waiting for each."""
+    """Publishes each number to each topic without awaiting each reply."""
     for begin_ in range(numbers.start, numbers.stop, 50):
         some = range(begin_, min(begin_ + 50, numbers.stop))
         for number in some:
@@ -45,7 +46,7 @@ def flood(publisher: Wire, topics: list[str], numbers: range, qos: int = 1) -> N
 
 
 def take(one: Wire, count: int) -> list[tuple[str, int]]:
-    """The next messages, each acknowledged: topic and number."""
+    """Reads and acknowledges the next messages; returns topic and number of each."""
     got: list[tuple[str, int]] = []
     while len(got) < count:
         message = one.read()
@@ -61,7 +62,7 @@ def take(one: Wire, count: int) -> list[tuple[str, int]]:
 
 
 def by_topic(rows: list[tuple[str, int]]) -> dict[str, list[int]]:
-    """The numbers of each topic, as they came."""
+    """The numbers per topic, in order of arrival."""
     found: dict[str, list[int]] = {}
     for topic, number in rows:
         found.setdefault(topic, []).append(number)
@@ -123,7 +124,7 @@ def test_what_waits_and_what_is_under_way_comes_once_with_its_id(start: Start, d
             say(publisher, "log/a", b"%d" % number, 2)
         first = [one.read(PUBLISH) for _ in range(8)]
         assert [int(payload(one, message)) for message in first] == list(range(8))
-        # Acknowledged out of order: one all the way, one half of it, others not at all.
+        # Acknowledged out of order: one fully, one half, others not at all.
         acknowledge(one, first[5])
         ninth = one.read(PUBLISH)
         assert int(payload(one, ninth)) == 8
@@ -197,7 +198,7 @@ def test_what_retention_took_meanwhile_is_told(start: Start, data: Path) -> None
         flood(publisher, ["log/a"], range(10, 500))
         one, _ = come(server)
         message = one.read(PUBLISH)
-        # The property is longer than what `payload` reads.
+        # The property is longer than `payload` can read.
         assert b"hubsub-gap" in message.rest and message.rest.endswith(b"400")
         acknowledge(one, message)
         assert [number for _, number in take(one, 99)] == list(range(401, 500))
@@ -214,7 +215,7 @@ def test_a_wildcard_of_rooms_with_and_without_a_log_brings_what_each_keeps(
         one.subscribe(("#", 1))
         leave(server, one)
         flood(publisher, ["log/a", "a"], range(100))
-        # What of QoS 0 comes while nobody is there is for nobody.
+        # No client receives messages of QoS 0 published while none is connected.
         flood(publisher, ["log/a", "a"], range(100, 150), 0)
         say(publisher, "log/a", b"150", 1)
         one, _ = come(server)
@@ -323,7 +324,7 @@ def test_a_filter_from_the_past_that_is_refused_leaves_the_others_where_they_are
     assert one.subscribe(("$rewind/earliest/log/x/+", 1)) == [0x97]
     leave(server, one)
     with client(server, "publisher", V5) as publisher:
-        # More than is queued in memory: they come from the log.
+        # More than memory queues: the messages come from the log.
         flood(publisher, ["log/a"], range(20))
         one, _ = come(server)
         assert take(one, 20) == [("log/a", number) for number in range(20)]

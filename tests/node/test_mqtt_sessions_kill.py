@@ -1,10 +1,10 @@
-"""Sessions of MQTT in rooms with a log, and kill -9 of their node: whatever was acknowledged to a publisher reaches
-each session that subscribed before it, in order, with QoS 2 once.
+"""MQTT sessions in rooms with a log, and kill -9 of their node: each record acknowledged to a publisher
+reaches each session that subscribed before it, in order, with QoS 2 exactly once.
 
-A publisher counts what it was told is there. Subscribers follow topics and wildcards, with QoS 1 and 2, acknowledge
-late, and come and go; the node is killed while records flow, whoever is there, and started again on its directory.
-The stores of sessions are the log, a file and Redis. `make test` runs a fixed sample; `make soak`
-(HYPOTHESIS_PROFILE=soak) more kills with new seeds, which HUBSUB_KILL_SEED repeats.
+A publisher counts the acknowledged records. Subscribers use topics and wildcards, with QoS 1 and 2,
+acknowledge late, and connect and disconnect. The node is killed while records flow, whoever is connected, and
+restarted on its directory. The session stores are the log, a file and Redis. `make test` runs a fixed sample;
+`make soak` (HYPOTHESIS_PROFILE=soak) runs more kills with new seeds, which HUBSUB_KILL_SEED repeats.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SUBSCRIBERS: list[tuple[int, list[tuple[str, int]]]] = [
     (V311, [("log/#", 2)]),
     (V5, [("log/a", 2), ("#", 1)]),
 ]
-"""Versions, and to what they subscribe."""
+"""MQTT version and filters of each subscriber."""
 
 
 def seed_and_kills() -> tuple[int, int]:
-    """What runs."""
+    """The seed, and the number of kills."""
     is_soak = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
     given = os.environ.get("HUBSUB_KILL_SEED")
     seed = int(given) if given else random.SystemRandom().randrange(1 << 32) if is_soak else 390
@@ -56,10 +56,10 @@ class Publisher:
     def __init__(self) -> None:
         self.next = 0
         self.told: dict[str, list[int]] = {topic: [] for topic in TOPICS}
-        """What is there, as the node said."""
+        """Numbers per topic that the node acknowledged."""
 
     def run(self, one: Wire) -> None:
-        """Until the node is gone."""
+        """Publishes until the node is gone."""
         ids = deque(range(1, IN_FLIGHT_MAX + 1))
         sent: dict[int, tuple[str, int]] = {}
         try:
@@ -81,31 +81,31 @@ class Publisher:
             assert is_end(ended), ended
 
     def count(self) -> int:
-        """How much is there."""
+        """The number of acknowledged records."""
         return sum(map(len, self.told.values()))
 
 
 def is_end(ended: Exception) -> bool:
-    """Whether the node is gone, and nothing else is wrong."""
+    """Whether the error means that the node is gone, and nothing else."""
     if isinstance(ended, OSError):
         return not isinstance(ended, TimeoutError)
     return str(ended) == "the server closed"
 
 
 class Subscriber:
-    """A client and what it knows, over all its connections."""
+    """A client and its received messages, over all its connections."""
 
     def __init__(self, at: int) -> None:
         self.name, (self.version, self.filters) = f"subscriber-{at}", SUBSCRIBERS[at]
         self.got: dict[str, list[int]] = {topic: [] for topic in TOPICS}
-        """What it has acknowledged: whatever it has not is to come again."""
+        """Acknowledged numbers per topic; the server must redeliver all others."""
         self.count = 0
-        """Messages that came, whatever they were."""
+        """Number of received messages, including duplicates."""
         self._received: set[int] = set()
-        """Ids of QoS 2 that it has received, and that are not released."""
+        """Packet ids of QoS 2 messages that it has received and that are not yet released."""
 
     def come(self, server: Server, is_first: bool = False) -> Wire:
-        """Connects; its session is there unless it `is_first`."""
+        """Connects; the session must exist unless `is_first`."""
         one, present = come(
             server, self.name, version=self.version, receive_max=20 if self.version == V5 else 0
         )
@@ -113,7 +113,8 @@ class Subscriber:
         return one
 
     def run(self, one: Wire, lag: int, enough: int | None = None) -> None:
-        """Reads until the node is gone, or it has had `enough`; as many as `lag` says stay unacknowledged."""
+        """Reads until the node is gone or `enough` messages have arrived; leaves the last `lag` messages
+        unacknowledged."""
         late: deque[Packet] = deque()
         try:
             while enough is None or enough > 0:
@@ -126,7 +127,7 @@ class Subscriber:
         one.close()
 
     def finish(self, one: Wire, ends: dict[str, int]) -> None:
-        """Reads until it has these."""
+        """Reads until the last number of each topic in `ends` has arrived."""
         late: deque[Packet] = deque()
         while any(end not in self.got[topic][-1:] for topic, end in ends.items()) or self._received:
             self._take(one, late)
@@ -135,7 +136,7 @@ class Subscriber:
         nothing_more(one)
 
     def _take(self, one: Wire, late: deque[Packet]) -> bool:
-        """A packet; whether it is a message, of which the answer is for later."""
+        """Reads a packet. Returns whether it is a message, whose acknowledgement is left to the caller."""
         message = one.read()
         if message.kind == PUBREL:
             self._received.discard(message.id)
@@ -154,7 +155,7 @@ class Subscriber:
         one.answer(PUBREC if message.qos == 2 else PUBACK, message.id)
 
     def check(self, told: dict[str, list[int]]) -> None:
-        """Whether that came, in order, with QoS 2 once."""
+        """Asserts that each number in `told` arrived, in order, with QoS 2 exactly once."""
         for topic, numbers in self.got.items():
             by_filter = [qos for name, qos in self.filters if name == topic]
             qos = by_filter[0] if by_filter else self.filters[-1][1]
@@ -168,14 +169,14 @@ class Subscriber:
 
 
 class Crowd:
-    """Threads, each of which has one client; what is wrong in one of them is wrong in the test."""
+    """Threads with one client each; an error in a thread fails the test."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
         self._wrong: list[BaseException] = []
 
     def go(self, what: Any, *given: Any) -> threading.Thread:
-        """Calls it in another thread."""
+        """Calls `what` in another thread."""
 
         def call() -> None:
             try:
@@ -189,12 +190,12 @@ class Crowd:
         return thread
 
     def look(self) -> None:
-        """Nothing is wrong so far."""
+        """Raises the first error of a thread, if there is one."""
         if self._wrong:
             raise self._wrong[0]
 
     def end(self) -> None:
-        """All of them come to their ends."""
+        """Joins all threads and raises the first error."""
         for thread in self._threads:
             thread.join(TIMEOUT_S)
             assert not thread.is_alive()
@@ -244,7 +245,7 @@ def test_whatever_was_acknowledged_comes_over_kills_with_qos_2_once(
 
 
 FEW_ENTRIES = {"mqtt_session_queue_messages_max": 1, "mqtt_inflight_max": 5}
-"""With these a store keeps 1,046 entries of a session."""
+"""With these limits a store keeps 1,046 entries per session."""
 
 
 @pytest.mark.parametrize("store", ["log", "disk", "redis"])
@@ -278,7 +279,7 @@ def test_each_message_of_qos_2_comes_once_however_much_follows_a_kill_before_all
 
 
 def store_of(name: str, request: pytest.FixtureRequest) -> str:
-    """The `inflight_store` of that name; a server of its own, if it is one in Redis."""
+    """The `inflight_store` of that name; for Redis, one with its own server."""
     if name != "redis":
         return name
     server = request.getfixturevalue("redis")
@@ -287,14 +288,15 @@ def store_of(name: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def redis(needs: Any) -> Iterator[Server]:
-    """A redis-server, which outlives the nodes."""
+    """A redis-server that outlives the nodes."""
     needs("redis-server")
     with redis_server() as server:
         yield server
 
 
 def flow(home: Home, publisher: Publisher, subscribers: list[Subscriber], dice: random.Random) -> None:
-    """Records flow, subscribers are there, come, go or stay away; then the node is killed and starts again."""
+    """Records flow while subscribers stay, connect, disconnect or stay away; then the node is killed and
+    restarted."""
     server, crowd = home.server, Crowd()
     wanted = publisher.count() + dice.randint(50, 300)
     stays = []
@@ -374,7 +376,7 @@ def test_what_was_acknowledged_so_long_before_a_kill_comes_no_more(tmp_path: Pat
         for message in came[:3]:
             rows = row_count(home.server)
             acknowledge(one, message)
-            # That is of this acknowledgement alone: what was before it is recorded.
+            # The new entry is of this acknowledgement alone: earlier ones are already recorded.
             until(lambda rows=rows: row_count(home.server) > rows, "it is recorded")  # type: ignore[misc]
         url = "/v1/hubs?class=%24system"
         server = home.server
@@ -386,5 +388,5 @@ def test_what_was_acknowledged_so_long_before_a_kill_comes_no_more(tmp_path: Pat
 
 
 def row_count(server: Server) -> float:
-    """Rows of sessions that the node has written."""
+    """Number of session entries that the node has written."""
     return server.metric("mqtt_session_rows_total")

@@ -1,5 +1,5 @@
-"""Sessions of MQTT that outlive their process: a node that ended, cleanly or by SIGKILL, and starts again on the same
-data has them as they were, and what was said of them to a client holds."""
+"""MQTT sessions that outlive their process: a node that ended cleanly or by SIGKILL and restarts on the same
+data restores them, and everything acknowledged to a client still holds."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from node.test_mqtt_sessions import come, leave, nothing_more
 
 KILLS = pytest.mark.parametrize("kills", [False, True], ids=["stopped", "killed"])
 WAYS = [(V31, True), (V311, False), (V5, True)]
-"""Versions, and whether the node is killed: each once, since a node takes its time to start."""
+"""MQTT version, and whether the node is killed. Each version runs once, since a node takes time to start."""
 
 
 @contextmanager
 def home_of(directory: Path, shards: int = 2, store: str = "log", **options: Any) -> Iterator[Home]:
-    """A node for MQTT, and those after it on the same data; `store`: its `inflight_store`."""
+    """An MQTT node, and its successors on the same data; `store`: its `inflight_store`."""
     config = {"mqtt": "127.0.0.1:0", "redis": "127.0.0.1:0", "inflight_store": store}
     home = Home(directory, shards, config, **options)
     home.start()
@@ -55,18 +55,18 @@ def home_of(directory: Path, shards: int = 2, store: str = "log", **options: Any
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    """Likewise, with two shards."""
+    """As `home_of`, with two shards."""
     with home_of(tmp_path / "data") as home:
         yield home
 
 
 def sessions(server: Server) -> dict[str, dict[str, Any]]:
-    """What /v1/sessions lists, by client id."""
+    """The entries of /v1/sessions, by client id."""
     return {row["client_id"]: row for row in json.loads(server.get("/v1/sessions"))["sessions"]}
 
 
 def unsubscribe(one: Wire, name: str) -> None:
-    """UNSUBSCRIBE, and its answer."""
+    """Sends UNSUBSCRIBE and awaits UNSUBACK."""
     one.send(packet(0xA2, b"\x00\x07" + (b"\x00" if one.version == V5 else b"") + text(name)))
     one.read(UNSUBACK)
 
@@ -130,7 +130,7 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
         server = home.restart()
         until(lambda: server.metric("mqtt_sessions_lacking") > 0, "there is no room for all")
         assert set(sessions(server)) == set(names)
-        # The last one that was taken in lacks some.
+        # The last accepted session lacks some subscriptions.
         refused = []
         for name in names:
             with wire(server) as one:
@@ -185,7 +185,8 @@ def test_many_restarts_leave_one_session_as_it_was(home: Home) -> None:
 
 
 def test_what_waits_for_a_time_waits_for_it_over_restarts(home: Home) -> None:
-    """Expiry and the delay of a will are by wall time; a process that died left then."""
+    """Session expiry and will delay use wall time; clients of a killed process count as offline since it
+    died."""
     with client(home.server, "listener") as listener:
         listener.subscribe(("will", 1))
         one, _ = come(home.server, "short", expiry_s=1)
@@ -209,7 +210,7 @@ def test_a_will_is_published_once_whoever_dies(home: Home) -> None:
 
 
 def history(redis: Any, room: str) -> list[bytes]:
-    """Payloads of a room."""
+    """The payloads of a room."""
     rows = redis.ask("HUBSUB", "HISTORY", room, "COUNT", 100)
     return [row[4] for row in rows]
 
@@ -231,7 +232,7 @@ def test_paho_finds_its_session_after_a_kill(home: Home, version: int) -> None:
 
 
 def paho(server: Server, version: int) -> Paho:
-    """A client whose session stays."""
+    """A client with a persistent session."""
     properties = Properties(PacketTypes.CONNECT) if version == V5 else None  # type: ignore[no-untyped-call]
     if properties is not None:
         properties.SessionExpiryInterval = 3600
@@ -246,7 +247,7 @@ def paho(server: Server, version: int) -> Paho:
 def test_what_waited_for_an_absent_client_comes_after_a_restart(
     home: Home, version: int, kills: bool
 ) -> None:
-    """In its order, once."""
+    """Messages arrive in order, once."""
     one, _ = come(home.server, version=version)
     one.subscribe(("a/#", 2))
     leave(home.server, one)
@@ -272,7 +273,7 @@ def test_what_waited_for_an_absent_client_comes_after_a_restart(
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_was_under_way_comes_again_under_its_id(home: Home, qos: int) -> None:
-    """Of QoS 2 whoever dies, of QoS 1 where the connection ended before the process did."""
+    """With QoS 2 whichever process dies; with QoS 1 if the connection ended before the process did."""
     one, _ = come(home.server)
     one.subscribe(("a", qos))
     with client(home.server, "publisher") as publisher:
@@ -288,7 +289,7 @@ def test_what_was_under_way_comes_again_under_its_id(home: Home, qos: int) -> No
     messages = []
     for packet_ in said(one):
         if packet_.kind == PUBREL:
-            # Of the one between, what its client said last may be forgotten, and it says it again.
+            # The node may have lost the client's last reply for the middle message, so it sends PUBREL again.
             assert (qos, packet_.id) == (2, came[1].id)
             one.answer(PUBCOMP, packet_.id)
         else:
@@ -303,7 +304,7 @@ def test_what_was_under_way_comes_again_under_its_id(home: Home, qos: int) -> No
 
 
 def said(one: Wire) -> list[Packet]:
-    """What the server has to say by now."""
+    """The packets that the server sends before its ping reply."""
     one.ping()
     packets = []
     while (one_more := one.read()).kind != PINGRESP:
@@ -312,7 +313,7 @@ def said(one: Wire) -> list[Packet]:
 
 
 def test_what_a_client_has_received_is_never_sent_again(home: Home) -> None:
-    """PUBREL follows the record that PUBREC came."""
+    """PUBREL follows the record of the PUBREC."""
     one, _ = come(home.server)
     one.subscribe(("a", 2))
     with client(home.server, "publisher") as publisher:
@@ -328,7 +329,8 @@ def test_what_a_client_has_received_is_never_sent_again(home: Home) -> None:
 
 
 def test_a_message_of_qos_2_is_in_the_log_once_however_often_it_is_sent(home: Home) -> None:
-    """Its session has its number, so a node that died has published it or the next one does."""
+    """The session stores the message's number: either the killed node has published it or the next one
+    does."""
     one, _ = come(home.server)
     one.publish("chat:x", b"first", 2, 5)
     one.read(PUBREC)
@@ -341,7 +343,7 @@ def test_a_message_of_qos_2_is_in_the_log_once_however_often_it_is_sent(home: Ho
     one, _ = come(home.restart(kills=True))
     say(one, "chat:x", b"second", 2, 5)
     one.publish("chat:x", b"third", 2, 6)
-    # Nobody knows how far it came.
+    # The node may have processed it or not.
     one, _ = come(home.restart(kills=True))
     one.publish("chat:x", b"third", 2, 6, flags=8)
     one.read(PUBREC)
@@ -352,9 +354,10 @@ def test_a_message_of_qos_2_is_in_the_log_once_however_often_it_is_sent(home: Ho
 
 
 def recorded(server: Server, queued: int) -> None:
-    """Waits until so much waits for the absent client, and its entries are in the log."""
+    """Waits until `queued` messages are queued for the offline client and the session's entries are in the
+    log."""
     for _ in range(2):
-        # The second one is answered in another turn: by then entries are counted.
+        # The second request is answered in another turn; by then the entries are counted.
         until(lambda: sessions(server)["device"]["queued"] == queued, "all of it came")
     entries = server.metric("mqtt_session_entries_total")
     url = "/v1/hubs?class=%24queue"

@@ -1,4 +1,5 @@
-"""Statements of MQTT 5.0 and 3.1.1 that no other test is about, packet by packet (docs/mqtt-conformance.md)."""
+"""Normative statements of MQTT 5.0 and 3.1.1 without another test, packet by packet
+(docs/mqtt-conformance.md)."""
 
 from __future__ import annotations
 
@@ -34,20 +35,20 @@ from node.test_mqtt import client, wire
 
 @pytest.fixture(scope="module")
 def server(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with a listener for MQTT, for all tests of this file: none depends on what the others' clients left."""
+    """A node with an MQTT listener for all tests of this file; no test depends on other tests' clients."""
     needs("hubsub-core")
     with hubsub_node(2, {"mqtt": "127.0.0.1:0"}) as server:
         yield server
 
 
 def quiet(one: Wire) -> None:
-    """Nothing has come that was not read."""
+    """Asserts that no unread packet has arrived."""
     one.ping()
     one.read(PINGRESP)
 
 
 def message(got: Packet, version: int) -> bytes:
-    """A payload without the properties that stand before it."""
+    """The payload without the properties before it."""
     return got.rest[1:] if version == V5 else got.rest
 
 
@@ -79,7 +80,7 @@ def test_each_message_has_an_id_of_its_own_until_its_last_answer(server: Server,
                 continue
             sub.answer(PUBREC, got.id)
             assert sub.read(PUBREL).id == got.id
-            # It is not sent again, and a PUBREC that is repeated is answered alike.
+            # The message is not sent again, and a repeated PUBREC gets the same reply.
             sub.answer(PUBREC, got.id)
             assert sub.read(PUBREL).id == got.id
             sub.answer(PUBCOMP, got.id)
@@ -115,7 +116,7 @@ def test_what_has_expired_is_answered_all_the_same(server: Server) -> None:
 
 
 def test_a_message_that_its_receiver_refuses_is_over(server: Server) -> None:
-    # A window of one: the next message comes because the last one is over, not beside it.
+    # A window of one: the next message arrives because the last one has ended, not beside it.
     with client(server, "sub", V5, properties=b"\x21\x00\x01") as sub, server.connect() as redis:
         sub.subscribe(("one", 1), ("two", 2))
         for topic in ("one", "two", "one"):
@@ -193,7 +194,8 @@ def test_one_packet_with_many_filters_is_answered_once_and_in_order(server: Serv
 
 
 def test_problems_are_not_explained_to_who_does_not_ask(server: Server) -> None:
-    # Request Problem Information 0: no reason string and no user property but in PUBLISH, CONNACK and DISCONNECT.
+    # Request Problem Information 0: reason strings and user properties only in PUBLISH, CONNACK and
+    # DISCONNECT.
     with client(server, "c", V5, properties=b"\x17\x00") as one:
         one.send(packet(0x82, b"\x00\x01\x00" + text("$none/#") + b"\x00" + text("t") + b"\x00"))
         assert one.read(SUBACK).rest[0] == 0
@@ -215,7 +217,7 @@ def test_a_message_behind_a_subscription_reaches_it_without_waiting_for_suback(
             one.send(subscribe, packet(0x30, text(f"own/{i}") + own + b"%d" % i), b"\xc0\x00")
         seen = [one.read() for _ in range(300)]
         assert [p.id for p in seen if p.kind == SUBACK] == list(range(1, 101))
-        # Rooms have no order among each other.
+        # Rooms have no order relative to each other.
         came = sorted(int(message(p, version)) for p in seen if p.kind == PUBLISH)
         assert came == list(range(1, 101))
 
@@ -248,7 +250,7 @@ def test_nothing_follows_the_end_and_what_comes_behind_it_is_not_looked_at(
         sub.subscribe(("#", 0))
         with client(server, "pub", version) as pub:
             pub.subscribe(("#", 0))
-            # A second CONNECT is against the protocol; the message behind it is never published.
+            # A second CONNECT is a protocol error; the message after it is never published.
             behind = packet(0x30, text("t") + (b"\x00" if version == V5 else b"") + b"late")
             name = "MQIsdp" if version == V31 else "MQTT"
             again = packet(
@@ -381,7 +383,7 @@ def test_a_shared_message_of_qos_2_is_brought_to_its_end_with_who_was_sent_it(
                 assert back.read(PUBREL).id == sent.id
             back.answer(PUBCOMP, sent.id)
             quiet(back)
-            # The session ends with this goodbye.
+            # The session ends with this DISCONNECT.
             back.send(packet(0xE0, b"\x00\x05\x11\x00\x00\x00\x00"))
             assert back.read_all() == []
         quiet(other)

@@ -1,4 +1,4 @@
-"""Many clients that take over one client id at once: each has been connected, and the last one stays."""
+"""Many clients take over one client id at once: each gets connected, and the last one stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN_OVER = 0x8E
 
 
 def connect(version: int, flags: int, session: bool) -> bytes:
-    """CONNECT with a will."""
+    """A CONNECT packet with a will."""
     own = expiry(3600) if session else b""
     properties = varying(len(own)) + own if version == V5 else b""
     will = (b"\x00" if version == V5 else b"") + text("gone") + text("x")
@@ -27,7 +27,7 @@ def connect(version: int, flags: int, session: bool) -> bytes:
 
 
 def until_pong(wire: Wire) -> list[Packet]:
-    """What comes until a ping is answered, or the server has closed."""
+    """The packets until a ping reply, or until the server has closed."""
     told: list[Packet] = []
     try:
         wire.ping()
@@ -51,7 +51,7 @@ def test_of_many_that_take_over_one_id_at_once_none_is_refused(
         for wire in wires:
             wire.version = version
             wire.send(hello)
-        # Each is taken in, whoever comes meanwhile.
+        # The server accepts each client, even while others connect.
         for wire in wires:
             answer = wire.read(CONNACK)
             assert answer.body[1] == 0, answer
@@ -67,9 +67,9 @@ def test_of_many_that_take_over_one_id_at_once_none_is_refused(
         assert len(stays) == 1
         assert server.metric("mqtt_refused_total") == 0
         if not session:
-            # Each that is taken over leaves its will.
+            # Each client that loses its session to another leaves its will.
             assert [watch.read(PUBLISH).topic for _ in range(MANY - 1)] == ["gone"] * (MANY - 1)
-        # The next one is the last, and has the session if there is one.
+        # The next client is the last; it gets the session if there is one.
         with wire_of(server) as last:
             last.version = version
             last.send(hello)

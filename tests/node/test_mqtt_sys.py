@@ -1,4 +1,4 @@
-"""`$SYS`: what a node says of itself to MQTT clients, and who may say it."""
+"""`$SYS`: what a node publishes about itself to MQTT clients, and who may publish there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OFTEN = {"sys_interval_ms": 50}
 
 
 def told(one: Wire, *wanted: str) -> dict[str, str]:
-    """Values by topic, until all that are wanted came."""
+    """Values by topic, once all wanted topics have arrived."""
     found: dict[str, str] = {}
     while not set(wanted) <= set(found):
         message = one.read(PUBLISH)
@@ -66,7 +66,7 @@ def test_a_lone_node_tells_what_it_counts(start: Start) -> None:
         )
         assert found["$SYS/broker/version"].startswith("hubsub version ")
         assert found["$SYS/broker/uptime"].endswith(" seconds")
-        # CONNECT and SUBSCRIBE of both, and the messages.
+        # CONNECT and SUBSCRIBE of both clients, and the messages.
         assert int(found["$SYS/broker/messages/received"]) == 7
         assert int(found["$SYS/broker/messages/sent"]) > 4
         assert int(found["$SYS/broker/bytes/received"]) > 3 * 5
@@ -104,7 +104,7 @@ def test_nobody_but_the_node_says_it(start: Start) -> None:
             new.publish("$SYS/broker/uptime", b"0", qos=1, number=1)
             assert new.read().body[2] == 0x87
         with client(server, "old") as old:
-            # The specification leaves this version an acknowledgement or the end.
+            # For this version the specification allows only an acknowledgement or closing the connection.
             old.publish("$SYS/broker/uptime", b"0", qos=1, number=1)
             old.ping()
             old.read()

@@ -1,4 +1,4 @@
-"""How many are in a room, on a node, in each protocol: docs/presence.md."""
+"""Occupancy of rooms on a node, in each protocol: docs/presence.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stream(server: Server, room: str) -> Stream:
 
 
 def occupancy(server: Server, room: str) -> dict[str, Any]:
-    """As REST says it, without the room."""
+    """The REST occupancy of a room, without the room's name."""
     answer: dict[str, Any] = json.loads(server.get(f"/v1/rooms/{quote(room, safe='')}/occupancy"))
     assert answer.pop("room") == room
     assert sum(answer["by_protocol"].values()) == answer["subscribers"]
@@ -54,7 +54,7 @@ def occupancy(server: Server, room: str) -> dict[str, Any]:
 
 
 def wait_for(server: Server, room: str, publishers: int = 0, members: int = 0, **subscribers: int) -> None:
-    """Until it is said that exactly these are there."""
+    """Waits until the occupancy is exactly this."""
     expected = {
         "subscribers": sum(subscribers.values()),
         "by_protocol": NOBODY | subscribers,
@@ -86,7 +86,7 @@ def test_who_hears_is_counted_by_protocol_until_it_is_gone(server: Server) -> No
         device.read(UNSUBACK)
         pages[1].push("{full}.typing", LEAVE)
         wait_for(server, "full", redis=2, phoenix=1, events=1, members=1)
-        # A second subscription of a connection to a topic is none.
+        # A connection's second subscription to a topic does not count.
         redis[0].ask("SUBSCRIBE", "full")
         wait_for(server, "full", redis=2, phoenix=1, events=1, members=1)
     wait_for(server, "full")
@@ -107,7 +107,7 @@ def test_who_publishes_is_counted_once_until_its_connection_ends(server: Server)
         redis.ask("PUBLISH", "other", "x")
         wait_for(server, "loud", publishers=3, phoenix=1)
         wait_for(server, "other", publishers=1)
-        # Who publishes by HTTP has no connection.
+        # A publisher by HTTP has no connection.
         assert server.node is not None
         request = Request(
             f"{server.node.http_url}/v1/publish",
@@ -137,7 +137,7 @@ def test_a_session_without_its_client_hears_and_publishes_nothing(server: Server
     device.close()
     wait_for(server, "kept", mqtt=1)
     with client(server, "sleeps"):
-        # It begins anew, and so without its subscriptions.
+        # It starts a clean session, so without its subscriptions.
         wait_for(server, "kept")
 
 
@@ -156,7 +156,7 @@ def test_one_publisher_too_many_is_not_counted(start: Start) -> None:
         one.ask("PUBLISH", "loud", "x")
         assert two.ask("PUBLISH", "loud", "x") == 0
         wait_for(server, "loud", publishers=1)
-        # It is told once a second.
+        # The metric is updated once a second.
         until(lambda: server.metric("publishers_uncounted_total") == 1)
 
 
@@ -174,7 +174,7 @@ def test_how_many_are_there_is_recorded_on_change_where_the_class_says_so(
         last_ts = 0
 
         def told(publishers: int = 0, members: int = 0, **subscribers: int) -> None:
-            """Until exactly that is told, to both."""
+            """Waits until exactly this occupancy is published, to both."""
             nonlocal last_ts
             expected = {
                 "room": "told:a",

@@ -1,4 +1,4 @@
-"""Whose pages a node serves: docs/adr/0018-a-page-is-known-by-its-origin.md."""
+"""The origins whose pages a node serves: docs/adr/0018-a-page-is-known-by-its-origin.md."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ UPGRADE = {
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
 }
-"""Of a browser, which says its origin with it."""
+"""Requests of a browser, which sends its origin."""
 
 
 @pytest.fixture(scope="module")
 def server(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with names, and pages that it serves."""
+    """A node with host names and allowed page origins."""
     needs("hubsub-core")
     config = {
         "ws": "127.0.0.1:0",
@@ -44,7 +44,7 @@ def server(needs: Callable[..., None]) -> Iterator[Server]:
 
 
 def asked(server: Server, method: str, path: str, **fields: str) -> tuple[int, dict[str, Any]]:
-    """What a request is answered: its status, and the error if it is one."""
+    """Status of a response, and its error if it has one."""
     assert server.node is not None
     rest = path.startswith(ROOMS) and path != EVENTS
     address = split_address(server.node.ready["http"]) if rest else server.node.ws
@@ -116,7 +116,7 @@ def test_who_is_not_welcome_is_logged_with_what_to_do_and_the_log_is_not_flooded
         return server.log_lines("page refused", value, f'"hint": "{hint}"')
 
     def is_logged() -> bool:
-        # Of those who come within a second only the first one is: it may have been of another test.
+        # The node logs only the first refusal within a second, which may be another test's.
         return asked(server, "GET", path, **who)[0] == 403 and bool(lines())
 
     until(is_logged)
@@ -133,7 +133,7 @@ def test_who_is_not_welcome_is_logged_with_what_to_do_and_the_log_is_not_flooded
 
 @pytest.fixture(scope="module")
 def reticent(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node that has few of its topics read by pages."""
+    """A node that lets pages read few of its topics."""
     needs("hubsub-core")
     fleet = {"name": "fleet", "match": ["fleet/#"], "room": "fleet/+"}
     config = {"ws": "127.0.0.1:0", "phoenix": {"topics": ["chat:*", "fleet/+/at", "$*"]}}
@@ -167,14 +167,15 @@ IS_THERE = {"presence": {"key": "ann"}}
     [
         ("chat:1", True, True),
         ("chat:{chat:2}", True, True),
-        # What a tag says is a room that pages may not join: who is in there is not told to who can spell it.
+        # The tag names a room that pages may not join, so its members are hidden even from a page that spells
+        # it.
         ("chat:{secret}", True, False),
-        # A class puts this topic into a room whose name pages do not say.
+        # A class maps this topic to a room whose name pages may not join.
         ("fleet/7/at", True, True),
         ("fleet/7", False, False),
         ("secret", False, False),
         ("CHAT:1", False, False),
-        # These match, and are the node's own.
+        # These names match but belong to the node.
         ("$system/x", False, False),
         ("$members/chat:1", False, False),
         ("chat:{$members/chat:1}", False, False),

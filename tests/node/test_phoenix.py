@@ -265,7 +265,7 @@ def test_a_join_says_where_it_is_and_brings_what_is_asked_for(server: Server) ->
         last = 4
 
         def back(params: object) -> tuple[list[int], dict[str, Any]]:
-            """What a join brings before what is said behind it, and its answer."""
+            """The messages that a join delivers before the next published one, and the join's reply."""
             nonlocal last
             last += 1
             at = one.join("chat:9", params)
@@ -328,7 +328,7 @@ def test_positions_stand_in_the_place_of_refs_for_who_asks(server: Server) -> No
 
 
 def closes(server: Server, *said: str | bytes, version: str = V2) -> tuple[int, str]:
-    """How a connection ends that says that."""
+    """Sends the messages; returns how the server closes the connection."""
     with page(server, version) as one:
         for message in said:
             one.socket.send(message)
@@ -377,7 +377,7 @@ def test_a_message_that_is_too_long_closes(start: Start) -> None:
         assert one.answer("1") == OK
     for said in (text + " " * 100, [text[:1900], text[1900:] + " " * 100]):
         with page(server) as one:
-            # The end may come before all of it is sent.
+            # The server may close before everything is sent.
             with suppress(ConnectionClosed):
                 one.socket.send(said)
             assert one.closed()[0] == 1009
@@ -399,7 +399,7 @@ def test_a_flood_of_joins_is_refused_and_harms_nobody_else(start: Start) -> None
     server = start(1, {"ws": "127.0.0.1:0"}, limits={"phoenix_joins_per_second_max": 2})
     with page(server) as one, page(server) as two:
         rate = refused("join_rate: too many joins in a second")
-        # Of more joins than seconds pass some are too many.
+        # With more joins than the seconds allow, some are refused.
         refs = [one.send("t:1", JOIN, {}, str(number)) for number in range(200)]
         answers: dict[str, list[Any]] = {}
         while len(answers) < len(refs):
@@ -410,7 +410,7 @@ def test_a_flood_of_joins_is_refused_and_harms_nobody_else(start: Start) -> None
         assert rate in answers.values()
         assert two.ask("phoenix", "heartbeat") == OK
         two.join("t:1")
-        # It may join again in another second, and a refusal cost nothing else.
+        # It may join again in the next second; the refusal has no other effect.
         while (answer := one.try_join("t:2")) == rate:
             pass
         assert answer[0] == "ok"

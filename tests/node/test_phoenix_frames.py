@@ -1,4 +1,4 @@
-"""What comes at the listener of WebSockets that is no request or no frame, byte by byte: each its answer, its limit."""
+"""Invalid requests and frames at the WebSocket listener, byte by byte: each has its reply and its limit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ HEAD = {
 
 @pytest.fixture(scope="module")
 def server(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with a listener for WebSockets."""
+    """A node with a WebSocket listener."""
     needs("hubsub-core")
     with hubsub_node(2, {"ws": "127.0.0.1:0", "ws_origins": ["https://good.example"]}) as server:
         yield server
 
 
 class Raw:
-    """A socket to the listener, and its frames."""
+    """A socket to the listener that sends and receives raw frames."""
 
     def __init__(self, server: Server) -> None:
         assert server.node is not None
@@ -54,14 +54,14 @@ class Raw:
         self.stack.close()
 
     def ask(self, line: str = "GET /socket/websocket?vsn=2.0.0 HTTP/1.1", **fields: str | None) -> int:
-        """Sends a request whose fields are the usual ones but for these; the status of the answer."""
+        """Sends a request with the usual fields and these changes; returns the status of the response."""
         own = {name.replace("_", "-"): value for name, value in fields.items()}
         head = "".join(f"{name}: {value}\r\n" for name, value in {**HEAD, **own}.items() if value is not None)
         self.socket.sendall(f"{line}\r\n{head}\r\n".encode())
         return self.status()
 
     def status(self) -> int:
-        """Of the answer that comes next, whose head is read."""
+        """The status of the next response; its head is read."""
         status = int(self.stream.readline().split()[1])
         self.head = dict(
             line.decode().lower().rstrip("\r\n").split(": ", 1)
@@ -72,7 +72,7 @@ class Raw:
     def send(
         self, first: int, payload: bytes = b"", *, masked: bool = True, length: int | None = None
     ) -> None:
-        """A frame: its first byte, its payload, and what it says of its length."""
+        """Sends a frame with a first byte, a payload and optionally a different declared length."""
         length = len(payload) if length is None else length
         mask = 0x80 if masked else 0
         if length < 126:
@@ -84,14 +84,14 @@ class Raw:
         self.socket.sendall(head + (b"\0\0\0\0" if masked else b"") + payload)
 
     def frame(self) -> tuple[int, bytes]:
-        """The next one: opcode and payload."""
+        """The next frame: opcode and payload."""
         first, length = self.stream.read(2)
         if length == 126:
             (length,) = struct.unpack(">H", self.stream.read(2))
         return first & 0x0F, self.stream.read(length)
 
     def closed(self) -> int:
-        """The code of the Close, which comes next, and then the end."""
+        """The code of the Close frame that must come next; asserts that the connection then ends."""
         opcode, payload = self.frame()
         assert opcode == CLOSE, (opcode, payload)
         assert self.stream.read() == b""
@@ -111,7 +111,7 @@ def test_a_frame_that_breaks_a_rule_closes_with_its_code(server: Server) -> None
         ("a control frame in fragments", lambda raw: raw.send(PING, b"x"), 1002),
         ("a control frame that is long", lambda raw: raw.send(FIN | PING, b"x" * 126), 1002),
         ("a Close of one byte", lambda raw: raw.send(FIN | CLOSE, b"x"), 1002),
-        # It is refused by its length: nothing of it is waited for, and nothing kept.
+        # The frame is refused by its length: the node awaits and stores none of it.
         ("a frame above the limit", lambda raw: raw.send(FIN | TEXT, b"", length=2 << 20), 1009),
         ("a frame of exabytes", lambda raw: raw.send(FIN | BINARY, b"", length=1 << 62), 1009),
         ("a length of 64 bits", lambda raw: raw.send(FIN | TEXT, b"", length=1 << 63), 1002),

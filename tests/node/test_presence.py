@@ -1,4 +1,4 @@
-"""Who is in a room, on a node, in each protocol: docs/presence.md."""
+"""Presence in rooms of a node, in each protocol: docs/presence.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def page(server: Server, version: str = V2) -> Page:
 
 
 def asked(server: Server, room: str, query: str = "") -> dict[str, Any]:
-    """As REST says it."""
+    """The REST presence of a room."""
     answer: dict[str, Any] = json.loads(server.get(f"/v1/rooms/{quote(room, safe='')}/presence{query}"))
     return answer
 
@@ -52,7 +52,7 @@ def keys(server: Server, room: str) -> list[str]:
 
 
 def records(server: Server, room: str) -> list[dict[str, Any]]:
-    """Who came and went."""
+    """The recorded joins and leaves of a room."""
     path = f"/v1/rooms/{quote(f'$stats/presence/{room}', safe='')}/history"
     return [json.loads(row["payload"]) for row in json.loads(server.get(path))["records"]]
 
@@ -77,7 +77,7 @@ def test_a_page_is_told_who_is_there_and_then_who_comes_and_goes(server: Server,
             assert bob.keys()[:1] == ["ann"]
             bob.until("ann", "bob")
             ann.until("ann", "bob")
-            # Two pages of one user are two members of one key.
+            # Two pages of one user are two members with one key.
             with page(server, version) as three:
                 Roster(three, topic, member("ann"))
                 ann.until("ann", "ann", "bob")
@@ -93,7 +93,7 @@ def test_who_does_not_say_who_it_is_is_told_and_is_nobody(server: Server) -> Non
         plain.join("chat:watched", {"presence": None})
         Roster(two, "chat:watched", member("ann"))
         watcher.until("ann")
-        # A page that asks for nothing is told nothing.
+        # A page that did not ask for presence receives none.
         plain.push("chat:watched", "say", {"n": 1})
         said = [plain.read()[3] for _ in "12"]
         assert sorted(said) == ["phx_reply", "say"]
@@ -206,7 +206,7 @@ def test_redis_and_rest_say_the_same(server: Server) -> None:
 
 
 def heard(device: Wire) -> tuple[bool, dict[str, Any]]:
-    """The next message: whether it is retained, and what it says; of a client before 5.0."""
+    """The next message to a client before 5.0: its retain flag and its payload."""
     packet = device.read(PUBLISH)
     said: dict[str, Any] = json.loads(packet.rest)
     return bool(packet.flags & 1), said
@@ -221,7 +221,7 @@ def test_an_mqtt_client_is_told_who_is_there_and_then_what_changes(server: Serve
         [row] = said["joins"]
         assert not is_retained and (said["count"], said["leaves"]) == (1, [])
         assert (row["key"], row["meta"]) == ("ann", {"name": "Ann"})
-        # Who subscribes again is told again.
+        # A repeated subscription sends the list again.
         assert device.subscribe(("$presence/chat:devices", 0), number=2) == [0]
         assert heard(device) == (True, {"count": 1, "members": [row]})
         one.close()
@@ -259,7 +259,7 @@ def test_a_session_without_a_connection_is_no_member_and_is_one_again_when_it_is
     stays: dict[str, Any] = {"properties": expiry(600), "flags": 0}
     with client(server, "truck-8", V5, **stays) as truck:
         truck.ask(("fleet/paris", 1), ("$presence/chat:back", 0))
-        # Who is there may be told before the other subscription holds.
+        # The list may arrive before the other subscription is confirmed.
         while truck.read().kind != SUBACK:
             pass
         wait_for(server, "fleet/paris", "truck-8")
@@ -294,7 +294,7 @@ def test_one_member_too_many_is_refused_until_another_has_left(start: Start) -> 
         other.join("chat:b", {"presence": member("ann")})
         status, response = two.try_join("chat:c", {"presence": member("bob")})
         assert status == "error" and response["reason"].startswith("too_many_members: ")
-        # Who only wants to be told is none.
+        # A page that only watches is no member.
         two.join("chat:c", {"presence": True})
         one.push("chat:a", LEAVE)
         with page(server) as three:
@@ -321,7 +321,7 @@ def test_members_beyond_those_that_are_listed_are_counted(start: Start) -> None:
         for other in others[2:]:
             other.close()
         watcher.until_count(2)
-    # It is told once a second.
+    # The metric is updated once a second.
     until(lambda: server.metric("presence_unlisted_total") == 3)
     until(lambda: server.metric("presence_rooms") == 0)
 
@@ -337,7 +337,7 @@ def test_who_comes_and_goes_is_recorded_where_the_class_says_so(start: Start, da
         two.join("chat:a", {"presence": member("bob")})
         [came] = until(lambda: records(server, "logged:a"))
         [row] = asked(server, "logged:a")["members"] or [{"ref": came["ref"]}]
-        # It goes as the one that it came as, whatever it says of itself.
+        # The leave event repeats the key of the join, whatever the page has set since.
         one.push("logged:a", UPDATE, {"away": True})
     _, went = until(lambda: len(found := records(server, "logged:a")) == 2 and found)
     assert [(row["kind"], row["user"], row["room"]) for row in (came, went)] == [
@@ -364,7 +364,7 @@ def test_members_of_a_node_that_was_killed_have_left_when_it_is_back(start: Star
     [ref] = [row["ref"] for row in came if row["user"] == "ann"]
     assert (left["kind"], left["user"], left["ref"], left["why"]) == ("leave", "ann", ref, "node_gone")
     assert left["ts"] >= max(row["ts"] for row in came)
-    # Who is there now is of the new process.
+    # The current members belong to the new process.
     with page(server) as ann:
         ann.join("logged:a", {"presence": member("ann")})
         until(lambda: len(records(server, "logged:a")) == 5)

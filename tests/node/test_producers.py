@@ -1,4 +1,4 @@
-"""Numbered records over HTTP: each is kept once, however often it is sent, and across kill -9."""
+"""Numbered records over HTTP: each is stored once, however often it is sent, also across kill -9."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOMS = [f"chat:{i}" for i in range(6)]
 
 
 class Http:
-    """One connection, kept open."""
+    """One persistent HTTP connection."""
 
     def __init__(self, node: Node) -> None:
         self.connection = http.client.HTTPConnection(node.http_url.removeprefix("http://"), timeout=TIMEOUT_S)
@@ -40,7 +40,7 @@ class Http:
         return self.ask("POST", "/v1/publish", body)
 
     def history(self, room: str) -> list[tuple[str, str]]:
-        """Position and payload of all its records."""
+        """Position and payload of all records of a room."""
         path = f"/v1/rooms/{room.replace(':', '%3A')}/history?limit="
         status, page = self.ask("GET", path + "1")
         assert status == 200, page
@@ -57,7 +57,7 @@ class Http:
 
 @pytest.fixture
 def http_of(start: Start, data: Path) -> Iterator[Any]:
-    """A connection to a new node on the same data as those before; `http_of.node` is that node."""
+    """A connection to a new node on the same data as its predecessors; `http_of.node` is that node."""
 
     def one(limits: dict[str, int] | None = None, shards: int = 2) -> Http:
         server = start(shards, {"data": str(data)}, classes=[DURABLE, REPLICATED], limits=limits)
@@ -87,7 +87,7 @@ def test_what_is_repeated_after_kill_9_has_its_first_position_and_stands_once(ht
         enough = threading.Semaphore(0)
 
         def run(name: str, node: Node = node, enough: threading.Semaphore = enough) -> list[Any]:
-            """Repeats everything from the beginning and goes on until the node is gone."""
+            """Repeats everything from the beginning and continues until the node is gone."""
             http_client, first, duplicates = Http(node), 1, []
             try:
                 while first < 20_000:
@@ -100,7 +100,7 @@ def test_what_is_repeated_after_kill_9_has_its_first_position_and_stands_once(ht
                     first += size
                     enough.release()
             except (OSError, http.client.HTTPException):
-                pass  # Killed: what came of the last batch is not known.
+                pass  # Killed: the result of the last batch is unknown.
             finally:
                 enough.release()
             return duplicates
@@ -214,7 +214,7 @@ def test_a_restart_knows_as_much_as_the_node_before(http_of: Any, how: int) -> N
         assert len(client.history("chat:a")) == 4
         http_of.node.stop(how)
         client = http_of(limits, shards=1)
-    # A record larger than the window is its end.
+    # A record larger than the window ends it.
     assert client.publish({"topic": "chat:a", "payload": "x" * 100_000})[0] == 200
     assert client.publish(record(40))[1]["duplicate"] is False
     http_of.node.stop(how)

@@ -1,4 +1,5 @@
-"""Streams of a hub's log as connections: what a slow reader costs, who is gone, how many there may be."""
+"""Streams of a hub's log over connections: the cost of a slow reader, closed readers, and the limit of
+streams."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def begin(start: Start, tmp_path: Path) -> Start:
-    """A node with one shard, so that each class has one hub."""
+    """Starts a node with one shard, so that each class has one hub."""
 
     def one(**limits: Any) -> Server:
         return start(config={"data": str(tmp_path / "data")}, classes=[DURABLE], limits=limits)
@@ -33,7 +34,7 @@ def begin(start: Start, tmp_path: Path) -> Start:
 
 
 def fill(server: Server, mib: int) -> None:
-    """So much payload in one hub."""
+    """Publishes `mib` MiB of payload into one hub."""
     with server.connect() as speaker:
         for n in range(mib):
             publish(speaker, "chat:a", range(n * 16, n * 16 + 16), length=MIB // 16)
@@ -45,7 +46,7 @@ def streams(server: Server) -> int:
 
 @contextlib.contextmanager
 def unread(server: Server, where: str, receive_bytes: int = 64 << 10) -> Iterator[socket.socket]:
-    """A connection that has asked, and reads nothing by itself."""
+    """A connection that has sent its request and reads nothing by itself."""
     assert server.node
     host, port = server.node.http_url.removeprefix("http://").split(":")
     with socket.socket() as reader:
@@ -57,7 +58,7 @@ def unread(server: Server, where: str, receive_bytes: int = 64 << 10) -> Iterato
 
 
 def head(reader: socket.socket) -> bytes:
-    """The first bytes of the answer."""
+    """The first bytes of the response."""
     return reader.recv(200)
 
 
@@ -69,7 +70,7 @@ def test_a_reader_that_does_not_read_holds_two_chunks_and_nothing_else(begin: St
     with unread(server, path("chat-0", batch_bytes=MIB)) as reader:
         assert head(reader).startswith(b"HTTP/1.1 200")
         until(lambda: given(server, before) >= 2 * MIB, "the second chunk")
-        # What the system takes for the connection is the system's; it is a few MiB.
+        # The kernel's connection buffers take a few MiB.
         assert max(given(server, before) for _ in range(50)) <= 12 * MIB
         assert streams(server) == 1
         body = bytearray(reader.recv(1 << 16))
@@ -92,7 +93,7 @@ def test_many_readers_that_do_not_read_cost_two_chunks_each(begin: Start) -> Non
             reader = stack.enter_context(unread(server, path("chat-0", batch_bytes=MIB)))
             assert head(reader).startswith(b"HTTP/1.1 200")
         assert streams(server) == 32
-        # The allocators keep some of what is free; whole ranges would be 2 GiB.
+        # The allocators keep some free memory; whole ranges would be 2 GiB.
         assert server.resident_bytes() - before < 32 * 8 * MIB
     until(lambda: streams(server) == 0, "streams to close with their connections")
 

@@ -1,4 +1,4 @@
-"""A hub's log over HTTP: what was published is what is read, in order, or there is an error that says why not."""
+"""A hub's log over HTTP: a read returns the published records in order, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_names_that_are_no_utf8_are_read_as_rest_tells_them(one: Server) -> None
 
 
 def test_the_template_of_a_rooms_class_names_the_devices(start: Start, tmp_path: Path) -> None:
-    """Of its own class: `x/{…}` is a room of the first, whatever its topic looks like."""
+    """Each room uses its own class's template: `x/{…}` is a room of the first class, whatever its topic looks
+    like."""
     classes = [
         DURABLE | {"device": "+/{device}/#"},
         REPLICATED | {"match": ["devices/#"], "room": "devices/+", "device": "devices/{device}/state"},
@@ -341,7 +342,7 @@ def test_damage_is_told_with_its_segment_and_all_before_it_is_read(tmp_path: Pat
             except OSError:
                 break
             except Exception as broken:
-                # The body ends early; what came is good.
+                # The body ends early; the received part is valid.
                 assert type(broken).__name__ == "IncompleteRead", broken
                 offsets += whole_batches(broken.partial)
                 continue
@@ -357,10 +358,10 @@ def test_damage_is_told_with_its_segment_and_all_before_it_is_read(tmp_path: Pat
 
 
 def whole_batches(partial: bytes) -> list[int]:
-    """Offsets of the batches that a broken body has, all of each."""
+    """Offsets of the complete batches in a truncated body."""
     assert not partial.endswith(END_OF_STREAM)
     offsets: list[int] = []
-    # That nothing follows is an end to pyarrow; who reads the body sees that it is none.
+    # pyarrow treats the missing rest as an end; the HTTP client detects the truncated body.
     for batch in pa.ipc.open_stream(partial):
         offsets += batch["offset"].to_pylist()
     return offsets

@@ -1,4 +1,4 @@
-"""SIGHUP: a limit that can change holds from then on; one that cannot says so and stays."""
+"""SIGHUP: a changeable limit takes effect; for any other the node logs a refusal and keeps the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Start = Callable[..., Server]
 
 
 def reload(server: Server, **limits: Any) -> dict[str, Any]:
-    """Gives a node of one shard new limits and waits until it has taken them; the log event that says so."""
+    """Gives a one-shard node new limits, waits until it has applied them, and returns the log event."""
     assert server.node
 
     def events() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""History and live records join at one point; positions say where, and lie never."""
+"""History and live records join without a gap, and positions are exact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT = {"name": "short", "match": ["short:*"], "history": {"messages": 100}}
 ROOMS = [f"chat:{i}" for i in range(8)]
 JOINERS = 60
 RECORDS_PER_JOINER = 200
-"""Records that each room gets while one joiner joins: they never stop and never run away."""
+"""Records that each room receives while one joiner joins: publishing neither stops nor runs ahead."""
 
 
 def position(item: list[Any]) -> tuple[str, int]:
@@ -32,20 +32,20 @@ def position(item: list[Any]) -> tuple[str, int]:
 
 
 class Joiner(Member):
-    """Subscribes somewhere in a room's past while it is being published to."""
+    """Subscribes at a past position of a room that is being published to."""
 
     room = ""
     first = 0
-    """Seq that must come first."""
+    """The first expected seq."""
 
     async def attach(self, *start: Any) -> tuple[int, bool]:
-        """HUBSUB SUBSCRIBE; the room's seq at that moment, and whether all was recovered."""
+        """Runs HUBSUB SUBSCRIBE; returns the room's current seq and whether everything was recovered."""
         answer = await self.call("HUBSUB", "SUBSCRIBE", self.room, *start)
         assert answer[:3] == [b"subscribe", self.room.encode(), 1]
         return position(answer[:4])[1], bool(answer[4])
 
     async def check(self, last: int) -> None:
-        """Every seq from `first` to `last` has come once, in order, with its own payload."""
+        """Each seq from `first` to `last` arrived once, in order, with its own payload."""
         await self.until(lambda: bool(self.pushes) and position(self.pushes[-1])[1] >= last)
         assert [position(m)[1] for m in self.pushes] == list(range(self.first, last + 1))
         assert [m[2] for m in self.pushes] == [b"%d" % seq for seq in range(self.first, last + 1)]
@@ -119,7 +119,7 @@ def test_replay_and_live_join_without_gap_or_double(start: Start, shards: int) -
 
 
 def fill(connection: Connection, room: str, count: int) -> list[bytes]:
-    """Publishes 1 … count; the position of each."""
+    """Publishes 1 … count; returns the position of each."""
     for n in range(1, count + 1):
         connection.command("PUBLISH", room, n)
     connection.read_many(count)
@@ -130,7 +130,7 @@ def fill(connection: Connection, room: str, count: int) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def server(needs: Callable[..., None]) -> Iterator[Server]:
-    """A node with two shards, rooms with a long and with a short history."""
+    """A node with two shards and rooms with a long and a short history."""
     needs("hubsub-core")
     with hubsub_node(2, classes=[CHAT, SHORT]) as server:
         yield server
@@ -141,7 +141,7 @@ _rooms = itertools.count()
 
 @pytest.fixture
 def room() -> str:
-    """A room that no other test has."""
+    """A room name that no other test uses."""
     return f"chat:{next(_rooms)}"
 
 
@@ -252,7 +252,7 @@ def test_records_older_than_their_age_are_forgotten(start: Start) -> None:
 
 def test_a_long_history_reply_does_not_count_against_the_subscriber(start: Start) -> None:
     disconnect = {"name": "d", "match": ["d:*"], "on_slow": "disconnect"}
-    # Of the 8 MB only the piece that is being written, some 64 KiB, stands in the output.
+    # Of the 8 MB the output buffer holds only the piece being written, some 64 KiB.
     limits = {"output_bytes_max": 256 * 1024, "output_soft_bytes": 0}
     server = start(2, classes=[CHAT, disconnect], limits=limits)
     with server.connect() as publisher, server.connect(3, receive_bytes=4096) as reader:

@@ -1,4 +1,4 @@
-"""No reply overtakes another, however late the one before it is."""
+"""Replies keep their order, however late an earlier one is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSES = [
 
 @pytest.fixture(params=[1, 3], ids=["one-shard", "three-shards"])
 def server(request: pytest.FixtureRequest, start: Start) -> Server:
-    """A node on which some rooms commit late."""
+    """A node with some rooms that commit late."""
     return start(request.param, classes=CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""What a node finds of its rooms after a clean stop, and after SIGKILL, by durability."""
+"""The rooms that a node restores after a clean stop and after SIGKILL, by durability."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def history(connection: Connection, room: str) -> list[tuple[str, int, bytes]]:
 
 
 def resumed(one: Home, room: str, position: str) -> tuple[str, int, list[Any]]:
-    """What HUBSUB SUBSCRIBE FROM says: the room's position, recovered; and what it replays, by the next PING."""
+    """The reply to HUBSUB SUBSCRIBE FROM: the room's position and whether it recovered; and the records
+    replayed before the next PING reply."""
     with one.server.connect(3) as connection:
         assert connection.ask("HUBSUB", "POSITIONS", "ON") == b"OK"
         answer = connection.ask("HUBSUB", "SUBSCRIBE", room, "FROM", position)
@@ -83,7 +84,7 @@ def test_a_replicated_room_keeps_its_epoch_over_a_clean_stop(one: Home) -> None:
 
 
 def test_a_replicated_room_begins_a_new_epoch_after_a_kill_and_says_so_to_who_resumes(one: Home) -> None:
-    """Records acknowledged from memory may be lost, so nobody may go on as if none were."""
+    """Acknowledged records in memory may be lost, so no client may resume as if none were."""
     with one.server.connect() as connection:
         publish(connection, "live:a", 500)
         old = history(connection, "live:a")[0][0]
@@ -108,7 +109,7 @@ def test_a_replicated_room_begins_a_new_epoch_after_a_kill_and_says_so_to_who_re
 
 
 def test_rooms_of_many_starts_have_epochs_of_their_own(one: Home) -> None:
-    """An epoch is never given out twice, whatever was lost."""
+    """No epoch is reused, whatever was lost."""
     epochs: list[str] = []
     for n in range(2):
         with one.server.connect() as connection:

@@ -1,4 +1,5 @@
-"""`hubsub sub` and the client over kill -9: they come back by themselves, miss nothing, and say what they cannot."""
+"""`hubsub sub` and the client over kill -9: they reconnect by themselves, miss nothing, and report gaps that
+they cannot fill."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Sub:
             self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment())
 
     def said(self, text: str, count: int = 1) -> str:
-        """Waits for a line on stderr; the last of them."""
+        """Waits for `count` stderr lines with the text; returns the last."""
         lines = until(
             lambda: (
                 (found := [x for x in self.err.read_text().splitlines() if text in x])[count - 1 :] and found
@@ -54,7 +55,7 @@ class Sub:
         return lines[-1]
 
     def payloads(self, count: int) -> list[str]:
-        """Waits for so many records; all there are."""
+        """Waits for `count` records; returns all received so far."""
         until(lambda: self.out.read_bytes().count(b"\n") >= count, f"{count} records: {self.err.read_text()}")
         return [json.loads(line)["payload"] for line in self.out.read_text().splitlines()]
 
@@ -67,7 +68,7 @@ class Sub:
 
 
 def publish(one: Home, room: str, numbers: range) -> None:
-    """Publishes numbers, each acknowledged."""
+    """Publishes numbers and awaits each acknowledgement."""
     with one.server.connect() as connection:
         for n in numbers:
             connection.command("PUBLISH", room, n)
@@ -174,7 +175,7 @@ def test_pub_that_a_kill_breaks_off_goes_on_behind_what_was_acknowledged(one: Ho
         r"--skip \1 goes on behind them",
         said,
     )
-    # It may not have read all answers when the node went.
+    # It may not have read all replies when the node was killed.
     assert told and int(told[1]) <= BATCH <= int(told[1]) + int(told[2])
     assert error.startswith("error: ")
     one.start()
@@ -194,7 +195,7 @@ def bounded(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Reader:
-    """A subscription of the client whose records are kept by topic, and what it was told."""
+    """A client subscription that stores its records by topic, and the notifications that it received."""
 
     def __init__(self, client: Client, *topics: str) -> None:
         self.seen: dict[str, list[tuple[Position | None, bytes]]] = {topic: [] for topic in topics}
@@ -226,12 +227,12 @@ QUICK = Options(backoff_s=0.01, backoff_s_max=0.1)
 
 
 def test_a_client_misses_nothing_of_durable_rooms_that_are_published_to_through_kills(one: Home) -> None:
-    """After each kill the publisher reads in history how far it came, and goes on from there."""
+    """After each kill the publisher reads from the history how far it got and continues from there."""
     rooms = [f"chat:{n}" for n in range(5)]
 
     async def play() -> None:
         async with Client(one.server.url, options=QUICK) as client:
-            # A room without a record has nothing to keep its epoch by.
+            # A room without a record has nothing that preserves its epoch.
             await client.publish_many([(room, "1") for room in rooms])
             async with reading(client, *rooms) as reader:
                 for _ in range(2):

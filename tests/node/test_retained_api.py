@@ -1,4 +1,5 @@
-"""Retained messages over REST and `hubsub retained`: listed page by page, shown, removed, as the state of a device."""
+"""Retained messages over REST and `hubsub retained`: listed by page, shown, removed, and as the state of a
+device."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ LAMPS = {
     "device": "lamps/{device}/#",
     "device_state": "lamps/{device}/state",
 }
-"""Without a history: the state of a device is what its topic keeps."""
+"""Without a history: a device's state is its topics' retained messages."""
 
 
 def served(start: Start, **more: Any) -> Server:
@@ -34,7 +35,7 @@ def served(start: Start, **more: Any) -> Server:
 
 
 def ask(server: Server, path: str, method: str = "GET") -> tuple[int, Any]:
-    """Status and body of an answer."""
+    """Status and body of a response."""
     assert server.node is not None
     request = urllib.request.Request(f"{server.node.http_url}{path}", method=method)
     try:
@@ -46,7 +47,7 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, Any]:
 
 
 def topics(server: Server, query: str) -> list[str]:
-    """Of all pages."""
+    """The topics of all pages."""
     found: list[str] = []
     after = ""
     while True:
@@ -59,7 +60,7 @@ def topics(server: Server, query: str) -> list[str]:
 
 
 def keeps(one: Wire, *names: str) -> None:
-    """Topics that keep their own name."""
+    """Retains on each topic its own name."""
     for name in names:
         assert keep(one, name, name.encode()) in (0, 0x10)
 

@@ -1,4 +1,4 @@
-"""Filters of MQTT that begin in the past, and messages that say where they stand."""
+"""MQTT filters that start in the past, and messages that carry their position."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WANTS = b"\x26" + text("hubsub-positions") + text("1")
 
 @pytest.fixture
 def server(start: Start, tmp_path: Path) -> Server:
-    """A node with a class that remembers, and one with a log."""
+    """A node with one class with history in memory and one with a log."""
     return begin(start, 2, classes=[PAST, KEPT], config={"data": str(tmp_path / "data")})
 
 
 def publish(server: Server, topic: str, *payloads: str) -> None:
-    """Publishes."""
+    """Publishes the payloads in order."""
     with server.connect() as redis:
         for payload in payloads:
             redis.ask("PUBLISH", topic, payload)
@@ -47,7 +47,7 @@ def test_a_filter_begins_in_the_past_and_goes_on_live(
         assert one.subscribe((f"$rewind/{start_of}/{topic}", 0)) == [0]
         publish(server, topic, "live")
         assert next_of(one, len(due) + 1) == [payload.encode() for payload in (*due, "live")]
-        # It is the subscription to its topic: ended by either name.
+        # It is a subscription to the plain topic: an unsubscribe with either name ends it.
         one.send(packet(0xA2, b"\x00\x05" + text(f"$rewind/{start_of}/{topic}")))
         assert one.read(UNSUBACK).id == 5
         publish(server, topic, "later")
@@ -80,7 +80,7 @@ def test_a_beginning_that_there_is_not_is_refused(server: Server, name: str) -> 
     with client(server, "b", version=V5) as one:
         own = text(name) + b"\x00"
         one.send(packet(0x82, b"\x00\x01\x00" + own))
-        # Behind the reason in words, if there is one.
+        # The code follows the reason string, if there is one.
         assert one.read().rest[-1] == 0x8F
 
 

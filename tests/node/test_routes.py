@@ -1,4 +1,4 @@
-"""What the control plane tells a node of rooms, and is asked, through `hubsub.node.Node`."""
+"""Route updates to a node and its route requests, through `hubsub.node.Node`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pair = tuple[Linked, Linked]
 
 @pytest.fixture
 def pair(needs: Callable[..., None], tmp_path: Path) -> Iterator[Pair]:
-    """Two nodes; b leads all hubs, and grants its leads itself."""
+    """Two nodes; b leads all hubs and grants its leader leases itself."""
     needs("hubsub-core")
     with contextlib.ExitStack() as stack:
         a, b = (
@@ -37,7 +37,7 @@ def pair(needs: Callable[..., None], tmp_path: Path) -> Iterator[Pair]:
         b.ask("tables", 1, 3_600, [("b", 2, [(hub, 1) for hub, *_ in hubs])], 1)
         for node in (a, b):
             node.tell("route_classes", [("busy", 2, "least-busy"), ("default", 2, "ring")])
-            # In pieces, as a watch gives them.
+            # In pieces, as a watch delivers them.
             node.tell("route_hubs", hubs[:3])
             node.tell("route_hubs", hubs)
             node.roster(a, b)
@@ -91,7 +91,7 @@ def test_a_question_about_a_room_waits_for_its_place_and_wants_none(pair: Pair) 
             a.wait(lambda said: said["say"] == "room_miss")
             a.tell("route_refuse", "busy:q")
             assert one.read().value == CLOSED
-        # Somebody wants it now: what was asked behind that is not told that there is none.
+        # A publish now needs the room; requests after it wait for it and get no negative reply.
         one.command(*questions[0])
         assert not a.wait(lambda said: said["say"] == "room_miss")["makes"]
         one.command("PUBLISH", "busy:q", "x")

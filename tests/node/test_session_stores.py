@@ -1,4 +1,5 @@
-"""What keeps sessions of MQTT beyond their process: each store does what all do, and says when it cannot."""
+"""Stores that persist MQTT sessions beyond their process: each passes the same suite and reports its
+failures."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ PASSWORD = "not-to-be-told"
 
 @pytest.fixture
 def redis(needs: Any) -> Iterator[Server]:
-    """A redis-server that wants to know who comes."""
+    """A redis-server that requires authentication."""
     needs("redis-server")
     with redis_server("--user", "hub", "on", f">{PASSWORD}", "~*", "+@all") as server:
         yield server
 
 
 def url(redis: Server) -> str:
-    """Where sessions are kept in it."""
+    """The session store's URL in that server."""
     return f"redis://hub:{PASSWORD}@{redis.host}:{redis.port}/3"
 
 
@@ -56,13 +57,13 @@ def figures(server: Server) -> dict[str, float]:
 
 
 def ready(server: Server) -> dict[str, Any]:
-    """What the node says of itself."""
+    """The response of /readyz."""
     answer: dict[str, Any] = json.loads(server.get("/readyz"))
     return answer
 
 
 def refusal(*args: str, **env: str) -> str:
-    """What a node says that does not start."""
+    """The error output of a node that does not start."""
     run = hubsub("serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", *args, **env)
     assert run.returncode != 0 and PASSWORD not in run.stderr + run.stdout
     return run.stderr

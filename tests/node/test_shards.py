@@ -1,4 +1,4 @@
-"""Several shards deliver what one does: every script gives the same transcript."""
+"""Several shards deliver what one does: every script yields the same transcript."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_the_number_of_shards_changes_no_reply(one: script.Script, resp: int, no
 
 @pytest.mark.parametrize("kind", ["", "P", "S"])
 def test_an_unsubscribe_that_is_confirmed_holds_on_every_shard(nodes: list[Server], kind: str) -> None:
-    """As in Redis, a client that was told so is counted no more, whoever publishes."""
+    """As in Redis, an unsubscribed client no longer counts once it has the confirmation, whoever
+    publishes."""
     publish = "SPUBLISH" if kind == "S" else "PUBLISH"
     for node in nodes:
         subscribers = [node.connect() for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Subscribers that share: each record comes to one member of a group (docs/protocol/groups.md)."""
+"""Shared subscriptions: each record goes to one member of a group (docs/protocol/groups.md)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ STRATEGIES = [
 def members(
     server: Server, count: int, name: str, qos: int = 1, prefix: str = "m", **more: int
 ) -> Iterator[list[Wire]]:
-    """So many clients that subscribe to it."""
+    """`count` clients that subscribe to the filter `name`."""
     with ExitStack() as stack:
         wires = [stack.enter_context(client(server, f"{prefix}{i}", **more)) for i in range(count)]
         for one in wires:
@@ -38,7 +38,7 @@ def members(
 
 
 class Got(NamedTuple):
-    """A PUBLISH."""
+    """A PUBLISH as a client received it."""
 
     qos: int
     id: int
@@ -48,14 +48,14 @@ class Got(NamedTuple):
 
 
 def came(one: Wire, answers: bool = True) -> list[Got]:
-    """What a client was sent so far, acknowledged as it comes."""
+    """The messages that a client has received so far, acknowledged on arrival."""
     got: list[Got] = []
     one.ping()
     while (packet := one.read()).kind != PINGRESP:
         if packet.kind != PUBLISH:
             continue
         number = packet.id if packet.qos else 0
-        # Few properties: their length is one byte.
+        # The properties are few: their length is one byte.
         end = 1 + packet.rest[0] if one.version == V5 else 0
         got.append(Got(packet.qos, number, packet.topic, packet.rest[1:end], packet.rest[end:]))
         if answers and packet.qos:
@@ -64,7 +64,6 @@ def came(one: Wire, answers: bool = True) -> list[Got]:
 
 
 def payloads(got: list[Got]) -> list[bytes]:
-    """What they say."""
     return [one.payload for one in got]
 
 
@@ -82,7 +81,7 @@ def test_members_take_turns_and_others_get_all(start: Start, version: int, name:
         assert everything.subscribe(("t/#", 0)) == [0]
         due = [str(i).encode() for i in range(30)]
         for text in due:
-            # One for each group that has members, and who subscribes for itself.
+            # One per group with members, and the client that subscribes for itself.
             assert redis.ask("PUBLISH", "t/a", text) == 3
         until(lambda: server.metric("shares_given_total") == 60, "all are on their way")
         parts = [came(one) for one in group]
@@ -114,7 +113,7 @@ def test_what_a_member_that_is_gone_has_not_acknowledged_goes_to_another(start: 
         for i in range(20):
             assert redis.ask("PUBLISH", "t", i) == 1
         until(lambda: server.metric("shares_given_total") == 20, "all are on their way")
-        # Four are under way, the others of its half wait for its window.
+        # Four are in flight; the rest of its half waits for its window.
         had = came(lost, answers=False)
         assert len(had) == 4
         lost.answer(PUBACK, had[0].id)
@@ -179,7 +178,7 @@ def test_a_class_says_who_gets_what(start: Start) -> None:
         client(server, "p", version=V5) as publisher,
     ):
         for i in range(40):
-            # One room: each leader has its own favourite.
+            # One room: each leader has its own preferred member.
             publisher.publish("sticky/0", b"x")
             for name in ("random", "hash"):
                 publisher.publish(f"{name}/{i % 8}", b"x")
@@ -194,7 +193,7 @@ def test_a_class_says_who_gets_what(start: Start) -> None:
             by_class[topic.split("/")[0]] += times
     assert sorted(part["sticky"] for part in of) == [0, 0, 40]
     assert all(part["random"] > 0 for part in of)
-    # What has a topic, or a header, in common has its member.
+    # Records with the same topic or header go to the same member.
     for wanted in ("hash/", "by/"):
         keys = [{key for key in count if key[0].startswith(wanted)} for count in counts]
         assert sum(map(len, keys)) == len(set.union(*keys)) == 8
@@ -216,7 +215,7 @@ def test_connack_denies_no_shared_subscription(start: Start) -> None:
     with Wire(server.node.mqtt if server.node else ("", 0)) as one:
         answer = one.connect("c", V5)
         assert answer.kind == CONNACK
-        # Property 42 with 0 is what would.
+        # Property 42 with value 0 would deny them.
         assert b"\x2a\x00" not in answer.body
 
 
@@ -242,7 +241,7 @@ def test_a_member_of_qos_2_gets_each_once(start: Start) -> None:
 
 
 def leave(server: Server, one: Wire) -> None:
-    """Says goodbye; returns when its session is without a connection."""
+    """Disconnects; returns once the session is offline."""
     before = server.metric("mqtt_sessions_absent")
     one.send(b"\xe0\x00")
     one.read_all()
@@ -256,7 +255,7 @@ def say_all(publisher: Wire, topic: str, *payloads: bytes) -> None:
 
 
 def said_to(one: Wire, count: int) -> list[bytes]:
-    """So many messages, acknowledged; and no more are there."""
+    """Reads and acknowledges `count` messages; asserts that there are no more."""
     got = []
     while len(got) < count:
         packet = one.read(PUBLISH)
@@ -283,7 +282,7 @@ def test_what_comes_while_the_only_member_is_away_waits_for_it(
         say_all(publisher, "t/a", b"0")
         one.read(PUBLISH)
         leave(server, one)
-        # Whether it was sent or not: it was not acknowledged.
+        # It was not acknowledged, whether or not it was sent.
         publisher.publish("t/a", b"qos 0")
         say_all(publisher, "t/a", b"1", b"2", b"3", b"4")
         with wire(server) as back:
@@ -310,7 +309,7 @@ def test_what_waits_for_a_member_that_is_away_is_given_to_one_that_joins(start: 
         with client(server, "late", V5) as late:
             assert late.subscribe((SHARE, 1)) == [1]
             assert said_to(late, 2) == [b"1", b"2"]
-            # While one is there, nothing waits for those that are not.
+            # While one member is connected, nothing is queued for the others.
             say_all(publisher, "t/a", b"4", b"5", b"6")
             assert said_to(late, 3) == [b"4", b"5", b"6"]
         assert server.metric("mqtt_session_queued") == 1
@@ -330,7 +329,7 @@ def test_what_waits_for_a_member_whose_session_ends_is_given_to_another_that_is_
         say_all(publisher, "t/a", b"1", b"2", b"3", b"4")
         until(lambda: server.metric("mqtt_session_queued") == 4)
         with client(server, "first", V5):
-            # It begins anew.
+            # It starts a clean session.
             pass
         with wire(server) as back:
             assert resume(back, "second")

@@ -1,4 +1,5 @@
-"""A slow subscriber of a durable class reads on from the disk, and is told what retention took from it."""
+"""A slow subscriber of a durable class reads on from the disk and is notified of records that retention
+removed."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ SMALL_FILES = {
     "log_journal_bytes": "1MiB",
     "log_checkpoint_bytes": "512KiB",
 }
-"""Memory holds some 60 of the records of these tests, a segment some 250."""
+"""Memory holds about 60 of these tests' records, a segment about 250."""
 
 BEYOND = 5_000
-"""Records that a subscriber is behind at least: 5 MB, far more than memory and the kernel's buffers hold."""
+"""Minimum lag of a subscriber, in records: 5 MB, far more than memory and the kernel's buffers hold."""
 
 
 @pytest.fixture
 def start(needs: Callable[..., None], data: Path) -> Iterator[Callable[..., Server]]:
-    """A node whose rooms `r*` are durable and catch up."""
+    """A node whose rooms `r*` are durable; their subscribers catch up from the log."""
     needs("hubsub-core")
     with contextlib.ExitStack() as stack:
 
@@ -109,7 +110,7 @@ def test_a_gap_push_tells_what_retention_has_removed_and_nothing_else_is_missing
 
 
 def test_who_cannot_be_told_is_closed_at_the_gap(start: Callable[..., Server]) -> None:
-    """`on_gap` of a class with history is `disconnect` unless it says else; plain Redis has no words."""
+    """`on_gap` of a class with history defaults to `disconnect`; plain Redis has no gap message."""
     server = start(history="1MiB")
     plain = subscribe(server, "room")
     publisher = Publisher(server)

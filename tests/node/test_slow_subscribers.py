@@ -1,7 +1,7 @@
-"""A subscriber that does not read: each policy does what it says, and nobody else notices.
+"""A subscriber that does not read: each policy works as documented, and other clients notice nothing.
 
-How much the kernel takes before a node's own output grows is the kernel's affair, so these tests
-publish until a counter says that the limit was met.
+The kernel buffers an unknown amount before the node's output grows, so these tests publish until a counter
+shows that the limit was reached.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Start = Callable[..., Server]
 PAYLOAD = b"." * 1000
 BATCH = 500
 BATCHES_MAX = 200
-"""100 MB: more than any kernel takes for one peer."""
+"""100 MB: more than a kernel buffers for one peer."""
 LIMITS = {"output_bytes_max": 64 * 1024, "output_soft_bytes": 0}
 
 
 def slow(policy: str, history: int = 0, **more: Any) -> dict[str, Any]:
-    """A class of rooms `r*` with that policy."""
+    """A class of rooms `r*` with that slow-subscriber policy."""
     row: dict[str, Any] = {"name": "slow", "match": ["r*"], "on_slow": policy, **more}
     return row | ({"history": {"messages": history}} if history else {})
 
@@ -39,7 +39,7 @@ class Publisher:
         self.sent = 0
 
     def publish(self, count: int = BATCH) -> None:
-        """`count` more, to the topics in turn."""
+        """Publishes `count` more, to the topics in turn."""
         for _ in range(count):
             topic = self.topics[self.sent % len(self.topics)]
             self.connection.command("PUBLISH", topic, b"%d " % self.sent + PAYLOAD)
@@ -48,7 +48,7 @@ class Publisher:
             assert frame.kind == ":"
 
     def until(self, metric: str, value: int = 1) -> None:
-        """Publishes until a counter, which shards tell once a second, has reached a value."""
+        """Publishes until a counter, which shards report once a second, has reached `value`."""
         for _ in range(BATCHES_MAX):
             if self.server.metric(metric) >= value:
                 return
@@ -57,12 +57,12 @@ class Publisher:
 
 
 def number(message: list[Any]) -> int:
-    """Number of a published payload."""
+    """The number in a published payload."""
     return int(message[2].split(b" ")[0])
 
 
 def subscribe(server: Server, *topics: str, positions: bool = False, is_slow: bool = True) -> Connection:
-    """A subscriber; a slow one has a small receive buffer, and the test does not read from it."""
+    """A subscriber. A slow one has a small receive buffer, and the test does not read from it."""
     connection = server.connect(3, 4096 if is_slow else None)
     if positions:
         assert connection.ask("HUBSUB", "POSITIONS", "ON") == b"OK"
@@ -72,7 +72,7 @@ def subscribe(server: Server, *topics: str, positions: bool = False, is_slow: bo
 
 
 def read_until(connection: Connection, last: int) -> Iterator[list[Any]]:
-    """Frames as Python values, up to the message of that number."""
+    """Frames as Python values, up to the message with number `last`."""
     while True:
         item = connection.read().plain()
         assert isinstance(item, list)
@@ -118,7 +118,7 @@ def test_drop_oldest_keeps_the_latest_and_tells_what_is_missing(start: Start, sh
 
 
 def seqs(item: list[Any]) -> range:
-    """The seqs that a message or a gap push speaks of."""
+    """The seqs that a message or a gap push covers."""
     at = [int(position.partition(b"-")[2]) for position in (item[2:4] if item[0] == b"gap" else item[3:4])]
     return range(at[0], at[-1] + 1)
 
@@ -222,7 +222,7 @@ def test_above_the_soft_limit_for_its_time_is_as_slow_as_the_hard_one(start: Sta
 
 
 def test_the_soft_limit_looks_at_the_classes_of_what_waits_and_not_at_topics(start: Start) -> None:
-    """The pattern brings records of a class that closes, the topic is of one that does not."""
+    """The pattern matches records of a class that closes slow clients; the topic's class does not."""
     soft = {"output_bytes_max": "256MiB", "output_soft_bytes": 32 * 1024, "output_soft_ms": 1000}
     kept = {"name": "kept", "match": ["kept"], "on_slow": "drop-oldest"}
     server = start(limits=soft, classes=[kept, slow("disconnect")])
@@ -232,7 +232,7 @@ def test_the_soft_limit_looks_at_the_classes_of_what_waits_and_not_at_topics(sta
     while all(row["pending_bytes"] <= 64 * 1024 for row in json.loads(server.get("/v1/clients"))["clients"]):
         assert publisher.sent < BATCHES_MAX * BATCH
         publisher.publish()
-    # No further record comes, so nothing but time closes it.
+    # No further record arrives, so only time closes it.
     until(lambda: server.metric("slow_closed_total") == 1)
     assert stalled.read_to_end()
     server.log_line("slow subscriber closed", "output limit")

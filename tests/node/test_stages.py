@@ -1,6 +1,6 @@
-"""Stages and batches on a real node: each row is published once, with the node killed at each point of it.
+"""Stages and batches on a real node: each row is published once, with the node killed at each point.
 
-A class that delays its commits holds a batch where the test wants it to be killed.
+A class with delayed commits keeps a batch at the point where the test kills the node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class Api:
-    """The node's HTTP API, one connection a request."""
+    """The node's HTTP API; one connection per request."""
 
     def __init__(self, server: Server) -> None:
         assert server.node
@@ -54,7 +54,7 @@ class Api:
         return self.ask("PUT", f"/v1/queries/{query}/stages/{attempt}{topic and '?topic=' + topic}", body)
 
     def commit(self, batch: int, *attempts: str, query: str = "q") -> Answer:
-        """Also where it takes longer than a request may."""
+        """Commits a batch, also where this takes longer than a request may."""
         while True:
             body = json.dumps({"attempts": attempts}).encode()
             answer = self.ask("POST", f"/v1/queries/{query}/batches/{batch}", body)
@@ -62,7 +62,7 @@ class Api:
                 return answer
 
     def records(self, query: str = "q") -> int:
-        """How many records say how far the query is."""
+        """Number of records with the query's progress."""
         status, room = self.ask("GET", f"/v1/rooms/%24queries%2F{query}")
         return int(room["position"].partition("-")[2]) if status == 200 else 0
 
@@ -73,7 +73,7 @@ class Api:
 
 
 def arrow(rows: Sequence[tuple[str, str | bytes]], batch_rows: int = 1_000, **columns: Any) -> bytes:
-    """Rows of topic and payload as a stream."""
+    """Rows of topic and payload as an Arrow stream."""
     topics, payloads = [topic for topic, _ in rows], [payload for _, payload in rows]
     table = pa.table({"topic": pa.array(topics, pa.string()), "payload": payloads, **columns})
     return stream(table, batch_rows)
@@ -99,7 +99,7 @@ def api(node: Home) -> Api:
 
 
 def committing(api: Api, batch: int, *attempts: str) -> threading.Thread:
-    """A commit whose answer nobody reads: the node is killed under it."""
+    """A commit in a thread without its response: the node is killed meanwhile."""
 
     def commit() -> None:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):

@@ -1,4 +1,5 @@
-"""Batches whose rooms do not take them now: told, tried again by the node, each row once; and a disk that is full."""
+"""Batches whose rooms do not accept them now: reported, retried by the node, each row published once; and a
+full disk."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ FILLER = "x" * 900
 
 
 def held(api: Api) -> dict[str, Any] | None:
-    """The one batch that is held, if there is one."""
+    """The one blocked batch, if there is one."""
     batches = api.ask("GET", "/v1/queries")[1]["held"]
     assert len(batches) <= 1
     return batches[0] if batches else None
@@ -77,7 +78,7 @@ def test_a_move_that_meets_a_full_disk_is_held_and_goes_on_by_itself_when_there_
     rows[10::50] = [("memory:a", f"not in a log {n}") for n in range(20)]
     api.stage("a", arrow(rows, 100))
     thread = committing(api, 0, "a")
-    # The first chunks are there, and one waits for its late row.
+    # The first chunks are published, and one waits for its late row.
     until(lambda: api.records() >= 2 and api.ask("GET", "/v1/rooms/chat%3Aa")[0] == 200)
     disk.fill()
     batch = until(lambda: held(api), "a batch is held")
@@ -134,12 +135,12 @@ def test_a_node_that_is_stopped_while_a_batch_is_held_ends_cleanly_and_the_next_
 
 
 def hubsub(api: Api, *args: str) -> subprocess.CompletedProcess[str]:
-    """A command of the command line, at this node."""
+    """Runs the command-line program against this node."""
     return command_line.hubsub(*args, HUBSUB_URL=f"http://{api.address}")
 
 
 def published(api: Api) -> int:
-    """Rows of `memory:0` to `memory:19` that are in their rooms."""
+    """Number of rows of `memory:0` to `memory:19` that are in their rooms."""
     rooms = [row["name"] for row in api.ask("GET", "/v1/rooms?match=memory:*&limit=100")[1]["rooms"]]
     return sum(len(api.payloads(room)) for room in rooms)
 
@@ -241,7 +242,7 @@ def test_a_batch_whose_stage_is_lost_is_given_up(needs: Callable[..., None], tmp
 def test_rows_of_a_room_keep_their_order_although_some_are_refused(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Rooms may be made at a rate that refuses most of a chunk; what is refused comes again."""
+    """The room creation limit refuses most rows of a chunk; the node retries these."""
     needs("hubsub-core")
     limits = {"room_creations_per_second_max": 4}
     rows = [(f"chat:{n % 12}", f"{n:04}") for n in range(1_200)]

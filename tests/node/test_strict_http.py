@@ -1,4 +1,4 @@
-"""Bytes that are no request, at both listeners of HTTP: refused at once, never read in two ways."""
+"""Bytes that are no valid request, at both HTTP listeners: refused at once, never parsed ambiguously."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Start = Callable[..., Server]
 HOST = b"Host: localhost\r\n"
 POST = b"POST /v1/publish HTTP/1.1\r\n" + HOST
 HELLO = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03"
-"""The begin of a ClientHello."""
+"""The beginning of a TLS ClientHello."""
 ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
 
 REFUSED = {
@@ -48,7 +48,7 @@ def server(needs: Callable[..., None]) -> Iterator[Server]:
 
 
 def answer(server: Server, listener: str, said: bytes) -> bytes:
-    """All that comes until the node closes; what follows a refused request is never answered."""
+    """The response until the node closes; bytes after a refused request are never answered."""
     assert server.node
     host, _, port = str(server.node.ready[listener]).rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
@@ -64,7 +64,7 @@ def answer(server: Server, listener: str, said: bytes) -> bytes:
 def test_a_head_that_could_be_read_in_two_ways_is_400_and_the_end(
     server: Server, listener: str, what: str
 ) -> None:
-    # WebSockets are asked for by GET.
+    # WebSocket upgrades use GET.
     said = (
         REFUSED[what].replace(POST, b"GET /socket/longpoll HTTP/1.1\r\n" + HOST)
         if listener == "ws"

@@ -1,4 +1,4 @@
-"""`hubsub top` in a terminal, of a real node."""
+"""`hubsub top` in a terminal, connected to a real node."""
 
 from __future__ import annotations
 

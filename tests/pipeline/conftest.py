@@ -15,7 +15,7 @@ __all__ = ["drivers", "places"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two cores, two attempts for a task, no pages, one shuffle partition."""
+    """Two cores, two attempts per task, no web UI, one shuffle partition."""
     directory = tmp_path_factory.mktemp("spark")
     session = connect(
         "local[2,2]",
@@ -34,7 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def pipeline(spark: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
-    """`pipeline("activity", "--once")`: the command in the session of the tests; its `out` and `err`."""
+    """Runs a command in the tests' session, as `pipeline("activity", "--once")`; returns its `out` and
+    `err`."""
     changed = "spark.sql.parquet.outputTimestampType"
     before = spark.conf.get(changed)
 
@@ -50,7 +51,7 @@ def pipeline(spark: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
 
 @pytest.fixture
 def fake() -> Iterator[FakeLog]:
-    """Two hubs, 5,000 and 3,000 records in two rooms each."""
+    """Two hubs with 5,000 and 3,000 records, each in two rooms."""
     tables = {1: rows(1, 1, 5_001, ("lobby", "chat:a")), 2: rows(2, 1, 3_001, ("chat:b", "chat:c"))}
     with FakeLog(tables) as log:
         yield log
@@ -58,13 +59,13 @@ def fake() -> Iterator[FakeLog]:
 
 @pytest.fixture
 def read(spark: Any, fake: FakeLog) -> Any:
-    """`read(subscribe="lobby")`: a frame of the fake log."""
+    """`read(subscribe="lobby")`: a batch frame of the fake log."""
     return lambda **options: _with(spark.read, fake, options).load()
 
 
 @pytest.fixture
 def stream(spark: Any, fake: FakeLog) -> Any:
-    """The same as a stream."""
+    """As `read`, but a streaming frame."""
     return lambda **options: _with(spark.readStream, fake, options).load()
 
 

@@ -1,8 +1,9 @@
-"""A program: streams of a node's records into its rooms and into an archive, killed in their second batch.
+"""A program that streams a node's records into its rooms and into an archive, and is killed in the second
+batch of both.
 
-Arguments: whether SIGKILL ends driver and JVM `before` or `behind` the commits, the node's HTTP address, a directory
-for checkpoints and archive, the prefix of the rooms, Spark's settings as JSON. `query` is what it runs twice, and what
-the next driver goes on with.
+Arguments: whether SIGKILL ends driver and JVM `before` or `behind` (after) the commits, the node's HTTP
+address, a directory for checkpoints and archive, the prefix of the rooms, Spark's settings as JSON. The
+program runs `query` for both kinds, and the next driver continues the same queries.
 """
 
 from __future__ import annotations
@@ -22,13 +23,26 @@ from hubsub.pipeline.source import HubSubSource
 
 KINDS = ("sink", "archive")
 POINTS = {"before": "written", "behind": "committed"}
-"""What an archive calls them."""
+"""The archive's names of these points."""
 
 
 def query(
     spark: Any, kind: str, servers: str, directory: Path, prefix: str, sink: str, take: Archive | None
 ) -> Any:
-    """The query: rows behind a shuffle to the sink of this name, or all records to an archive."""
+    """Starts a query: shuffled rows to the named sink, or all records to an archive.
+
+    Args:
+        spark: The session.
+        kind: `sink` or `archive`.
+        servers: The node's HTTP address.
+        directory: Contains the checkpoint, `{kind}-checkpoint`.
+        prefix: Prefix of the rooms to write to (sink only).
+        sink: Name of the Spark data source (sink only).
+        take: The archive's batch function (archive only).
+
+    Returns:
+        The started query; it ends when it has read everything available.
+    """
     options = {"servers": servers, "subscribePattern": "chat:*", "startingOffsets": "earliest"}
     records = spark.readStream.format("hubsub").options(**options, maxRowsPerBatch="500").load()
     if kind == "sink":
@@ -50,10 +64,10 @@ def archive(directory: Path) -> str:
 def main(where: str, servers: str, directory: str, prefix: str, conf: str) -> None:
     spark = connect("local[2]", json.loads(conf))
     place = Path(directory)
-    group = os.getpgid(0)  # Workers have another one.
+    group = os.getpgid(0)  # The workers are in another group.
 
     def die(kind: str) -> None:
-        """Whoever comes last takes all with it."""
+        """The last of both queries to arrive kills the process group."""
         (place / f"{kind}-came").touch()
         if all((place / f"{one}-came").exists() for one in KINDS):
             os.killpg(group, signal.SIGKILL)

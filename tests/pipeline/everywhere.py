@@ -1,8 +1,8 @@
-"""A program: source, sink and each job in one session of a master, one after the other.
+"""A program that runs source, sink and each job in one session of a Spark master, one after the other.
 
-Arguments: the master (`sc` is a Spark Connect server, begun here), a node's HTTP address, a directory for what is kept,
-a prefix of rooms to write to, Spark's settings as JSON. What can be told only by Spark itself is printed as one JSON
-object; the rest is in the directory and in the rooms.
+Arguments: the master (`sc` starts a Spark Connect server), a node's HTTP address, an output directory, a
+prefix of rooms to write to, Spark's settings as JSON. The program prints one JSON object with the values that
+only Spark itself can report; all other results are in the directory and in the rooms.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def main(master: str, servers: str, directory: str, prefix: str, conf: str) -> N
 
 @contextlib.contextmanager
 def connect_server(conf: dict[str, str]) -> Iterator[str]:
-    """`sc://HOST:PORT` of a Spark Connect server."""
+    """Starts a Spark Connect server; yields its `sc://HOST:PORT`."""
     server = subprocess.Popen(
         [sys.executable, "-c", SERVE, json.dumps(conf)],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def connect_server(conf: dict[str, str]) -> Iterator[str]:
     try:
         yield f"sc://127.0.0.1:{int(server.stdout.readline())}"
     finally:
-        server.stdin.close()  # Its end ends it.
+        server.stdin.close()  # The server ends when its input closes.
         server.wait(60)
 
 
@@ -94,7 +94,7 @@ def run_all(master: str, servers: str, directory: str, prefix: str, settings: di
 
 
 def run(frame: Any, sink: str, checkpoint: str, **options: str) -> None:
-    """A query to its end."""
+    """Runs a query until it has read everything available."""
     writer = frame.writeStream.format(sink).options(checkpointLocation=checkpoint, **options)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -102,7 +102,7 @@ def run(frame: Any, sink: str, checkpoint: str, **options: str) -> None:
 
 
 def pipeline(*arguments: str, master: str, settings: dict[str, str]) -> None:
-    """`hubsub pipeline …` in the session that is there."""
+    """Runs `hubsub pipeline …` in the existing session."""
     conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     print(f"pipeline {arguments[0]}", file=sys.stderr, flush=True)
     app(args=[*arguments, "--master", master, *conf], standalone_mode=False)

@@ -1,7 +1,7 @@
-"""A log over HTTP without a node: it speaks the contract of the source's requests, from memory, and can fail.
+"""A log over HTTP without a node: it serves the source's requests from memory and can inject faults.
 
-It is the fixture for faults that a node cannot be made to have on demand. Each
-request is kept, so that a test can say what the source asked.
+It produces faults that a real node does not produce on demand. It records each request, so that a test can
+check what the source requested.
 """
 
 import io
@@ -26,7 +26,15 @@ IDENTITY = "00c0ffee"
 
 
 def rows(hub: int, first: int, end: int, rooms: Sequence[str] = ("lobby",), size: int = 32) -> pa.Table:
-    """Records of a hub with these offsets, the rooms in turn."""
+    """Records of a hub with the offsets `first` up to but not including `end`.
+
+    Args:
+        hub: The hub's id.
+        first: The first offset.
+        end: The offset after the last.
+        rooms: The rooms, which alternate.
+        size: Payload size in bytes.
+    """
     offsets = range(first, end)
     names = [rooms[n % len(rooms)] for n in offsets]
     count = end - first
@@ -51,22 +59,29 @@ def rows(hub: int, first: int, end: int, rooms: Sequence[str] = ("lobby",), size
 
 @dataclass
 class Faults:
-    """What goes wrong; counts go down as it does."""
+    """Injected faults; each occurrence decrements its counter."""
 
     break_after: list[int] = field(default_factory=list)
-    """For each of the next streams: batches that it gives before its connection is cut."""
+    """One entry per upcoming stream: the number of batches before the connection is cut."""
     end_short: int = 0
-    """Streams that end after a batch with a last chunk, but without Arrow's mark."""
+    """Number of streams that end after a batch with a final HTTP chunk but without Arrow's end mark."""
     refuse: list[tuple[int, str]] = field(default_factory=list)
-    """For each of the next streams: status and code."""
+    """One entry per upcoming stream: status and error code."""
     lost: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By hub: offsets from, up to but not including, that are gone."""
+    """By hub: the lost offsets, from the first up to but not including the second."""
     deaf: bool = False
-    """Reports are answered with 500."""
+    """Whether reports get status 500."""
 
 
 class FakeLog:
-    """Serves tables by hub; `with` it."""
+    """An HTTP server for one table per hub; a context manager.
+
+    Args:
+        tables: Records by hub id.
+        batch_rows: Rows per Arrow batch.
+        token: Requests without this token are refused; None allows all.
+        tls: Server context; None serves plain HTTP.
+    """
 
     def __init__(
         self,
@@ -79,7 +94,7 @@ class FakeLog:
         self.tables = tables
         self.batch_rows = batch_rows
         self.token = token
-        """Who does not show it is refused."""
+        """None allows all requests."""
         self.log = IDENTITY
         self.ephemeral: list[str] = []
         self.earliest = dict.fromkeys(tables, 1)
@@ -114,7 +129,7 @@ class FakeLog:
         self._server.server_close()
 
     def append(self, hub: int, count: int, **kwargs: Any) -> None:
-        """More records, or a new hub."""
+        """Appends records to a hub, or creates the hub."""
         there = self.tables.get(hub)
         first = self.end(hub)
         more = rows(hub, first, first + count, **kwargs)
@@ -231,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         table = fake.select(hub, params)
         for n, (chunk, offsets) in enumerate(self._chunks(table)):
             if n - 1 == broken:
-                self._chunk(chunk[: len(chunk) // 2])  # In the middle of a batch.
+                self._chunk(chunk[: len(chunk) // 2])  # Cuts the connection in the middle of a batch.
                 return self._cut()
             if faults.end_short and n == 2:
                 faults.end_short -= 1
@@ -243,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._chunk(b"")
 
     def _chunks(self, table: pa.Table) -> Iterator[tuple[bytes, list[int]]]:
-        """Schema, each batch and Arrow's mark, with the offsets in it."""
+        """Schema, each batch and Arrow's end mark as bytes, with the offsets in each."""
         sink = io.BytesIO()
 
         def written() -> bytes:

@@ -1,7 +1,8 @@
-"""Frames to test jobs on: records as the source gives them, made of a seeded chat log; no Spark needed to make them.
+"""Input frames for job tests: records as the source yields them, from a seeded chat log; building them needs
+no Spark.
 
-`chat` is the log with its faults, `records` its rows as the source would give them, `frame` and `stream` what
-Spark reads of these.
+`chat` is the log with its faults, `records` the rows that the source would yield for it, `frame` and `stream`
+these rows in Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema())
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-"""When the first record was published."""
+"""Timestamp of the first record."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -39,7 +40,7 @@ def chat(count: int = 600, seed: int = 1, rooms: int = 12, users: int = 30) -> l
 
 
 def recorded(repository: Path, count: int) -> list[Row]:
-    """Events of the recorded chat log where it is there, else of the seeded one."""
+    """Events of the recorded chat log if it exists, else of the seeded one."""
     path = repository.parent / "shared" / "data" / "irc" / "messages.jsonl.gz"
     if not path.exists():
         return chat(count, rooms=200, users=700)
@@ -54,14 +55,18 @@ def records(
     epochs: Callable[[str, int], int] = lambda room, n: 7,
     **columns: Any,
 ) -> list[Row]:
-    """One record for each event, as the source gives them: offsets rise per hub, seqs per room and epoch.
+    """One record per event, as the source yields it: offsets rise per hub, seqs per room and epoch.
 
     Args:
-        events: Payloads: a mapping becomes JSON, its `room` and `user` the record's room and publisher.
+        events: Payloads: a mapping becomes JSON, and its `room` and `user` become the record's room and
+            publisher.
         hubs: Number of hubs; a room lives in one.
         times: The record's timestamp by its number.
         epochs: The epoch of a room at a record's number.
         columns: Values for all records.
+
+    Returns:
+        The rows, in the order of `events`.
     """
     offsets: Counter[int] = Counter()
     seqs: Counter[tuple[str, int]] = Counter()
@@ -94,7 +99,7 @@ def records(
 
 
 def pieces(rows: list[Row], count: int, seed: int = 1) -> Iterator[list[Row]]:
-    """The rows cut into batches at random; within a batch they come in any order, as from several tasks."""
+    """Cuts the rows into random batches; rows within a batch come in any order, as from several tasks."""
     dice = random.Random(seed)
     cuts = sorted(dice.sample(range(1, len(rows)), count - 1))
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
@@ -104,13 +109,13 @@ def pieces(rows: list[Row], count: int, seed: int = 1) -> Iterator[list[Row]]:
 
 
 def frame(spark: SparkSession, rows: list[Row], schema: str = SCHEMA) -> DataFrame:
-    """The rows as a frame."""
+    """The rows as a batch frame."""
     names = [part.split()[0] for part in schema.split(", ")]
     return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
 
 
 def stream(spark: SparkSession, batches: Iterable[list[Row]], directory: Path) -> DataFrame:
-    """A stream that gives one of the batches at a time."""
+    """A stream that yields one of the batches at a time."""
     directory.mkdir(parents=True, exist_ok=True)
     known = len(list(directory.glob("*.json")))
     for number, rows in enumerate(batches, known):
@@ -121,7 +126,7 @@ def stream(spark: SparkSession, batches: Iterable[list[Row]], directory: Path) -
 
 
 def drained(out: DataFrame, checkpoint: Path, mode: str = "append") -> list[Row]:
-    """What a stream gives until all is read that is there."""
+    """The stream's output once it has read everything available."""
     got: list[Row] = []
     out.sparkSession.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
 
@@ -143,13 +148,13 @@ def drained(out: DataFrame, checkpoint: Path, mode: str = "append") -> list[Row]
 
 
 def table(out: DataFrame) -> pd.DataFrame:
-    """The frame as pandas has it, times in UTC."""
+    """The frame as a pandas table with times in UTC."""
     rows = [tuple(row) for row in out.collect()]
     return utc(pd.DataFrame(rows, columns=out.columns, dtype=object))
 
 
 def utc(rows: pd.DataFrame) -> pd.DataFrame:
-    """Spark gives times without a zone, in the machine's; these are made UTC again."""
+    """Converts Spark's naive times, which are in the machine's zone, to UTC."""
     for name in rows.columns:
         values = [value for value in rows[name] if value is not None]
         if values and isinstance(values[0], datetime):
@@ -158,7 +163,7 @@ def utc(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def same(got: pd.DataFrame, expected: pd.DataFrame, keys: list[str]) -> None:
-    """Fails where two tables differ, whatever the order of their rows."""
+    """Asserts that two tables are equal regardless of row order."""
     assert list(got.columns) == list(expected.columns)
     left = got.sort_values(keys, ignore_index=True)
     right = expected.sort_values(keys, ignore_index=True)

@@ -1,6 +1,6 @@
-"""Programs with a Spark of their own, several at once, of which a file of tests looks at what they left.
+"""Programs with their own Spark, several at once; the tests of a file check what they left.
 
-The fixtures give what waits for the end.
+The fixtures yield functions that wait for the programs to end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hubsub.testing import Node
 from pipeline import dying, everywhere
 
 CLASSES = Path(sys.prefix, "spark-classes.jsa")
-"""Of `scripts/spark_classes.py`."""
+"""A class data archive for the JVM, written by `scripts/spark_classes.py`."""
 JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
-"""Nothing in tests runs long enough to be worth Java's second compiler."""
+"""Tests are too short to gain from Java's second compiler."""
 if CLASSES.exists():
     JAVA += f" -XX:SharedArchiveFile={CLASSES}"
 CONF = {
@@ -50,13 +50,13 @@ def event(kind: str, second: int, user: int) -> dict[str, Any]:
 EVENTS = [
     event(kind, at, user) for at, kind in enumerate(("join", "message", "leave")) for user in range(USERS)
 ]
-"""What `everywhere.py` finds in rooms `chat:*`."""
+"""The events in rooms `chat:*` for `everywhere.py`."""
 NUMBERS = 1_200
-"""So many payloads, numbers, are in rooms `chat:*` for `dying.py`."""
+"""Number of payloads, themselves numbers, in rooms `chat:*` for `dying.py`."""
 
 
 class Left(NamedTuple):
-    """What a program has left."""
+    """The output of a program."""
 
     name: str
     out: str
@@ -64,14 +64,14 @@ class Left(NamedTuple):
     node: Node
 
     def published(self, *rooms: str) -> list[str]:
-        """Payloads of rooms, now."""
+        """The current payloads of rooms."""
         with BlockingClient(self.node.redis_url) as client:
             pages = [client.history(room, count=10_000) for room in rooms]
         return [record.payload.decode() for page in pages for record in page.records]
 
 
 def logged(*match: str) -> dict[str, Any]:
-    """A class with a log."""
+    """A durable class for these patterns."""
     name = re.sub(r"\W.*", "", match[0])
     return {"name": name, "match": [*match], "durability": "durable", "history": {"bytes": "1GiB"}}
 
@@ -81,7 +81,7 @@ Ends = Callable[[], dict[str, Left]]
 
 @pytest.fixture(scope="session")
 def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    """`everywhere.py` by place, `cluster` and `connect`."""
+    """Runs `everywhere.py` per place, `cluster` and `connect`."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("places")
     classes = [logged("chat:*"), logged("devices/#"), logged("cluster:*", "connect:*")]
@@ -100,7 +100,7 @@ def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    """`dying.py`, by where it dies: `before` and `behind` its commits."""
+    """Runs `dying.py` per point of its death: `before` and `behind` its commits."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("drivers")
     classes = [logged("chat:*"), logged("before:*", "behind:*")]
@@ -119,7 +119,14 @@ def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 
 @contextlib.contextmanager
 def running(commands: dict[str, list[str]], node: Node, base: Path, code: int) -> Iterator[Ends]:
-    """Begins programs; gives what waits until all of them have ended with this code."""
+    """Starts programs; yields a function that waits until all have ended with this exit code.
+
+    Args:
+        commands: Arguments of each program, by name.
+        node: The node that the programs use.
+        base: Contains a new directory per program, with its stdout and stderr.
+        code: The expected exit code.
+    """
     processes = {}
     for name, command in commands.items():
         (base / name).mkdir()
@@ -143,5 +150,5 @@ def running(commands: dict[str, list[str]], node: Node, base: Path, code: int) -
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # Its JVM and a server of its own, too.
+                os.killpg(process.pid, signal.SIGKILL)  # Includes its JVM and any server that it started.
             process.wait()

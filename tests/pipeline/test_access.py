@@ -1,4 +1,4 @@
-"""Who is asked, and who asks: TLS, tokens, and servers that are none."""
+"""TLS, tokens, and servers that are no nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.fake_log import FakeLog, rows
 
 
 class Authority(NamedTuple):
-    """One that signs: its certificate, and a key with a certificate that it has signed for 127.0.0.1."""
+    """A certificate authority: its certificate, and a key with a certificate that it signed for 127.0.0.1."""
 
     ca: Path
     key: Path
@@ -29,7 +29,7 @@ class Authority(NamedTuple):
 def authority(
     needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Authority]:
-    """Makes one."""
+    """Returns a function that creates an authority."""
     needs("openssl")
 
     def make() -> Authority:
@@ -59,7 +59,7 @@ def table() -> dict[int, Any]:
 
 @pytest.fixture
 def secret(ours: Authority) -> Iterator[FakeLog]:
-    """A log behind TLS that wants a certificate of the same authority, too."""
+    """A log served over TLS that also requires a client certificate of the same authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ours.certificate, ours.key)
     with FakeLog(table(), tls=context) as log:
@@ -125,7 +125,7 @@ def test_a_wrong_token_is_told_at_once_and_is_not_shown(spark: Any) -> None:
 
 
 class Web(BaseHTTPRequestHandler):
-    """A web server like any other."""
+    """An ordinary web server that is no node."""
 
     status = 200
 

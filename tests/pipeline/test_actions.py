@@ -1,4 +1,4 @@
-"""Actions on a real node: a subscriber to a device's topic gets what is for this device, and nothing else."""
+"""Actions on a real node: a subscriber to a device's topic receives this device's messages and no others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_device_gets_its_actions_and_no_other(
 def test_a_device_is_in_sparks_table_and_does_what_spark_tells_it(
     spark: Any, pipeline: Callable[..., Any], make_node: Callable[..., Node], tmp_path: Path, repository: Path
 ) -> None:
-    """README, devices."""
+    """The devices example of the README."""
     classes = tomllib.loads((repository / "sample" / "hubsub.toml").read_text())["class"]
     config = {"data": str(tmp_path / "data"), "mqtt": "127.0.0.1:0"}
     node = make_node(classes=classes, config=config)

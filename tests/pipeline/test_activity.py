@@ -1,4 +1,4 @@
-"""Activity of rooms and what is missing, in batch and streaming, against pandas."""
+"""Activity of rooms and missing records, in batch and streaming, compared with pandas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(rows: DataFrame, event_time: str | None = None) -> DataFrame:
 
 
 def reborn(room: str, n: int) -> int:
-    """Some rooms are made anew in the middle."""
+    """The epoch of a room at record `n`; some rooms get a new epoch in the middle."""
     return 7 if n < 250 or hash_of(room) % 3 else 8
 
 
@@ -52,7 +52,7 @@ def hash_of(room: str) -> int:
 def directly(
     rows: list[Row], window: str, times: str = "timestamp", late_ms: float | None = None
 ) -> pd.DataFrame:
-    """The same with pandas."""
+    """Computes activity with pandas."""
     data = pd.DataFrame(rows)
     data["event_time"] = data["timestamp"]
     if times != "timestamp":
@@ -87,7 +87,7 @@ def directly(
 
 
 def told(log: list[Row], dice_ms: int = 0) -> list[Row]:
-    """The log as records whose senders' times lie up to so much before their own."""
+    """The log as records whose sender times precede their timestamps by up to `dice_ms`."""
     dice = np.random.default_rng(1)
     rows = []
     for row in records(log, epochs=reborn):
@@ -113,7 +113,7 @@ def test_windows_by_the_senders_times_have_delays_and_late_ones(spark: SparkSess
 
 
 def test_what_is_published_long_after_has_no_delay_and_hides_none(spark: SparkSession) -> None:
-    # Two of three are of the day before and of years before; the second room has nothing else.
+    # Two of three ages exceed a day; the second room has only such records.
     ages = [timedelta(seconds=2), timedelta(days=1, microseconds=1), timedelta(days=900)]
     log = [{"room": room} for room in ("mixed", "old")]
     rows = []
@@ -122,7 +122,7 @@ def test_what_is_published_long_after_has_no_delay_and_hides_none(spark: SparkSe
             if row["room"] == "mixed" or age > timedelta(days=1):
                 sent = row["timestamp"] - age
                 rows.append(row | {"payload": json.dumps({"ts": sent.isoformat()}).encode()})
-    # One window for all, so that it mixes them.
+    # One window for all records, so that ages mix in it.
     windows = activity(read(frame(spark, rows), "$.ts"), "36500 days", watermark="1 hour")
     found = {
         row.room: (row.delay_ms_p50, row.delay_ms_p99, row.messages, row.late) for row in windows.collect()
@@ -134,7 +134,7 @@ def test_streaming_equals_batch_wherever_the_batches_end(spark: SparkSession, tm
     rows = records(chat(500, rooms=5), epochs=reborn)
     last = records([{"room": "elsewhere"}], times=lambda n: START + timedelta(days=1))
     source = stream(spark, [*pieces(rows, 4), last], tmp_path / "in")
-    # Pieces are cut in the order of time and none overlaps the next, so nothing is late.
+    # The pieces are consecutive in time and do not overlap, so no record is late.
     got = drained(activity(read(source), "20 seconds", watermark="10 seconds"), tmp_path / "checkpoint")
     expected = directly(rows, "20s")
     same(utc(pd.DataFrame(got, columns=expected.columns, dtype=object)), expected, KEYS)
@@ -163,7 +163,8 @@ def without(rows: list[Row], *gone: int) -> list[Row]:
 
 @pytest.mark.parametrize("event_time", [None, "$.ts"])
 def test_a_gap_shows_inside_a_window_and_between_windows(spark: SparkSession, event_time: str | None) -> None:
-    # Five records a window: 3 is inside the first, 5 and 6 lie around the border, 1 and 20 are at the ends.
+    # Five records per window: 3 is inside the first, 5 and 6 are on either side of the border, 1 and 20 are
+    # at the ends.
     rows = records(
         [{"room": "a", "ts": (START + timedelta(seconds=4 * n)).isoformat()} for n in range(20)],
         times=lambda n: START + timedelta(seconds=4 * n),
@@ -176,7 +177,7 @@ def test_a_gap_shows_inside_a_window_and_between_windows(spark: SparkSession, ev
 
 
 def test_times_out_of_order_are_no_gap_and_a_new_epoch_is_none(spark: SparkSession) -> None:
-    # 1 and 3 fall into the first window, 2 and 4 into the second.
+    # 1 and 3 are in the first window, 2 and 4 in the second.
     sent = [0, 30, 1, 31]
     log = [{"room": "a", "ts": (START + timedelta(seconds=s)).isoformat()} for s in sent]
     rows = records(log, times=lambda n: START + timedelta(seconds=60))

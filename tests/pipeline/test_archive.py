@@ -1,4 +1,4 @@
-"""The archive: each record once, whenever it is killed; one suite for all formats."""
+"""The archive: each record once, whenever it is killed. One suite covers all formats."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FORMATS = ["parquet", "delta"]
 
 
 class Killed(Exception):
-    """In place of the driver's end."""
+    """Simulates the driver's end."""
 
 
 def log(count: int = 240) -> list[Row]:
-    """Records of two days."""
+    """Records over two days."""
     rows = records(chat(count), times=lambda n: START + timedelta(minutes=5 * n))
     rows[0] |= {"headers": {"a": "b", "c": "ü"}, "device": "d1", "publisher": None, "payload": b"\x00\xff"}
     return rows
@@ -50,7 +50,7 @@ def offsets_of(rows: list[Row]) -> dict[int, int]:
 
 
 def run(source: DataFrame, archive: Callable[[DataFrame, int], None], checkpoint: Path) -> None:
-    """The stream until all is read that is there; raises what ended it."""
+    """Runs the stream until it has read everything available; raises the error that ended it."""
     query = (
         source.writeStream.foreachBatch(archive)
         .option("checkpointLocation", str(checkpoint))
@@ -103,7 +103,7 @@ def test_killed_around_the_commit_each_record_is_there_once(
     source = stream(spark, pieces(rows, 3), tmp_path / "in")
     with pytest.raises(Exception, match="Killed"):
         run(source, Archive(str(target), table_format, at=at), tmp_path / "checkpoint")
-    # What is seen between the two runs is whole batches, too.
+    # A reader between the two runs also sees complete batches only.
     done = batch + (point == "committed")
     assert len(open_table(str(target), table_format).state().batches) == min(done, 1)
     run(source, Archive(str(target), table_format), tmp_path / "checkpoint")
@@ -115,13 +115,13 @@ def test_killed_half_way_through_its_tasks_each_record_is_there_once(
     spark: SparkSession, tmp_path: Path, target: Path, table_format: str
 ) -> None:
     rows = log(120)
-    mended = tmp_path / "mended"  # Until then each attempt fails.
+    mended = tmp_path / "mended"  # Until this file exists, each attempt fails.
     last = key(max(rows, key=key))
 
     def fails_late(batches: Any) -> Any:
         for batch in batches:
             found = last in zip(*(batch.column(name).to_pylist() for name in ("hub", "offset")), strict=True)
-            # The other task has written its files by then, and this one all but its last records.
+            # By then the other task has written its files, and this one all but its last records.
             yield batch.slice(0, batch.num_rows // 2)
             if found and not mended.exists():
                 raise RuntimeError("killed half-way")
@@ -204,7 +204,7 @@ def test_compaction_keeps_records_offsets_and_the_numbers_of_batches(
     sweep(table, older_than_s=0)
     assert len(list(target.rglob("part-*.parquet"))) == 2
     assert archived(spark, target, table_format) == before
-    archive(frame(spark, batches[-1]), 5)  # Run again by Spark: it is there.
+    archive(frame(spark, batches[-1]), 5)  # Spark runs the batch again: it is already there.
     assert archived(spark, target, table_format) == before
     assert compact(spark, table, files_min=2) == []
 
@@ -212,13 +212,14 @@ def test_compaction_keeps_records_offsets_and_the_numbers_of_batches(
 @pytest.mark.parametrize(
     ("table_format", "point"),
     [(name, point) for name in FORMATS for point in ("begun", "written", "committed", "sweeping")]
-    + [("parquet", "half")],  # A commit of Delta is one file, and nothing follows it.
+    + [("parquet", "half")],  # A Delta commit is one file; no step follows it.
     indirect=["table_format"],
 )
 def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
     spark: SparkSession, target: Path, table_format: str, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half: between the commit and what follows it. Sweeping: some of the old files are gone, the others not."""
+    """half: between the commit and its follow-up step. sweeping: some of the old files are deleted, others
+    not."""
     rows = log(120)
     for number, batch in enumerate(pieces(rows, 4)):
         Archive(str(target), table_format)(frame(spark, batch), number)
@@ -251,7 +252,7 @@ def test_a_compaction_that_is_killed_leaves_the_table_of_before_or_after(
     sweep(table, older_than_s=0)
     assert (table.state(), archived(spark, target, table_format)) == (state, before)
     assert len(list(target.rglob("part-*.parquet"))) == len(table.contents()[1]) <= 2
-    Archive(str(target), table_format)(frame(spark, batch), 3)  # Run again by Spark: it is there.
+    Archive(str(target), table_format)(frame(spark, batch), 3)  # A rerun by Spark: the batch is there.
     assert archived(spark, target, table_format) == before
 
 
@@ -284,7 +285,7 @@ def test_a_job_may_archive_while_its_files_are_compacted(
 def test_a_frame_read_before_a_compaction_stays_good_until_the_grace_is_over(
     spark: SparkSession, target: Path, table_format: str
 ) -> None:
-    """However old its files are: it is since they were replaced that counts."""
+    """The grace period counts from a file's replacement, whatever the file's age."""
     rows = log(60)
     for number, batch in enumerate(pieces(rows, 4)):
         Archive(str(target), table_format)(frame(spark, batch), number)

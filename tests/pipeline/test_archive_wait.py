@@ -1,4 +1,4 @@
-"""Retention and the archive job on a real node: what is kept, what is let go, and what a reader sees of it."""
+"""Retention and the archive job on a real node: what is retained, what is removed, and what a reader sees."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
 
 
 def publish(node: Node, count: int) -> None:
-    """A kilobyte each."""
+    """Publishes `count` records of 1 KB."""
     with BlockingClient(node.redis_url) as client:
         client.publish_many((b"chat:a", b"." * 1_000) for _ in range(count))
 
 
 def hub(node: Node, until: Callable[[dict[str, Any]], bool] = lambda row: True) -> dict[str, Any]:
-    """What the node tells of its hub, once that is so."""
+    """The node's entry of its hub, once it fulfils the condition."""
     end = time.monotonic() + WAIT_S
     while True:
         with urllib.request.urlopen(f"{node.http_url}/v1/hubs/chat-0", timeout=WAIT_S) as answer:
@@ -64,7 +64,7 @@ def hub(node: Node, until: Callable[[dict[str, Any]], bool] = lambda row: True) 
 
 
 def archive(spark: SparkSession, node: Node, place: Path, **options: Any) -> None:
-    """`hubsub pipeline archive --once`."""
+    """Runs `hubsub pipeline archive --once`."""
     settings = Settings(
         job="archive",
         servers=node.http_url,
@@ -84,7 +84,7 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
     publish(node, 300)
     kept = hub(node, lambda row: row["archive_waiting_bytes"] > 150 * KIB)
     assert (kept["earliest"], kept["archived"]) == (1, None)
-    # One of some rooms, as far as a node can tell, is not waited for.
+    # Retention does not wait for an archive of selected rooms.
     archive(spark, node, tmp_path / "some", subscribe="chat:a")
     assert hub(node)["archived"] is None
     archive(spark, node, tmp_path / "all", pattern="chat:*")
@@ -98,7 +98,7 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
         assert [query["ended"] for query in json.load(answer)["queries"]] == [True, True]
     out = str(tmp_path / "all" / "out")
     assert history(spark, out, node.http_url).count() == 700
-    # Nobody archives for too long.
+    # The archive lags too far.
     publish(node, 1_200)
     lost = hub(
         node, lambda row: row["bytes"] <= 512 * KIB and 0 < row["archive_lost"] == row["earliest"] - 701
@@ -106,12 +106,13 @@ def test_records_are_kept_until_they_are_archived_and_lost_beyond_the_limit(
     with pytest.raises(Exception, match="records of hub chat-0 are gone") as raised:
         archive(spark, node, tmp_path / "all", pattern="chat:*")
     said = re.search(r"offsets 701 to (\d+)", str(raised.value))
-    # What waits in the journal comes to the segments, and lets more go meanwhile.
+    # Records in the journal move to segments meanwhile, so retention removes more.
     assert said and lost["earliest"] <= int(said[1]) + 1 <= hub(node)["earliest"]
 
 
 def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
-    """By the archive and by Spark, which may run the last batch again: it is told by the next one, or at the end."""
+    """An offset is reported once the archive and Spark have both committed it. Spark may rerun the last
+    batch, so the next batch reports it, or the end of the run."""
     rows, told = records(chat(20), hubs=1), []
     events: list[str] = []
 
@@ -132,7 +133,7 @@ def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_an_archive_of_some_rooms_takes_no_others(spark: SparkSession, node: Node, tmp_path: Path) -> None:
-    """Its offsets would pass their records over."""
+    """Its offsets would skip the other rooms' records."""
     publish(node, 20)
     archive(spark, node, tmp_path, subscribe="chat:a")
     with BlockingClient(node.redis_url) as client:

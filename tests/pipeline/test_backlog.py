@@ -1,4 +1,5 @@
-"""A job gives the same of a backlog however many batches read it: its watermark waits until the query has caught up."""
+"""A job produces the same result of a backlog in any number of batches: its watermark waits until the query
+has caught up."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
 
 
 def publish(node: Node, minutes: list[int]) -> None:
-    """A user joins a room of their own at each of these minutes, and says something two minutes later."""
+    """For each of the minutes, a user joins a room of their own and sends a message two minutes later."""
     events = [
         (
             f"chat:{n}",
@@ -41,7 +42,7 @@ def publish(node: Node, minutes: list[int]) -> None:
 
 
 def rows(directory: Path, keys: list[str]) -> list[tuple[Any, ...]]:
-    """The latest version of each row of a job's table."""
+    """The latest version of each row in a job's table."""
     table = pd.read_parquet(directory).sort_values("batch_id").drop_duplicates(keys, keep="last")
     return sorted(table[keys].itertuples(index=False, name=None))
 
@@ -56,7 +57,7 @@ JOBS = {
 def test_a_backlog_gives_the_same_in_one_batch_and_in_many(
     node: Node, tmp_path: Path, pipeline: Callable[..., Any], job: str
 ) -> None:
-    publish(node, [600, 0, 1_200, 300, 900, 1_300])  # Hours before what was read already, and hours after.
+    publish(node, [600, 0, 1_200, 300, 900, 1_300])  # Out of order: hours before and hours after each other.
     path, keys = JOBS[job]
     found = {}
     for limit in (1_000, 3):
@@ -90,7 +91,7 @@ def test_records_say_whether_their_batch_has_caught_up_with_the_log_as_it_was(
         flags = [row.caught_up for row in frame.collect()]
         seen.append((len(flags), set(flags)))
         if len(seen) == 1:
-            fake.append(1, 3_000)  # What comes later is not waited for.
+            fake.append(1, 3_000)  # The query does not wait for later records.
 
     options = {"startingOffsets": "earliest", "maxRowsPerBatch": "3000", "columns": "offset,caught_up"}
     query = stream(**options).writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))

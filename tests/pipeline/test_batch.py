@@ -1,4 +1,4 @@
-"""Batch reads through Spark: rows, columns, filters that reach the server, errors."""
+"""Batch reads through Spark: rows, columns, filters pushed to the server, errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def pushing(spark: Any) -> Iterator[None]:
-    """Filters go to the server, as a user may ask for."""
+    """Enables filter pushdown to the server, which is optional."""
     spark.conf.set(PUSHDOWN, "true")
     yield
     spark.conf.unset(PUSHDOWN)
@@ -43,7 +43,8 @@ def test_filters_reach_the_server_and_spark_gets_what_it_would_have_kept(read: A
 
 
 def test_a_frame_gives_each_query_what_that_asks_for(read: Any) -> None:
-    """Spark keeps what was pushed to a frame, also for the queries that come later, and for its other uses in one."""
+    """Spark stores pushed filters on a frame; these must not affect its later queries or its other uses in
+    one query."""
     frame = read()
     assert frame.count() == 8_000
     assert frame.where("room = 'lobby'").count() == 2_500

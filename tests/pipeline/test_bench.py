@@ -1,4 +1,4 @@
-"""What the benchmark asks Spark for, on a small log: everybody gives the same rows, and all of them."""
+"""The benchmark's Spark reads on a small log: every reader yields the same, complete rows."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Spark over three nodes: all of a cluster is one source and one sink, whichever node is named."""
+"""Spark over three nodes: a whole cluster is one source and one sink, whichever node you name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ EVENTS = 3_000
 
 @pytest.fixture(scope="module")
 def cluster(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes. In rooms `chat:*` a chat log was published, through all of them; devices have said something."""
+    """Three nodes. A chat log was published to rooms `chat:*` through all of them, and devices have published
+    states."""
     needs("hubsub-core")
     with Cluster(tmp_path_factory.mktemp("cluster"), classes=CLASSES) as cluster:
         clients = [BlockingClient(cluster.nodes[name].redis_url) for name in NAMES]
@@ -48,7 +49,7 @@ def servers(cluster: Cluster, *names: str) -> str:
 
 
 def latest_table(cluster: Cluster, job: str) -> dict[str, Any]:
-    """What a job told last for who watches."""
+    """The last table that a job published."""
     status, answer = cluster.get("a", f"/v1/rooms/{quote(f'$stats/job/{job}', safe='')}/history?count=1")
     assert status == 200, answer
     table: dict[str, Any] = json.loads(answer["records"][-1]["payload"])
@@ -56,7 +57,7 @@ def latest_table(cluster: Cluster, job: str) -> dict[str, Any]:
 
 
 def elsewhere(cluster: Cluster, room_class: str = "logged") -> list[str]:
-    """The nodes in the order in which they have least of the class's hubs."""
+    """The nodes, those with the fewest hub leaders of the class first."""
     has = Counter(cluster.leaders("a", room_class))
     return sorted(NAMES, key=lambda name: has[name])
 
@@ -95,7 +96,7 @@ def test_each_job_has_the_records_of_all_nodes(
     found = [line.split()[:4] for line in values.splitlines() if "level" in line]
     assert sorted(found) == [[str(n), f"devices/{n}/state", "level", "2"] for n in range(6)]
 
-    # Each has told its latest rows, whichever node was named.
+    # Each job has published its latest rows, whichever node was named.
     told = {job: latest_table(cluster, job) for job in ("archive", "sessions", "devices")}
     state = open_table(str(tmp_path / "archive" / "out")).state()
     assert sum(at - 1 for _, at in told["archive"]["rows"]) + told["archive"]["more"] >= len(kept)
@@ -111,7 +112,7 @@ def test_each_job_has_the_records_of_all_nodes(
 
 
 def test_a_query_goes_on_when_a_node_dies_and_is_back(cluster: Cluster, spark: Any, tmp_path: Path) -> None:
-    """It reads all rooms and writes each record into another one; named is a node that has least of the hubs."""
+    """The query copies all rooms' records into other rooms; it names a node with the fewest hub leaders."""
     named, *_, dies = elsewhere(cluster)
     options = {
         "servers": servers(cluster, named),

@@ -1,4 +1,4 @@
-"""A standalone master and worker as docs/spark-deploy.md has them: executors with pyspark and pyarrow alone."""
+"""A standalone master and worker as in docs/spark-deploy.md: executors with pyspark and pyarrow alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def environ(**more: str) -> dict[str, str]:
 
 
 def line_with(process: subprocess.Popen[str], pattern: str) -> str:
-    """What a pattern finds in the log of a process; the rest of the log is not lost on it."""
+    """The first match of a pattern in a process's log; leaves the later lines for the next call."""
     seen = []
     assert process.stderr is not None
     for line in process.stderr:
@@ -71,7 +71,7 @@ def line_with(process: subprocess.Popen[str], pattern: str) -> str:
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """A Python that has pyspark, pyarrow and what they need, and not this package."""
+    """A Python with pyspark, pyarrow and their dependencies, but without this package."""
     packages = tmp_path / "packages"
     packages.mkdir()
     (there,) = [Path(path) for path in site.getsitepackages() if path.endswith("site-packages")]
@@ -88,7 +88,7 @@ def bare_python(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """`spark://HOST:PORT` of a master with one worker."""
+    """Yields `spark://HOST:PORT` of a master with one worker."""
     started: list[subprocess.Popen[str]] = []
 
     def start(name: str, *args: str) -> subprocess.Popen[str]:
@@ -119,7 +119,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 REST_OFF = "-Dspark.master.rest.enabled=false"
-"""Its port is a fixed one."""
+"""The REST server's port is fixed, so it is off."""
 
 
 def test_executors_of_a_standalone_cluster_need_no_more_than_the_zip(

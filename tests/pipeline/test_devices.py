@@ -1,4 +1,4 @@
-"""The latest state of devices and the way back, against plain Python."""
+"""The latest state of devices and the way back, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KEYS = ["device", "topic", "key"]
 
 
 def said(*payloads: Any, device: str | None = "d1", topic: str = "devices/d1/state") -> list[Row]:
-    """Records of one device: bytes as they are, all else as JSON."""
+    """Records of one device: bytes unchanged, everything else as JSON."""
     encoded = [p if isinstance(p, bytes | None) else json.dumps(p).encode() for p in payloads]
     return records(encoded, room="devices/d1", device=device, topic=topic)
 
 
 def log(count: int = 400, seed: int = 1) -> list[Row]:
-    """What several devices say, each in its room, some made anew in the middle with a smaller epoch."""
+    """Records of several devices, one room each; some rooms get a new, smaller epoch in the middle."""
     dice = random.Random(seed)
     events = []
     for _ in range(count):
@@ -57,7 +57,7 @@ def log(count: int = 400, seed: int = 1) -> list[Row]:
 
 
 def directly(rows: list[Row]) -> pd.DataFrame:
-    """The last of each key, as the rows are in order."""
+    """The last value of each key, in the order of the rows."""
     found: dict[tuple[str, str, str], Row] = {}
     for row in rows:
         for key, value in json.loads(row["payload"]).items():

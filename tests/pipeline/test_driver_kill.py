@@ -1,4 +1,5 @@
-"""Drivers that SIGKILL ends beside a commit, process and JVM: the next one makes each row once of what they left.
+"""SIGKILL ends drivers, process and JVM, next to a commit; the next driver completes their work with each row
+once.
 
 `dying.py` was killed in its second batch of 500 rows.
 """
@@ -18,7 +19,15 @@ ALL = Counter(str(n) for n in range(NUMBERS))
 
 
 def go_on(spark: Any, driver: Left, kind: str, prefix: str = "", take: Archive | None = None) -> None:
-    """The next driver, to the end."""
+    """Runs the next driver to the end.
+
+    Args:
+        spark: The session.
+        driver: The output of the killed program.
+        kind: `sink` or `archive`.
+        prefix: Prefix of the rooms to write to (sink only).
+        take: The archive (archive only).
+    """
     query = dying.query(spark, kind, driver.node.http_url, driver.directory, prefix, "hubsub", take)
     assert query.awaitTermination(60)
 

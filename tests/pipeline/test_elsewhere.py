@@ -1,6 +1,6 @@
-"""Source, sink and jobs where tasks run in other processes: executors of a cluster, the server of Spark Connect.
+"""Source, sink and jobs with tasks in other processes: executors of a cluster, the Spark Connect server.
 
-`everywhere.py` has run there; each test looks at one part of what came of it.
+`everywhere.py` has run there; each test checks one part of its results.
 """
 
 from __future__ import annotations

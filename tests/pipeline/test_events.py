@@ -1,4 +1,4 @@
-"""JSON payloads as typed columns, and what becomes of payloads that are none."""
+"""JSON payloads as typed columns, and the handling of invalid payloads."""
 
 from __future__ import annotations
 

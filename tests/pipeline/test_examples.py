@@ -1,4 +1,4 @@
-"""The examples do what they say, on a node with the generator's events."""
+"""The examples work as documented, on a node with the generator's events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADDRESS = "127.0.0.1:3220"
 
 @pytest.fixture
 def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
-    """A node with a chat log and reports of devices."""
+    """A node with a chat log and device reports."""
     log = {"durability": "durable", "history": {"bytes": "1GiB"}}
     classes = [
         {"name": "chat", "match": ["chat:*"], **log},
@@ -42,7 +42,7 @@ def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
 
 @pytest.fixture
 def examples(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory, in which scripts find each other."""
+    """The examples' directory, with its scripts importable from each other."""
     directory = repository / "examples"
     monkeypatch.syspath_prepend(str(directory))
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -71,7 +71,7 @@ def test_the_pictures_show_what_was_published(spark: Any, node: Node, examples: 
     assert list(tables["rooms_of"].events) == sorted(rooms.values(), reverse=True)[:15]
     assert all(row.people == people[row.room] for row in tables["rooms_of"].itertuples())
     found = tables["sessions_of"]
-    # Who came twice and leaves twice has left the first time.
+    # A user who joins twice and leaves twice has left at the first leave.
     leaves = sum(1 for event in EVENTS if event["kind"] == "leave")
     assert 0.9 * leaves < (found.closed_by == "leave").sum() <= leaves
     assert found.minutes.between(0, 120).all() and len(tables["reports_of"]) == len(REPORTS)
@@ -103,7 +103,7 @@ def test_the_notebook_runs_from_top_to_bottom(spark: Any, node: Node, examples: 
     for cell in cells:
         text = "".join(cell["source"]).replace(ADDRESS, node.http_url.removeprefix("http://"))
         code = compile(text, f"rooms.ipynb {cell['id']}", "exec")
-        if "plt.show()" in text:  # The other test draws them: this one only sees that all is there.
+        if "plt.show()" in text:  # Another test draws them; this one only checks that all names are defined.
             assert set(code.co_names) <= {*values, "show"}
         else:
             exec(code, values)
@@ -132,7 +132,7 @@ def test_the_sql_files_give_a_row_for_each_room_or_device(
 def test_the_tables_of_the_declarative_pipeline_hold_all_events(
     spark: Any, node: Node, examples: Path, tmp_path: Path
 ) -> None:
-    """Its definitions, run without its own engine, which takes a server of Spark Connect."""
+    """Runs its definitions without its own engine, which needs a Spark Connect server."""
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 
     flows: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""Reading a real node that fails: the exact records, or an error that says which are missing.
+"""Reads from a real node that fails: the exact records, or an error that names the missing ones.
 
-What is killed is killed with SIGKILL, in the middle of something that has begun and cannot have ended.
+Processes are killed with SIGKILL in the middle of an operation that has started and cannot have ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(frame: Any, checkpoint: Path, take: Callable[[Any, int], None], mode: st
 
 
 class Seen:
-    """Offsets of each batch."""
+    """Collects the offsets of each batch."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -78,7 +78,7 @@ def test_a_damaged_segment_ends_a_read_and_a_stream_with_its_name_and_the_offset
     damaged = int(segment.stem) + 30_000 // 1_000
 
     def told(error: PySparkException) -> tuple[int, int]:
-        """The offsets that were not read, first and last."""
+        """First and last offset that the error reports as not read."""
         ours = failure(error)
         assert isinstance(ours, QuarantinedError) and segment.name in ours.message
         first, last = ours.message.rpartition("hub 1, offsets ")[2].split(" to ")
@@ -144,16 +144,16 @@ def test_a_checkpoint_of_another_nodes_log_is_refused(
 
 COUNT = 2_000
 SIZE = 40_000
-"""Bytes of a record: all of them together are more than what sockets and pipes hold between node and task."""
+"""Bytes per record: all records together exceed what sockets and pipes between node and task buffer."""
 
 
 class Halt:
-    """Holds a frame's first task behind its first rows until it is let go."""
+    """Blocks a frame's first task at its first batch until `go`."""
 
     def __init__(self, directory: Path) -> None:
         self.reached, self.free = directory / "reached", directory / "free"
         for path in (self.reached, self.free):
-            os.mkfifo(path)  # Opening one end waits for who opens the other.
+            os.mkfifo(path)  # Opening one end waits for the other.
 
     def __call__(self, frame: Any) -> Any:
         reached, free = str(self.reached), str(self.free)
@@ -180,7 +180,8 @@ class Halt:
 
 @pytest.fixture
 def halt(spark: Any, tmp_path: Path) -> Iterator[Halt]:
-    """Rows reach it in batches of 2 MB: in one of all rows it would stand behind the read, and not amid it."""
+    """The task receives rows in batches of 2 MB. In a single batch it would block after the read, not in the
+    middle."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
     spark.conf.set(name, "50")
@@ -196,7 +197,7 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
-    """A node with 80 MB of records in one hub: more than sockets and readers hold between them."""
+    """A node with 80 MB of records in one hub: more than sockets and readers buffer."""
     node = make_node(classes=[DURABLE], config={"data": str(tmp_path / "data"), "shards": 1})
     publish(node, COUNT, size=SIZE)
     return node
@@ -239,7 +240,7 @@ def test_a_node_that_goes_away_amid_a_read_is_told_with_the_offsets_that_were_no
     halt.wait()
     node.stop(signal.SIGKILL)
     halt.go()
-    # The second attempt of the task finds nobody at once, and says what all of it would have been.
+    # The task's second attempt finds no server at once and names all of its offsets.
     error = failure(found.exception(120))  # type: ignore[arg-type]
     assert "records were not read: no server answers" in error.message
     assert re.search(rf"hub 1, offsets \d+ to ({COUNT // 2}|{COUNT})$", error.message), (

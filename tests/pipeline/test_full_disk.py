@@ -1,6 +1,6 @@
-"""Disks that are really full, the node's and the archive's: nothing is lost, doubled or half there.
+"""Really full disks, the node's and the archive's: no row is lost, duplicated or partly written.
 
-Each is a small tmpfs in a mount namespace of its own.
+Each disk is a small tmpfs in its own mount namespace.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_sink_to_a_node_whose_disk_is_full_says_so_and_publishes_once_when_the
     assert published() == Counter()
 
     query = start()
-    disk.free()  # Whether it has met the full disk or not: it waits for so long.
+    disk.free()  # The query retries for that long, whether or not it has met the full disk.
     assert query.awaitTermination(60)
     assert published() == Counter(str(n) for n in range(COUNT))
 
@@ -106,7 +106,7 @@ def test_an_archive_on_a_full_disk_says_so_and_has_each_record_once_when_there_i
     disk.mkdir()
     node = make_node(classes=[CHAT], config={"data": str(tmp_path / "data")})
     with BlockingClient(node.redis_url) as client:
-        dice = random.Random(1)  # What comes of it can be packed no smaller.
+        dice = random.Random(1)  # Random data, which does not compress.
         client.publish_many((f"chat:{n % 3}", dice.randbytes(2_000)) for n in range(COUNT))
     conf = {
         "spark.driver.memory": "1g",

@@ -1,4 +1,4 @@
-"""The union read on a real node: what clients received is what the archive and the live log have together."""
+"""The union read on a real node: archive and live log together equal what clients received."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ Heard = Counter[tuple[str, int, int, bytes]]
 
 
 def say(node: Node, rooms: list[str], count: int, heard: Heard, size: int = 1_000) -> None:
-    """Publishes in turn, and adds what a subscriber receives of it."""
+    """Publishes to the rooms in turn, and adds what a subscriber receives to `heard`.
+
+    Args:
+        node: The node.
+        rooms: Room names.
+        count: Number of records in total.
+        heard: Receives the records.
+        size: Payload size in bytes.
+    """
     with (
         BlockingClient(node.redis_url) as client,
         client.subscribe(*{room.encode() for room in rooms}) as subscription,
@@ -56,12 +64,12 @@ def listing(node: Node) -> Any:
 
 
 def has_let_go(node: Node) -> bool:
-    """Whether retention has removed some of each hub of the chat."""
+    """Whether retention has removed some records of each chat hub."""
     return all(hub["earliest"] > 1 for hub in listing(node)["hubs"] if hub["class"] == "chat")
 
 
 def archived(spark: Any, node: Node, archive: Archive, batch: int) -> None:
-    """Archives what came since."""
+    """Archives the records since the last batch."""
     offsets = archive.offsets()
     there = listing(node)
     archive.log = there["log"]
@@ -89,7 +97,7 @@ def test_history_is_what_clients_received_whatever_became_of_hubs_and_rooms(
     servers = node.ready["http"]
     assert found(history(spark, archive.target, servers, table_format)) == heard
 
-    # With one shard less nothing comes into some hubs any more; and one is born.
+    # With one shard less, some hubs get no more records; and a new hub appears.
     node.stop()
     new = {"name": "new", "match": ["new:*"], "history": {"bytes": "1GiB"}, **DURABLE}
     node = make_node(classes=[CHAT, OLD, new], config=data | {"shards": 1}, limits=LIMITS)

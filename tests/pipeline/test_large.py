@@ -1,4 +1,4 @@
-"""A message of MQTT as long as its protocol lets it be, in Spark: 20 MB, `LARGE_BYTES` in a soak."""
+"""A long MQTT message in Spark: 20 MB, or `LARGE_BYTES` in a soak, up to the protocol's maximum."""
 
 from __future__ import annotations
 

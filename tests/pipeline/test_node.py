@@ -1,4 +1,4 @@
-"""The source against a real node: what clients published and see in history is what Spark reads."""
+"""The source on a real node: Spark reads what clients published and see in history."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def publish(node: Node, count: int) -> None:
 
 
 def history(node: Node) -> list[Row]:
-    """What clients see: room, epoch, seq, topic, payload."""
+    """The records that clients see: room, epoch, seq, topic, payload."""
     with BlockingClient(node.redis_url) as client:
         return sorted(
             (text_of(room), record.position.epoch, record.position.seq, text_of(record.topic), record.payload)
@@ -77,7 +77,7 @@ def test_a_room_is_found_whatever_its_name(spark: Any, chat: Node, room: str) ->
 
 
 class Addressed(Home):
-    """A home whose nodes keep their HTTP address too."""
+    """A home whose nodes also keep their HTTP address."""
 
     def start(self) -> Server:
         server = super().start()
@@ -87,7 +87,7 @@ class Addressed(Home):
 
 
 def positions(tables: list[pa.Table]) -> Rooms:
-    """Position and payload of each record, by room, in the order of offsets."""
+    """Position and payload of each record, by room, in offset order."""
     found: Rooms = defaultdict(list)
     whole = pa.concat_tables(tables).sort_by([("hub", "ascending"), ("offset", "ascending")])
     for row in whole.select(["room", "epoch", "seq", "payload"]).to_pylist():
@@ -98,7 +98,8 @@ def positions(tables: list[pa.Table]) -> Rooms:
 def test_batch_and_streams_have_the_chat_log_as_clients_received_it_through_a_killed_node(
     spark: Any, needs: Callable[..., None], repository: Path, tmp_path: Path
 ) -> None:
-    """By position, each record once: a stream that runs through the kill, one of what is there, and a batch."""
+    """Each record once, compared by position: a stream that runs through the kill, a stream of available
+    data, and a batch."""
     needs("hubsub-core")
     events = chat_log(repository)
     one = Addressed(tmp_path / "data", shards=3, limits={"log_tail_bytes_max": "256KiB"})

@@ -1,4 +1,5 @@
-"""One room, one order: what Redis, MQTT and browsers say at once all of them hear alike, and Spark reads it so."""
+"""One room, one order: clients of Redis, MQTT and browsers publish at once and all receive the same order, as
+does Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def by_mqtt(device: Wire) -> None:
 
 
 def by_page(page: Page) -> list[Any]:
-    """Says, and hears all meanwhile."""
+    """Publishes by a browser page, and reads all messages meanwhile."""
     for n in range(EACH):
         page.push(TOPIC, "say", {"page": n})
     heard, answers = [], 0

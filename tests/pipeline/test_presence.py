@@ -1,4 +1,4 @@
-"""Sessions of who was in rooms, from what nodes record of their members: docs/presence.md."""
+"""Sessions of room members, computed from the nodes' presence records: docs/presence.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = ["room", "user", "start"]
 
 
 class People:
-    """Who comes to rooms of a cluster, and when; all is known to be recorded before the next one does something."""
+    """Users who join and leave rooms of a cluster. Each call waits until the node has recorded its event."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -61,7 +61,8 @@ def now() -> datetime:
 
 
 def visits(cluster: Cluster) -> Iterator[tuple[str, str, datetime, datetime, datetime, datetime]]:
-    """Rooms, users, and between which times each came and went; somebody stays. Node `c` is killed, and is back."""
+    """Yields (room, user, earliest join, latest join, earliest leave, latest leave) per visit; one user
+    stays. Node `c` is killed and restarted."""
     people, a = People(cluster), "talk:a"
     begin = now()
     one = people.come("a", a, "ann")

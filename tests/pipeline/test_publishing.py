@@ -1,4 +1,5 @@
-"""Activity told to rooms: each version of each window once, whatever dies between table, message and checkpoint."""
+"""Activity published to rooms: each version of each window once, whatever fails between table, message and
+checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ CLASSES = [{"name": "chat", "match": ["chat:*"], "durability": "durable", "histo
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMING = Timing(event_time="$.ts", window=timedelta(minutes=1), watermark=timedelta(minutes=1))
 SPARK_S = 120.0
-"""Until a job that was started just now says something, on a machine that has much to do."""
+"""Time limit in seconds for the first output of a newly started job on a busy machine."""
 ROOMS = (b"chat:a", b"chat:\xff", b"chat:100%", "chat:é {x}".encode(), b"chat:" + b"l" * 2_000)
 
 
@@ -45,21 +46,21 @@ def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
 
 
 def say(node: Node, minutes: Sequence[int], rooms: Sequence[bytes] = ROOMS[:1]) -> None:
-    """An event in each room in each of these minutes."""
+    """Publishes an event per room and minute."""
     events = [(room, {"ts": (NOON + timedelta(minutes=n)).isoformat()}) for n in minutes for room in rooms]
     with BlockingClient(node.redis_url) as client:
         client.publish_many((room, json.dumps(event).encode()) for room, event in events)
 
 
 def told(node: Node, room: bytes = ROOMS[0]) -> list[dict[str, Any]]:
-    """What was published of a room."""
+    """The activity published about a room."""
     with BlockingClient(node.redis_url) as client:
         records = client.history(b"$stats/room/" + room, count=10_000).records
         return [json.loads(record.payload) for record in records]
 
 
 def windows(rows: Sequence[dict[str, Any]]) -> list[tuple[int, int, bool]]:
-    """Minute, messages and whether it is final, of each in order."""
+    """(minute, messages, whether final) of each row, in order."""
     starts = [datetime.fromisoformat(row["window_start"]) for row in rows]
     minutes = [(start - NOON) // timedelta(minutes=1) for start in starts]
     return [(m, row["messages"], row["final"]) for m, row in zip(minutes, rows, strict=True)]
@@ -68,7 +69,7 @@ def windows(rows: Sequence[dict[str, Any]]) -> list[tuple[int, int, bool]]:
 def activity(
     spark: Any, node: Node, directory: Path, *, change: Callable[[Output], Output] = lambda o: o, **more: Any
 ) -> None:
-    """Runs the job in this process until it has read all."""
+    """Runs the job in this process until it has read everything available."""
     places = {"checkpoint": str(directory / "checkpoint"), "out": str(directory / "out")}
     publish = more.pop("publish", True)
     settings = Settings(job="activity", servers=node.http_url, once=True, **places, **more)
@@ -77,7 +78,7 @@ def activity(
 
 
 def appending(output: Output) -> Output:
-    """As without `--once`, but with an end."""
+    """The output mode without `--once`, but with a final run."""
     return replace(output, mode="append", take=replace(output.take, final=True))  # type: ignore[type-var]
 
 
@@ -109,7 +110,7 @@ def test_with_once_each_version_of_a_window_is_told_once(spark: Any, node: Node,
     assert len(told(node)) == 3
     say(node, [9])
     activity(spark, node, tmp_path, change=appending)
-    # The first was over in a run that had an end, and got no other version.
+    # The earlier run, which had an end, closed the first window, so it got no second version.
     assert windows(told(node))[3:] == [(1, 2, True), (2, 1, True)]
 
 

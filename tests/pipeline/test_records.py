@@ -1,4 +1,4 @@
-"""Streams of records when the network, the node or the log fails; no Spark."""
+"""Record streams while the network, the node or the log fails; without Spark."""
 
 import socket
 import threading
@@ -181,7 +181,7 @@ def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
 
 @pytest.mark.parametrize(("scheme", "hint"), [("https", "write http://"), ("http", "write https://")])
 def test_tls_against_a_plain_port_is_told_clearly(scheme: str, hint: str) -> None:
-    """And the other way round: a listener for TLS closes on what is no handshake."""
+    """Also the other way round: a TLS listener closes on bytes that are no handshake."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -212,7 +212,7 @@ def test_the_token_goes_with_each_request(log: FakeLog) -> None:
 
 
 def test_one_connection_serves_many_requests(log: FakeLog) -> None:
-    """A task that reads 64 hubs does not connect 64 times."""
+    """A task that reads 64 hubs does not open 64 connections."""
     options = SourceOptions.parse({"servers": log.address})
     with Wire(options.access) as wire:
         for _ in range(5):

@@ -1,4 +1,5 @@
-"""Replay on a real node: archived records are in their rooms again, each once and in order, whatever is killed."""
+"""Replay on a real node: archived records reach their rooms again, each once and in order, whatever is
+killed."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ ROOMS = [f"chat:{n}" for n in range(7)] + ["chat:é", "chat:100%", "chat:%FF"]
 COUNT = 1_500
 
 Said = dict[str, list[tuple[bytes, str, dict[str, str]]]]
-"""Payloads, publishers and headers of rooms, in their order."""
+"""Payload, publisher and headers of the records, in order, by room."""
 
 
 @pytest.fixture
 def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
-    """A node with records in ten rooms; one of them was removed in between and made anew."""
+    """A node with records in ten rooms. After each third one room is deleted; later records recreate it."""
     node = start(make_node, tmp_path)
     with BlockingClient(node.redis_url) as client:
         names = [room.replace("%FF", "\udcff").encode(errors="surrogateescape") for room in ROOMS]
@@ -69,7 +70,7 @@ def records(spark: Any, node: Node, pattern: str) -> Any:
 
 
 def said(rows: Any, prefix: str = "") -> Said:
-    """What rooms hold, by their names without a prefix."""
+    """The records of rooms, by room name without the prefix."""
     found: Said = defaultdict(list)
     for row in sorted(rows.collect(), key=lambda row: (row.hub, row.offset)):
         assert row.topic == row.room and row.topic.startswith(prefix)
@@ -78,7 +79,7 @@ def said(rows: Any, prefix: str = "") -> Said:
 
 
 def with_origins(rows: Any) -> Said:
-    """The same of records that are to be replayed, as they are to come."""
+    """The records as a replay must publish them: with origin headers."""
     found = rows.collect()
     origins = {(r.hub, r.offset): (f"{r.epoch}-{r.seq}", r.timestamp) for r in found}
     expected: Said = defaultdict(list)
@@ -92,7 +93,7 @@ def with_origins(rows: Any) -> Said:
 
 @pytest.fixture
 def archive(spark: Any, node: Node, tmp_path: Path) -> str:
-    """All that is in the node's rooms."""
+    """An archive of all records in the node's rooms."""
     where = str(tmp_path / "archive")
     Archive(where)(records(spark, node, "chat:*"), 0)
     return where
@@ -111,14 +112,14 @@ def play(spark: Any, node: Node, tmp_path: Path, asked: Replay, ending: Ending |
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many slices and windows of few records."""
+    """Makes many small slices and windows."""
     monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 100)
     monkeypatch.setattr(archived, "WINDOW_ROWS_MAX", 500)
 
 
 @pytest.fixture
 def parts(spark: Any) -> Iterator[None]:
-    """Several tasks in each job."""
+    """Several tasks per job."""
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", "1")
@@ -145,7 +146,7 @@ def test_records_come_again_once_each_room_in_its_order(
     assert tally.batches > 3, "many slices, some of which are one batch where the job was slow"
     expected["chat:3"] = before + expected["chat:3"]
     assert said(records(spark, node, "again/#"), "again/") == expected
-    # Who watches is told how far it is, the last time at its end.
+    # The job publishes its progress, for the last time at its end.
     (last,) = records(spark, node, "$stats/job/replay").orderBy("seq").tail(1)
     (row,) = json.loads(last.payload)["rows"]
     assert row[:3] == ["again/…", tally.records, 0]
@@ -161,7 +162,7 @@ def test_without_a_prefix_records_come_behind_those_that_are_there(
 
 
 def test_a_replay_keeps_its_pace_and_its_rate(spark: Any, node: Node, tmp_path: Path) -> None:
-    """100 records of ten seconds, at four times their pace, and at 40 a second."""
+    """100 records of ten seconds, first at four times their pace, then at 40 per second."""
     from pyspark.sql import functions as sf
 
     rows = records(spark, node, "chat:5").where("room = 'chat:5'").orderBy("seq").limit(100)
@@ -172,14 +173,14 @@ def test_a_replay_keeps_its_pace_and_its_rate(spark: Any, node: Node, tmp_path: 
     asked = Replay(archive=str(tmp_path / "archive"), factor=4, prefix="again/")
     play(spark, node, tmp_path, asked)
     times = [row.timestamp.timestamp() for row in records(spark, node, "again/#").collect()]
-    # Three slices of four seconds; the first is out at once, the last two seconds later.
+    # Three slices of four seconds; the job publishes the first at once and the last two seconds later.
     assert len(times) == 100 and max(times) - min(times) > 1.5
     began = time.monotonic()
     fast = Settings(job="replay", servers=node.http_url, once=True, checkpoint=str(tmp_path / "fast"))
     with Progress(True) as progress:
         replay(spark, fast, Replay(archive=asked.archive, rate=40, prefix="again/r/"), Ending(), progress)
     assert len(said(records(spark, node, "again/r/#"))["again/r/chat:5"]) == 100
-    # Slices of a second, of which the first is out at once.
+    # Slices of one second; the job publishes the first at once.
     assert time.monotonic() - began > 1.9
 
 
@@ -201,7 +202,7 @@ def test_what_is_archived_while_a_replay_goes_on_is_none_of_it(
     shown: list[Any] = []
 
     class Stopped(Ending):
-        """Behind the first slices, however fast they are."""
+        """Stops after the first slices, however fast they are."""
 
         @property
         def signal(self) -> int | None:
@@ -226,7 +227,7 @@ def test_what_is_archived_while_a_replay_goes_on_is_none_of_it(
         client.publish("chat:1", "later")
     later = spark.read.format("hubsub").option("servers", node.http_url).option("startingOffsets", offsets)
     Archive(archive)(later.option("subscribePattern", "chat:*").load(), 1)
-    # It may go on at another pace.
+    # A resumed replay may use another pace.
     whole = play(spark, node, tmp_path, Replay(archive=archive, factor=1e9, prefix="again/"))
     assert (whole.records, whole.lag) == (some.total, 0)
     assert said(records(spark, node, "again/#"), "again/") == expected
@@ -245,7 +246,7 @@ def test_what_cannot_be_replayed_is_told(spark: Any, node: Node, tmp_path: Path,
 
 
 class Died(BaseException):
-    """The driver is gone: nothing that it would do at its end is done."""
+    """Simulates the driver's death: no cleanup runs."""
 
 
 POINTS: dict[str, tuple[type, str, bool]] = {
@@ -254,7 +255,7 @@ POINTS: dict[str, tuple[type, str, bool]] = {
     "published": (SliceLog, "finish", True),
     "done": (SliceLog, "finish", False),
 }
-"""Where a driver dies: before or behind a call."""
+"""Where a driver dies: method, and whether before (True) or after the call."""
 
 
 @pytest.mark.usefixtures("small")
@@ -284,7 +285,7 @@ def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
     last = log.planned if point == "published" else log.done
     kept = sum(map(len, said(records(spark, node, "again/#")).values()))
     assert last is not None and kept == last.records > 0
-    # What comes behind may be cut in another way.
+    # Later slices may have another size.
     monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 300)
     play(spark, node, tmp_path, asked)
     assert said(records(spark, node, "again/#"), "again/") == expected
@@ -304,7 +305,7 @@ slices.SliceLog.finish = killed
 from hubsub.pipeline.cli import main
 main("replay")
 """
-"""A replay of small slices, which kills itself behind the fourth as long as a file is there."""
+"""A replay with small slices that kills itself while finishing the fourth, if the flag file exists."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What of an archive goes out together, and in which order."""
+"""The records of an archive that a replay publishes together, and their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_US = int(START.timestamp() * 1_000_000)
 
 
 def log() -> list[Row]:
-    """Rooms whose records came in bursts, one of them made anew with a smaller epoch."""
+    """Records in bursts; rooms get a smaller epoch after the first 100 records."""
     dice = random.Random(1)
     times = [START]
     for _ in range(299):

@@ -1,4 +1,5 @@
-"""`hubsub pipeline NAME` on a real node: in the session of the tests, and as a user runs it where that tells more."""
+"""`hubsub pipeline NAME` on a real node: in the tests' session, or as a separate process where that tests
+more."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def node(make_node: Callable[..., Node], tmp_path: Path) -> Node:
 
 
 def publish(node: Node, count: int, first: int = 0) -> list[dict[str, Any]]:
-    """A chat log from an event on, published."""
+    """Publishes chat events from number `first` on; returns them."""
     events = list(demo.events(first + count, 20, 50))[first:]
     with BlockingClient(node.redis_url) as client:
         client.publish_many((event["room"].encode(), json.dumps(event).encode()) for event in events)
@@ -64,7 +65,7 @@ def command(node: Node, directory: Path, job: str, *args: str) -> list[str]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[[list[str]], Process]]:
-    """Starts a command of the pipeline in a process of its own; all are ended with the test."""
+    """Starts a pipeline command in its own process; all processes end with the test."""
     started: list[Process] = []
 
     def begin(arguments: list[str]) -> Process:
@@ -88,7 +89,7 @@ def start() -> Iterator[Callable[[list[str]], Process]]:
 
 
 def until(process: Process, word: str) -> str:
-    """Its lines on stderr up to the one that has the word."""
+    """Reads stderr up to the line with the word; returns that line."""
     seen = []
     assert process.stderr is not None
     for line in process.stderr:
@@ -106,7 +107,7 @@ def test_activity_is_what_pandas_counts_and_goes_on_with_what_is_new(
     ran = pipeline(*job)
     assert (tmp_path / "activity" / "activity.png").read_bytes()[:4] == b"\x89PNG"
     assert "3,000 records" in ran.err
-    # They are of another day: what they waited for is no delay.
+    # The events are over a day old, so no delay is computed.
     assert {line.split()[-1] for line in ran.out.splitlines()[2:]} == {"-"} and "over a day old" in ran.err
     busiest = Counter(event["room"] for event in events).most_common(1)[0]
     rows = ran.out.splitlines()
@@ -114,7 +115,7 @@ def test_activity_is_what_pandas_counts_and_goes_on_with_what_is_new(
     assert rows[2].split()[:2] == [busiest[0], f"{busiest[1]:,}"]
     assert windows(tmp_path) == counted(events)
 
-    # What comes later counts in the windows of its time.
+    # Later events count in the windows of their time.
     events += publish(node, 200, 3_000)
     assert "200 records" in pipeline(*job).err
     assert windows(tmp_path) == counted(events)
@@ -142,7 +143,7 @@ def windows(directory: Path) -> dict[tuple[str, pd.Timestamp], tuple[int, int]]:
 def test_an_archive_that_is_killed_and_restarted_has_each_record_once(
     node: Node, tmp_path: Path, start: Callable[..., Process], pipeline: Callable[..., Any]
 ) -> None:
-    """In Delta tables; `test_driver_kill` has the other format."""
+    """In Delta tables; `test_driver_kill` tests the other format."""
     slow = ("--trigger", "100ms", "--option", "maxRowsPerBatch=300")
     job = command(node, tmp_path, "archive", "--format", "delta", *slow)
     publish(node, 2_000)
@@ -159,7 +160,7 @@ def test_an_archive_that_is_killed_and_restarted_has_each_record_once(
 
 
 def at_the_end(node: Node) -> list[dict[str, Any]]:
-    """The queries that have told the node that they are nowhere behind, at least one."""
+    """The queries that have reported a lag of 0; waits for at least one."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         with urlopen(f"{node.http_url}/v1/queries") as answer:
@@ -185,9 +186,9 @@ def test_a_signal_ends_a_job_cleanly_and_the_node_knows_how_far_it_is(
     shown = hubsub("hub", "show", queries[0]["hubs"][0]["name"], "--url", node.http_url).stdout
     assert f"query {queries[0]['query']}" in shown and "0 behind" in shown
     until(once, "archive: ")
-    # A run that has an end and is stopped before it has not done what it was asked for.
+    # A run that would end by itself and is stopped before has not completed.
     endless.send_signal(signal.SIGINT)
-    # As a service manager or a shell ends a job: all its processes get it, Spark's too.
+    # As a service manager or a shell ends a job: the signal reaches all its processes, Spark's too.
     os.killpg(once.pid, signal.SIGTERM)
     for process, code in ((endless, 0), (once, 143)):
         out, err = process.communicate(timeout=60)
@@ -195,7 +196,7 @@ def test_a_signal_ends_a_job_cleanly_and_the_node_knows_how_far_it_is(
         assert ("Archived in" in out and " 1,000 " in out) == (code == 0), "what has no end shows what it did"
         assert "stopping" in err and "stopped" in err and "Traceback" not in err and "Exception" not in err
     with urlopen(f"{node.http_url}/v1/queries") as answer:
-        # Of a run whose Spark was ended, too, nobody may have known how far it was.
+        # If Spark was ended, too, the run may not have reported its progress.
         assert True in [query["ended"] for query in json.load(answer)["queries"]]
 
 
@@ -225,7 +226,7 @@ def test_sessions_and_devices_show_what_they_found(
         client.publish("devices/7/state", b'{"temperature": 21}')
         client.publish("devices/7/more", b'{"door": "open", "level": 1}')
         client.publish("devices/8/state", b"{")
-    # The class says what names them: what is asked for here is for classes that do not.
+    # The class has a device template, so this option does not apply; it is for classes without one.
     asked = ["--once", "--pattern", "devices/#", "--device", "other/{device}"]
     shown = pipeline(*command(node, tmp_path, "devices", *asked)).out
     devices, values = shown.split("Devices, the latest first:\n")[1].split("Latest values, ")

@@ -1,4 +1,4 @@
-"""Sessions in batch and streaming, against the rules said once more in plain Python."""
+"""Sessions in batch and streaming, compared with the same rules in plain Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(rows: DataFrame) -> DataFrame:
 
 
 def of_rooms(spark: SparkSession, log: list[Row], **options: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """Start, end (minutes after noon), messages, opened_by, closed_by of each session, by room."""
+    """(start, end, messages, opened_by, closed_by) of each session, by room; times in minutes after noon."""
     out = table(sessions(read(frame(spark, records(log))), TIMEOUT, **options)).sort_values("start")
     found = defaultdict(list)
     for row in out.to_dict("records"):
@@ -50,13 +50,13 @@ def of_rooms(spark: SparkSession, log: list[Row], **options: Any) -> dict[str, l
 
 
 def of(spark: SparkSession, log: list[Row], **options: Any) -> list[tuple[Any, ...]]:
-    """The same of the one room that the events are in."""
+    """As `of_rooms`, for events in a single room."""
     (found,) = of_rooms(spark, log, **options).values()
     return found
 
 
 def directly(log: Iterable[Row]) -> pd.DataFrame:
-    """The same without Spark: one pass over each user's events."""
+    """Computes the sessions without Spark: one pass over each user's events."""
     of_user: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for event in log:
         of_user[event["room"], event["user"]].append(event)
@@ -173,12 +173,13 @@ RULES: dict[str, tuple[list[Row], list[tuple[Any, ...]]]] = {
         [(10, 12, 0, "join", "leave"), (12, 42, 1, "message", "timeout")],
     ),
 }
-"""Events of one user, and the sessions that they are: start and end in minutes after noon, messages, ends."""
+"""Events of one user and their expected sessions: start and end in minutes after noon, messages, opened_by
+and closed_by."""
 
 
 @pytest.fixture(scope="module")
 def by_rule(spark: SparkSession) -> dict[str, list[tuple[Any, ...]]]:
-    """The sessions of all rules, each in a room of its own: one query."""
+    """The sessions of all rules from one query; each rule has a room of its own."""
     return of_rooms(spark, [event | {"room": rule} for rule, (log, _) in RULES.items() for event in log])
 
 
@@ -199,8 +200,8 @@ def test_a_session_that_may_go_on_is_open_at_the_time_given(spark: SparkSession)
 def test_a_stream_gives_a_session_once_the_watermark_is_at_its_end(
     spark: SparkSession, tmp_path: Path, behind_us: int, given: int
 ) -> None:
-    """As `sessions` does for the watermark's time as now."""
-    log = [did("join", 0), did("leave", 90, room="elsewhere")]  # That leave opens and ends nothing.
+    """As `sessions` does with the watermark as its current time."""
+    log = [did("join", 0), did("leave", 90, room="elsewhere")]  # This leave opens and closes no session.
     log[0]["ts"] = (at(60 - 30) + timedelta(microseconds=behind_us)).isoformat()
     rows = records(log)
     out = streamed(read(stream(spark, [rows], tmp_path / "in")), TIMEOUT, "30 minutes")
@@ -218,7 +219,7 @@ def test_an_epoch_that_is_smaller_but_later_comes_after(spark: SparkSession) -> 
 
 
 def with_pages(log: list[Row]) -> list[Row]:
-    """The same users, of whom most have some pages."""
+    """The same users; most of them use several pages."""
     dice = random.Random(2)
     return [event | {"ref": dice.choice([None, "a", "a", "b", "c"])} for event in log]
 
@@ -237,12 +238,12 @@ def test_streaming_equals_batch_wherever_the_batches_end(spark: SparkSession, tm
     log = [*chat(400, rooms=3, users=8), *with_pages(chat(400, seed=2, rooms=3, users=8))]
     for event in log[400:]:
         event["room"] += " of pages"
-    for event in log:  # Senders' clocks differ.
+    for event in log:  # The senders' clocks differ.
         event["ts"] = (
             datetime.fromisoformat(event["ts"]) - timedelta(seconds=dice.randrange(300))
         ).isoformat()
     rows = records(log)
-    # One event long after the others drives the watermark past all their time-outs.
+    # One much later event moves the watermark past all timeouts.
     last = did("leave", 60 * 24 * 1000, room="elsewhere")
     source = stream(spark, [*pieces(rows, 4), records([last], hubs=1)], tmp_path / "in")
     got = drained(streamed(read(source), TIMEOUT, "1 hour"), tmp_path / "checkpoint")
@@ -290,7 +291,7 @@ def test_the_room_of_the_payload_goes_before_that_of_the_record(spark: SparkSess
 
 
 def peaks_directly(found: pd.DataFrame) -> dict[tuple[str, datetime], tuple[int, int]]:
-    """Sessions and peak of each room and hour, by asking at every instant at which somebody comes."""
+    """Sessions and peak of each room and hour, counted at every instant of a join."""
     peaks: dict[tuple[str, datetime], tuple[int, int]] = {}
     hour = timedelta(hours=1)
     for room, mine in found.groupby("room"):

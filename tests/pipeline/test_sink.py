@@ -1,4 +1,4 @@
-"""The sink against a real node: each row of each batch is in its room once, whatever fails and is tried again."""
+"""The sink on a real node: each row of each batch is published once, whatever fails and is retried."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALL = Counter({str(n): 1 for n in range(COUNT)})
 
 
 def shuffled(frame: Any, seed: int = 1) -> Any:
-    """Rows to publish behind a shuffle into several tasks, in an order that is no promise."""
+    """Rows to publish, shuffled into several tasks; their order is not guaranteed."""
     rows = frame.selectExpr("concat('out:', value % 5) as topic", "cast(value as string) as payload")
     return rows.repartition(3, "payload")
 
@@ -77,8 +77,8 @@ def finish(query: Any) -> None:
 
 @pytest.fixture
 def faulty(spark: Any, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """`faulty("before")` makes the sink `faulty` fail in its first commit, before it or behind it, as long as
-    the file that it gives is there."""
+    """`faulty("before")` makes the sink `faulty` fail once, before its commit, or after it with "behind";
+    returns the flag file, which the failure removes."""
     made: list[Path] = []
 
     def make(where: str) -> Path:
@@ -269,7 +269,7 @@ def test_a_stream_goes_on_behind_a_batch_that_was_given_up(
     with pytest.raises(PySparkException, match="the batch was given up: q, batch 0"):
         batch.option("servers", node.http_url).options(query="q", batch=0).mode("append").save()
     node.stop()
-    node = again(make_node, node, tmp_path)  # With room for all of them.
+    node = again(make_node, node, tmp_path)  # The new node has room for all of them.
     finish(start(rows, node, tmp_path, **options))
     assert payloads(node, "out:0") == Counter(map(str, range(COUNT // 2, COUNT)))
     assert not payloads(node, "memory:0"), "nothing of it comes back"

@@ -1,4 +1,4 @@
-"""Streams through Spark: limits, restarts, hubs that come and go, progress."""
+"""Streams through Spark: limits, restarts, hubs that appear and disappear, progress."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,12 @@ WAIT_S = 60
 
 
 class Sink:
-    """Rows of each batch, by `(hub, offset)`."""
+    """Collects the rows of each batch as `(hub, offset)`."""
 
     def __init__(self) -> None:
         self.batches: list[list[tuple[int, int]]] = []
         self.progress: list[Any] = []
-        """What Spark said of each batch."""
+        """Spark's progress report per batch."""
 
     def __call__(self, frame: Any, _: int) -> None:
         self.batches.append(sorted((row.hub, row.offset) for row in frame.select("hub", "offset").collect()))
@@ -29,7 +29,7 @@ class Sink:
 
 
 def run(frame: Any, checkpoint: Path, sink: Sink | None = None) -> Sink:
-    """Reads what is there, in as many batches as it takes."""
+    """Reads everything available, in as many batches as needed."""
     sink = sink or Sink()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
@@ -51,20 +51,20 @@ def test_available_now_reads_all_that_is_there_in_batches_of_the_limit(
     sink = run(stream(startingOffsets="earliest", maxRowsPerBatch="3000"), tmp_path)
     assert sorted(sink.rows) == whole(fake)
     assert [len(batch) for batch in sink.batches] == [3_000, 3_000, 2_000]
-    assert {hub for hub, _ in sink.batches[0]} == {1, 2}  # Both advance together.
+    assert {hub for hub, _ in sink.batches[0]} == {1, 2}  # Both hubs advance together.
 
 
 def test_a_restart_goes_on_behind_the_checkpoint(stream: Any, fake: FakeLog, tmp_path: Path) -> None:
     first = run(stream(startingOffsets="earliest"), tmp_path)
     fake.append(1, 100)
-    fake.append(3, 50)  # A hub that was born meanwhile.
+    fake.append(3, 50)  # A hub that appeared meanwhile.
     second = run(stream(startingOffsets="earliest", failOnDataLoss="true"), tmp_path)
     assert second.rows == [*((1, n) for n in range(5_001, 5_101)), *((3, n) for n in range(1, 51))]
     assert sorted(first.rows + second.rows) == whole(fake)
 
 
 def test_a_batch_that_failed_is_read_again_the_same(stream: Any, fake: FakeLog, tmp_path: Path) -> None:
-    """Also of a hub that was born in it, and though more has come since."""
+    """Also of a hub that appeared in the failed batch, and although more records followed."""
     run(stream(startingOffsets="earliest"), tmp_path)
     fake.append(3, 50)
 
@@ -155,7 +155,7 @@ def test_what_retention_took_before_it_was_read_fails_the_query(
 def test_a_hub_that_lost_its_end_is_read_on_from_there_if_loss_is_no_failure(
     stream: Any, fake: FakeLog, tmp_path: Path
 ) -> None:
-    """What is published then has offsets that were read before, of records that are lost."""
+    """New records then reuse offsets that the query already read from lost records."""
     run(stream(startingOffsets="earliest"), tmp_path)
     fake.tables[1] = fake.tables[1].slice(0, 4_900)
     assert "OffsetUnknownError: hub chat-1 ends before the offset to read from" in fails_with(

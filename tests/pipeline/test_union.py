@@ -1,4 +1,4 @@
-"""The union read: the archive and what came since, each record once."""
+"""The union read: the archive and later live records, each record once."""
 
 from __future__ import annotations
 
