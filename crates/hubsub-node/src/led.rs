@@ -8,7 +8,7 @@
 //!
 //! 1. A hub is led in at most one term, between `Began` and `GiveUp`, and only until the deadline.
 //! 2. A shard replies `GaveUp` after it has stopped leading the hub, and to each `GiveUp`. The deadline is
-//! not raised before every shard has replied.
+//!    not raised before every shard has replied.
 
 use crate::mail::Mail;
 use hubsub_lead::{HubTerm, LeadGate, Route, Tables};
