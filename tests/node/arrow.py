@@ -60,7 +60,13 @@ def hub(server: Server, name: str) -> dict[str, Any]:
 
 
 def offset(server: Server, hub: str, timestamp_us: int) -> int:
-    """The offset in a hub at which records from a time on begin."""
+    """The offset in a hub at which records from a time on begin.
+
+    Args:
+        server: The node.
+        hub: The hub's name.
+        timestamp_us: Microseconds since 1970.
+    """
     answer = json.loads(server.get(f"/v1/hubs/{hub}/offset?timestamp_us={timestamp_us}"))
     return int(answer["offset"])
 

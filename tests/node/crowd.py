@@ -27,7 +27,13 @@ class Member(asyncio.Protocol):
 
     @classmethod
     async def join(cls, host: str, port: int, *commands: tuple[bytes | str | int, ...]) -> Self:
-        """Connects in RESP3 and runs commands."""
+        """Connects in RESP3 and runs commands, awaiting each reply.
+
+        Args:
+            host: The server's address.
+            port: The server's Redis port.
+            commands: Commands as tuples of arguments.
+        """
         loop = asyncio.get_running_loop()
         _, member = await loop.create_connection(cls, host, port)
         await member.call("HELLO", 3)

@@ -29,7 +29,14 @@ class Home:
     def __init__(
         self, directory: Path, shards: int = 2, config: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """`config`, `options`: as for `hubsub.testing.Node`. With `redis`, each node has that address."""
+        """No node runs until `start`.
+
+        Args:
+            directory: The data directory.
+            shards: Number of shards.
+            config: As for `hubsub.testing.Node`. With `redis`, each node has that address.
+            options: As for `hubsub.testing.Node`.
+        """
         self.directory = directory
         self.server: Server
         self._config: dict[str, Any] = {"data": str(directory), "shards": shards, **(config or {})}

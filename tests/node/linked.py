@@ -26,7 +26,20 @@ QUICK = {"link_redial_ms_min": 10, "link_redial_ms_max": 100}
 
 
 class Linked:
-    """A node process that opens links once the test has sent it its peers."""
+    """A node process that opens links once the test has sent it its peers.
+
+    Args:
+        name: The node's name.
+        directory: Contains the node's log file.
+        incarnation: The node's incarnation.
+        shards: Number of shards.
+        link: Address of the link listener.
+        cluster: The cluster's id.
+        secret: The cluster secret.
+        limits: Limits that differ from `QUICK` and the defaults.
+        classes: Room classes.
+        begins: Whether the node begins links at once; otherwise the `begin` command starts them.
+    """
 
     def __init__(
         self,
@@ -96,7 +109,16 @@ class Linked:
         return {peer["node"]: peer for peer in self.ask("peers")}
 
     def event(self, kind: str, node: str | None = None, code: str | None = None) -> dict[str, Any]:
-        """The next peer event of that kind."""
+        """The next peer event of that kind.
+
+        Args:
+            kind: The event's kind.
+            node: The peer's name; None matches all.
+            code: The event's code; None matches all.
+
+        Returns:
+            The event's fields.
+        """
 
         def is_it(said: dict[str, Any]) -> bool:
             return (

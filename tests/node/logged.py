@@ -25,14 +25,33 @@ REPLICATED: dict[str, Any] = DURABLE | {"name": "fast", "match": ["fast:*"], "du
 
 
 def publish(connection: Connection, topic: str, numbers: range, length: int = 100) -> list[Frame]:
-    """Publishes `NUMBER …` for each number in one pipeline; returns the replies."""
+    """Publishes `NUMBER …` for each number in one pipeline.
+
+    Args:
+        connection: A Redis connection.
+        topic: The topic.
+        numbers: The numbers to publish.
+        length: Approximate payload size in bytes.
+
+    Returns:
+        The replies, in order.
+    """
     payloads = (b"%d " % n + b"." * (length - 10) for n in numbers)
     connection.send(b"".join(encode("PUBLISH", topic, payload) for payload in payloads))
     return connection.read_many(len(numbers))
 
 
 def history(connection: Connection, room: str, count: int = 100_000) -> list[tuple[str, int]]:
-    """Position and number of each record of a room."""
+    """The history of a room.
+
+    Args:
+        connection: A Redis connection.
+        room: The room's name.
+        count: Maximum number of records, the latest ones.
+
+    Returns:
+        Position and payload number of each record, oldest first.
+    """
     rows = connection.ask("HUBSUB", "HISTORY", room, "COUNT", count)
     assert isinstance(rows, list)
     return [(row[0].decode(), int(row[4].split()[0])) for row in rows]

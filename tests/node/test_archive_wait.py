@@ -147,7 +147,7 @@ def test_offsets_that_a_log_has_lost_are_not_taken_for_archived_again(start: Sta
 
 
 def test_a_report_that_cannot_be_kept_counts_and_is_kept_with_the_next(start: Start, data: Path) -> None:
-    """On a full disk, space comes from segments that retention removes."""
+    """A report counts even if it cannot be persisted: on a full disk, retention must free space."""
     server = begin(start, data)
     said(server, 10)
     (data / "archived.json").mkdir()

@@ -131,7 +131,7 @@ def test_a_node_says_where_rooms_live_what_it_carries_and_comes_back_from_the_de
         (again,) = cluster.members()
         assert (again.address, again.node_ports) == (member.address, member.node_ports)
         assert again.pid != member.pid
-        # The node serves: its own connection reads the room's placement.
+        # The node serves: a separate connection reads the room's placement.
         assert set(cluster.places([7]).values()) == {"n1"}
         assert carried(again.pid, member.node_ports).clients.both >= 0
 

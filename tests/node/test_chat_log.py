@@ -38,7 +38,7 @@ Rooms = dict[bytes, list[tuple[bytes, bytes]]]
 
 
 def chat_log(repository: Path) -> list[Event]:
-    """The first events, in order."""
+    """The first `EVENTS` events of the log, in order."""
     recorded = repository.parent / "shared" / "data" / "irc" / "messages.jsonl.gz"
     if recorded.exists():
         lines = gzip.decompress(recorded.read_bytes()).splitlines()

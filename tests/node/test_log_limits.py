@@ -51,7 +51,7 @@ def test_below_its_reserve_the_disk_counts_as_full_and_reads_go_on(begin: Start)
         assert numbers(connection, "chat:a") == list(range(50))
     ready = json.loads(server.get("/readyz"))
     assert (ready["status"], ready["log"]) == ("ready", "full")
-    # It has the previous node's 64 MiB and the file for a start.
+    # The disk already has the previous node's 64 MiB reserve and the 1 MiB for a start.
     assert f"it has {2**33 - 64} MiB free" in ready["reasons"][0]
     assert figure(server, "hubsub_shard_publishes_refused_total") == 10
 

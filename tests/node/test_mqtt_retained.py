@@ -232,7 +232,7 @@ def test_a_publish_of_redis_passes_by_what_is_kept(start: Start) -> None:
             assert bytes(redis.call(*command).value).startswith(b"NOPERM")  # type: ignore[arg-type]
 
 
-# --- what waits, and for whom
+# --- slow readers
 
 
 def test_a_client_that_reads_nothing_fills_its_window_and_reads_on_from_there(start: Start) -> None:

@@ -62,7 +62,7 @@ def nothing_more(one: Wire) -> None:
     one.read(PINGRESP)
 
 
-# --- what is kept
+# --- session state
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -299,7 +299,7 @@ def test_many_that_want_one_session_have_it_in_turn(start: Start) -> None:
             other.close()
 
 
-# --- its end
+# --- expiry and limits
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -429,7 +429,7 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
         assert server.metric("mqtt_wills_total") == 3
 
 
-# --- a library's client
+# --- Paho
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -471,7 +471,7 @@ def test_who_comes_and_goes_is_silent_for_its_time_only_since_it_came_last(start
     until(lambda: server.metric("mqtt_sessions_absent") == 1, "its session is kept")
 
 
-# --- by hand
+# --- administration
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -71,7 +71,7 @@ def unsubscribe(one: Wire, name: str) -> None:
     one.read(UNSUBACK)
 
 
-# --- what is there again
+# --- restored state
 
 
 @pytest.mark.parametrize(("version", "kills"), WAYS)

@@ -52,7 +52,7 @@ def message(got: Packet, version: int) -> bytes:
     return got.rest[1:] if version == V5 else got.rest
 
 
-# --- what a message is on its way
+# --- messages
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -222,7 +222,7 @@ def test_a_message_behind_a_subscription_reaches_it_without_waiting_for_suback(
         assert came == list(range(1, 101))
 
 
-# --- the beginning and the end of a connection
+# --- connect and disconnect
 
 
 def test_no_disconnect_comes_before_connack(server: Server) -> None:

@@ -160,7 +160,7 @@ def test_one_publisher_too_many_is_not_counted(start: Start) -> None:
         until(lambda: server.metric("publishers_uncounted_total") == 1)
 
 
-# --- what is recorded
+# --- records of occupancy
 
 
 @pytest.mark.parametrize("shards", [1, 3])

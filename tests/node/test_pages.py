@@ -128,7 +128,7 @@ def test_who_is_not_welcome_is_logged_with_what_to_do_and_the_log_is_not_flooded
         until(lambda: server.metric("pages_refused_total") == refused + 50)
 
 
-# --- which topics pages read
+# --- topics that pages may read
 
 
 @pytest.fixture(scope="module")

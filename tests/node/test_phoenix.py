@@ -123,7 +123,7 @@ def test_a_client_is_shown_with_its_protocol_and_topics(server: Server) -> None:
     until(lambda: server.metric("phoenix_connections") == 0)
 
 
-# --- what a message does
+# --- messages
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -223,7 +223,7 @@ def test_a_class_may_refuse_what_browsers_say(server: Server) -> None:
         assert one.said("news:1") == ("message", {"data": "all read"})
 
 
-# --- what it is to others
+# --- messages across protocols
 
 
 def test_redis_and_mqtt_say_and_read_what_pages_do(server: Server) -> None:
@@ -255,7 +255,7 @@ def test_redis_and_mqtt_say_and_read_what_pages_do(server: Server) -> None:
         device.close()
 
 
-# --- the past
+# --- history
 
 
 def test_a_join_says_where_it_is_and_brings_what_is_asked_for(server: Server) -> None:
@@ -436,7 +436,7 @@ def test_a_ping_is_answered_and_a_close_too(server: Server) -> None:
         assert one.socket.close_code == 4000
 
 
-# --- slow pages, stops
+# --- slow pages and node stops
 
 
 def test_a_slow_page_is_told_what_it_missed(start: Start) -> None:

@@ -171,7 +171,7 @@ def test_a_room_may_have_any_name(server: Server) -> None:
             assert said[0] == 1
 
 
-# --- the same in other protocols
+# --- other protocols
 
 
 def test_a_meta_that_only_some_can_read_hides_nobody(server: Server) -> None:
@@ -326,7 +326,7 @@ def test_members_beyond_those_that_are_listed_are_counted(start: Start) -> None:
     until(lambda: server.metric("presence_rooms") == 0)
 
 
-# --- what is recorded
+# --- recorded joins and leaves
 
 
 def test_who_comes_and_goes_is_recorded_where_the_class_says_so(start: Start, data: Path) -> None:

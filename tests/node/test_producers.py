@@ -214,7 +214,7 @@ def test_a_restart_knows_as_much_as_the_node_before(http_of: Any, how: int) -> N
         assert len(client.history("chat:a")) == 4
         http_of.node.stop(how)
         client = http_of(limits, shards=1)
-    # A record larger than the window ends it.
+    # A record larger than the window pushes all others out of it.
     assert client.publish({"topic": "chat:a", "payload": "x" * 100_000})[0] == 200
     assert client.publish(record(40))[1]["duplicate"] is False
     http_of.node.stop(how)

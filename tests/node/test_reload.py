@@ -1,4 +1,5 @@
-"""SIGHUP: a changeable limit takes effect; for any other the node logs a refusal and keeps the value."""
+"""SIGHUP: a changeable limit takes effect; for any other the node logs a warning and keeps the old value
+until the next start."""
 
 from __future__ import annotations
 

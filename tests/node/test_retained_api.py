@@ -26,7 +26,7 @@ LAMPS = {
     "device": "lamps/{device}/#",
     "device_state": "lamps/{device}/state",
 }
-"""Without a history: a device's state is its topics' retained messages."""
+"""Without a history: a device's state is the retained message of its state topic."""
 
 
 def served(start: Start, **more: Any) -> Server:

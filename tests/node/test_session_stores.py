@@ -31,7 +31,7 @@ PASSWORD = "not-to-be-told"
 
 @pytest.fixture
 def redis(needs: Any) -> Iterator[Server]:
-    """A redis-server that requires authentication."""
+    """A redis-server with a named user and a password."""
     needs("redis-server")
     with redis_server("--user", "hub", "on", f">{PASSWORD}", "~*", "+@all") as server:
         yield server
@@ -69,7 +69,7 @@ def refusal(*args: str, **env: str) -> str:
     return run.stderr
 
 
-# --- all of them
+# --- all stores
 
 
 def test_a_session_survives_a_reconnect(start: Start, store: Config) -> None:
@@ -158,7 +158,7 @@ def test_a_file_or_a_server_is_looked_at_and_others_have_nothing_to_tell(start: 
     assert told["batches_total"] >= 1 and told["batch_seconds_total"] > 0
 
 
-# --- a file
+# --- the file store
 
 
 def test_a_node_does_not_start_on_a_damaged_file_of_sessions(data: Path, start: Start) -> None:
@@ -181,7 +181,7 @@ def test_a_file_of_sessions_needs_a_data_directory() -> None:
     assert "needs a data directory" in told and "--data DIR" in told
 
 
-# --- a server
+# --- the Redis store
 
 
 def test_a_node_does_not_start_without_its_server_of_sessions() -> None:

@@ -237,7 +237,7 @@ def test_a_member_of_qos_2_gets_each_once(start: Start) -> None:
             assert came(one) == []
 
 
-# --- members that are away
+# --- offline members
 
 
 def leave(server: Server, one: Wire) -> None:

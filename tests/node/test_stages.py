@@ -110,7 +110,7 @@ def committing(api: Api, batch: int, *attempts: str) -> threading.Thread:
     return thread
 
 
-# -- the way of a batch --
+# -- stages and commits --
 
 
 def test_rows_of_all_classes_are_published_with_what_they_carry(api: Api) -> None:
@@ -215,7 +215,7 @@ def test_a_node_killed_behind_the_move_answers_the_repeated_commit(node: Home, a
     assert api.commit(6)[1]["code"] == "batch_passed"
 
 
-# -- what is refused --
+# -- refused requests --
 
 
 BAD: dict[str, tuple[bytes, str, str]] = {

@@ -131,7 +131,7 @@ def test_a_node_that_is_stopped_while_a_batch_is_held_ends_cleanly_and_the_next_
         assert api.commit(0, "a") == (200, {"published": 21, "duplicate": True})
 
 
-# -- giving up --
+# -- batches that are given up --
 
 
 def hubsub(api: Api, *args: str) -> subprocess.CompletedProcess[str]:
@@ -242,7 +242,7 @@ def test_a_batch_whose_stage_is_lost_is_given_up(needs: Callable[..., None], tmp
 def test_rows_of_a_room_keep_their_order_although_some_are_refused(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The room creation limit refuses most rows of a chunk; the node retries these."""
+    """The room creation limit refuses most rows of a chunk; these are retried."""
     needs("hubsub-core")
     limits = {"room_creations_per_second_max": 4}
     rows = [(f"chat:{n % 12}", f"{n:04}") for n in range(1_200)]

@@ -94,7 +94,14 @@ def run_all(master: str, servers: str, directory: str, prefix: str, settings: di
 
 
 def run(frame: Any, sink: str, checkpoint: str, **options: str) -> None:
-    """Runs a query until it has read everything available."""
+    """Runs a query until it has read everything available.
+
+    Args:
+        frame: The streaming frame.
+        sink: Name of the Spark data source to write to.
+        checkpoint: The checkpoint directory.
+        options: Options of the sink.
+    """
     writer = frame.writeStream.format(sink).options(checkpointLocation=checkpoint, **options)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()

@@ -35,7 +35,17 @@ Row = dict[str, Any]
 
 
 def chat(count: int = 600, seed: int = 1, rooms: int = 12, users: int = 30) -> list[Row]:
-    """Events of the seeded chat log."""
+    """Events of the seeded chat log.
+
+    Args:
+        count: Number of events.
+        seed: Seed of the generator.
+        rooms: Number of rooms.
+        users: Number of users.
+
+    Returns:
+        The events, in order.
+    """
     return list(demo.events(count, rooms, users, seed))
 
 
@@ -99,7 +109,16 @@ def records(
 
 
 def pieces(rows: list[Row], count: int, seed: int = 1) -> Iterator[list[Row]]:
-    """Cuts the rows into random batches; rows within a batch come in any order, as from several tasks."""
+    """Cuts the rows into random batches; rows within a batch come in any order, as from several tasks.
+
+    Args:
+        rows: The rows, in order.
+        count: Number of batches, 1 to the number of rows.
+        seed: Seed of the cuts and orders.
+
+    Returns:
+        The batches, in order.
+    """
     dice = random.Random(seed)
     cuts = sorted(dice.sample(range(1, len(rows)), count - 1))
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
@@ -109,13 +128,31 @@ def pieces(rows: list[Row], count: int, seed: int = 1) -> Iterator[list[Row]]:
 
 
 def frame(spark: SparkSession, rows: list[Row], schema: str = SCHEMA) -> DataFrame:
-    """The rows as a batch frame."""
+    """The rows as a batch frame.
+
+    Args:
+        spark: The session.
+        rows: One mapping per row.
+        schema: Columns of the frame, as Spark DDL.
+
+    Returns:
+        The frame, in the order of `rows`.
+    """
     names = [part.split()[0] for part in schema.split(", ")]
     return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
 
 
 def stream(spark: SparkSession, batches: Iterable[list[Row]], directory: Path) -> DataFrame:
-    """A stream that yields one of the batches at a time."""
+    """A stream that yields one of the batches at a time.
+
+    Args:
+        spark: The session.
+        batches: The batches, in order.
+        directory: Receives the batches as files.
+
+    Returns:
+        The streaming frame.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     known = len(list(directory.glob("*.json")))
     for number, rows in enumerate(batches, known):
@@ -126,7 +163,16 @@ def stream(spark: SparkSession, batches: Iterable[list[Row]], directory: Path) -
 
 
 def drained(out: DataFrame, checkpoint: Path, mode: str = "append") -> list[Row]:
-    """The stream's output once it has read everything available."""
+    """The stream's output once it has read everything available.
+
+    Args:
+        out: The streaming frame.
+        checkpoint: The checkpoint directory.
+        mode: The output mode.
+
+    Returns:
+        All rows, batch by batch.
+    """
     got: list[Row] = []
     out.sparkSession.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
 
@@ -163,7 +209,16 @@ def utc(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def same(got: pd.DataFrame, expected: pd.DataFrame, keys: list[str]) -> None:
-    """Asserts that two tables are equal regardless of row order."""
+    """Asserts that two tables are equal regardless of row order.
+
+    Args:
+        got: The actual table.
+        expected: The expected table, with the same column order.
+        keys: Columns that identify a row.
+
+    Raises:
+        AssertionError: The tables differ.
+    """
     assert list(got.columns) == list(expected.columns)
     left = got.sort_values(keys, ignore_index=True)
     right = expected.sort_values(keys, ignore_index=True)

@@ -154,7 +154,7 @@ def test_nulls_count_as_nothing(spark: SparkSession) -> None:
     assert activity(good.selectExpr("* EXCEPT (room)", "nullif(room, room) AS room")).count() == 0
 
 
-# -- what is missing --
+# -- missing records --
 
 
 def without(rows: list[Row], *gone: int) -> list[Row]:

@@ -346,7 +346,7 @@ def test_a_target_that_is_not_supported_is_an_error_that_says_what_is(
         Archive(target, table_format)
 
 
-# -- the log of manifests --
+# -- the manifest log --
 
 
 def filled(target: Path, commits: int) -> Any:
@@ -402,7 +402,7 @@ def test_what_else_lies_in_the_directory_is_passed_over(target: Path) -> None:
     assert len(table.contents()[1]) == 2
 
 
-# -- places --
+# -- storage locations --
 
 
 def test_a_place_is_named_as_spark_and_as_arrow_name_it(

@@ -135,7 +135,7 @@ def test_values_keep_what_json_says_of_them(spark: SparkSession) -> None:
     assert {key: json.loads(value or "null") for key, value in got.items()} == json.loads(payload)
 
 
-# -- and back --
+# -- actions --
 
 
 def test_actions_go_to_the_topics_of_their_devices(spark: SparkSession) -> None:

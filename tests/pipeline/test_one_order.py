@@ -20,7 +20,7 @@ from clients.test_phoenix_live import HERE, Client
 CHAT = {"name": "chat", "match": ["chat:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
 TOPIC = "chat:one"
 EACH = 100
-"""Messages of each publisher."""
+"""Number of messages per publisher."""
 
 
 def by_redis(redis: Connection) -> None:

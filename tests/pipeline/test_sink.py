@@ -77,8 +77,8 @@ def finish(query: Any) -> None:
 
 @pytest.fixture
 def faulty(spark: Any, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """`faulty("before")` makes the sink `faulty` fail once, before its commit, or after it with "behind";
-    returns the flag file, which the failure removes."""
+    """`faulty("before")` makes the sink `faulty` fail once before its commit, and `faulty("behind")` once
+    after it; returns the flag file, which the failure removes."""
     made: list[Path] = []
 
     def make(where: str) -> Path:
