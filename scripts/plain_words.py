@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PHRASES: Final = {
-    "headless": re.compile(r"(?:^|(?<=[.:;] ))(?:Who|What|Whom|Whoever|Which|Whatever) [^?]*?(?:[.:;](?: |$)|$)"),
+    "headless": re.compile(
+        r"(?:^|(?<=[.:;] ))(?:Who|What|Whom|Whoever|Which|Whatever) [^?]*?(?:[.:;](?: |$)|$)"
+    ),
     "told": re.compile(r"\b(?:told|tells?|telling|said|says?|saying)\b", re.IGNORECASE),
     "behind": re.compile(r"\bbehind\b", re.IGNORECASE),
     "under way": re.compile(r"\bunder way\b", re.IGNORECASE),
@@ -97,7 +99,13 @@ def page_texts(source: str) -> Iterator[Text]:
         parts.append(re.sub(r"^\s*([-*#>]+|\d+\.)\s*", "", line).strip())
 
 
-READERS: Final = {".rs": rust_texts, ".js": rust_texts, ".py": python_texts, ".pyi": python_texts, ".md": page_texts}
+READERS: Final = {
+    ".rs": rust_texts,
+    ".js": rust_texts,
+    ".py": python_texts,
+    ".pyi": python_texts,
+    ".md": page_texts,
+}
 
 
 def found_in(path: Path) -> Iterator[tuple[str, int, str]]:
@@ -113,16 +121,22 @@ def found_in(path: Path) -> Iterator[tuple[str, int, str]]:
 
 def files(paths: list[str]) -> list[Path]:
     """Files under version control that hold prose, without generated ones."""
-    listed = subprocess.run(["git", "ls-files", "--", *paths], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *paths], capture_output=True, text=True, check=True
+    ).stdout
     return [
         Path(name)
         for name in listed.splitlines()
-        if Path(name).suffix in READERS and not any(part in name for part in GENERATED) and Path(name).exists()
+        if Path(name).suffix in READERS
+        and not any(part in name for part in GENERATED)
+        and Path(name).exists()
     ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--list", metavar="NAME", choices=[*PHRASES, SHORT])
     parser.add_argument("paths", nargs="*")
