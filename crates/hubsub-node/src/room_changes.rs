@@ -106,7 +106,8 @@ mod tests {
         for shard in 0..2 {
             let told = told(&changes, shard);
             assert!(told.len() >= 22_000, "{}", told.len());
-            let at = told.windows(2).position(|two| two[0] >= two[1]);
+            // A change to the place that a room has already has the revision of the change before it.
+            let at = told.windows(2).position(|two| two[0] > two[1]);
             assert_eq!(at.map(|at| &told[at..at + 2]), None, "shard {shard}");
         }
     }
