@@ -42,10 +42,12 @@ spark.stop()
 def main(master: str, servers: str, directory: str, prefix: str, conf: str) -> None:
     settings: dict[str, str] = json.loads(conf)
     if master != "sc":
-        run_all(master, servers, directory, prefix, settings)
+        with connect(master, settings) as spark:
+            run_all(spark, master, servers, directory, prefix, settings)
         return
-    with connect_server(settings | PLUGIN) as address:
-        run_all(address, servers, directory, prefix, {})
+    # A session that ends after its server repeats its last request for minutes.
+    with connect_server(settings | PLUGIN) as address, connect(address, {}) as spark:
+        run_all(spark, address, servers, directory, prefix, {})
 
 
 @contextlib.contextmanager
@@ -65,8 +67,9 @@ def connect_server(conf: dict[str, str]) -> Iterator[str]:
         server.wait(60)
 
 
-def run_all(master: str, servers: str, directory: str, prefix: str, settings: dict[str, str]) -> None:
-    spark = connect(master, settings)
+def run_all(
+    spark: Any, master: str, servers: str, directory: str, prefix: str, settings: dict[str, str]
+) -> None:
     rooms = {"servers": servers, "subscribePattern": "chat:*"}
     batch = spark.read.format("hubsub").options(**rooms).load()
     told = {row.room: row["count"] for row in batch.groupBy("room").count().collect()}
@@ -90,7 +93,6 @@ def run_all(master: str, servers: str, directory: str, prefix: str, settings: di
     pace = ["--rate", "1000000", "--prefix", f"{prefix}replay:"]
     pipeline("replay", *archive, *pace, "--servers", servers, master=master, settings=settings)
     print(json.dumps({"rooms": told, "streamed": list(streamed.collect()[0])}))
-    spark.stop()
 
 
 def run(frame: Any, sink: str, checkpoint: str, **options: str) -> None:

@@ -24,7 +24,7 @@ from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.plot import COLUMNS_MAX, OTHERS, ROOMS, _name, columns, draw, series
 from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.replaying import Replay
-from hubsub.pipeline.run.runner import PARTITIONS, Ending, Stopped, _conf
+from hubsub.pipeline.run.runner import PARTITIONS, STARTS_MAX, Ending, Output, Stopped, _conf, _start
 from hubsub.pipeline.run.settings import Settings, interval, span
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
@@ -399,3 +399,39 @@ def test_a_job_shuffles_into_as_many_parts_as_tasks_run_at_once(
 ) -> None:
     settings = Settings(job="sessions", master=master, conf=conf)
     assert _conf(settings, tmp_path).get(PARTITIONS) == partitions
+
+
+LATE = RuntimeError(
+    "java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back"
+)
+
+
+def starting(*outcomes: object) -> Any:
+    """A frame whose query starts with these outcomes, and the mock of `start`."""
+    frame = MagicMock()
+    writer = frame.writeStream.queryName.return_value.foreachBatch.return_value.outputMode.return_value
+    start = writer.option.return_value.trigger.return_value.start
+    start.side_effect = outcomes
+    return frame, start
+
+
+@pytest.mark.parametrize("late", [0, 1, STARTS_MAX - 1])
+def test_a_query_whose_python_process_is_late_is_started_again(late: int) -> None:
+    frame, start = starting(*[LATE] * late, "query")
+    assert _start(Settings(job="devices"), Output("state", frame, MagicMock())) == "query"
+    assert start.call_count == late + 1
+
+
+def test_a_python_process_that_is_late_each_time_is_reported() -> None:
+    frame, start = starting(*[LATE] * STARTS_MAX)
+    with pytest.raises(RuntimeError) as raised:
+        _start(Settings(job="devices"), Output("state", frame, MagicMock()))
+    assert failure(raised.value).message == "Spark's Python worker does not answer"
+    assert start.call_count == STARTS_MAX
+
+
+def test_a_query_that_cannot_start_for_another_reason_is_started_once() -> None:
+    frame, start = starting(RuntimeError("no such table"), "query")
+    with pytest.raises(RuntimeError, match="no such table"):
+        _start(Settings(job="devices"), Output("state", frame, MagicMock()))
+    assert start.call_count == 1

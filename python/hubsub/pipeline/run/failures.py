@@ -13,6 +13,8 @@ _OURS = re.compile(r"hubsub\.errors\.(?:\w+\.)?(\w+): ([^\n]*)(?:\nhint: ([^\n]*
 _NOISE = re.compile(r"^(\[[A-Z0-9_.]+\]\s*|[\w.$]*(Exception|Error)?:\s+)+")
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(\S[^\n]*[^\n:])\n")
 
+_LATE = "Timed out while waiting for the Python worker"
+
 WORDS_MAX = 500
 """Most characters of a sentence of Spark's."""
 
@@ -34,7 +36,7 @@ def failure(error: BaseException) -> HubSubError:
         made: HubSubError = cls.__new__(cls)
         HubSubError.__init__(made, what, None, hint)
         return made
-    if "Timed out while waiting for the Python worker" in text:
+    if is_late_worker(error):
         hint = (
             "a server of Spark Connect needs the extra `connect` in its own Python, too; else it is very busy"
         )
@@ -42,6 +44,11 @@ def failure(error: BaseException) -> HubSubError:
     return PipelineError(
         "Spark failed", _sentence(text) or type(error).__name__, "--verbose shows all it says"
     )
+
+
+def is_late_worker(error: BaseException) -> bool:
+    """Whether Spark has waited in vain for a Python process that it started."""
+    return _LATE in str(error)
 
 
 def _sentence(text: str) -> str:

@@ -22,7 +22,7 @@ from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.quiet import hush
 from hubsub.pipeline.run.backlog import two_watermarks
 from hubsub.pipeline.run.display import Progress
-from hubsub.pipeline.run.failures import failure
+from hubsub.pipeline.run.failures import failure, is_late_worker
 from hubsub.pipeline.run.settings import Settings, interval
 from hubsub.pipeline.run.tally import Tally
 from hubsub.pipeline.session import connect, is_running, tasks_at_once
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 """Seconds between two polls of the queries, and so the delay of a signal."""
+
+STARTS_MAX = 5
+"""Starts of a query whose Python process is late. On Spark Connect a query starts with a Python process of its own,
+which Spark gives 10 s, by no setting; on a busy server its imports take longer. A query that has not started has
+read nothing, so its start can be repeated.
+"""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -223,8 +229,15 @@ def _start(settings: Settings, output: Output) -> Any:
     writer = output.frame.writeStream.queryName(output.name).foreachBatch(output.take).outputMode(output.mode)
     writer = writer.option("checkpointLocation", f"{Store(settings.checkpoint).uri}/{output.name}")
     trigger = {"availableNow": True} if settings.once else {"processingTime": interval(settings.trigger)}
+    writer = writer.trigger(**trigger)
     with two_watermarks(output.frame.sparkSession):
-        return writer.trigger(**trigger).start()
+        for _ in range(STARTS_MAX - 1):
+            try:
+                return writer.start()
+            except Exception as error:
+                if not is_late_worker(error):
+                    raise
+        return writer.start()
 
 
 def _look(query: Any, tally: Tally) -> Tally:
