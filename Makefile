@@ -12,7 +12,7 @@ TOOLS := $(VENV)/.tools-stamp
 RS_PYTHON = $$([ -x $(BIN)/python ] && echo $(BIN)/python || bash scripts/need.sh --python)
 CORE := $(VENV)/.core-stamp
 NODE_MODULES := tests/clients/node_modules/.stamp
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
+QUICK_SPARK := $(VENV)/spark/classes.jsa
 
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -36,7 +36,7 @@ build: $(CORE) ## makes .venv with the release core and all tools: .venv/bin/hub
 test: build ## everything: checks, Rust, Python, real clients
 	@bash scripts/need.sh redis-server redis-cli redis-benchmark node npm etcd zookeeper mosquitto_pub mosquitto_sub chromium || true
 	@if command -v npm >/dev/null && [ -f tests/clients/package.json ]; then $(MAKE) $(NODE_MODULES); fi
-	@$(MAKE) $(SPARK_CLASSES)
+	@$(MAKE) $(QUICK_SPARK)
 	@$(BIN)/python scripts/test.py
 
 check: $(TOOLS) ## check-py and check-rs: no compiled core is needed; writes nothing
@@ -94,8 +94,8 @@ $(CORE): $(TOOLS) $(RUST_SOURCES)
 	$(BIN)/maturin develop --quiet --release
 	@touch $@
 
-$(SPARK_CLASSES): $(TOOLS) | $(CORE)
-	@$(BIN)/python scripts/spark_classes.py $@ 2>/dev/null || echo "without $@: Spark starts slowly" >&2
+$(QUICK_SPARK): $(TOOLS) | $(CORE)
+	@$(BIN)/python scripts/quick_spark.py $(@D) 2>/dev/null || echo "without $@: Spark starts slowly" >&2
 
 $(NODE_MODULES): tests/clients/package.json $(wildcard tests/clients/package-lock.json)
 	cd tests/clients && npm ci --no-fund --no-audit --loglevel=error

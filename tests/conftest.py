@@ -38,6 +38,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Spark's processes start sooner from there (`scripts/quick_spark.py`).
+if Path(sys.prefix, "spark").exists():
+    os.environ.setdefault("SPARK_HOME", str(Path(sys.prefix, "spark")))
+
 IN_CI = os.environ.get("CI") == "true"
 
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from clients.raw import Connection
 
 from hubsub.config import split_address
 from hubsub.errors import StartError
+from hubsub.testing.forks import Fork, start
 from node.home import CHAT
 
 PROGRAM = Path(__file__).with_name("given_node.py")
@@ -52,12 +54,12 @@ class Given:
         options = {"config": config | {"class": [dict(row) for row in classes]}, "cluster": cluster}
         self._numbers = itertools.count()
         self._early: dict[int, dict[str, Any]] = {}
-        self.process = subprocess.Popen(
-            [*command, sys.executable, str(PROGRAM), json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process: subprocess.Popen[bytes] | Fork
+        if command:
+            run = [*command, sys.executable, str(PROGRAM), json.dumps(options)]
+            self.process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        else:
+            self.process = start(str(PROGRAM), [json.dumps(options)], 2, os.environ)
         self.pid = self.process.pid
         self._addresses = self._read()
         if "error" in self._addresses:
@@ -71,7 +73,7 @@ class Given:
         """Sends a call and returns its number for `answer`."""
         number = next(self._numbers)
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"n": number, "call": call, "args": args}) + "\n")
+        self.process.stdin.write(json.dumps({"n": number, "call": call, "args": args}).encode() + b"\n")
         self.process.stdin.flush()
         return number
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from hubsub.testing.forks import start
+
 SECRET = "a secret of the tests"
 WAIT_S = 60.0
 """Time limit in seconds for an expected event."""
@@ -72,12 +74,7 @@ class Linked:
             },
         }
         with open(self.log_file, "wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__, json.dumps(options)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            self.process = start(__file__, [json.dumps(options)], log.fileno(), os.environ)
         self.seen: list[dict[str, Any]] = []
         self._part = b""
         ready = self.wait(lambda said: said["say"] == "ready")

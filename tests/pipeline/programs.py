@@ -24,8 +24,8 @@ from hubsub import BlockingClient
 from hubsub.testing import Node
 from pipeline import dying, everywhere
 
-CLASSES = Path(sys.prefix, "spark-classes.jsa")
-"""A class data archive for the JVM, written by `scripts/spark_classes.py`."""
+CLASSES = Path(sys.prefix, "spark", "classes.jsa")
+"""A class data archive for the JVM, written by `scripts/quick_spark.py`."""
 JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Tests are too short to gain from Java's second compiler."""
 if CLASSES.exists():

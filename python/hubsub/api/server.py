@@ -17,6 +17,8 @@ from hubsub.errors import StartError
 
 BACKLOG = 512
 SHUTDOWN_S = 5
+TICK_S = 0.1
+"""Interval of uvicorn's own upkeep, which counts on this one."""
 
 
 class LoopServer(uvicorn.Server):
@@ -25,6 +27,19 @@ class LoopServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, but an end need not wait for the next tick."""
+        tick = 0
+        while not await self.on_tick(tick):
+            tick += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), TICK_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -198,7 +213,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Ends running requests within `SHUTDOWN_S`."""
         if self._server is not None and self._task is not None:
-            self._server.should_exit = True
+            self._server.end()
             await self._task
         if self._socket is not None:
             self._socket.close()

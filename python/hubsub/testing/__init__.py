@@ -8,6 +8,7 @@ with Node(classes=[{"name": "chat", "match": ["chat:*"], "history": {"messages":
 ```
 """
 
+import contextlib
 import json
 import os
 import select
@@ -24,6 +25,7 @@ from typing import Any, Self
 from hubsub.config import split_address
 from hubsub.config.render import toml
 from hubsub.errors import StartError
+from hubsub.testing.forks import Fork, start
 
 READY_S = 30.0
 """Time limit of a start, in seconds."""
@@ -71,24 +73,31 @@ class Node:
         self._log_kept = ""
         """The log after the end."""
         run = list(command or (sys.executable, "-m", "hubsub.testing"))
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env or {})
-        try:
-            with open(self.log_file, "wb") as log:
-                self.process = subprocess.Popen(
-                    [*run, "serve", "--config", str(self.config_file), *args],
-                    stdin=subprocess.PIPE,  # Its end informs the node that this process is gone.
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=environ,
-                )
-        except OSError as error:
-            self._directory.cleanup()
-            raise StartError(f"the node's program cannot be run ({error.strerror})", run[0]) from None
+        self.process: subprocess.Popen[bytes] | Fork = self._start(
+            run, ["serve", "--config", str(self.config_file), *args], env or {}, command is None and not env
+        )
         try:
             self.ready = self._wait_ready()
         except BaseException:
             self.stop(signal.SIGKILL)
             raise
+
+    def _start(
+        self, run: Sequence[str], args: Sequence[str], env: Mapping[str, str], forks: bool
+    ) -> subprocess.Popen[bytes] | Fork:
+        """Starts the process; as a fork where nothing differs that only a new process takes up."""
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env)
+        # The end of its input informs the node that this process is gone.
+        pipe = subprocess.PIPE
+        with open(self.log_file, "wb") as log:
+            if forks and sys.platform == "linux":
+                with contextlib.suppress(OSError):
+                    return start("hubsub.testing", args, log.fileno(), environ)
+            try:
+                return subprocess.Popen([*run, *args], stdin=pipe, stdout=pipe, stderr=log, env=environ)
+            except OSError as error:
+                self._directory.cleanup()
+                raise StartError(f"the node's program cannot be run ({error.strerror})", run[0]) from None
 
     @property
     def pid(self) -> int:
@@ -146,13 +155,13 @@ class Node:
                 self.process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait()
+        code = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
         self._log_kept = self.log
         self._directory.cleanup()
-        return self.process.returncode
+        return code
 
     def __enter__(self) -> Self:
         return self
