@@ -1,5 +1,5 @@
-//! One connection's record. Most are idle most of the time, so everything that
-//! only an active one needs is behind a pointer.
+//! The record of one connection. Most connections are idle most of the time, so state that only an active
+//! one needs is allocated separately.
 
 use crate::listener::Door;
 use crate::meter::Meter;
@@ -16,69 +16,63 @@ use std::sync::Arc;
 /// The last command of a connection that has sent none, or an unknown one.
 pub const NO_COMMAND: u8 = u8::MAX;
 
-/// One client.
 pub struct Conn {
-    /// Its socket.
     pub io: Transport,
     /// Unique on this node, never reused.
     pub id: u64,
-    /// Whom it acts for.
+    /// The principal whose rights it has.
     pub principal: PrincipalId,
-    /// Where it came in.
+    /// The kind of listener that accepted it.
     pub door: Door,
-    /// State bits.
     pub flags: Flags,
     /// RESP version, of a Redis client.
     pub proto: Proto,
-    /// What a browser speaks, once it has been let in: here, since each delivery asks.
+    /// The Phoenix version of a browser, once it is admitted. It is not in `phoenix`, as each delivery reads it.
     pub phoenix_version: Option<hubsub_wire::phoenix::Version>,
     /// Index of its last command in the command table.
     pub command: u8,
     /// When it connected, in s of the node's clock.
     pub created_s: u32,
-    /// When it last sent a command, likewise.
+    /// When it last sent a command, in s of the node's clock.
     pub active_s: u32,
-    /// Traffic.
     pub meter: Meter,
-    /// While output pends or replies wait.
+    /// Present while output is pending or replies are outstanding.
     pub output: Option<Box<Output>>,
-    /// While a command is incomplete or reading is paused.
+    /// Present while a command is incomplete or reading is paused.
     pub input: Option<Box<Input>>,
-    /// What only some clients set.
+    /// State that few clients need; allocated on first use.
     pub extra: Option<Box<Extra>>,
-    /// Of an MQTT client.
+    /// Whether an MQTT client's records take the fast path.
     pub plain: Plain,
-    /// Once an MQTT client has sent its CONNECT.
+    /// Present once an MQTT client has sent its CONNECT.
     pub mqtt: Option<Box<Client>>,
-    /// Of a browser, once it has been let in.
+    /// Present once a browser is admitted.
     pub phoenix: Option<Box<phoenix::Client>>,
 }
 
-/// In which words a client is told what it did not ask for.
+/// The encoding of messages to a client that does not use MQTT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
-    /// Those of Redis.
     Redis(Proto),
-    /// Those of Phoenix.
     Phoenix(hubsub_wire::phoenix::Version),
-    /// Those of a stream of events.
+    /// A stream of server-sent events.
     Events,
 }
 
-/// Bytes that no whole command covers yet.
+/// Input that is not executed yet: the command is incomplete, or reading is paused.
 #[derive(Default)]
 pub struct Input {
-    /// From the start of a frame.
+    /// They begin with the start of a frame.
     pub bytes: Vec<u8>,
-    /// How far they are decoded.
+    /// Decoder state for these bytes.
     pub decoder: Decoder,
-    /// What the shard's sum has of it: the capacity of `bytes`.
+    /// Its part of the shard's sum of unfinished input: the capacity of `bytes`.
     pub counted: usize,
 }
 
 impl Input {
-    /// Drops the first `used` bytes, which were executed. A short rest is copied, so that a connection does not keep the
-    /// room of what it no longer has; returns the buffer that this leaves over.
+    /// Drops the first `used` bytes, which were executed. A short remainder is copied into a buffer of its size,
+    /// so that the connection does not retain a large one; returns the old buffer then.
     pub fn consume(&mut self, used: usize) -> Option<Vec<u8>> {
         let rest = &self.bytes[used..];
         if used == 0 || 2 * rest.len() >= self.bytes.capacity() {
@@ -90,12 +84,14 @@ impl Input {
     }
 }
 
-/// The spare room of a buffer may be this part of the sum of unfinished input, however short the buffer is.
+/// The limit of unfinished input, divided by this, is spare capacity that a buffer may have even if that is
+/// more than a quarter of it.
 const SPARE_PART: usize = 64;
 
-/// Appends to unfinished input. The capacity grows by a quarter, or doubles while it is small beside `bytes_max`, the sum
-/// of all such input. It does not exceed that sum, nor `frame_len`, the length of the frame, or 0 while that is unknown: a
-/// client is not closed for the spare room of its buffer if what it sends fits.
+/// Appends to unfinished input. The capacity grows by a quarter, or at most doubles while it is small compared
+/// with `bytes_max`, the limit of all such input. Spare capacity does not exceed that limit, nor `frame_len`,
+/// the length of the frame (0: unknown): a client whose input fits is not closed for its buffer's spare
+/// capacity.
 pub fn append(input: &mut Vec<u8>, bytes: &[u8], frame_len: usize, bytes_max: u64) {
     let len = input.len() + bytes.len();
     let capacity = input.capacity();
@@ -109,14 +105,14 @@ pub fn append(input: &mut Vec<u8>, bytes: &[u8], frame_len: usize, bytes_max: u6
     input.extend_from_slice(bytes);
 }
 
-/// What only some clients set.
+/// State that few clients need.
 #[derive(Default)]
 pub struct Extra {
-    /// CLIENT SETNAME.
+    /// Set by `CLIENT SETNAME`; empty: none.
     pub name: Box<str>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// Set by `CLIENT SETINFO LIB-NAME`.
     pub lib_name: Box<str>,
-    /// CLIENT SETINFO LIB-VER.
+    /// Set by `CLIENT SETINFO LIB-VER`.
     pub lib_ver: Box<str>,
     /// Commands queued by MULTI.
     pub transaction: Option<Transaction>,
@@ -124,28 +120,27 @@ pub struct Extra {
     pub publish_minute: (u64, u64),
     /// Records lost to a room's policy.
     pub dropped: u64,
-    /// It was told why it is closed.
+    /// Whether the reason for closing it was sent.
     pub was_told: bool,
-    /// What it was given as a member of groups and has not acknowledged, in order.
+    /// Records delivered to it as a member of groups and not yet acknowledged, in the order of delivery.
     pub consumed: Vec<Consumed>,
 }
 
-/// A record that a client has as a member of a group.
+/// A record delivered to a group member and not yet acknowledged.
 pub struct Consumed {
     /// The group, as the broker names it.
     pub group: Box<[u8]>,
-    /// The record.
     pub record: Arc<Record>,
 }
 
 /// Commands between MULTI and EXEC.
 #[derive(Default)]
 pub struct Transaction {
-    /// In order.
+    /// The arguments of each, in order of arrival.
     pub commands: Vec<Vec<Box<[u8]>>>,
     /// Bytes of their arguments.
     pub bytes: usize,
-    /// Whether one could not be queued, so that EXEC refuses.
+    /// Whether a command could not be queued, so that EXEC fails.
     pub is_broken: bool,
 }
 
@@ -160,7 +155,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// It sent a whole command.
+    /// It has sent a complete command.
     HANDSHAKED = 0;
     /// It is in the turn's list of connections to flush.
     DIRTY = 1;
@@ -168,29 +163,29 @@ flags! {
     CLOSE_NOW = 2;
     /// It is to be closed when its output is written.
     CLOSE_SOON = 3;
-    /// Its input waits.
+    /// Its input is not read for now.
     PAUSED = 4;
     /// HUBSUB POSITIONS ON, or `positions=true` of a browser.
     POSITIONS = 5;
-    /// CLIENT REPLY OFF.
+    /// `CLIENT REPLY OFF` is in force.
     REPLY_OFF = 6;
-    /// CLIENT REPLY SKIP: the next command is not answered.
+    /// `CLIENT REPLY SKIP`: the next command gets no reply.
     REPLY_SKIP_NEXT = 7;
-    /// The present command is not answered.
+    /// The current command gets no reply.
     REPLY_SKIP = 8;
-    /// CLIENT NO-EVICT ON.
+    /// `CLIENT NO-EVICT ON` is in force.
     NO_EVICT = 9;
-    /// CLIENT NO-TOUCH ON.
+    /// `CLIENT NO-TOUCH ON` is in force.
     NO_TOUCH = 10;
-    /// It is listed as closing.
+    /// It is in the list of closing connections.
     LISTED = 11;
-    /// A timer ends its wait for its output to be taken.
+    /// A timer limits the wait until its output is written.
     LINGERS = 12;
     /// Its peer sends no more: the end of its input may be read.
     ENDED = 13;
-    /// A timer looks at its soft limit.
+    /// A timer checks its soft limit.
     WATCHED = 14;
-    /// It caught up once: the kernel takes little for it ahead of its reading.
+    /// It has read history, so the kernel buffers little output ahead of its reading.
     PACED = 15;
 }
 
@@ -202,13 +197,11 @@ impl Flags {
         self.0 & of.0 != 0
     }
 
-    /// Both sets.
     #[must_use]
     pub const fn or(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Sets or clears.
     #[inline]
     pub fn set(&mut self, which: Flags, on: bool) {
         if on {
@@ -244,14 +237,14 @@ impl Conn {
         }
     }
 
-    /// Whether it speaks MQTT, or is to.
+    /// Whether it speaks MQTT, or is expected to.
     #[inline]
     #[must_use]
     pub fn is_mqtt(&self) -> bool {
         self.door.is_mqtt() && !self.io.is_phoenix() && !self.io.is_http()
     }
 
-    /// How it is spoken to, if it is no MQTT client.
+    /// The encoding of messages to it, if it is not an MQTT client.
     #[inline]
     #[must_use]
     pub fn dialect(&self) -> Dialect {
@@ -262,7 +255,7 @@ impl Conn {
         }
     }
 
-    /// Whether it can be told that records will not come; Redis clients can if they asked for positions.
+    /// Whether it is notified of records that it will not get; Redis clients are if they requested positions.
     #[inline]
     #[must_use]
     pub fn hears_of_gaps(&self) -> bool {
@@ -276,12 +269,12 @@ impl Conn {
         self.flags.any(Flags::CLOSE_NOW.or(Flags::CLOSE_SOON))
     }
 
-    /// What only some clients set, made now.
+    /// Returns its `extra`, allocated if there is none.
     pub fn extra(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    /// What it speaks, with its version.
+    /// The name of its protocol, with the version.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
         match (&self.mqtt, self.door, self.proto) {
@@ -299,8 +292,8 @@ impl Conn {
         }
     }
 
-    /// Of its input, what the shard's sum has: buffers of the head of a request that is not whole, of bytes that no whole
-    /// command covers, and of a message of which frames lack; and commands between MULTI and EXEC.
+    /// Its part of the shard's sum of unfinished input, in bytes: buffers of an incomplete request head, of bytes
+    /// that are not executed yet, and of a message with missing frames; and commands between MULTI and EXEC.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let transaction = self.extra.as_ref().and_then(|extra| extra.transaction.as_ref());
@@ -310,7 +303,7 @@ impl Conn {
             + self.phoenix.as_ref().map_or(0, |client| client.unfinished_bytes())
     }
 
-    /// Drops that: it is executed no more.
+    /// Drops all unfinished input; it will not be executed.
     pub fn drop_unfinished(&mut self) {
         self.io.drop_unfinished();
         self.input = None;
@@ -318,7 +311,7 @@ impl Conn {
         self.phoenix.iter_mut().for_each(|client| client.drop_unfinished());
     }
 
-    /// Who it is as a publisher: its name, or its id.
+    /// Its identity as a publisher: the MQTT client id, the name from `CLIENT SETNAME`, or `client-` and its id.
     #[must_use]
     pub fn publisher(&self) -> Box<str> {
         if let Some(client) = &self.mqtt {

@@ -1,6 +1,5 @@
-//! Mailboxes between shards. A sender collects what a turn produced for each
-//! shard and delivers it as one batch, with at most one wake-up; a shard that
-//! is at work is not woken. Order between two shards is kept.
+//! Mailboxes between shards. A sender collects a turn's mail per shard and delivers it as one batch, with at
+//! most one wake-up; a busy shard is not woken. Mail from one shard to another keeps its order.
 
 use crate::mail::Mail;
 use hubsub_route::sparse::spare;
@@ -9,23 +8,23 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Letters for which a list that is empty keeps place.
+/// The least capacity to which a list is shrunk, in letters.
 const KEPT: usize = 4096;
 
-/// What a shard receives into; its only state that other threads touch.
+/// Incoming mail of a shard; other threads append to it.
 pub struct Inbox {
     queue: Mutex<Vec<Mail>>,
-    /// Weight of what was sent here and not yet handled.
+    /// Weight of the mail that was sent and is not yet handled.
     bytes: AtomicUsize,
     /// Whether the shard will look into the queue without being woken.
     awake: AtomicBool,
     waker: mio::Waker,
-    /// The most letters that were taken at once since memory was last given back; the owner's.
+    /// The most letters taken at once since memory was last released; only the owner uses it.
     most: AtomicUsize,
 }
 
 impl Inbox {
-    /// An empty one; `waker` ends the owner's wait.
+    /// An empty inbox; `waker` ends the owner's wait.
     #[must_use]
     pub fn new(waker: mio::Waker) -> Inbox {
         Inbox {
@@ -48,7 +47,7 @@ impl Inbox {
         }
     }
 
-    /// Takes everything that came; `into` is empty and gives its memory in return.
+    /// Takes all mail into `into`, which must be empty and whose buffer becomes the queue.
     pub fn take(&self, into: &mut Vec<Mail>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.queue.lock().expect("nothing panics under this lock"), into);
@@ -57,25 +56,25 @@ impl Inbox {
         }
     }
 
-    /// Gives the memory back that a burst of mail took, once it is over, and likewise that of `taken`, which `take` filled.
+    /// Releases the memory of a past burst of mail, in the queue and in `taken`, which `take` filled.
     pub fn give_back(&self, taken: &mut Vec<Mail>) {
         let most = self.most.swap(0, Ordering::Relaxed);
         shrink(taken, most);
         shrink(&mut self.queue.lock().expect("nothing panics under this lock"), most);
     }
 
-    /// Mail of this weight was handled.
+    /// Subtracts the weight of handled mail.
     pub fn handled(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Weight of the mail that waits.
+    /// Weight of the mail that is not yet handled.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The owner is about to wait: false if there is mail and it must not.
+    /// Called before the owner waits; false if there is mail, so that it must not wait.
     pub fn may_sleep(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
         let is_empty = self.queue.lock().expect("nothing panics under this lock").is_empty();
@@ -85,21 +84,21 @@ impl Inbox {
         is_empty
     }
 
-    /// The owner is at work again.
+    /// Called when the owner has stopped waiting.
     pub fn woke(&self) {
         self.awake.store(true, Ordering::SeqCst);
     }
 }
 
-/// What one turn sends to one shard.
+/// Mail of one turn to one shard.
 #[derive(Default)]
 struct Batch {
     mail: Vec<Mail>,
-    /// The most letters since memory was last given back.
+    /// The most letters sent at once since memory was last released.
     most: usize,
 }
 
-/// The outgoing side: a batch for each shard.
+/// The outgoing side: a batch per shard.
 pub struct Mailer {
     shard: ShardId,
     inboxes: Arc<[Inbox]>,
@@ -107,7 +106,7 @@ pub struct Mailer {
     bytes_max: usize,
 }
 
-/// Shrinks a list of mail of which half was not in use.
+/// Shrinks a list of mail if at least half of its capacity was not used.
 fn shrink(list: &mut Vec<Mail>, most: usize) {
     if let Some(places) = spare(most, list.capacity(), KEPT) {
         list.shrink_to(places);
@@ -115,7 +114,7 @@ fn shrink(list: &mut Vec<Mail>, most: usize) {
 }
 
 impl Mailer {
-    /// For the shard `shard`; a peer with more than `bytes_max` waiting is congested.
+    /// The mailer of `shard`; a shard with more than `bytes_max` of unhandled mail is congested.
     #[must_use]
     pub fn new(shard: ShardId, inboxes: Arc<[Inbox]>, bytes_max: usize) -> Mailer {
         let batches = inboxes.iter().map(|_| Batch::default()).collect();
@@ -128,36 +127,36 @@ impl Mailer {
         &self.inboxes[usize::from(self.shard.0)]
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.inboxes.len() as u16
     }
 
-    /// Puts mail into this turn's batch.
+    /// Adds mail to this turn's batch.
     pub fn post(&mut self, to: ShardId, mail: Mail) {
         self.batches[usize::from(to.0)].mail.push(mail);
     }
 
-    /// Whether a shard is too far behind for more.
+    /// Whether a shard has more unhandled mail than the limit.
     #[must_use]
     pub fn congested(&self, to: ShardId) -> bool {
         self.inboxes[usize::from(to.0)].bytes() > self.bytes_max
     }
 
-    /// Whether any shard is.
+    /// Whether any shard has more unhandled mail than the limit.
     #[must_use]
     pub fn any_congested(&self) -> bool {
         self.inboxes.iter().any(|inbox| inbox.bytes() > self.bytes_max)
     }
 
-    /// Whether no mail is under way to any shard.
+    /// Whether all shards have handled all mail that was sent to them.
     #[must_use]
     pub fn all_empty(&self) -> bool {
         self.inboxes.iter().all(|inbox| inbox.bytes() == 0)
     }
 
-    /// Gives the memory back that a burst of mail took, once it is over.
+    /// Releases the memory of a past burst of mail.
     pub fn give_back(&mut self) {
         for Batch { mail, most } in &mut self.batches {
             shrink(mail, std::mem::take(most));
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
     use mio::{Poll, Token, Waker};
 
-    /// A mailer to so many inboxes, and what keeps their wakers alive.
+    /// A mailer to `shards` inboxes, and the polls that keep their wakers alive.
     fn mailer(shards: usize) -> (Mailer, Vec<Poll>) {
         let polls: Vec<Poll> = (0..shards).map(|_| Poll::new().unwrap()).collect();
         let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
@@ -188,7 +187,7 @@ mod tests {
         (Mailer::new(ShardId(0), inboxes, 1 << 20), polls)
     }
 
-    /// A turn in which so many letters are sent and taken.
+    /// A turn in which `letters` letters are sent and taken.
     fn turn(mailer: &mut Mailer, mail: &mut Vec<Mail>, letters: usize) {
         (0..letters).for_each(|_| mailer.post(ShardId(0), Mail::Accept));
         mailer.flush();
@@ -230,7 +229,7 @@ mod tests {
         }
         mailer.flush();
         mailer.give_back();
-        // A batch and its inbox exchange nothing: what was sent is copied.
+        // A batch and its inbox do not swap buffers: the letters are moved.
         (0..4 * KEPT).for_each(|_| mailer.post(one, Mail::Accept));
         mailer.flush();
         mailer.give_back();

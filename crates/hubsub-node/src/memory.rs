@@ -1,14 +1,15 @@
-//! The memory of the data plane: how much of it is in use, and when what is not goes back to the system.
+//! The memory of the data plane: how much is in use, and when free memory is returned to the system.
 //!
-//! Every allocation of the core is counted as it is made and freed. A thread counts for itself, with plain stores: what
-//! one thread frees of another's makes its own count negative, and only the sum means something.
+//! Every allocation of the core is counted when it is made and when it is freed. Each thread has a count of its
+//! own, updated with plain stores. Freeing another thread's memory can make a count negative; only the sum is
+//! meaningful.
 
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// Threads that count for themselves; all others share the last place.
+/// Number of counts. Each thread has its own, except that the last one is shared by all that remain.
 const THREADS: usize = 128;
 
 #[repr(align(64))]
@@ -18,7 +19,8 @@ static COUNTS: [Count; THREADS] = [const { Count(AtomicI64::new(0)) }; THREADS];
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// This thread's place in `COUNTS`; none yet. It has no destructor, so it is there until the thread's last free.
+    /// This thread's index in `COUNTS`; `usize::MAX` before its first allocation. It has no destructor, so it
+    /// exists until the thread's last free.
     static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -30,33 +32,33 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(rounded(layout.size()));
-        // SAFETY: as the caller has it.
+        // SAFETY: the caller keeps the same contract.
         unsafe { MiMalloc.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(rounded(layout.size()));
-        // SAFETY: as the caller has it.
+        // SAFETY: the caller keeps the same contract.
         unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-rounded(layout.size()));
-        // SAFETY: as the caller has it.
+        // SAFETY: the caller keeps the same contract.
         unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(rounded(size) - rounded(layout.size()));
-        // SAFETY: as the caller has it.
+        // SAFETY: the caller keeps the same contract.
         unsafe { MiMalloc.realloc(pointer, layout, size) }
     }
 }
 
-/// What an allocation takes of the allocator, which has four sizes for each doubling.
+/// The size that the allocator reserves for an allocation of `size` bytes: it has four sizes per doubling.
 #[inline]
 fn rounded(size: usize) -> i64 {
     let step = match size {
@@ -78,7 +80,7 @@ fn count(bytes: i64) {
     }
 }
 
-/// A thread that has no place takes one; where there is none left, it shares.
+/// Assigns a count to a thread that has none: the shared one if no other is left.
 #[cold]
 fn count_first(place: usize, bytes: i64) {
     if place == usize::MAX {
@@ -87,47 +89,48 @@ fn count_first(place: usize, bytes: i64) {
     COUNTS[PLACE.get()].0.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Bytes that the core has allocated and not freed; 0 where [`Allocator`] is not the process's.
+/// Bytes that the core has allocated and not freed; 0 if [`Allocator`] is not the process's allocator.
 #[must_use]
 pub fn used_bytes() -> u64 {
     COUNTS.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
 }
 
-/// Gives what this thread has freed back to the system, which takes 0.1 ms where that is little, and up to 50 ms where it
-/// is 100 MiB.
+/// Returns the memory that this thread has freed to the system. This takes 0.1 ms if it is little, and up to
+/// 50 ms for 100 MiB.
 pub fn give_back() {
     // SAFETY: it may be called by any thread at any time.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
-/// When a thread should give memory back: the allocator keeps what is freed for what comes next, and a thread that has
-/// nothing to do would keep it for good. While much comes and goes, keeping it is right.
+/// Decides when a thread returns free memory. The allocator keeps freed memory for later allocations, so an
+/// idle thread would keep it forever. While load goes up and down, keeping it is right.
 #[derive(Debug, Default)]
 pub struct Peak {
-    /// The most that was in use since it last gave back.
+    /// The most bytes in use since memory was last returned.
     used: u64,
-    /// When that was, in s.
+    /// When memory was last returned, in s of the node's clock.
     second: u32,
-    /// Since when enough is in use no more, in s.
+    /// Since when enough memory is free, in s of the node's clock.
     free_since: Option<u32>,
 }
 
-/// What is freed is given back so often at least, in s.
+/// Free memory is returned at least this often, in s.
 const AT_LEAST_S: u32 = 60;
 
-/// What comes into use again within this time, in s, is kept: a node whose load goes up and down would give it back and take
-/// it again all the while.
+/// Free memory is kept for this time, in s: a node whose load goes up and down would otherwise return it and
+/// allocate it again all the time.
 const IDLE_S: u32 = 3;
 
-/// Less than this is kept.
+/// Less free memory than this, in bytes, is kept until `AT_LEAST_S` have passed.
 const KEPT: u64 = 4 << 20;
 
 impl Peak {
-    /// Whether an eighth of the most that was in use has been in use no more for a while, or a minute has passed since that
-    /// was so.
+    /// Whether to return memory now: at least `KEPT` bytes and an eighth of the peak have been free for `IDLE_S`,
+    /// or `AT_LEAST_S` have passed since memory was last returned.
     ///
     /// # Arguments
-    /// `used` bytes are in use, and it is that `second` of the node's clock.
+    /// - `used`: bytes in use
+    /// - `second`: the time, in s of the node's clock
     pub fn is_over(&mut self, used: u64, second: u32) -> bool {
         self.used = self.used.max(used);
         let is_free = self.used - used >= KEPT.max(self.used / 8);

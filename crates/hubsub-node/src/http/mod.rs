@@ -1,12 +1,12 @@
-//! What the listener of WebSockets serves to networks without them: requests of HTTP/1.1, on the same port, since a page
-//! that may open a WebSocket there (`ws_origins`) may ask there, too. A listener of its own, or that of the REST API,
-//! whose requests Python answers, would have each record cross into Python.
+//! HTTP/1.1 requests on the WebSocket listener, for networks that block WebSockets. They use the same port, so
+//! a page that may open a WebSocket there (`ws_origins`) may also send these requests. The listener of the REST
+//! API does not serve them: Python answers its requests, so each record would cross into Python.
 //!
 //! - [`events`]: `GET /v1/rooms/{room}/events`, a stream of records that ends with its connection
-//! - [`poll`]: `/socket/longpoll`, channels of browsers by requests
+//! - [`poll`]: `/socket/longpoll`, Phoenix channels by long polling
 //!
-//! Invariants: one request of a connection is answered at a time, in order; what follows a stream's request is thrown
-//! away.
+//! Invariants: requests of a connection are answered one at a time, in order; input after the request of a
+//! stream is discarded.
 
 mod events;
 mod poll;
@@ -23,17 +23,18 @@ use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
 
-/// A body may have the bytes of so many messages of the largest size, one in base64 and others. With its head it has no
-/// more than all unfinished input of a shard may have, since both are read whole.
+/// Longest body, in messages of the largest size: room for one in base64 and others. Head and body together
+/// are also at most `input_shard_bytes_max`, since they are buffered whole.
 const BODY_MESSAGES: u64 = 2;
 
-/// Whether such a request is answered here.
+/// Whether requests with this path are answered here.
 #[must_use]
 pub fn serves(path: &str) -> bool {
     topic_of(path).is_some() || poll::is_poll(path)
 }
 
-/// Takes one request off a connection's input: its bytes; none while it is not whole, or the one before it has no answer.
+/// Handles the first request of a connection's input and returns its length in bytes; `None` if it is
+/// incomplete or must wait for the response to the previous one.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let second = core.rim.second();
     let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = core.rim.limits;
@@ -79,7 +80,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     Some(input.len())
 }
 
-/// A connection may have had no whole request for too long; nor is the rest of one waited for any longer.
+/// Closes a connection that has sent no complete request for too long, even if one has begun to arrive.
 pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
     let (second, silence_ms) = (rim.second(), rim.limits.phoenix_silence_ms);
     let Some(conn) = rim.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
@@ -93,20 +94,21 @@ pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
     }
 }
 
-/// What lets a page of another origin read an answer, and no page take it for a script.
+/// Response headers that let a page of `origin` read the response, and prevent caching and its use as a
+/// script.
 fn fields_for(origin: Option<&str>) -> String {
     let allowed =
         origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
     format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n")
 }
 
-/// A request is not served.
+/// Refuses a request and logs the reason.
 fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
     rim.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
     end(rim, key, origin, refusal);
 }
 
-/// Likewise, for it is of a page that is not welcome.
+/// Refuses a request of a page whose origin or host is not allowed.
 fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
     rim.note_stranger(key, stranger);
     let refusal = match stranger {
@@ -116,13 +118,13 @@ fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
     end(rim, key, None, refusal);
 }
 
-/// Of what clients have not finished, one of these has the most, and the sum is too large.
+/// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(rim: &mut Rim, key: ConnKey) {
     let asks = |conn: &crate::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
     if rim.conns.get(key).is_some_and(asks) {
         refuse(rim, key, None, Refusal::Debtor);
     } else {
-        // What it would be told would be taken for the answer that it waits for.
+        // The client would take an error for the response that it waits for.
         rim.close_now(key);
     }
 }
@@ -133,7 +135,7 @@ fn end(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
     rim.close_soon(key);
 }
 
-/// What a page is told that the broker refuses.
+/// Writes the response to a request that the broker refused.
 fn write_refused(out: &mut Vec<u8>, origin: Option<&str>, refused: ErrorCode) {
     let (status, hint) = match refused {
         ErrorCode::TopicLength => ("400 Bad Request", "topic_bytes_max"),

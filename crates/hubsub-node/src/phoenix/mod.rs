@@ -1,14 +1,16 @@
-//! Browsers' channels ([docs/protocol/phoenix.md]): messages of a WebSocket become events of the broker, what the
-//! broker answers becomes replies. Which topics a connection has joined is kept by its machine (`hubsub-wire`); here is
-//! what that lacks: the broker, the socket, the clock.
+//! Phoenix channels of browsers ([docs/protocol/phoenix.md]): WebSocket messages become calls to the broker, and
+//! its results become replies. A state machine in `hubsub-wire` keeps the topics that a connection has joined;
+//! this module connects it with the broker, the socket and the clock.
 //!
-//! Records, replies and gaps take the way of Redis's ([`crate::fanout`], [`crate::reply`]): a record is encoded once a
-//! shard for each version, an answer that is not known takes a slot, and what a slow client is owed is its queue.
+//! Records, replies and gaps use the same code as Redis clients ([`crate::fanout`], [`crate::reply`]): a record
+//! is encoded once per shard and version, a result that is not known yet takes a reply slot, and output to a
+//! slow client waits in its queue.
 //!
-//! - [`channels`]: joins, leaves and pushes, and what comes of them
-//! - [`frames`]: what is said, as frames
+//! - [`channels`]: joins, leaves and pushes, with their effects
+//! - [`frames`]: encoding of messages to browsers
 //!
-//! Invariant: a message is taken whole, in order; while its topic is joining it waits, and the socket is not read.
+//! Invariant: messages are handled whole and in order; while its topic is joining, a message waits and the
+//! socket is not read.
 
 mod channels;
 mod frames;
@@ -30,41 +32,41 @@ use hubsub_wire::websocket::{
 use std::mem;
 use std::rc::Rc;
 
-/// What of a connection only browsers' have.
+/// The state of a browser's connection.
 pub struct Client {
     socket: Socket,
     decoder: Decoder,
-    /// What has come of a message, or one that waits.
+    /// The part of a message that has arrived, or the message that waits.
     message: Vec<u8>,
-    /// What that one is, while it waits for the answer to a join.
+    /// The kind of the message that waits for the result of a join.
     waiting: Option<Kind>,
-    /// Whether no join was answered since it waits.
+    /// Whether no join was answered since the message began to wait.
     is_early: bool,
-    /// Whether it was told why it is closed.
+    /// Whether the reason for closing it was sent.
     pub was_told: bool,
 }
 
 impl Client {
-    /// Whether it must not be read on: a message waits for the answer to a join.
+    /// Whether the socket must not be read: a message waits for the result of a join.
     #[inline]
     #[must_use]
     pub fn waits(&self) -> bool {
         self.waiting.is_some() && self.is_early
     }
 
-    /// Memory of a message that has not come whole, or that waits.
+    /// Memory of an incomplete or waiting message, in bytes.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         self.message.capacity()
     }
 
-    /// Drops that message.
+    /// Drops an incomplete or waiting message.
     pub fn drop_unfinished(&mut self) {
         (self.message, self.waiting) = (Vec::new(), None);
     }
 }
 
-/// What holds for all browsers of a node.
+/// The rules for all browsers of a node, from its configuration.
 #[must_use]
 pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     Rc::new(Rules {
@@ -75,7 +77,8 @@ pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     })
 }
 
-/// Takes one frame off a connection's input, or the message that waits: its bytes; none while there is nothing whole.
+/// Handles the waiting message or one frame of a connection's input. Returns how many bytes of the input it
+/// used; `None` if the message must still wait or the frame is incomplete.
 pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize> {
     let (second, now_ms) = (core.rim.second(), core.rim.now.mono_ms);
     let max = core.rim.limits.phoenix_message_bytes_max;
@@ -103,7 +106,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
         }
         Ok(Decoded::Data { kind, bytes, last, len }) => {
             core.rim.input_bytes -= client.message.capacity();
-            // It has no room beyond the longest message either.
+            // Nor does its capacity exceed the longest message.
             append(&mut client.message, bytes, 0, core.rim.limits.input_shard_bytes_max.min(max));
             core.rim.input_bytes += client.message.capacity();
             if last {
@@ -132,7 +135,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
     Some(len)
 }
 
-/// Answers the request that begins a connection, which the transport gives whole; its bytes.
+/// Responds to the request that opens a connection, which the transport has read whole. Returns its length.
 fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
     let Ok(Some(request)) = Request::read(input) else { unreachable!("the transport has read it") };
     let connect = Connect::read(request.path, request.subprotocols());
@@ -157,7 +160,7 @@ fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
     request.len
 }
 
-/// A connection is a browser's from now on.
+/// Turns an accepted connection into a browser's.
 pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
     let now_ms = rim.now.mono_ms;
     let Some(conn) = rim.conns.get_mut(key) else { return };
@@ -176,7 +179,7 @@ pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
     rim.timers.set(now_ms + rim.phoenix_rules.silence_ms_max, Timer::Heartbeat(key));
 }
 
-/// A browser said that it is there, by a request.
+/// Records that a long-polling browser is alive, on each of its requests.
 pub fn heard(rim: &mut Rim, key: ConnKey) {
     let (second, now_ms) = (rim.second(), rim.now.mono_ms);
     if let Some(conn) = rim.conns.get_mut(key) {
@@ -186,7 +189,7 @@ pub fn heard(rim: &mut Rim, key: ConnKey) {
     }
 }
 
-/// Acts on a message.
+/// Decodes and executes a message.
 fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let limits = PushLimits { topic_bytes_max: core.rim.limits.topic_bytes_max as usize };
     let rules = Rc::clone(&core.rim.phoenix_rules);
@@ -207,7 +210,7 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
             return end(&mut core.rim, key, End::Flaw(flaw));
         }
     };
-    // What it does reaches the connection itself, which must be free then.
+    // Its actions access the connection, which must not be borrowed meanwhile.
     let mut socket = mem::replace(&mut client.socket, Socket::new(version, now_ms));
     let mut joined = None;
     let taken = socket
@@ -228,11 +231,11 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     }
 }
 
-/// A browser may have been silent for too long.
+/// Closes a browser that has been silent for too long; a paused socket does not count as silent.
 pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
     let (rules, now_ms) = (Rc::clone(&rim.phoenix_rules), rim.now.mono_ms);
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
-    // Who has no socket asks again all the while it is there, and nothing else ends it when it is not.
+    // A long-polling browser sends requests even while it is paused, and nothing else ends it if it is gone.
     let is_paused = conn.flags.any(Flags::PAUSED) && !conn.io.is_polled();
     let Some(client) = &mut conn.phoenix else { return };
     if is_paused {
@@ -247,7 +250,7 @@ pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
     }
 }
 
-/// The server ends a browser's connection, and tells it why; of another client's nothing comes of this.
+/// Closes a browser's connection and sends the reason; does nothing for other clients.
 pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
     let is_there = |conn: &crate::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
     if !rim.conns.get(key).is_some_and(is_there) {
@@ -275,7 +278,7 @@ fn close(rim: &mut Rim, key: ConnKey, code: CloseCode, words: &str) {
     }
     rim.push(key, |out, _| write_close(out, code, words, None));
     if rim.conns.get(key).is_some_and(|conn| conn.io.is_polled()) {
-        // What it has not fetched by now it cannot fetch any more.
+        // Output that it has not fetched by now is lost.
         rim.close_now(key);
     } else {
         rim.close_soon(key);

@@ -1,6 +1,5 @@
-//! What connections send: read once a turn, decoded where it lies, executed
-//! command by command. What is no whole command yet, and what a paused
-//! connection may not execute yet, is kept with the connection.
+//! Input of connections: read once per turn, decoded in place, executed command by command. Incomplete commands,
+//! and commands that a paused connection may not execute yet, are kept with the connection.
 
 use super::Shard;
 use crate::conn::{Conn, Flags, Input, append};
@@ -18,20 +17,20 @@ use hubsub_types::ConnKey;
 use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
 use std::io::ErrorKind;
 
-/// Bytes read from a socket at once.
+/// The most bytes read from a socket at once.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
-/// A smaller buffer costs less to allocate than to look after.
+/// Smaller buffers are not reused: allocating them costs less.
 const JOINED_BYTES_MIN: usize = 4 * 1024;
 
-/// Arguments of a command that need no allocation to pass on.
+/// The most arguments of a command that are passed on without an allocation.
 const FEW: usize = 8;
 
-/// Questions to other shards that one client may have under way: answers may be long.
+/// The most requests to other shards that a client may have in flight: responses may be long.
 const QUESTIONS_MAX: u32 = 16;
 
 impl Shard {
-    /// Reads once from a connection and executes what came.
+    /// Reads once from a connection and executes the input.
     pub(super) fn read(&mut self, key: ConnKey) {
         let second = self.core.rim.second();
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
@@ -46,7 +45,7 @@ impl Shard {
         self.core.rim.input_bytes -= unfinished;
         self.core.rim.metrics.reads_total.add(1);
         match got {
-            // It may have stopped sending only: it gets what it asked for.
+            // It may have closed only its sending side: it still gets its replies.
             Ok(0) => self.core.rim.close_soon(key),
             Ok(n) => {
                 self.core.rim.metrics.bytes_in_total.add(n as u64);
@@ -57,7 +56,7 @@ impl Shard {
                 if conn.created_s != second {
                     conn.meter.roll(second);
                 }
-                // The end of input comes behind its last bytes, with no event of its own.
+                // The end of input follows the last bytes, without an event of its own.
                 if n == self.scratch.len() || conn.io.has_more() || conn.flags.any(Flags::ENDED) {
                     self.ready.push(key);
                 }
@@ -79,7 +78,7 @@ impl Shard {
         }
     }
 
-    /// New bytes of a connection, behind those it kept.
+    /// Executes new input of a connection, after the input that it kept.
     pub(super) fn input(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
@@ -109,7 +108,7 @@ impl Shard {
         }
     }
 
-    /// Executes what a connection has kept, as far as it goes.
+    /// Executes the input that a connection kept, as far as possible.
     fn execute_kept(&mut self, key: ConnKey, mut input: Input) {
         if input.bytes.len() < input.decoder.needed() {
             return self.keep(key, input);
@@ -124,8 +123,8 @@ impl Shard {
         }
     }
 
-    /// Moves a short rest of input into the shard's buffer, if that has the room for `more` bytes and little beyond: a
-    /// client that pipelines allocates nothing but its rest.
+    /// Moves a short remainder of input into the shard's buffer, if that has space for `more` bytes and little
+    /// beyond: a client that pipelines allocates nothing but its remainder.
     fn lend(&mut self, rest: &mut Vec<u8>, more: usize) {
         let (len, room) = (rest.len() + more, self.joined.capacity());
         if len > rest.capacity() && len <= room && room <= len + len / 4 {
@@ -135,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// A buffer whose bytes were executed is lent to the next client.
+    /// Keeps a buffer whose bytes were executed, to lend it to the next client.
     fn take_back(&mut self, mut buffer: Vec<u8>) {
         if (JOINED_BYTES_MIN..=2 * READ_BYTES).contains(&buffer.capacity()) {
             buffer.clear();
@@ -151,7 +150,7 @@ impl Shard {
         }
     }
 
-    /// Executes the whole commands of `input`; how many bytes it is done with.
+    /// Executes the complete commands of `input`; returns how many bytes it used.
     fn execute(&mut self, key: ConnKey, input: &mut [u8], decoder: &mut Decoder) -> usize {
         match self.core.rim.conns.get(key) {
             Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
@@ -190,7 +189,7 @@ impl Shard {
                 Ok(Decoded::Skip { len }) => used += len,
                 Ok(Decoded::Incomplete) => break,
                 Err(error) => {
-                    // It may serve the next connection.
+                    // The decoder may serve the next connection.
                     decoder.reset();
                     let rim = &mut self.core.rim;
                     rim.metrics.protocol_errors_total.add(1);
@@ -204,7 +203,7 @@ impl Shard {
         used
     }
 
-    /// Likewise, of an MQTT client.
+    /// As [`Shard::execute`], for an MQTT client.
     fn execute_mqtt(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
         while used < input.len() {
@@ -230,7 +229,7 @@ impl Shard {
         used
     }
 
-    /// Likewise, of a browser.
+    /// As [`Shard::execute`], for a browser.
     fn execute_phoenix(&mut self, key: ConnKey, input: &mut [u8]) -> usize {
         let mut used = 0;
         while let Some(len) = phoenix::execute(&mut self.core, key, &mut input[used..]) {
@@ -251,7 +250,7 @@ impl Shard {
         used
     }
 
-    /// Likewise, of who asks for no WebSocket where there are some.
+    /// As [`Shard::execute`], for an HTTP client of the WebSocket listener.
     fn execute_http(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
         while let Some(len) = http::execute(&mut self.core, key, &input[used..]) {
@@ -261,7 +260,7 @@ impl Shard {
             }
             let conn = self.core.rim.conns.get_mut(key);
             if let Some(conn) = conn.filter(|conn| conn.io.awaits_answer()) {
-                // Not looked at in each turn, for thousands may wait: the answer ends it.
+                // It is not in `paused`, which is checked every turn: thousands may wait. The response resumes it.
                 conn.flags.set(Flags::PAUSED, true);
                 break;
             }
@@ -281,7 +280,7 @@ impl Shard {
         }
     }
 
-    /// Connections whose reason to pause is gone go on with what they kept.
+    /// Resumes connections that need not pause any longer, with the input that they kept.
     pub(super) fn resume_paused(&mut self) {
         self.paused.append(&mut self.core.rim.answered);
         for key in std::mem::take(&mut self.paused) {
@@ -298,7 +297,7 @@ impl Shard {
                 self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
                 self.execute_kept(key, *input);
             } else if conn.phoenix.is_some() {
-                // A message may wait with nothing behind it.
+                // A message may wait with no input after it.
                 self.execute_phoenix(key, &mut []);
             }
             self.ready.push(key);
@@ -307,9 +306,9 @@ impl Shard {
 }
 
 impl Rim {
-    /// Whether a connection must not go on executing: too many of its requests
-    /// or questions wait, it does not read its replies, another shard is behind, or
-    /// the disk is and it publishes into rooms with a log.
+    /// Whether a connection must not execute further input: too many of its replies or of its requests to other
+    /// shards are outstanding, it does not read its replies, it waits for a join or an HTTP response, it waits for
+    /// replies while a shard is congested, or it waits for a log that lags.
     pub(super) fn must_pause(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return false };
         if let Some(client) = &conn.mqtt {
