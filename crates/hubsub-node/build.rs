@@ -1,5 +1,5 @@
-//! Tells the crate the name of the profile that it is built with: cargo gives
-//! only the parent profile, but the output directory has its name.
+//! Sets `HUBSUB_PROFILE` to the name of the build profile. Cargo passes only the parent profile to build
+//! scripts, but the path of the output directory contains the name.
 
 fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo sets it");

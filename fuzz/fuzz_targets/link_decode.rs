@@ -1,6 +1,5 @@
-//! Any input, cut at any one place and into single bytes, decodes to the frames
-//! it decodes to at once, each of which encodes to bytes that say the same; and
-//! either end of a link makes the same of it: handshake, frames, answers, end.
+//! Any input, whole, cut at any one place or cut into single bytes, decodes to the same frames, and each frame
+//! encodes to an equal one. Both ends of a link handle it in the same way: handshake, frames, replies, end.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A client that says anything behind its CONNECT, cut anywhere and answered late: the same is done for it and told to
-//! it, and no more is kept of it than its limits let.
+//! A client sends anything after its CONNECT. However the input is cut and however late results arrive, the
+//! actions and the output are the same, and its stored state stays within its limits.
 
 #![no_main]
 

@@ -1,6 +1,5 @@
-//! Any input, cut at any one place and into single bytes, decodes to what it
-//! decodes to at once, for a decoder of each version and side; each packet
-//! encodes to bytes that say the same.
+//! Any input, whole, cut at any one place or cut into single bytes, decodes to the same packets, for a decoder
+//! of each version and side; each packet encodes to an equivalent one.
 
 #![no_main]
 

@@ -1,11 +1,9 @@
-//! The measurement of docs/adr/0002: what integer handles save on the hot path,
-//! against the same tables with names as keys.
+//! The measurement of docs/adr/0002: the time and memory that integer handles save on the hot path, compared
+//! with the same tables keyed by names.
 //!
-//! `cargo run --release -p hubsub-route --example handles`. Each figure is the
-//! median of `ROUNDS` rounds; memory is counted by the allocator, in bytes asked
-//! for. Both sides use the same keyed hash. The tables with handles are the
-//! broker's own (`Rooms`, `Topics`, `IdSet`); a connection is a stand-in of the
-//! size of a real one.
+//! `cargo run --release -p hubsub-route --example handles`. A time is the median of `ROUNDS` rounds; memory is
+//! the bytes requested from the allocator. Both sides use the same keyed hash. The tables with handles are the
+//! broker's own (`Rooms`, `Topics`, `IdSet`); connections are replaced by records of about their size.
 
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -60,7 +58,7 @@ fn main() {
     }
 }
 
-/// What a delivery touches of a connection, in a record of the size of a real one.
+/// The fields of a connection that a delivery changes, in a record of about the size of a real one.
 #[derive(Default)]
 struct Conn {
     messages: u64,
@@ -115,8 +113,8 @@ fn fan_out_by_name(rooms: usize, subscribers: usize) -> f64 {
     })
 }
 
-/// By handle and by name, in ns. What is asked for lies in the order in which it
-/// is asked for, as it does in a socket's buffer; the rooms do not.
+/// Times of a look-up by handle and by name, in ns. The keys are in memory in the order of the look-ups, as in
+/// a socket's buffer; the rooms are not.
 fn look_up(count: usize) -> (f64, f64) {
     let classes = Arc::new(ClassTable::new(Vec::new(), true));
     let hubs = Arc::new(Hubs::new(1, &classes, Vec::new()));
@@ -237,7 +235,7 @@ fn shuffled(count: usize) -> Vec<usize> {
     numbers
 }
 
-/// Bytes that are asked for now.
+/// Bytes that are allocated now.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -260,7 +258,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that what `make` makes keeps.
+/// Bytes that the value returned by `make` occupies.
 fn grown<T>(make: impl FnOnce() -> T) -> usize {
     let before = ALLOCATED.load(Ordering::Relaxed);
     let made = make();

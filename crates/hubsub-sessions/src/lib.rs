@@ -83,7 +83,7 @@ pub enum Answer {
     Saved,
     /// To [`Request::Append`]: the number of the entry.
     Appended(u64),
-    /// Reply to [`Request::Load`].
+    /// To [`Request::Load`]: the session, as stored.
     Loaded {
         /// `None` if the session does not exist.
         snapshot: Option<Vec<u8>>,

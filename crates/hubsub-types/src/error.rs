@@ -10,13 +10,13 @@ pub enum ErrorCode {
     TopicLength,
     /// The payload is longer than the class or the node allows.
     PayloadLength,
-    /// `rooms_max` is reached.
+    /// The limit `rooms_max` or `room_names_bytes_max` is reached.
     TooManyRooms,
-    /// `room_creations_per_second_max` is reached.
+    /// The limit `room_creations_per_second_max` is reached.
     RoomCreationRate,
-    /// `publishes_per_minute_max` is reached.
+    /// The limit `publishes_per_minute_max` is reached.
     PublishRate,
-    /// `subscriptions_per_client_max` is reached.
+    /// The limit `subscriptions_per_client_max` or `patterns_per_client_max` is reached.
     TooManySubscriptions,
     /// `subscription_bytes_per_client_max` or `subscription_bytes_shard_max` is reached.
     SubscriptionBytes,
@@ -50,7 +50,7 @@ pub enum ErrorCode {
     OffsetsLost,
     /// The offset is after the last committed one.
     OffsetUnknown,
-    /// `log_streams_max` is reached.
+    /// The limit `log_streams_max` is reached.
     TooManyStreams,
     /// There is no link to the target node.
     NotLinked,
@@ -66,13 +66,13 @@ pub enum ErrorCode {
     ClassRemoved,
     /// `retained_messages_max` or `retained_bytes_max` is reached.
     TooManyRetained,
-    /// `groups_max` is reached.
+    /// The limit `groups_max` is reached.
     TooManyGroups,
     /// `patterns_max`, `patterns_bytes_max` or `patterns_search_max` is reached.
     TooManyPatterns,
     /// A pattern is longer than `pattern_bytes_max`.
     PatternLength,
-    /// `presence_members_max` is reached.
+    /// The limit `presence_members_max` is reached.
     TooManyMembers,
     /// A member's key and meta are longer than `presence_member_bytes_max`.
     MemberLength,

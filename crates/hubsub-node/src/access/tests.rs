@@ -94,7 +94,7 @@ impl Edge {
         self.core.rim.conns.get_mut(self.key).unwrap().principal = principal;
     }
 
-    /// What a command is answered, as far as one read gives it.
+    /// Executes a command and returns its reply, as far as one read returns it.
     fn ask(&mut self, command: &str) -> String {
         let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         redis::execute(&mut self.core, self.key, &args);

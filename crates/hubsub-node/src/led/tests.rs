@@ -14,7 +14,7 @@ const TWO: HubTerm = (HubId(5), Term(6));
 const BEGIN: u64 = 10_000_000;
 const STEP: u64 = 250_000;
 
-/// What may happen next.
+/// An event that may happen next.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Next {
     /// A shard takes its next letter.
@@ -181,7 +181,7 @@ fn an_earlier_term_that_is_given_up_late_leaves_the_later_one() {
     assert_eq!(led.leads(ONE.0, 0), None);
 }
 
-/// What a shard leads, in which term, and a time at which it does.
+/// A shard with a leader lease, the hub and term that it leads, and a time within the lease.
 pub(crate) fn leading() -> (Led, HubTerm, u64) {
     let [_, led, _] = World::new().led;
     (led, ONE, BEGIN)

@@ -1,6 +1,6 @@
 //! Offline sessions. Each keeps the connection slot that it had, so its subscriptions stay in place, and
-//! queues QoS 1 and 2 messages. Most have nothing to do, so collections that are then empty are behind a
-//! pointer.
+//! queues QoS 1 and 2 messages. Most have nothing to do, so collections that are then empty are allocated
+//! separately.
 //!
 //! Invariant: the queue stays within its limits; the oldest messages are dropped and counted.
 

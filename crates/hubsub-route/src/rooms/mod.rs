@@ -33,10 +33,10 @@ use ordered::Ordered;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a name takes beside its bytes: it is counted by whom it is shared with, and rounded up.
+/// Memory of a name beyond its bytes, approximately: reference counts and rounding.
 const NAME_BYTES: usize = 20;
 
-/// The part of `rooms_max` and of `room_names_bytes_max` that the sweep keeps free of rooms that nobody uses.
+/// The sweep keeps one in this many of `rooms_max` and of `room_names_bytes_max` free of unused rooms.
 const CROWDED: u64 = 16;
 
 /// A room of one shard; stale handles are recognised.
@@ -57,17 +57,14 @@ impl RoomHandle {
     }
 }
 
-/// Interest by topic.
+/// Interest in topics, by namespace and name.
 type Interests = HashMap<(Namespace, Arc<[u8]>), Counts, RandomState>;
 
-/// One room.
 #[derive(Debug)]
 pub struct Room {
-    /// Its name.
     pub name: Arc<[u8]>,
-    /// Its present life.
     pub epoch: Epoch,
-    /// Its last record that was committed.
+    /// The seq of its last committed record.
     pub seq: Seq,
     /// Interest in the topic that has the room's own name.
     own: Counts,
@@ -76,23 +73,22 @@ pub struct Room {
     ring: Option<Box<Ring>>,
     /// Last publish or change of interest, in s of the node's clock.
     used_s: u32,
-    /// Place of its hub on this shard, and so its class, for life.
+    /// Slot of its hub on this shard, which also determines its class; it never changes.
     hub: u16,
-    /// Made by name, not by a record or a subscription: it stays without either.
+    /// Created by name, not by a record or a subscription: it stays without either.
     was_created: bool,
-    /// What else is known of its lives.
     lives: Lives,
 }
 
-/// What is known of a room's lives beside where the present one stands. One byte.
+/// Knowledge about a room's epochs besides its current position. One byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lives {
-    /// Nothing.
+    /// Only the current epoch is known.
     One,
-    /// Its hub's log has records of an earlier one.
+    /// Its hub's log has records of an earlier epoch.
     Past,
-    /// Its class has no log, the node that led it has said that the present one is over, and nothing of it is
-    /// missing here.
+    /// Its class has no log, its leader reported that the current epoch has ended, and no record of that epoch
+    /// is missing here.
     Over,
 }
 
@@ -112,7 +108,7 @@ impl Room {
         self.own.is_zero() && self.others.is_none()
     }
 
-    /// Whether nothing would be lost with it, were it not for its subscribers.
+    /// Whether its removal would lose nothing; its subscribers are not considered.
     fn is_forgettable(&self) -> bool {
         self.is_empty() && !self.was_created
     }
@@ -121,7 +117,7 @@ impl Room {
         self.ring.as_ref().is_none_or(|r| r.is_empty())
     }
 
-    /// Its oldest record, or the one that will be its next.
+    /// The seq of its oldest record in memory, or of its next record if there is none.
     fn first_seq(&self) -> Seq {
         let oldest = self.ring.as_ref().and_then(|r| r.first());
         oldest.map_or(self.seq.next(), |r| r.position.seq)
@@ -138,15 +134,14 @@ impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
     }
 }
 
-/// A place for a room, and how many rooms it has had.
+/// A slot's generation, incremented when a room leaves it, and its room.
 type Slot = (u32, Option<Room>);
 
-/// What a log knows of a room: its last record.
+/// The last record of a room, according to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recalled {
-    /// Its position.
     pub position: Position,
-    /// Its place in the hub's log.
+    /// Its offset in the hub's log.
     pub offset: u64,
 }
 
@@ -157,34 +152,35 @@ pub struct Rooms {
     hasher: RandomState,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The generation of places that are new, above those of all that were given back.
+    /// The generation of new slots; no handle of a removed slot has it.
     first_generation: u32,
-    /// The last place with a room when too few places behind it could go: while it has one, nothing can.
+    /// The last slot with a room, when too few slots after it were free to shrink the table: while it has a room,
+    /// the table is not shrunk.
     last_place: usize,
     names: HashTable<u32>,
     /// Bytes of all names.
     name_bytes: usize,
     /// The same rooms in the order of their names.
     ordered: Ordered,
-    /// By place the change of the table of rooms that put a room here, where there is one.
+    /// By slot: the revision of the table of places that placed the room here, if there is one.
     revisions: HashMap<u32, u64, RandomState>,
-    /// The node's incarnation << 32 and up: the next epoch.
+    /// The next epoch, counted from the node's incarnation << 32.
     epochs: Arc<AtomicU64>,
     /// Retained messages of the node.
     retained: Arc<RowTotals>,
-    /// Rooms of rows, which have limits of their own.
+    /// Rooms of entries (see [`rows`]), which have limits of their own.
     row_rooms: usize,
     /// Bytes of their names.
     row_name_bytes: usize,
-    /// Which hub each room belongs to.
+    /// All hubs, and the placement of rooms on them.
     all_hubs: Arc<Hubs>,
-    /// Those that live here.
+    /// The hubs of this shard.
     pub hubs: ShardHubs,
-    /// Latest timestamp given.
+    /// The latest timestamp of a record, in µs since 1970.
     last_us: u64,
-    /// Second in which rooms were last made, and how many.
+    /// The second in which rooms were last created, and how many were.
     created: (u64, u64),
-    /// Where the sweep goes on.
+    /// Where the sweep continues.
     swept: usize,
     rooms_max: u64,
     names_bytes_max: u64,
@@ -196,12 +192,12 @@ pub struct Rooms {
     subscribed: [u64; 2],
     /// Rooms refused for a limit, since the start.
     pub refused: u64,
-    /// Records that age, number or bytes made a room forget, since the start.
+    /// Records removed from rooms for age, number or bytes, since the start.
     pub expired: u64,
 }
 
 impl Rooms {
-    /// No rooms, on one shard of those that `hubs` are spread over.
+    /// An empty table for one of the shards over which `all_hubs` are spread.
     #[must_use]
     pub fn new(
         classes: Arc<ClassTable>,
@@ -250,8 +246,7 @@ impl Rooms {
         rooms
     }
 
-    /// Places rooms as a cluster's hubs say: those that there were are forgotten, hubs that are open
-    /// stay so.
+    /// Places rooms on the hubs of a cluster from now on: all rooms are removed, open hubs stay open.
     pub fn join(&mut self, all_hubs: Arc<Hubs>, shard: ShardId) {
         let handles = (0u32..).zip(&self.slots).filter(|(_, (_, room))| room.is_some());
         let handles: Vec<RoomHandle> =
@@ -268,13 +263,13 @@ impl Rooms {
         self.all_hubs = all_hubs;
     }
 
-    /// Takes over classes, and hubs with those of new ones.
+    /// Replaces the classes, and adds the hubs of new ones.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, all_hubs: Arc<Hubs>, shard: ShardId) {
         self.hubs.extend(&all_hubs, shard);
         (self.classes, self.all_hubs) = (classes, all_hubs);
     }
 
-    /// Rooms that are another class's by other classes, or of which some topic is another room's.
+    /// Rooms that would have another class under `classes`, or a topic of which would be in another room.
     #[must_use]
     pub fn elsewhere(&self, classes: &ClassTable) -> Vec<RoomHandle> {
         let rooms = (0u32..).zip(&self.slots);
@@ -288,7 +283,7 @@ impl Rooms {
         handles.filter(is_other).map(|(handle, _)| handle).collect()
     }
 
-    /// Takes over limits that may change while running.
+    /// Sets the limits that may change while running.
     pub fn set_limits(&mut self, limits: &Limits) {
         self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
         self.names_bytes_max = limits.room_names_bytes_max.div_ceil(u64::from(self.shards));
@@ -298,13 +293,12 @@ impl Rooms {
         self.history_reply_bytes_max = limits.history_reply_bytes_max;
     }
 
-    /// How many there are.
+    /// The number of rooms.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -347,8 +341,7 @@ impl Rooms {
         self.find(&self.classes.room(topic))
     }
 
-    /// A room by name, made if it is new. `recall` is asked for what the log of a hub
-    /// knows of the room.
+    /// A room by name, created if it is new. `recall` returns the last record of the room in a hub's log.
     pub fn open(
         &mut self,
         name: &[u8],
@@ -365,8 +358,8 @@ impl Rooms {
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
         let known = log.and_then(|log| log.of_this_life(recalled));
-        // One that the log knows is not new, and takes memory as any; the node's own come back in
-        // any case, or clients' rooms would keep it from ending what it began.
+        // A room that the log knows is not new, but takes memory like any other. Reserved rooms are opened in
+        // any case, or clients' rooms could keep the node from completing its own work.
         let may = match known {
             None if self.classes.get(class).is_removed => Err(ErrorCode::ClassRemoved),
             None if rows::is_class(self.classes.get(class)) => Ok(()),
@@ -380,7 +373,7 @@ impl Rooms {
         Ok(self.insert(name, (hub, revision), position, recalled.is_some() && known.is_none(), now))
     }
 
-    /// A room that is new in memory.
+    /// Adds a room that is not in memory.
     fn insert(
         &mut self,
         name: &[u8],
@@ -421,8 +414,8 @@ impl Rooms {
         RoomHandle { index, generation: self.slots[index as usize].0 }
     }
 
-    /// A room by name that stays when it has neither records nor subscribers,
-    /// until it is deleted or its class's `idle_ms` is over.
+    /// A room by name, created if it is new, that stays without records and subscribers until it is deleted or
+    /// its class's `idle_ms` has passed.
     pub fn create(
         &mut self,
         name: &[u8],
@@ -434,8 +427,7 @@ impl Rooms {
         Ok(handle)
     }
 
-    /// The position and timestamp of a room's next record; the default position
-    /// for a record that no room takes.
+    /// The position and timestamp of a room's next record; the default position if there is no room.
     pub fn next_position(&mut self, handle: RoomHandle, now: Now) -> (Position, u64) {
         self.last_us = self.last_us.max(now.wall_us);
         let last_us = self.last_us;
@@ -450,14 +442,13 @@ impl Rooms {
     /// Whether a room may be deleted.
     ///
     /// # Errors
-    /// Somebody subscribes, or what was published waits for the log.
+    /// It has subscribers, or a published record waits for the log.
     pub fn may_delete(&self, handle: RoomHandle) -> Result<(), ErrorCode> {
         let is_used = !self.at(handle.index).is_idle() || self.waits_for_log(handle);
         if is_used { Err(ErrorCode::RoomInUse) } else { Ok(()) }
     }
 
-    /// Deletes a room that is nowhere but in memory, and its history; whether it was
-    /// there.
+    /// Deletes a room that is in memory only, and its history. Returns whether it existed.
     ///
     /// # Errors
     /// See [`Rooms::may_delete`].
@@ -483,7 +474,7 @@ impl Rooms {
         }
     }
 
-    /// Whether rooms that are in a log as well should make place for others.
+    /// Whether rooms that are also in a log should be removed to make space for others.
     fn is_crowded(&self) -> bool {
         let (rooms, name_bytes) = self.counted();
         rooms >= self.rooms_max - self.rooms_max / CROWDED
@@ -522,8 +513,8 @@ impl Rooms {
         self.free.push(handle.index);
     }
 
-    /// Gives memory back where few rooms are left of many: places behind the last room, if half of all can go, and empty ones of
-    /// the names.
+    /// Releases memory when few of many rooms are left: slots after the last room, if at least half of all can go,
+    /// and empty slots of the table of names.
     pub fn give_back(&mut self) {
         for slot in 0..self.hubs.iter().count() as u16 {
             self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
@@ -532,7 +523,7 @@ impl Rooms {
         if is_sparse(rooms, places) && !self.is_late(self.last_place) {
             let behind = self.slots.iter().rev().take_while(|(_, room)| room.is_none()).count();
             let left = places - behind;
-            // Each time all that is left is copied.
+            // Shrinking copies all slots that are left.
             if left <= places / 2 {
                 let generations = self.slots[left..].iter().map(|(generation, _)| *generation);
                 self.first_generation = generations.fold(self.first_generation, u32::max);
@@ -553,12 +544,12 @@ impl Rooms {
         }
     }
 
-    /// Whether a place in the upper half of all has a room.
+    /// Whether a slot is in the upper half of all and has a room.
     fn is_late(&self, place: usize) -> bool {
         place >= self.slots.len() / 2 && self.slots.get(place).is_some_and(|(_, room)| room.is_some())
     }
 
-    /// Memory of the tables and the names, in bytes, near enough for a gauge: what rooms remember is not in it.
+    /// Memory of the tables and the names, in bytes, approximately; without the rooms' histories and interest.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.slots.len() * size_of::<Slot>()
@@ -569,7 +560,7 @@ impl Rooms {
             + self.name_bytes
     }
 
-    /// Whether the rooms of a hub are rows.
+    /// Whether the rooms of a hub hold entries (see [`rows`]).
     fn has_rows(&self, slot: u16) -> bool {
         rows::is_class(self.classes.get(self.hubs.get(slot).class))
     }

@@ -1,4 +1,4 @@
-//! Rooms that are placed one by one: given up by a shard, and what is told of them late, twice, or by other classes.
+//! Rooms that are placed one by one: a shard gives them up, and changes arrive late, twice or for other classes.
 
 use super::*;
 use hubsub_route::Left;

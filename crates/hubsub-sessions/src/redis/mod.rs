@@ -51,7 +51,7 @@ impl Redis {
     /// part of a reply.
     ///
     /// # Errors
-    /// [`StoreError::NoUrl`].
+    /// [`StoreError::NoUrl`] if the URL is invalid or requires TLS.
     pub fn new(url: &str, name: &str, limits: Limits, patience: Duration) -> Result<Redis, StoreError> {
         let no_url = |e: redis::RedisError| StoreError::NoUrl(e.to_string());
         let info = url.into_connection_info().map_err(no_url)?;

@@ -9,9 +9,9 @@ pub struct Carrier(u16);
 
 impl Carrier {
     pub const CONNACK: Carrier = Carrier(1);
-    /// PUBACK and PUBREC.
+    /// PUBACK and PUBREC, of either side.
     pub const RECEIVED: Carrier = Carrier(1 << 1);
-    /// PUBREL and PUBCOMP.
+    /// PUBREL and PUBCOMP, of either side.
     pub const RELEASED: Carrier = Carrier(1 << 2);
     pub const SUBACK: Carrier = Carrier(1 << 3);
     pub const UNSUBACK: Carrier = Carrier(1 << 4);
