@@ -1,6 +1,6 @@
-"""A device: it sends its state, does what it is told, and leaves a last will.
+"""A device: it sends its state, executes actions, and leaves a last will.
 
-Start a node (`make run`), then the device, and tell it something:
+Start a node (`make run`), then the device, and send it an action:
 
     python examples/mqtt_device.py 7
     hubsub device show 7
@@ -40,12 +40,12 @@ class Device:
         self.client.connect(host, port, clean_start=False, properties=session)
 
     def on_connect(self, client: Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        """Subscribes to the actions, on each connection anew."""
+        """Subscribes to the actions, on each connection again."""
         client.subscribe(f"{self.topic}/actions/+", qos=1)
         self.report("idle")
 
     def on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
-        """Does an action and answers it; the correlation data says which action the answer is for."""
+        """Executes an action and sends the result; the correlation data identifies the action."""
         action, value = message.topic.rpartition("/")[2], message.payload.decode()
         print(f"action: {action} {value}", flush=True)
         answer = Properties(PacketTypes.PUBLISH)
@@ -62,13 +62,13 @@ class Device:
         client.publish(f"{message.topic}/done", result, qos=1, properties=answer)
 
     def report(self, state: str) -> None:
-        """Sends the state."""
+        """Publishes the device's state and target temperature."""
         report = json.dumps({"state": state, "target": self.target})
         self.client.publish(f"{self.topic}/state", report, qos=1)
         print(f"state: {report}", flush=True)
 
     def run(self, every_s: float) -> None:
-        """Reports until Ctrl-C."""
+        """Reports the state every `every_s` seconds until Ctrl-C."""
         self.client.loop_start()
         try:
             while True:

@@ -31,7 +31,7 @@ from hubsub.pipeline.events import Field
 from hubsub.pipeline.session import connect
 from hubsub.pipeline.sessions import FIELDS, moves, sessions
 
-# Colours that colour-blind people can tell apart.
+# Colours that colour-blind people can distinguish.
 BLUE, ORANGE, GREEN, GREY, RED = "#0072B2", "#E69F00", "#009E73", "#BBBBBB", "#D55E00"
 STYLE = {
     "figure.constrained_layout.use": True,

@@ -35,7 +35,7 @@ def client(node: Node) -> Iterator[BlockingClient]:
 
 
 def test_a_subscriber_gets_the_greeting(client: BlockingClient) -> None:
-    """A live subscriber."""
+    """A live subscriber gets the message while it is connected."""
     with client.subscribe("chat:live") as messages:
         greet(client, "live", "Ann")
         record = messages.get(timeout_s=10)

@@ -73,7 +73,7 @@ def is_allowed(expression: str, licences: set[str]) -> bool:
 
 
 def breaches(metadata: dict[str, Any], table: dict[str, Any]) -> list[str]:
-    """What breaks a rule, a line each.
+    """Returns a line for each breach of a rule.
 
     Args:
         metadata: Of `cargo metadata --format-version 1`.

@@ -26,7 +26,7 @@ PHRASES: Final = {
     "under way": re.compile(r"\bunder way\b", re.IGNORECASE),
     "stands": re.compile(r"\b(?:stands?|stood|standing)\b(?! (?:alone|by)\b)", re.IGNORECASE),
 }
-"""Phrases in prose."""
+"""Patterns of phrases in prose."""
 
 SHORT: Final = "short comment"
 """A doc comment of `SHORT_WORDS` words or fewer."""

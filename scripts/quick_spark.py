@@ -25,7 +25,11 @@ JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 
 
 def link(home: Path) -> None:
-    """Makes the links."""
+    """Fills a SPARK_HOME with links to the installed pyspark; links that exist stay.
+
+    Args:
+    home: The directory; it is created if it does not exist.
+    """
     package = Path(pyspark.__file__).parent
     libraries = home / "python" / "lib"
     libraries.mkdir(parents=True, exist_ok=True)

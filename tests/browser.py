@@ -1,7 +1,7 @@
 """A headless Chromium, Debian's own, that tests drive through Playwright; each test has a fresh profile.
 
-A `Tab` keeps what went wrong in its page, and whom the page asked: `check` says that nothing did, and nobody but the
-node.
+A `Tab` records the errors of its page and the hosts to which the page sent requests. `check` asserts that there were
+no errors, and no host but the node.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Tab:
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
         self.troubles: list[str] = []
-        """Errors of scripts, and what the browser's console has as such."""
+        """Errors of scripts, errors in the browser's console, and dialogs."""
         self.asked: set[str] = set()
-        """Hosts with their ports."""
+        """Hosts of the requests, with their ports."""
         page.set_default_timeout(TIMEOUT_S * 1_000)
         page.on("pageerror", lambda error: self.troubles.append(str(error)))
         page.on("console", lambda said: self.troubles.append(said.text) if said.type == "error" else None)
@@ -69,7 +69,7 @@ class Tab:
         return tables.get_by_role("row").filter(has=self.page.get_by_role("rowheader", name=name, exact=True))
 
     def check(self) -> None:
-        """Nothing went wrong, and the page asked nobody but its node."""
+        """Asserts that there were no errors, and that the page sent requests only to its node."""
         assert self.troubles == []
         assert self.asked == {urlsplit(self.url).netloc}
 

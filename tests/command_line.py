@@ -1,4 +1,4 @@
-"""`hubsub …` as a user runs it: a process of its own, that knows of no node but what the test tells it."""
+"""`hubsub …` as a user runs it: in a process of its own, which knows only the nodes that the test names."""
 
 import os
 import subprocess
@@ -13,7 +13,16 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def hubsub(*args: object, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """A command that has ended."""
+    """Runs a command and waits for its end.
+
+    Args:
+    args: Of the command.
+    stdin: Text for its standard input.
+    env: More variables of its environment.
+
+    Returns:
+    Its exit code and output.
+    """
     command = [*HUBSUB, *map(str, args)]
     return subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=120, env=environment(**env)

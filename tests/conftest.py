@@ -1,4 +1,4 @@
-"""What all tests may use.
+"""Fixtures and markers for all tests.
 
 - Fixture `node`: a running node with defaults; `@pytest.mark.config(limits=…, classes=…)` takes
   the arguments of `hubsub.testing.Node`. `make_node(…)` starts more of them.
@@ -31,7 +31,7 @@ from hubsub.testing import Node
 
 __all__ = ["pytest_xdist_auto_num_workers", "pytest_xdist_make_scheduler"]
 
-# Who runs the tests in the background may have it ignored, and the programs under test would inherit that.
+# A shell may start background processes with SIGINT ignored, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests start hundreds of nodes: where the environment forbids bytecode, each would compile all of its Python first.

@@ -1,4 +1,4 @@
-"""What failed in a run of pytest, for `scripts/unsteady.py`: JSON in the file that `HUBSUB_FAILURES` names."""
+"""Failures of a run of pytest, for `scripts/unsteady.py`: JSON in the file that `HUBSUB_FAILURES` names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _failures: list[dict[str, Any]] = []
 
 
 def note(report: Any) -> None:
-    """Keeps the report of a test, or of collecting, if it failed."""
+    """Records the report of a test, or of the collection, if it failed."""
     if report.failed:
         is_test = hasattr(report, "when")
         _failures.append({"test": report.nodeid, "is_test": is_test, "error": report.longreprtext})
 
 
 def write() -> None:
-    """Writes what was kept, in the end; nothing where nobody asks for it."""
+    """Writes the failures at the end of the run; does nothing without `HUBSUB_FAILURES`."""
     if where := os.environ.get("HUBSUB_FAILURES"):
         Path(where).write_text(json.dumps(_failures), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""How tests are spread over processes when pytest has several: `pytest -n auto`.
+"""Distributes the tests over the processes of `pytest -n auto`.
 
-A file is one process's, from its first test to its last. `tests/coordination` goes by stores, which are dear to start:
-what each promises is one's, what it does when something fails another's, because that waits for leases more than for
-a processor. So do the files of `tests/cluster` whose tests share a cluster over each of the stores. The first two
-processes begin with the pipeline, so that few start a Spark session, which is dear too; the others begin with all else.
-Who is through with its own takes the others'. What takes longest comes first, so that all end together.
+One process runs all tests of a file. `tests/coordination` is divided by store instead, because stores are expensive
+to start, and per store into two parts: promises, and faults, which wait for leases rather than for a processor. The
+files of `tests/cluster` whose tests share a cluster over each of the stores are divided by store, too. The first two
+processes begin with the pipeline, so that few start a Spark session, which is also expensive; the others begin with
+everything else. A process that has finished its own files takes those of the others. The longest files come first, so
+that all processes end at about the same time.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ PIPELINE = "tests/pipeline/"
 COORDINATION = "tests/coordination/"
 CLUSTER = "tests/cluster/"
 SHARED = re.compile("tests/cluster/test_(chat_log|moves|pipeline|three)[.]py")
-"""Files whose tests are those of the fixture `three`."""
+"""Files whose tests use the fixture `three`."""
 STORES = "embedded-one", "embedded", "etcd", "zookeeper"
 WAITING = re.compile("faults|leases|watches")
-"""In names of its files: tests that wait."""
+"""Matches names of files in `tests/coordination` whose tests wait."""
 SECONDS = {PIPELINE: 5.0, CLUSTER: 8.0, COORDINATION: 2.0, "tests/node/": 1.6}
-"""A test's, about, by its folder; of others it is a fraction of one."""
+"""Approximate seconds per test, by folder; for others `SECONDS_ELSE`."""
 SECONDS_ELSE = 0.2
 LONG = (
     "elsewhere waiting promises driver_kill bench_log replay runners publishing archive deploy sink full_disk"
     " kills extremes partitions away broker_model schema"
 ).split()
-"""Files that begin first, so that short ones are left for the end; those ahead wait for programs of their own."""
+"""Files that begin first, so that short ones are left for the end; the first of them wait for their own programs."""
 
 
 class Spread(LoadScopeScheduling):
-    """A queue of files, of which each process takes what is meant for it as long as there is some."""
+    """A queue of files; each process takes the files meant for it first."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
@@ -67,6 +68,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One a processor: with more of them, tests that have a time limit run out of it."""
+    """One process per processor: with more, tests that have a time limit exceed it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, PROCESSES_MAX)

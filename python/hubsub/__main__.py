@@ -1,4 +1,4 @@
-"""`python -m hubsub`."""
+"""Runs the command line as `python -m hubsub`."""
 
 from hubsub.cli import main
 

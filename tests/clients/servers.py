@@ -44,7 +44,7 @@ class Server:
 
     @property
     def kind(self) -> str:
-        """`redis` or `hubsub`."""
+        """Kind of server: `redis` or `hubsub`."""
         return "hubsub" if self.node else "redis"
 
     @property

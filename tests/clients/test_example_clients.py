@@ -1,4 +1,4 @@
-"""The small clients under `examples` do what their heads say; those of Spark are in `tests/pipeline`."""
+"""The small clients under `examples` work as their first lines describe; `tests/pipeline` tests those of Spark."""
 
 from __future__ import annotations
 

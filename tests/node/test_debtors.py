@@ -236,7 +236,7 @@ def test_who_is_closed_with_more_under_way_is_told_why(start: Start) -> None:
     with server.connect() as large, server.connect() as small:
         small.send(encode("ECHO", b"x" * 500_000)[:400_000])
         until(lambda: server.metric("input_bytes") >= 400_000)
-        # It sends on while it is closed: what it was told must not be lost with that.
+        # It continues to send while it is closed; the error must still reach it.
         sender = threading.Thread(target=send_all, args=(large, encode("ECHO", b"x" * 4_100_000) * 4))
         sender.start()
         assert large.read_to_end()[-1] == Frame("-", TOLD)

@@ -154,12 +154,12 @@ NO_HINT = ("ERR the list is longer than reply_bytes_max", "ERR too many channels
 
 
 def closed_with(connection: Connection, text: str) -> None:
-    """The server says one error and closes."""
+    """Asserts that the server sends one error and closes."""
     assert connection.read_to_end() == [Frame("-", text.encode())]
 
 
 def refused(reply: Frame, text: str) -> None:
-    """The reply is that error, with the settings of the limit as a hint; the connection goes on."""
+    """Asserts that the reply is that error, with the settings of the limit as a hint."""
     words, _, hint = bytes(reply.value).partition(b"; hint: ")  # type: ignore[arg-type]
     assert (reply.kind, words) == ("-", text.encode())
     assert hint or text.startswith(NO_HINT), text

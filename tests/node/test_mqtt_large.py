@@ -90,7 +90,7 @@ def test_long_messages_under_way_are_bounded(start: Start) -> None:
         first.send(payload[3 * MB :])
         assert first.read(PUBACK).id == 1
         until(lambda: server.metric("mqtt_large_bytes") == 0)
-        # Who goes in the middle leaves nothing behind; one alone may be longer than all together may.
+        # The bytes of a client that disconnects midway are released. One message alone may exceed the limit of all.
         first.send(head, payload[: 3 * MB])
         until(lambda: server.metric("mqtt_large_bytes") > 0)
     until(lambda: server.metric("mqtt_large_bytes") == 0)

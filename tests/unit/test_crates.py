@@ -1,4 +1,4 @@
-"""scripts/crates.py: which crates HubSub may be built from, as deny.toml says."""
+"""scripts/crates.py: the crates from which HubSub may be built, by the rules of deny.toml."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ def table() -> dict[str, Any]:
 def metadata(
     *crates: tuple[str, str, str | None], uses: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """Of crates, each with its licence and its source, and of who uses whom."""
+    """Output of `cargo metadata`.
+
+    Args:
+    crates: Name, licence and source of each; a source of `None` is this workspace.
+    uses: Crate to the crates that it depends on.
+    """
     return {
         "packages": [
             {"id": name, "name": name, "version": "1.0.0", "license": licence, "source": source}

@@ -77,7 +77,7 @@ LIES_IN = {
     "reply_bytes_max": "reply_shard_bytes_max",
     "topic_bytes_max": "room_names_bytes_max",
 }
-"""What one message, client or name may have, and what all of a shard may have together."""
+"""The limit of one message, client or name, and the limit of the sum that contains it."""
 
 
 @pytest.mark.parametrize("shards", [1, 2, 64])

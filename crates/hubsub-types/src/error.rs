@@ -10,7 +10,7 @@ pub enum ErrorCode {
     TopicLength,
     /// The payload is longer than the class or the node allows.
     PayloadLength,
-    /// The limit `rooms_max` or `room_names_bytes_max` is reached.
+    /// The limit `rooms_max` or `room_names_bytes_max` is reached, or in a cluster a limit of placed rooms.
     TooManyRooms,
     /// The limit `room_creations_per_second_max` is reached.
     RoomCreationRate,

@@ -102,7 +102,7 @@ class DeviceAction(Struct, kw_only=True):
 
 
 class ActionList(Struct, kw_only=True):
-    """Actions, oldest first."""
+    """Actions of a device, oldest first."""
 
     actions: list[DeviceAction]
     is_whole: Annotated[

@@ -45,8 +45,8 @@ class Everywhere:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """Response header that lists unreachable nodes, so that a client can tell a partial response from a
-        complete one.
+        """Response header that lists unreachable nodes, so that a client can distinguish a partial
+        response from a complete one.
         """
         return {UNREACHABLE: ", ".join(sorted(self._missing))} if self._missing else None
 

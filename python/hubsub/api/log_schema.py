@@ -205,7 +205,7 @@ class BatchCommit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BatchAnswer(Struct, frozen=True):
-    """A published batch."""
+    """Result of committing a batch."""
 
     published: int
     """Number of rows in the batch."""

@@ -1,4 +1,4 @@
-"""Which nodes serve a request: this node, the node that has the resource, or all of them.
+"""Selects the nodes that serve a request: this node, the node that has the resource, or all of them.
 
 A handler answers for its own node. The reach of its route selects the other nodes and combines all answers
 into one response. A request with `scope=node` is not forwarded.

@@ -182,7 +182,7 @@ class HttpServer:
         return self._state.http_address
 
     async def start(self) -> None:
-        """Starts to serve."""
+        """Starts to serve requests on the socket that `bind` has bound."""
         assert self._socket is not None, "bind() comes first"
         limits, told = self._state.limits, self._state.node.metrics()["node"]
         self._socket.first_reserved = told["descriptors_max"] - told["descriptors_reserved"]

@@ -18,7 +18,7 @@ from hubsub.bench.scenarios import Figure, Figures, Load, Params, Scenario, by_o
 from hubsub.bench.stats import Bound
 
 JOINS = 10_000
-"""Joins per second."""
+"""Rate of joins, per second."""
 JOINS_S = 5.0
 LATE_US_MAX = 1_000_000
 """Limit for a heartbeat meanwhile; a page gives its server up after 10 s."""

@@ -2,7 +2,7 @@
 
 Each command lives in a module of its own, imported only when it is called, so that `hubsub --help` answers at
 once. Exit codes: 0 done, 1 failed, 2 used or configured wrongly, 130 ended by Ctrl-C (SIGINT), 143 by
-SIGTERM. A script can thus tell "-n records received" from "interrupted". `serve` alone ends with 0 on these
+SIGTERM. A script can thus distinguish "-n records received" from "interrupted". `serve` alone ends with 0 on these
 signals, as they are the normal way to stop a server; with 1 if its log had failed.
 """
 

@@ -44,15 +44,15 @@ class Look:
     """A node's counters at one moment; they count from its start."""
 
     at_us: int
-    """µs since 1970."""
+    """Wall-clock time, in µs since 1970."""
     clock_s: float
-    """Monotonic seconds."""
+    """Monotonic time, in seconds."""
     cpu_s: float
     """CPU seconds of the whole process."""
     shards: Sequence[Mapping[str, int]]
-    """As `Core.metrics`."""
+    """Metrics by shard, as in `Core.metrics`."""
     hubs: Sequence[Mapping[str, Any]]
-    """As `Core.log`."""
+    """Hubs with a log, as in `Core.log`."""
     rooms: Mapping[bytes, Mapping[str, Any]]
     """The busiest rooms, the busiest first, as `Core.room`, and `busy`: the estimated `BusyRoom`."""
 

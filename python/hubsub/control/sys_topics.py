@@ -56,7 +56,7 @@ class Look:
     """A node's metrics, summed over its shards, at one moment."""
 
     clock_s: float
-    """Monotonic seconds."""
+    """Monotonic time, in seconds."""
     metrics: Mapping[str, int]
 
     def sum(self, names: Sequence[str]) -> int | None:

@@ -65,7 +65,7 @@ MET_TOLD_S = 1.0
 REACHED_S = 3.0
 """A start that takes longer logs whether this node can be reached at its advertised address."""
 STORE_BYTES_MAX = 1 << 30
-"""As in crates/hubsub-raft/src/limits.rs."""
+"""Limit of the store in bytes, as in crates/hubsub-raft/src/limits.rs."""
 TTL_MS_MIN, TTL_MS_MAX = 500, 24 * 3_600_000
 
 log = structlog.get_logger("hubsub.coordination")

@@ -14,7 +14,7 @@ class HubSubError(Exception):
     """Base class of every other error.
 
     Args:
-        what: What happened, a sentence without its full stop; default: the class's `words`.
+        what: Description of the error, a sentence without its full stop; default: the class's `words`.
         value: Value concerned; shown after a colon.
         hint: How to solve it.
     """
@@ -36,7 +36,7 @@ class HubSubError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened and with which value, in one line."""
+        """Description of the error and the value concerned, in one line."""
         return self.what if self.value is None else f"{self.what}: {self.value}"
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class NoDevicesError(HubSubError):
 
 
 class ActionsNotKeptError(HubSubError):
-    """Actions would be lost before an absent device returns, or could not be told apart."""
+    """Actions would be lost before an absent device returns, or could not be distinguished."""
 
     code = "actions_not_kept"
     status = 409

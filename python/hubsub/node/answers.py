@@ -116,7 +116,7 @@ class LeadEvent(NamedTuple):
 
 
 class LeadPeer(NamedTuple):
-    """What this node knows of a process. Times are seconds of `time.monotonic()`."""
+    """This node's knowledge of a process. Times are seconds of `time.monotonic()`."""
 
     heard_s: float
     heeds_s: float | None
@@ -170,7 +170,7 @@ class ClusterNode(NamedTuple):
     name: str
     """The slots are distributed by the names alone."""
     id: str
-    """From `hubsub.names.redis_cluster_id`."""
+    """The node's id from `hubsub.names.redis_cluster_id`."""
     host: str
     """Empty: the host that the client connected to."""
     port: int

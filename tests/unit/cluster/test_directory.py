@@ -428,7 +428,7 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
             asked_s = cluster.now
             found = await node.find("chat", b"chat:x", 0)
             assert questions > 1 and cluster.now - asked_s < 2
-            # The first answer was not taken: what is known is what the second one said.
+            # The first answer was not accepted; the result is that of the second one.
             assert found == (None if when == "on its way" else before.hub)
 
     play(test)

@@ -119,7 +119,7 @@ WHOLE, LOWER_HALF, UPPER_HALF = (
 
 
 async def with_rooms() -> World:
-    """Two hubs."""
+    """A world with a class and its two hubs."""
     world = World()
     await world.follow.ready.wait()
     await world.put(class_key("chat"), CHAT)
@@ -174,7 +174,7 @@ def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_late
     async def test() -> None:
         world = await with_rooms()
         await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
-        # This node gave it up; the record went, came again, and the controller said so.
+        # This node gave it up; its record was removed and written again, and the controller answered with that.
         world.follow.rooms["chat"].answered(UPPER, 7, world.store.revision + 2)
         told: list[int | None] = []
         world.data.route_rooms = lambda _, hubs: told.extend(hubs.values())  # type: ignore[method-assign]

@@ -54,9 +54,9 @@ class Carried:
     """Bytes carried by one process's connections."""
 
     links: Bytes
-    """Connections between nodes."""
+    """Bytes on connections between nodes."""
     clients: Bytes
-    """All other connections."""
+    """Bytes on all other connections."""
 
 
 def carried(pid: int, node_ports: Collection[int]) -> Carried:

@@ -50,7 +50,7 @@ class Found(Message, frozen=True):
     absent: tuple[bytes, ...]
     """Rooms that have no hub."""
     revisions: tuple[int, ...] = ()
-    """As for `Assigned`."""
+    """For each room of `hubs`, as in `Assigned.revisions`."""
 
 
 class Take(Message, frozen=True):

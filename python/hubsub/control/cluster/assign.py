@@ -276,7 +276,7 @@ class Assigner:
                     break
                 except CoordinatorError as error:
                     # No lookup may be answered before it is known whether the records remain. After an attempt
-                    # whose outcome is unknown, a failed one says nothing: the first may still be applied.
+                    # whose outcome is unknown, a failed one proves nothing: the first may still be applied.
                     in_doubt = in_doubt or isinstance(error, CoordinatorUnknownError)
                     if not in_doubt or self._controller.revision != revision:
                         raise
@@ -568,7 +568,7 @@ class Assigner:
                 outcomes = await asyncio.gather(*map(one, batch.commits), return_exceptions=True)
                 failures = [outcome for outcome in outcomes if outcome is not None]
                 if failures:
-                    # An unknown outcome first: the others say that nothing was written.
+                    # Unknown outcomes take precedence: the other errors mean that nothing was written.
                     raise min(failures, key=lambda error: not isinstance(error, CoordinatorUnknownError))
                 left = dict(batch.left)
             if not in_doubt:

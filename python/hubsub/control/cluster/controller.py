@@ -7,7 +7,7 @@ tables to its data plane, and only then sends the commits (`writes`). While comm
 continue to grant leases but decide nothing new.
 
 **Candidacy.** A controller needs a majority of the voters to replace any leader. So a node that hears no
-majority waits longer before it stands for election, and a controller that hears none while the other nodes
+majority waits longer before it runs for election, and a controller that hears none while the other nodes
 are registered, so not dead, hands over. Where no node hears a majority, one is elected all the same: it
 changes nothing, but current leader leases are renewed.
 
@@ -118,7 +118,7 @@ class Mandate:
 
 
 class Controller:
-    """Stands for election, and takes the turns of the controller while elected.
+    """Runs for election, and takes the turns of the controller while elected.
 
     Args:
         coordinator: Store for elections and commits.

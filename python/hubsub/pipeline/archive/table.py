@@ -1,7 +1,7 @@
 """The interface of an archive's table, for all formats.
 
-A table is a set of data files and a `State`; both change together, in one atomic commit. Another format
-(Iceberg, say) is one more class with these methods.
+A table is a set of data files and a `State`; both change together, in one atomic commit. Another format, such
+as Iceberg, is one more class with these methods.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The plot of a job's result: messages of each window, by room.
 
 The plot is readable: few enough columns for the width, names that fit, colours that colour-blind people can
-tell apart (those of Okabe and Ito).
+distinguish (those of Okabe and Ito).
 """
 
 import warnings
