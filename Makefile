@@ -42,7 +42,7 @@ test: build ## everything: checks, Rust, Python, real clients
 check: $(TOOLS) ## check-py and check-rs: no compiled core is needed; writes nothing
 	@$(BIN)/python scripts/test.py check
 
-check-py: $(TOOLS) ## Python's formatter, linter, types and import rules, and spelling
+check-py: $(TOOLS) ## Python's formatter, linter, types and import rules, spelling, plain words
 	@$(BIN)/python scripts/test.py check-py
 
 check-rs: ## Rust's formatter and linter, where the core may panic, and deny.toml; needs no .venv

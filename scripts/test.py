@@ -54,6 +54,7 @@ CHECKS_PY: dict[str, list[str]] = {
     "mypy": [f"{BIN}/mypy", "--no-error-summary"],
     "imports": ["env", "PYTHONPATH=python", f"{BIN}/lint-imports", "--no-logo"],
     "typos": [f"{BIN}/typos"],
+    "words": [sys.executable, "scripts/plain_words.py", "--check"],
 }
 """Need the tools of the virtual environment, and no compiled core."""
 CARGO, PYTEST = "cargo test", "pytest"
