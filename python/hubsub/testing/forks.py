@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -99,14 +100,17 @@ def start(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str]
         env: Its environment. Variables that only a new process reads, such as Python's own, have no effect.
 
     Raises:
-        OSError: it cannot be forked.
+        OSError: it cannot be forked, or this thread has other namespaces or resource limits than the process
+            that forks.
     """
     order = {"program": program, "args": [*args], "env": dict(env), "cwd": str(Path.cwd())}
     pipes = [os.pipe() for _ in range(3)]
     (theirs_in, ours_in), (ours_out, theirs_out), (ours_code, theirs_code) = pipes
     try:
         with _lock:
-            orders = _orders()
+            orders, surroundings = _orders()
+            if surroundings != _surroundings():
+                raise OSError("a fork would be in other surroundings")
             socket.send_fds(
                 orders, [json.dumps(order).encode()], [theirs_in, theirs_out, stderr, theirs_code]
             )
@@ -123,15 +127,24 @@ def start(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str]
     return Fork(pid, open(ours_in, "wb"), open(ours_out, "rb"), ours_code)
 
 
+def _surroundings() -> tuple[object, ...]:
+    """What a process inherits from the thread that starts it, and forks from the process that forks."""
+    spaces = [Path(f"/proc/thread-self/ns/{kind}").readlink() for kind in ("mnt", "net")]
+    limits = [
+        resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT")
+    ]
+    return (*spaces, *limits)
+
+
 @functools.cache
-def _orders() -> socket.socket:
-    """Starts the process that forks; the socket to it."""
+def _orders() -> tuple[socket.socket, tuple[object, ...]]:
+    """Starts the process that forks; returns the socket to it, and its surroundings."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         number = theirs.fileno()
         command = [sys.executable, "-c", f"from {__name__} import main; main({number})"]
         subprocess.Popen(command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    return ours
+    return ours, _surroundings()
 
 
 def main(number: int) -> None:
