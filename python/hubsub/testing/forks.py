@@ -128,7 +128,7 @@ def start(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str]
 
 
 def _surroundings() -> tuple[object, ...]:
-    """What a process inherits from the thread that starts it, and forks from the process that forks."""
+    """Namespaces and resource limits of this thread: a new process inherits them, a fork does not."""
     spaces = [Path(f"/proc/thread-self/ns/{kind}").readlink() for kind in ("mnt", "net")]
     limits = [
         resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT")
