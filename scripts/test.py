@@ -35,6 +35,7 @@ CHECKS_RS: dict[str, list[str]] = {
     ],
     "panics": [sys.executable, "scripts/panics.py", "--check"],
     "crates": [sys.executable, "scripts/crates.py"],
+    "floors": [sys.executable, "scripts/floors.py"],
 }
 """Need no virtual environment."""
 CHECKS_PY: dict[str, list[str]] = {
