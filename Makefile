@@ -72,7 +72,7 @@ soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10), K
 	LARGE_BYTES=200000000 $(BIN)/pytest -q tests/pipeline/test_large.py
 	@[ -z "$${PAHO_TESTING:-}" ] || $(BIN)/python scripts/paho.py "$$PAHO_TESTING"
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
-	  HYPOTHESIS_PROFILE=soak CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/property tests/node; done
+	  HUBSUB_TESTING_FRESH=1 HYPOTHESIS_PROFILE=soak CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/property tests/node; done
 
 dist: build ## the abi3 wheel, tried in a bare environment
 	rm -rf dist
@@ -95,7 +95,7 @@ $(CORE): $(TOOLS) $(RUST_SOURCES)
 	@touch $@
 
 $(QUICK_SPARK): $(TOOLS) | $(CORE)
-	@$(BIN)/python scripts/quick_spark.py $(@D) 2>/dev/null || echo "without $@: Spark starts slowly" >&2
+	@$(BIN)/python scripts/quick_spark.py $(@D) 2>$(VENV)/quick-spark.log || echo "without $@: Spark starts slowly; see $(VENV)/quick-spark.log" >&2
 
 $(NODE_MODULES): tests/clients/package.json $(wildcard tests/clients/package-lock.json)
 	cd tests/clients && npm ci --no-fund --no-audit --loglevel=error

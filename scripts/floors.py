@@ -258,7 +258,7 @@ class House:
 
 
 def problems(house: House, table: Mapping[str, Any]) -> Iterator[str]:
-    """What differs from the lists of a crate's table, in either direction."""
+    """Differences from the lists of a crate's table, in either direction."""
     if homeless := house.homeless():
         yield from (f"{file}: its room is on no floor" for file in homeless)
         return

@@ -24,7 +24,7 @@ from hubsub.testing import Node
 JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 
 
-def link(home: Path) -> None:
+def link_parts(home: Path) -> None:
     """Fills a SPARK_HOME with links to the installed pyspark; links that exist stay.
 
     Args:
@@ -33,12 +33,11 @@ def link(home: Path) -> None:
     package = Path(pyspark.__file__).parent
     libraries = home / "python" / "lib"
     libraries.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        if not (home / name).is_symlink():
-            (home / name).symlink_to(package / name)
-    for archive in (package / "python" / "lib").glob("*.zip"):
-        if not (libraries / archive.name).is_symlink():
-            (libraries / archive.name).symlink_to(package.parent)
+    links = {home / name: package / name for name in ("bin", "jars", "sbin")}
+    links |= {libraries / file.name: package.parent for file in (package / "python" / "lib").glob("*.zip")}
+    for link, target in links.items():
+        link.unlink(missing_ok=True)  # It may be of another version.
+        link.symlink_to(target)
 
 
 def archive(file: Path) -> None:
@@ -78,7 +77,7 @@ def archive(file: Path) -> None:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        assert query.awaitTermination(120)
         spark.read.parquet(f"{directory}/counts").groupBy("room").sum("count").toPandas()
         java = spark.sparkContext._gateway.proc
         spark.stop()
@@ -89,6 +88,6 @@ def archive(file: Path) -> None:
 
 if __name__ == "__main__":
     home = Path(sys.argv[1]).absolute()
-    link(home)
+    link_parts(home)
     os.environ["SPARK_HOME"] = str(home)
     archive(home / "classes.jsa")

@@ -39,7 +39,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Spark's processes start sooner from there (`scripts/quick_spark.py`).
-if Path(sys.prefix, "spark").exists():
+if Path(sys.prefix, "spark", "jars").is_dir():
     os.environ.setdefault("SPARK_HOME", str(Path(sys.prefix, "spark")))
 
 IN_CI = os.environ.get("CI") == "true"

@@ -17,7 +17,7 @@ from clients.raw import Connection
 
 from hubsub.config import split_address
 from hubsub.errors import StartError
-from hubsub.testing.forks import Fork, start
+from hubsub.testing.forks import Process, start
 from node.home import CHAT
 
 PROGRAM = Path(__file__).with_name("given_node.py")
@@ -54,7 +54,7 @@ class Given:
         options = {"config": config | {"class": [dict(row) for row in classes]}, "cluster": cluster}
         self._numbers = itertools.count()
         self._early: dict[int, dict[str, Any]] = {}
-        self.process: subprocess.Popen[bytes] | Fork
+        self.process: Process
         if command:
             run = [*command, sys.executable, str(PROGRAM), json.dumps(options)]
             self.process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -201,6 +201,7 @@ def test_a_node_is_known_by_its_command_and_not_by_its_path() -> None:
         "/opt/x/python -m hubsub serve",
         "/opt/hubsub/bin/python /opt/hubsub/bin/hubsub serve",
         "hubsub serve",
+        "/opt/x/python -c forks hubsub.testing",
     ):
         assert Holder(1, line.split()).is_node
     assert not Holder(1, ["/opt/hubsub/bin/python", "-c", "import hubsub"]).is_node

@@ -418,14 +418,14 @@ def starting(*outcomes: object) -> Any:
 @pytest.mark.parametrize("late", [0, 1, STARTS_MAX - 1])
 def test_a_query_whose_python_process_is_late_is_started_again(late: int) -> None:
     frame, start = starting(*[LATE] * late, "query")
-    assert _start(Settings(job="devices"), Output("state", frame, MagicMock())) == "query"
+    assert _start(Settings(job="devices"), Output("state", frame, MagicMock()), Ending()) == "query"
     assert start.call_count == late + 1
 
 
 def test_a_python_process_that_is_late_each_time_is_reported() -> None:
     frame, start = starting(*[LATE] * STARTS_MAX)
     with pytest.raises(RuntimeError) as raised:
-        _start(Settings(job="devices"), Output("state", frame, MagicMock()))
+        _start(Settings(job="devices"), Output("state", frame, MagicMock()), Ending())
     assert failure(raised.value).message == "Spark's Python worker does not answer"
     assert start.call_count == STARTS_MAX
 
@@ -433,5 +433,14 @@ def test_a_python_process_that_is_late_each_time_is_reported() -> None:
 def test_a_query_that_cannot_start_for_another_reason_is_started_once() -> None:
     frame, start = starting(RuntimeError("no such table"), "query")
     with pytest.raises(RuntimeError, match="no such table"):
-        _start(Settings(job="devices"), Output("state", frame, MagicMock()))
+        _start(Settings(job="devices"), Output("state", frame, MagicMock()), Ending())
+    assert start.call_count == 1
+
+
+def test_a_query_is_not_started_again_after_a_signal() -> None:
+    frame, start = starting(LATE, "query")
+    ending = Ending()
+    ending.signal = signal.SIGTERM
+    with pytest.raises(RuntimeError, match="Timed out"):
+        _start(Settings(job="devices"), Output("state", frame, MagicMock()), ending)
     assert start.call_count == 1

@@ -8,13 +8,11 @@ with Node(classes=[{"name": "chat", "match": ["chat:*"], "history": {"messages":
 ```
 """
 
-import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +23,7 @@ from typing import Any, Self
 from hubsub.config import split_address
 from hubsub.config.render import toml
 from hubsub.errors import StartError
-from hubsub.testing.forks import Fork, start
+from hubsub.testing.forks import Process, start
 
 READY_S = 30.0
 """Time limit of a start, in seconds."""
@@ -72,10 +70,7 @@ class Node:
         self.log_file = self.directory / "log"
         self._log_kept = ""
         """The log after the end."""
-        run = list(command or (sys.executable, "-m", "hubsub.testing"))
-        self.process: subprocess.Popen[bytes] | Fork = self._start(
-            run, ["serve", "--config", str(self.config_file), *args], env or {}, command is None and not env
-        )
+        self.process = self._start(command, ["serve", "--config", str(self.config_file), *args], env)
         try:
             self.ready = self._wait_ready()
         except BaseException:
@@ -83,21 +78,19 @@ class Node:
             raise
 
     def _start(
-        self, run: Sequence[str], args: Sequence[str], env: Mapping[str, str], forks: bool
-    ) -> subprocess.Popen[bytes] | Fork:
-        """Starts the process; as a fork where nothing differs that only a new process takes up."""
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env)
-        # The end of its input informs the node that this process is gone.
+        self, command: Sequence[str] | None, args: Sequence[str], env: Mapping[str, str] | None
+    ) -> Process:
+        """Starts the process. The end of its input informs the node that this process is gone."""
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("HUBSUB_")} | dict(env or {})
         pipe = subprocess.PIPE
         with open(self.log_file, "wb") as log:
-            if forks and sys.platform == "linux":
-                with contextlib.suppress(OSError):
-                    return start("hubsub.testing", args, log.fileno(), environ)
+            if command is None:
+                return start("hubsub.testing", args, log.fileno(), environ, fresh=env is not None)
             try:
-                return subprocess.Popen([*run, *args], stdin=pipe, stdout=pipe, stderr=log, env=environ)
+                return subprocess.Popen([*command, *args], stdin=pipe, stdout=pipe, stderr=log, env=environ)
             except OSError as error:
                 self._directory.cleanup()
-                raise StartError(f"the node's program cannot be run ({error.strerror})", run[0]) from None
+                raise StartError(f"the node's program cannot be run ({error.strerror})", command[0]) from None
 
     @property
     def pid(self) -> int:

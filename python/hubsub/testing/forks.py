@@ -1,10 +1,15 @@
-"""Starts nodes as forks of one process that has imported their modules: 0.2 s of processor time each, not 0.8.
+"""Starts nodes as forks of a process that has imported their modules: 0.2 s of processor time each, not 0.8.
 
-`start` runs this module as a process, once, and sends it orders over a socket: a JSON object and four descriptors.
-The process forks, answers with the fork's process id, and writes the fork's exit code to the fourth descriptor. It
-ends when its socket closes: with the process that called `start`. Linux only.
+`start` runs `main` as a process, once for each surroundings that it is called in, and sends it orders over a socket:
+a JSON object and four descriptors. That process forks, answers with the fork's process id and a handle of it, and
+writes the fork's exit code to the fourth descriptor. It ends when its socket closes: with the process that called
+`start`. Where that is impossible, `start` starts a new process.
+
+A fork differs from a new process in what only the start of an interpreter decides: its seed of hashes is that of its
+siblings, and it ends without Python's finalization. With `HUBSUB_TESTING_FRESH=1` all are new processes.
 """
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -30,6 +35,11 @@ MODULES = ("hubsub._core", "hubsub.api.server", "hubsub.cli.serve", "hubsub.node
 ORDER_MAX = 1 << 17
 """Most bytes of an order."""
 CODE_BYTES = 4
+ANSWER_S = 30.0
+"""Time limit of an answer, in seconds; the first one waits for the imports."""
+POLL_MS_MAX = 2**31 - 1
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that may reach a whole group of processes; the process that forks ignores them, its forks do not."""
 
 _lock = threading.Lock()
 
@@ -37,16 +47,19 @@ _lock = threading.Lock()
 class Fork:
     """A process as `start` returns it: the part of `subprocess.Popen` that a node's owner needs."""
 
-    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes], report: int) -> None:
+    def __init__(self, pid: int, handle: int, stdin: IO[bytes], stdout: IO[bytes], report: IO[bytes]) -> None:
         self.pid = pid
         self.stdin = stdin
         self.stdout = stdout
         self.returncode: int | None = None
+        # The process id may be another process's as soon as this one has ended; its handle cannot.
+        self._handle: IO[bytes] = open(handle, "rb", buffering=0)  # noqa: SIM115
         self._report = report
-        # The process id may be another process's as soon as this one has ended.
-        self._handle: int | None = None
-        with contextlib.suppress(ProcessLookupError):
-            self._handle = os.pidfd_open(pid)
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        self._handle.close()
+        self._report.close()
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
@@ -63,25 +76,25 @@ class Fork:
         Raises:
             subprocess.TimeoutExpired: it runs still.
         """
-        if self.returncode is not None:
-            return self.returncode
-        poll = select.poll()
-        poll.register(self._report, select.POLLIN)
-        if not poll.poll(None if timeout is None else timeout * 1_000):
+        if self.returncode is None and not _readable(self._report, timeout):
             raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
-        code = os.read(self._report, CODE_BYTES)
-        # Without a report, the process that forks has been killed, and its forks' ends are nobody's.
-        self.returncode = int.from_bytes(code, signed=True) if code else -signal.SIGKILL
-        os.close(self._report)
-        if self._handle is not None:
-            os.close(self._handle)
-        return self.returncode
+        with self._lock:
+            if self.returncode is None:
+                code = self._report.read(CODE_BYTES)
+                if not code:  # The process that forks has been killed.
+                    self._signal(signal.SIGKILL)
+                    _readable(self._handle, None)
+                self.returncode = int.from_bytes(code, signed=True) if code else -signal.SIGKILL
+            return self.returncode
 
     def send_signal(self, sig: int) -> None:
         """Sends a signal, unless it has ended."""
-        if self.poll() is None and self._handle is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, sig)
+        if self.poll() is None:
+            self._signal(sig)
+
+    def _signal(self, sig: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # It has just ended.
+            signal.pidfd_send_signal(self._handle.fileno(), sig)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -90,61 +103,117 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
-def start(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str]) -> Fork:
-    """Runs a Python program as a fork, with pipes for its input and output.
+Process = Fork | subprocess.Popen[bytes]
+
+
+def start(
+    program: str, args: Sequence[str], stderr: int, env: Mapping[str, str], *, fresh: bool = False
+) -> Process:
+    """Runs a Python program with pipes for its input and output.
 
     Args:
         program: A module, as after `python -m`, or the path of a file.
         args: Its arguments.
         stderr: Descriptor of its stderr.
-        env: Its environment. Variables that only a new process reads, such as Python's own, have no effect.
+        env: Its environment. In a fork, Python's own variables have no effect.
+        fresh: Whether it has to be a new process.
+    """
+    if not fresh and not os.environ.get("HUBSUB_TESTING_FRESH"):
+        with contextlib.suppress(OSError):
+            return fork(program, args, stderr, env)
+    run = [sys.executable, *([program] if program.endswith(".py") else ["-m", program]), *args]
+    return subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env)
+
+
+def fork(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str]) -> Fork:
+    """As `start`, and always a fork.
 
     Raises:
-        OSError: it cannot be forked, or this thread has other namespaces or resource limits than the process
-            that forks.
+        OSError: it cannot be forked.
     """
+    if not (hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")):
+        raise OSError("this system has no handles of processes")
     order = {"program": program, "args": [*args], "env": dict(env), "cwd": str(Path.cwd())}
-    pipes = [os.pipe() for _ in range(3)]
-    (theirs_in, ours_in), (ours_out, theirs_out), (ours_code, theirs_code) = pipes
-    try:
+    data = json.dumps(order).encode()
+    if len(data) > ORDER_MAX:
+        raise OSError(f"the order is too long: {len(data)} bytes")
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        stdin, their_in = _pipe(ours, theirs, "wb")
+        stdout, their_out = _pipe(ours, theirs, "rb")
+        report, their_report = _pipe(ours, theirs, "rb")
         with _lock:
-            orders, surroundings = _orders()
-            if surroundings != _surroundings():
-                raise OSError("a fork would be in other surroundings")
-            socket.send_fds(
-                orders, [json.dumps(order).encode()], [theirs_in, theirs_out, stderr, theirs_code]
-            )
-            pid = int(orders.recv(64) or 0)
-        if not pid:
-            raise OSError("the process that forks has ended")
-    except OSError:
-        for ours in (ours_in, ours_out, ours_code):
-            os.close(ours)
-        raise
-    finally:
-        for theirs in (theirs_in, theirs_out, theirs_code):
-            os.close(theirs)
-    return Fork(pid, open(ours_in, "wb"), open(ours_out, "rb"), ours_code)
+            orders = _orders(os.getpid(), _surroundings())
+            try:
+                socket.send_fds(orders, [data], [their_in, their_out, stderr, their_report])
+                answer, handles, _, _ = socket.recv_fds(orders, 64, 1, socket.MSG_CMSG_CLOEXEC)
+            except BaseException:  # Its next answer would be to this order.
+                _orders.cache_clear()
+                orders.close()
+                raise
+        if not handles:
+            raise OSError("it cannot be forked")
+        ours.pop_all()
+    return Fork(int(answer), handles[0], stdin, stdout, report)
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:
+    """A pipe: our end in a mode, and the descriptor of the other end; each is closed with its stack."""
+    read, write = os.pipe()
+    mine, other = (write, read) if mode == "wb" else (read, write)
+    theirs.callback(os.close, other)
+    return ours.enter_context(open(mine, mode)), other
+
+
+def _readable(end: IO[bytes], timeout: float | None) -> bool:
+    """Waits until a descriptor is readable or closed at its other end; false: not in time."""
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else min(max(timeout, 0) * 1_000, POLL_MS_MAX)))
 
 
 def _surroundings() -> tuple[object, ...]:
-    """Namespaces and resource limits of this thread: a new process inherits them, a fork does not."""
+    """Namespaces and limits of this thread: a new process inherits them, a fork has those of its parent."""
     spaces = [Path(f"/proc/thread-self/ns/{kind}").readlink() for kind in ("mnt", "net")]
     limits = [
         resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT")
     ]
-    return (*spaces, *limits)
+    return (*spaces, *limits, *sorted(os.sched_getaffinity(0)))
 
 
 @functools.cache
-def _orders() -> tuple[socket.socket, tuple[object, ...]]:
-    """Starts the process that forks; returns the socket to it, and its surroundings."""
+def _orders(owner: int, surroundings: tuple[object, ...]) -> socket.socket:
+    """Starts a process that forks, for a process and its surroundings; the socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(ANSWER_S)
     with theirs:
         number = theirs.fileno()
-        command = [sys.executable, "-c", f"from {__name__} import main; main({number})"]
-        subprocess.Popen(command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    return ours, _surroundings()
+        # `hubsub doctor` knows nodes by the last argument.
+        command = [sys.executable, "-c", f"from {__name__} import main; main({number})", "hubsub.testing"]
+        process = subprocess.Popen(
+            command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+    atexit.register(_end, owner, ours, process)
+    return ours
+
+
+def _end(owner: int, orders: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that forks, at the end of its owner."""
+    if os.getpid() == owner:
+        orders.close()
+        process.wait()
+
+
+def _forget() -> None:
+    """In a process that was forked from this one."""
+    global _lock
+    _lock = threading.Lock()
+    _orders.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+# -- the process that forks --
 
 
 def main(number: int) -> None:
@@ -152,11 +221,15 @@ def main(number: int) -> None:
     for name in MODULES:
         importlib.import_module(name)
     gc.freeze()  # The forks' garbage collection leaves these pages shared.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all; the owner of a node ends it.
+    handlers = {sig: signal.getsignal(sig) for sig in HEARD}
+    for sig in HEARD:
+        signal.signal(sig, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
-    signal.set_wakeup_fd(wakes)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    os.chdir("/")
     reports: dict[int, int] = {}
     with socket.socket(fileno=number) as orders:
         while True:
@@ -164,19 +237,50 @@ def main(number: int) -> None:
             if woken in readable:
                 os.read(woken, 4_096)
                 _report(reports)
-            if number not in readable:
-                continue
-            order, descriptors, _, _ = socket.recv_fds(orders, ORDER_MAX, 4)
-            if not order:
-                return
-            *standard, report = descriptors
-            pid = os.fork()
-            if pid == 0:
-                _become(json.loads(order), standard)
-            for descriptor in standard:
-                os.close(descriptor)
-            reports[pid] = report
-            orders.send(str(pid).encode())
+            if number in readable:
+                order, descriptors, _, _ = socket.recv_fds(orders, ORDER_MAX, 4)
+                if not order:
+                    return
+                try:
+                    _fork(orders, order, descriptors, handlers, reports)
+                except OSError:
+                    orders.send(b"0")
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+
+
+def _fork(
+    orders: socket.socket,
+    order: bytes,
+    descriptors: Sequence[int],
+    handlers: Mapping[signal.Signals, Any],
+    reports: dict[int, int],
+) -> None:
+    """Forks for an order, and answers it.
+
+    Raises:
+        OSError: it was not forked.
+    """
+    *standard, report = descriptors
+    kept = os.dup(report)
+    # A signal that comes before the fork has its handlers waits for them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    try:
+        pid = os.fork() or _become(order, standard, handlers)
+    except OSError:
+        os.close(kept)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+    reports[pid] = kept
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    socket.send_fds(orders, [str(pid).encode()], [handle])
+    os.close(handle)
 
 
 def _report(reports: dict[int, int]) -> None:
@@ -191,29 +295,22 @@ def _report(reports: dict[int, int]) -> None:
         os.close(report)
 
 
-def _become(order: dict[str, Any], standard: Sequence[int]) -> NoReturn:
-    """Runs the order's program in this fork, and exits."""
+def _become(order: bytes, standard: Sequence[int], handlers: Mapping[signal.Signals, Any]) -> NoReturn:
+    """Runs an order's program in this fork, and exits."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for sig, handler in handlers.items():
+            signal.signal(sig, handler)
         for number, descriptor in enumerate(standard):
             os.dup2(descriptor, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
-        os.chdir(order["cwd"])
-        os.environ.clear()
-        os.environ.update(order["env"])
-        time.tzset()
-        program = order["program"]
-        sys.argv = [program, *order["args"]]
-        if program.endswith(".py"):
-            sys.path.insert(0, str(Path(program).parent))
-            runpy.run_path(program, run_name="__main__")
-        else:
-            runpy.run_module(program, run_name="__main__")
+        for descriptor in [int(link.name) for link in Path("/proc/self/fd").iterdir()]:
+            with contextlib.suppress(OSError):  # One was the listing's.
+                os.close(descriptor) if descriptor > 2 else None
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        _run(json.loads(order))
         code = 0
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
@@ -228,3 +325,19 @@ def _become(order: dict[str, Any], standard: Sequence[int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _run(order: Mapping[str, Any]) -> None:
+    program = order["program"]
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    time.tzset()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+    sys.argv = [program, *order["args"]]
+    if program.endswith(".py"):
+        sys.path[0] = str(Path(program).parent)
+        runpy.run_path(program, run_name="__main__")
+    else:
+        sys.path[0] = order["cwd"]
+        runpy.run_module(program, run_name="__main__")

@@ -190,7 +190,7 @@ def _run(
     failed: Exception | None = None
     try:
         for output in outputs:
-            queries[output.name] = _start(settings, output)
+            queries[output.name] = _start(settings, output, ending)
         while ending.signal is None and any(query.isActive for query in queries.values()):
             for name, query in queries.items():
                 query.awaitTermination(POLL_S / len(queries))  # Raises the error of a failed query.
@@ -225,7 +225,7 @@ def _over(settings: Settings, queries: Iterable[Any]) -> None:
                 continue
 
 
-def _start(settings: Settings, output: Output) -> Any:
+def _start(settings: Settings, output: Output, ending: Ending) -> Any:
     writer = output.frame.writeStream.queryName(output.name).foreachBatch(output.take).outputMode(output.mode)
     writer = writer.option("checkpointLocation", f"{Store(settings.checkpoint).uri}/{output.name}")
     trigger = {"availableNow": True} if settings.once else {"processingTime": interval(settings.trigger)}
@@ -235,7 +235,7 @@ def _start(settings: Settings, output: Output) -> Any:
             try:
                 return writer.start()
             except Exception as error:
-                if not is_late_worker(error):
+                if ending.signal is not None or not is_late_worker(error):
                     raise
         return writer.start()
 
