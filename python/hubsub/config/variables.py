@@ -21,6 +21,7 @@ OTHERS: Mapping[str, str] = {
     "HUBSUB_LOAD": "the load generator of `hubsub bench`",
     "HUBSUB_FAILURES": "where the tests list those that failed",
     "HUBSUB_SKIPS": "where the tests list those that were skipped",
+    "HUBSUB_TESTING_FRESH": "whether nodes of hubsub.testing are new processes instead of forks",
     "HUBSUB_TEST_TIMEOUT_S": "how long a test waits",
 }
 """Meanings of the variables that are not keys, by name."""
