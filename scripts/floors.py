@@ -1,10 +1,10 @@
-"""Checks the floors of the Rust crates: a file uses files of its own room and of rooms on lower floors only.
+"""Checks the floors of the Rust crates: a file uses files of its own folder and of folders on lower floors only.
 
     floors.py [--write | --figures] [FILE]
 
-`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of rooms; the
-`homes` of files outside of the folders that name rooms; and what is not yet as it shall be: `uses`, `FROM -> TO` for a
-use of a file on the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another room defines;
+`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders; the
+`homes` of files that are not in their folder yet; and what is not yet as it shall be: `uses`, `FROM -> TO` for a
+use of a file on the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines;
 `circle`, the number of files in the largest circle of uses. All three only ever shrink: an entry that is no longer
 needed fails the check too, and `--write` only removes.
 
@@ -222,35 +222,35 @@ class House:
     floors: list[list[str]]
     homes: dict[str, str] = field(default_factory=dict)
 
-    def room(self, file: str) -> str:
+    def folder(self, file: str) -> str:
         return self.homes.get(file) or file.removesuffix(".rs").split("/")[0]
 
-    def floor(self, room: str) -> int:
-        """Raises LookupError for a room on no floor."""
-        return next(level for level, rooms in enumerate(self.floors) if room in rooms)
+    def floor(self, folder: str) -> int:
+        """Raises LookupError for a folder on no floor."""
+        return next(level for level, folders in enumerate(self.floors) if folder in folders)
 
     def homeless(self) -> list[str]:
-        """Files in rooms that are on no floor."""
-        rooms = {room for floor in self.floors for room in floor}
-        return sorted(file for file in self.crate.sources if self.room(file) not in rooms)
+        """Files in folders that are on no floor."""
+        folders = {folder for floor in self.floors for folder in floor}
+        return sorted(file for file in self.crate.sources if self.folder(file) not in folders)
 
     def uses_up(self) -> set[str]:
-        """Uses of files in other rooms of the same floor or above."""
+        """Uses of files in other folders of the same floor or above."""
         return {
             f"{file} -> {target}"
             for file, targets in self.crate.uses.items()
             for target in targets
-            if self.room(file) != self.room(target)
-            and self.floor(self.room(file)) <= self.floor(self.room(target))
+            if self.folder(file) != self.folder(target)
+            and self.floor(self.folder(file)) <= self.floor(self.folder(target))
         }
 
     def impls_elsewhere(self) -> set[str]:
-        """Methods of types that another room defines."""
+        """Methods of types that another folder defines."""
         return {
             f"{file}: {name}"
             for file, name in self.crate.impls
             if name in self.crate.types
-            and self.room(file) not in {self.room(home) for home in self.crate.types[name]}
+            and self.folder(file) not in {self.folder(home) for home in self.crate.types[name]}
         }
 
     def largest_circle(self) -> int:
@@ -260,7 +260,7 @@ class House:
 def problems(house: House, table: Mapping[str, Any]) -> Iterator[str]:
     """Differences from the lists of a crate's table, in either direction."""
     if homeless := house.homeless():
-        yield from (f"{file}: its room is on no floor" for file in homeless)
+        yield from (f"{file}: its folder is on no floor" for file in homeless)
         return
     for name, found in (("uses", house.uses_up()), ("impls", house.impls_elsewhere())):
         listed = set(table.get(name, ()))
@@ -268,8 +268,8 @@ def problems(house: House, table: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{one}: no longer needed in `{name}`" for one in sorted(listed - found))
     size, limit = house.largest_circle(), table.get("circle", 1)
     if size != limit:
-        change = "more than" if size > limit else "lower it, it is less than"
-        yield f"the largest circle has {size} files, {change} `circle` = {limit}"
+        hint = "" if size > limit else "; lower the limit"
+        yield f"files in the largest circle: {size}, limit `circle`: {limit}{hint}"
 
 
 def shown(path: str, house: House, table: Mapping[str, Any]) -> str:
@@ -281,7 +281,9 @@ def shown(path: str, house: House, table: Mapping[str, Any]) -> str:
         lines += [f"{name} = [", *(f'    "{one}",' for one in sorted(found & set(table.get(name, ())))), "]"]
     lines += [f'["{path}".homes]']
     lines += [
-        f'"{file}" = "{room}"' for file, room in sorted(house.homes.items()) if file in house.crate.sources
+        f'"{file}" = "{folder}"'
+        for file, folder in sorted(house.homes.items())
+        if file in house.crate.sources
     ]
     return "\n".join(lines) + "\n"
 

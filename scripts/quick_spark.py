@@ -18,6 +18,7 @@ from pathlib import Path
 import pyspark
 
 from hubsub import BlockingClient
+from hubsub.pipeline.run.runner import ROCKSDB
 from hubsub.pipeline.session import connect
 from hubsub.testing import Node
 
@@ -25,11 +26,7 @@ JAVA = "-Xss32m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 
 
 def link_parts(home: Path) -> None:
-    """Fills a SPARK_HOME with links to the installed pyspark; links that exist stay.
-
-    Args:
-    home: The directory; it is created if it does not exist.
-    """
+    """Fills a SPARK_HOME, new or old, with links to the installed pyspark."""
     package = Path(pyspark.__file__).parent
     libraries = home / "python" / "lib"
     libraries.mkdir(parents=True, exist_ok=True)
@@ -47,9 +44,7 @@ def archive(file: Path) -> None:
         "spark.driver.defaultJavaOptions": f"{JAVA} -XX:ArchiveClassesAtExit={part}",
         "spark.log.level": "OFF",
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     }
     logged = {"name": "all", "match": ["*"], "durability": "durable", "history": {"bytes": "1GiB"}}
     with (

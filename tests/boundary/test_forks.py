@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -98,16 +99,29 @@ def test_descriptors_do_not_add_up(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_fork_has_the_limits_of_its_caller(tmp_path: Path) -> None:
+def test_a_caller_with_other_limits_gets_a_new_process_with_them(tmp_path: Path) -> None:
+    program = tmp_path / "limits.py"
+    program.write_text("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
-        out = run(
-            tmp_path, "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
-        ).stdout.read()
+        with pytest.raises(OSError, match="other surroundings"):
+            run(tmp_path, "")
+        process = forks.start(str(program), (), 2, {})
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(process, subprocess.Popen)
+    out, _ = process.communicate(timeout=WAIT_S)
     assert out.decode() == f"({soft - 1}, {hard})\n"
+
+
+def test_an_order_that_cannot_be_followed_is_refused_and_the_next_one_is_not(tmp_path: Path) -> None:
+    before = run(tmp_path, "import os; print(os.getppid())").stdout.read()
+    orders = forks._orders(os.getpid())
+    for descriptors in ([], [2], [2] * 3):
+        socket.send_fds(orders, [b"{}"], descriptors)
+        assert orders.recv(64) == b"0"
+    assert run(tmp_path, "import os; print(os.getppid())").stdout.read() == before
 
 
 def test_a_fork_that_is_waited_for_can_be_ended_by_another_thread(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_use_of_a_higher_floor_is_found_however_it_is_written(house: Any, text
     assert house({"io.rs": text, "shard.rs": ""}).uses_up() == {"io.rs -> shard.rs"}
 
 
-def test_rooms_of_one_floor_use_each_other_only_by_permission(script: Any, house: Any) -> None:
+def test_folders_of_one_floor_use_each_other_only_by_permission(script: Any, house: Any) -> None:
     built = house({"redis.rs": "use crate::mqtt::A;", "mqtt.rs": ""})
     assert list(script.problems(built, {"circle": 1})) == ["redis.rs -> mqtt.rs: not allowed"]
     assert list(script.problems(built, {"circle": 1, "uses": ["redis.rs -> mqtt.rs"]})) == []
@@ -90,7 +90,7 @@ def test_an_entry_that_is_no_longer_needed_fails_and_is_removed(script: Any, hou
     assert list(script.problems(built, table)) == [
         "io.rs -> shard.rs: no longer needed in `uses`",
         "shard.rs: Io: no longer needed in `impls`",
-        "the largest circle has 1 files, lower it, it is less than `circle` = 3",
+        "files in the largest circle: 1, limit `circle`: 3; lower the limit",
     ]
     written = script.tomllib.loads(script.shown("crate", built, table))["crate"]
     assert (written["circle"], written["uses"], written["impls"]) == (1, [], [])
@@ -100,12 +100,12 @@ def test_an_entry_that_is_no_longer_needed_fails_and_is_removed(script: Any, hou
 def test_a_circle_may_not_grow(script: Any, house: Any) -> None:
     files = {"io/a.rs": "use super::b::B;", "io/b.rs": "use super::c::C;", "io/c.rs": "use super::a::A;"}
     assert list(script.problems(house(files | {"io/mod.rs": ""}), {"circle": 2})) == [
-        "the largest circle has 3 files, more than `circle` = 2"
+        "files in the largest circle: 3, limit `circle`: 2"
     ]
 
 
 def test_a_file_in_no_room_is_reported(script: Any, house: Any) -> None:
-    assert list(script.problems(house({"attic.rs": ""}), {})) == ["attic.rs: its room is on no floor"]
+    assert list(script.problems(house({"attic.rs": ""}), {})) == ["attic.rs: its folder is on no floor"]
 
 
 def test_the_crates_keep_their_floors(script: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from hubsub.errors import StartError
 BACKLOG = 512
 SHUTDOWN_S = 5
 TICK_S = 0.1
-"""Interval of uvicorn's own upkeep, which counts on this one."""
+"""Seconds between two ticks of uvicorn, which renews the header Date at each tenth."""
 
 
 class LoopServer(uvicorn.Server):
@@ -30,6 +30,7 @@ class LoopServer(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def end(self) -> None:
+        """Ends `serve` once the running requests have ended."""
         self.should_exit = True
         self._ending.set()
 

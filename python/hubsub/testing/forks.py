@@ -1,9 +1,9 @@
 """Starts nodes as forks of a process that has imported their modules: 0.2 s of processor time each, not 0.8.
 
-`start` runs `main` as a process, once for each surroundings that it is called in, and sends it orders over a socket:
-a JSON object and four descriptors. That process forks, answers with the fork's process id and a handle of it, and
-writes the fork's exit code to the fourth descriptor. It ends when its socket closes: with the process that called
-`start`. Where that is impossible, `start` starts a new process.
+`start` runs `main` as a process, once, and sends it orders over a socket: a JSON object and four descriptors. That
+process forks, answers with the fork's process id and a handle of it, and writes the fork's exit code to the fourth
+descriptor. It ends when its socket closes: with the process that called `start`. Where that is impossible, or a fork
+would have other namespaces or limits than its caller, `start` starts a new process.
 
 A fork differs from a new process in what only the start of an interpreter decides: its seed of hashes is that of its
 siblings, and it ends without Python's finalization. With `HUBSUB_TESTING_FRESH=1` all are new processes.
@@ -83,7 +83,7 @@ class Fork:
                 code = self._report.read(CODE_BYTES)
                 if not code:  # The process that forks has been killed.
                     self._signal(signal.SIGKILL)
-                    _readable(self._handle, None)
+                    _readable(self._handle, ANSWER_S)
                 self.returncode = int.from_bytes(code, signed=True) if code else -signal.SIGKILL
             return self.returncode
 
@@ -133,6 +133,8 @@ def fork(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str])
     """
     if not (hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")):
         raise OSError("this system has no handles of processes")
+    if _surroundings() != _AT_IMPORT:
+        raise OSError("a fork would be in other surroundings")
     order = {"program": program, "args": [*args], "env": dict(env), "cwd": str(Path.cwd())}
     data = json.dumps(order).encode()
     if len(data) > ORDER_MAX:
@@ -142,7 +144,7 @@ def fork(program: str, args: Sequence[str], stderr: int, env: Mapping[str, str])
         stdout, their_out = _pipe(ours, theirs, "rb")
         report, their_report = _pipe(ours, theirs, "rb")
         with _lock:
-            orders = _orders(os.getpid(), _surroundings())
+            orders = _orders(os.getpid())
             try:
                 socket.send_fds(orders, [data], [their_in, their_out, stderr, their_report])
                 answer, handles, _, _ = socket.recv_fds(orders, 64, 1, socket.MSG_CMSG_CLOEXEC)
@@ -180,9 +182,12 @@ def _surroundings() -> tuple[object, ...]:
     return (*spaces, *limits, *sorted(os.sched_getaffinity(0)))
 
 
+_AT_IMPORT = _surroundings() if sys.platform == "linux" else ()
+
+
 @functools.cache
-def _orders(owner: int, surroundings: tuple[object, ...]) -> socket.socket:
-    """Starts a process that forks, for a process and its surroundings; the socket to it."""
+def _orders(owner: int) -> socket.socket:
+    """Starts the process that forks for a process; the socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(ANSWER_S)
     with theirs:
@@ -200,7 +205,11 @@ def _end(owner: int, orders: socket.socket, process: subprocess.Popen[bytes]) ->
     """Ends a process that forks, at the end of its owner."""
     if os.getpid() == owner:
         orders.close()
-        process.wait()
+        try:
+            process.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _forget() -> None:
@@ -244,7 +253,8 @@ def main(number: int) -> None:
                 try:
                     _fork(orders, order, descriptors, handlers, reports)
                 except OSError:
-                    orders.send(b"0")
+                    with contextlib.suppress(OSError):  # Its owner may have ended.
+                        orders.send(b"0")
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
@@ -262,6 +272,8 @@ def _fork(
     Raises:
         OSError: it was not forked.
     """
+    if len(descriptors) != 4:
+        raise OSError("an order has four descriptors")
     *standard, report = descriptors
     kept = os.dup(report)
     # A signal that comes before the fork has its handlers waits for them.
@@ -279,8 +291,10 @@ def _fork(
     except OSError:
         os.kill(pid, signal.SIGKILL)
         raise
-    socket.send_fds(orders, [str(pid).encode()], [handle])
-    os.close(handle)
+    try:
+        socket.send_fds(orders, [str(pid).encode()], [handle])
+    finally:
+        os.close(handle)
 
 
 def _report(reports: dict[int, int]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 """Seconds between two polls of the queries, and so the delay of a signal."""
 
-STARTS_MAX = 5
+STARTS_MAX = 3
 """Starts of a query whose Python process is late. On Spark Connect a query starts with a Python process of its own,
 which Spark gives 10 s, by no setting; on a busy server its imports take longer. A query that has not started has
 read nothing, so its start can be repeated.
