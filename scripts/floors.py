@@ -2,11 +2,11 @@
 
     floors.py [--write | --figures] [FILE]
 
-`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders; the
-`homes` of files that are not in their folder yet; and what is not yet as it shall be: `uses`, `FROM -> TO` for a
-use of a file on the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines;
-`circle`, the number of files in the largest circle of uses. All three only ever shrink: an entry that is no longer
-needed fails the check too, and `--write` only removes.
+`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders;
+the `homes` of files that are not in their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on
+the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines; `circle`, the number
+of files in the largest circle of uses. All three only ever shrink: an entry that is no longer needed fails the check
+too, and `--write` only removes.
 
 Uses are paths in `use` trees and in code, by `crate::`, `super::` or an imported module; a re-export counts as a use
 of the file that it leads to. Code of tests is left out. Needs Python 3.11 and no package.

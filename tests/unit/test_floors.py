@@ -37,7 +37,7 @@ def house(script: Any, tmp_path: Path) -> Any:
     return build
 
 
-def test_a_use_of_a_lower_floor_and_of_the_own_room_is_allowed(house: Any) -> None:
+def test_a_use_of_a_lower_floor_and_of_the_own_folder_is_allowed(house: Any) -> None:
     built = house({"io.rs": "", "redis/mod.rs": "use crate::io::A;", "redis/table.rs": "use super::B;"})
     assert built.crate.uses["redis/mod.rs"] == {"io.rs"}
     assert built.crate.uses["redis/table.rs"] == {"redis/mod.rs"}
@@ -76,7 +76,7 @@ def test_comments_and_tests_use_what_they_want(house: Any) -> None:
     assert house({"io.rs": text, "io/tests.rs": "use crate::shard::C;", "shard.rs": ""}).uses_up() == set()
 
 
-def test_methods_of_a_type_stay_in_its_room(script: Any, house: Any) -> None:
+def test_methods_of_a_type_stay_in_its_folder(script: Any, house: Any) -> None:
     files = {
         "io.rs": "pub struct Io<T> {}\nimpl<T> Io<T> {\n}\n",
         "redis.rs": "impl<T> Io<T> {\n}\nimpl Show for Io {\n}\nimpl<'a> Show<'a> for Io<'a> {\n}\n",
@@ -104,7 +104,7 @@ def test_a_circle_may_not_grow(script: Any, house: Any) -> None:
     ]
 
 
-def test_a_file_in_no_room_is_reported(script: Any, house: Any) -> None:
+def test_a_file_in_no_folder_is_reported(script: Any, house: Any) -> None:
     assert list(script.problems(house({"attic.rs": ""}), {})) == ["attic.rs: its folder is on no floor"]
 
 
