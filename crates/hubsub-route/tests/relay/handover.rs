@@ -75,7 +75,12 @@ fn a_node_whose_patterns_are_not_held_is_waited_for() {
 
 /// A subscriber and a pattern follow the hub that the other node leads, and one record has arrived.
 fn followed() -> (Broker, World) {
-    let (mut broker, mut world) = relay(false);
+    followed_with(false)
+}
+
+/// As `followed`, in a class with or without history.
+fn followed_with(history: bool) -> (Broker, World) {
+    let (mut broker, mut world) = relay(history);
     let live = NodeMessage::PatternsLive { hub: HUB, term: Term(2), life: Epoch(70), due: 0 };
     broker.node_message(OTHER, live, at(0), &mut world);
     subscribe(&mut broker, &mut world);
@@ -100,6 +105,30 @@ fn goes_on(broker: &mut Broker, world: &mut World, term: u64) {
     let next = Position { epoch: Epoch(10), seq: Seq(0) };
     let attached = Attached { position: next, replay_from: None, recovered: true };
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2), world);
+}
+
+/// The starts of the reads among the messages to the other node.
+fn reads(world: &World) -> Vec<Start> {
+    let starts = world.frames.iter().filter_map(|frame| match frame {
+        NodeMessage::Read { start, .. } => Some(*start),
+        _ => None,
+    });
+    starts.collect()
+}
+
+#[test]
+fn a_hole_is_read_where_a_room_continues_after_a_lead_of_which_all_was_received() {
+    let (mut broker, mut world) = followed_with(true);
+    say_over(&mut broker, &mut world, 2, over(1));
+    broker.route(HUB, Term(3), Leader::Node(OTHER), at(2), &mut world);
+    let (ask, ..) = asked(&world);
+    let attached = Attached { position: position(6), replay_from: None, recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2), &mut world);
+    world.frames.clear();
+    // The record between was lost.
+    broker.node_message(OTHER, deliver(3, 7, 8), at(2), &mut world);
+    assert_eq!(world.got, [Seq(6); 2], "by topic and by pattern");
+    assert_eq!(reads(&world), [Start::After(position(6))]);
 }
 
 #[test]

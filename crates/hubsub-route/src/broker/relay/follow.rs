@@ -98,6 +98,10 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        if self.rooms.get(room).is_none() {
+            // It was closed while the record was held.
+            return self.hand_on(&record, sink);
+        }
         let (before, there) = (self.rooms.position(room), record.position);
         if before.epoch != there.epoch {
             let own: TopicKey = (record.namespace, record.topic().into());
@@ -117,6 +121,10 @@ impl Broker {
             if self.classes.get(class).history.is_some() {
                 if let Some(slot) = self.rooms.slot_of_room(room) {
                     self.lack_of_hub(slot, record.place.offset, sink);
+                }
+                if self.rooms.is_over(room) {
+                    // The epoch continues with the next lead: it is not over.
+                    self.rooms.set_over(room, false);
                 }
                 return self.hold_behind(room, previous, Held::Deliver(previous, record), now, sink);
             }
