@@ -4,6 +4,8 @@ The data plane knows a consumer that has had a member since this node leads the 
 read from its persisted entry.
 """
 
+import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -19,6 +21,9 @@ from hubsub.node import Failed, Item
 
 ROWS = b"$consumer/"
 
+AT_ONCE = 64
+"""Entries that a list reads concurrently."""
+
 
 class Key(NamedTuple):
     """Identifies a consumer by group and topic."""
@@ -33,20 +38,15 @@ async def list_consumers(state: State, request: Request) -> Response:
 
 
 async def show_consumer(state: State, request: Request) -> Response:
-    key = Key(path_name(request, "group"), path_name(request, "topic"))
-    found = (await _all(state)).get(key)
-    if found is None:
-        raise _nobody(key)
-    return json_answer(found)
+    return json_answer(await _one(state, _key_of(request)))
 
 
 async def delete_consumer(state: State, request: Request) -> Response:
     """Deletes the entry first, then the data plane's state. Current members continue from the position they
     send, as the next member does.
     """
-    key = Key(path_name(request, "group"), path_name(request, "topic"))
-    if key not in await _all(state):
-        raise _nobody(key)
+    key = _key_of(request)
+    await _one(state, key)
     [outcome] = await state.node.publish([Item(_row(key), b"", {}, "hubsub")], as_node=True)
     if isinstance(outcome, Failed):
         raise refusal(*outcome)
@@ -54,27 +54,49 @@ async def delete_consumer(state: State, request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _nobody(key: Key) -> NoSuchConsumerError:
-    named = f"{text_of(key.group)} of {text_of(key.topic)}"
-    return NoSuchConsumerError(value=named, hint="GET /v1/consumers lists them")
+def _key_of(request: Request) -> Key:
+    return Key(path_name(request, "group"), path_name(request, "topic"))
+
+
+async def _one(state: State, key: Key) -> Consumer:
+    """A consumer of which this node leads the room or the entry.
+
+    Raises:
+        NoSuchConsumerError: there is none.
+    """
+    found = (await _live(state)).get(key)
+    if found is None:
+        try:
+            is_led = await state.node.room(_row(key)) is not None
+        except HubSubError:
+            # Another node leads the entry.
+            is_led = False
+        [found] = await _entries(state, [key]) if is_led else [None]
+    if found is None:
+        named = f"{text_of(key.group)} of {text_of(key.topic)}"
+        raise NoSuchConsumerError(value=named, hint="GET /v1/consumers lists them")
+    return found
 
 
 async def _all(state: State) -> dict[Key, Consumer]:
     """Consumers of which this node leads the room or the entry."""
-    found = {}
+    found: dict[Key, Consumer] = {}
     after, limit = None, state.limits["http_page_max"]
     while page := await state.node.rooms(ROWS + b"*", after, limit):
-        for room in page:
-            key = _key(room["name"])
-            _, rows = await state.node.history(room["name"], 1, as_node=True)
-            if rows and len(rows[-1].payload) >= 16:
-                found[key] = await _cold(state, key, rows[-1].payload)
+        keys = [_key(room["name"]) for room in page]
+        for start in range(0, len(keys), AT_ONCE):
+            read = keys[start : start + AT_ONCE]
+            found |= {key: one for key, one in zip(read, await _entries(state, read), strict=True) if one}
         after = page[-1]["name"]
         if len(page) < limit:
             break
-    for row in await state.node.consumers():
-        key = Key(row.group, row.topic)
-        found[key] = Consumer(
+    return found | await _live(state)
+
+
+async def _live(state: State) -> dict[Key, Consumer]:
+    """Consumers that the data plane knows."""
+    return {
+        Key(row.group, row.topic): Consumer(
             group=text_of(row.group),
             topic=text_of(row.topic),
             position=f"{row.position[0]}-{row.position[1]}",
@@ -82,7 +104,19 @@ async def _all(state: State) -> dict[Key, Consumer]:
             given=row.given,
             members=row.members,
         )
-    return found
+        for row in await state.node.consumers()
+    }
+
+
+async def _entries(state: State, keys: Sequence[Key]) -> list[Consumer | None]:
+    """Consumers by their persisted entries, in the order of the keys; None for a deleted entry."""
+
+    async def entry(key: Key) -> Consumer | None:
+        _, rows = await state.node.history(_row(key), 1, as_node=True)
+        is_there = rows and len(rows[-1].payload) >= 16
+        return await _cold(state, key, rows[-1].payload) if is_there else None
+
+    return await asyncio.gather(*map(entry, keys))
 
 
 async def _cold(state: State, key: Key, row: bytes) -> Consumer:
