@@ -1,4 +1,5 @@
-"""Three nodes with data directories survive arbitrary client input, with extreme names and numbers.
+"""Three nodes with data directories survive arbitrary client input, with extreme names and numbers, and start
+again with what that left.
 
 Runs a fixed sample of seeds; `EXTREMES_S` continues for that many seconds with further seeds, from
 `EXTREMES_SEED` on. A seed determines what each connection sends, but not how the connections interleave.
@@ -29,6 +30,8 @@ SAMPLE = 4
 TALKS = 40
 """Connections that each seed generates."""
 AT_ONCE = 8
+SEEDS_PER_RESTART = 10
+"""After this many seeds one node is killed and starts again, each in turn."""
 
 GOES_ON_S = float(os.environ.get("EXTREMES_S", 0))
 
@@ -141,11 +144,17 @@ def test_nothing_that_clients_say_ends_a_node(needs: Callable[..., None], tmp_pa
     needs("hubsub-core")
     config = LISTENERS | {"log_level": "info"}
     with Cluster(tmp_path, config=config) as cluster, ThreadPoolExecutor(AT_ONCE) as threads:
-        for seed in seeds():
+        for number, seed in enumerate(seeds(), 1):
             held = threads.map(lambda talk: hold(cluster, talk), talks(seed, len(NAMES), TALKS))
             try:
                 list(held)
                 is_whole(cluster)
+                if number % SEEDS_PER_RESTART == 0:
+                    name = NAMES[number // SEEDS_PER_RESTART % len(NAMES)]
+                    cluster.kill(name)
+                    cluster.start(name)
+                    cluster.settled()
+                    is_whole(cluster)
             except BaseException as error:
                 error.add_note(f"in the seed {seed}")
                 raise
