@@ -41,7 +41,8 @@ pub struct Peer {
     pub lead_until_us: Option<u64>,
     /// The terms that it will never lead again, among the hubs whose records name it as leader.
     pub gave_up: Vec<HubTerm>,
-    /// Nodes that it suspects.
+    /// Nodes that it suspects. It reports them only to its controller: none are known without an unexpired
+    /// term.
     pub suspects: Vec<NodeId>,
     heed: u64,
     /// Stamp of the request that carried `gave_up` and `suspects`.
@@ -130,6 +131,7 @@ impl Grantor {
                 self.census_us = now;
                 for peer in self.peers.values_mut() {
                     (peer.heeds_us, peer.lead_until_us) = (None, None);
+                    peer.suspects.clear();
                 }
             }
         }
@@ -273,6 +275,10 @@ impl Grantor {
     /// The input of the controller's decisions.
     #[must_use]
     pub fn snapshot(&self, now: u64) -> Snapshot {
+        let mut peers = self.peers.clone();
+        if self.running(now) == 0 {
+            peers.values_mut().for_each(|peer| peer.suspects.clear());
+        }
         Snapshot {
             now_us: now,
             mandate: self.mandate.map_or(0, |mandate| mandate.number),
@@ -281,7 +287,7 @@ impl Grantor {
             alone_us: None,
             census: self.census,
             census_us: self.census_us,
-            peers: self.peers.clone(),
+            peers,
         }
     }
 }

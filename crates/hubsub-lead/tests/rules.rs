@@ -329,6 +329,22 @@ fn what_a_process_gave_up_and_whom_it_suspects_is_what_it_said_last() {
     assert!(leads.snapshot(NOW + 4).peers[&OTHER].gave_up.is_empty());
 }
 
+#[test]
+fn suspicions_end_with_the_controller_term_in_which_they_were_reported() {
+    let mut leads = controlling();
+    let question = |stamp_us| Question { stamp_us, suspects: vec![NodeId(2)], ..Question::default() };
+    let suspected = |leads: &mut Leads, now| leads.snapshot(now).peers[&OTHER].suspects.len();
+    leads.ask(OTHER, &question(20), NOW);
+    assert_eq!(suspected(&mut leads, NOW + 1), 1);
+    assert_eq!(suspected(&mut leads, NOW + 2 * LEAD), 0, "the term has expired");
+    leads.resign(NOW + 1);
+    assert_eq!(suspected(&mut leads, NOW + 1), 0);
+    leads.mandate(MANDATE + 1, NOW + 9 * LEAD, NOW + 2, NOW + 2);
+    assert_eq!(suspected(&mut leads, NOW + 3), 0, "nobody has reported any in this term");
+    leads.ask(OTHER, &question(30), NOW + 3);
+    assert_eq!(suspected(&mut leads, NOW + 4), 1);
+}
+
 /// A controller that granted `OTHER` a leader lease under controller term 1.
 fn granting() -> Leads {
     let mut leads = Leads::new(ME, Timing::default());
