@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hubsub.errors import HubClosedError, HubSubError, TimedOutError
 from hubsub.node import HistoryRow, Item, Published
 
 from .played_cluster import Cluster
@@ -59,6 +60,26 @@ async def test_one_consumer_costs_one_entry_however_many_there_are(method: str, 
     for topic in ("t3000", "t0007" if method == "DELETE" else "other"):
         answer = await cluster.apis["one"].ask(method, f"/v1/consumers/g/{topic}")
         assert (answer.status, answer.json["code"]) == (404, "no_such_consumer")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(HubClosedError, "no_such_consumer"), (TimedOutError, "timed_out")]
+)
+async def test_only_an_entry_that_another_node_leads_counts_as_none_here(
+    error: type[HubSubError], code: str
+) -> None:
+    cluster = Cluster()
+    for api in cluster.apis.values():
+        keeping(api)
+    node: Any = cluster.apis["one"].node
+
+    async def room(name: bytes) -> None:
+        raise error
+
+    node.room = room
+    for method in ("GET", "DELETE"):
+        answer = await cluster.apis["one"].ask(method, "/v1/consumers/g/t")
+        assert answer.json["code"] == code
 
 
 async def test_the_list_has_each_consumer_of_all_pages_in_order() -> None:

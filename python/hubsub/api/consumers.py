@@ -15,7 +15,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.params import path_name
 from hubsub.api.state import State
-from hubsub.errors import HubSubError, NoSuchConsumerError, refusal
+from hubsub.errors import HubClosedError, HubSubError, NoSuchConsumerError, refusal
 from hubsub.names import text_of
 from hubsub.node import Failed, Item
 
@@ -68,7 +68,7 @@ async def _one(state: State, key: Key) -> Consumer:
     if found is None:
         try:
             is_led = await state.node.room(_row(key)) is not None
-        except HubSubError:
+        except HubClosedError:
             # Another node leads the entry.
             is_led = False
         [found] = await _entries(state, [key]) if is_led else [None]

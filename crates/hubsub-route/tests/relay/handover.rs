@@ -107,15 +107,6 @@ fn goes_on(broker: &mut Broker, world: &mut World, term: u64) {
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2), world);
 }
 
-/// The starts of the reads among the messages to the other node.
-fn reads(world: &World) -> Vec<Start> {
-    let starts = world.frames.iter().filter_map(|frame| match frame {
-        NodeMessage::Read { start, .. } => Some(*start),
-        _ => None,
-    });
-    starts.collect()
-}
-
 #[test]
 fn a_hole_is_read_where_a_room_continues_after_a_lead_of_which_all_was_received() {
     let (mut broker, mut world) = followed_with(true);
@@ -124,11 +115,14 @@ fn a_hole_is_read_where_a_room_continues_after_a_lead_of_which_all_was_received(
     let (ask, ..) = asked(&world);
     let attached = Attached { position: position(6), replay_from: None, recovered: true };
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2), &mut world);
-    world.frames.clear();
     // The record between was lost.
     broker.node_message(OTHER, deliver(3, 7, 8), at(2), &mut world);
     assert_eq!(world.got, [Seq(6); 2], "by topic and by pattern");
-    assert_eq!(reads(&world), [Start::After(position(6))]);
+    let last = world.frames.last();
+    assert!(
+        matches!(last, Some(NodeMessage::Read { start, .. }) if *start == Start::After(position(6))),
+        "{last:?}"
+    );
 }
 
 #[test]
