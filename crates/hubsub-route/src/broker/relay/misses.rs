@@ -1,7 +1,10 @@
 //! Classes whose rooms are placed one by one: if the table has no place for a room, its requests wait, the
 //! control plane is asked once, and all requests continue in order after its answer.
 //!
-//! Invariant: requests of one shard for a room continue in order of arrival.
+//! Invariants
+//! - Requests of one shard for a room continue in order of arrival.
+//! - A room of a class whose hubs are not known has no home: its requests are refused. They would be passed from
+//!   its supposed home to that same home without end.
 
 use super::Broker;
 use crate::places::UNPLACED;
@@ -26,6 +29,9 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
+        if self.is_outside(&self.classes.room(record.topic())) {
+            return Outcome::Now(Err(ErrorCode::HubClosed));
+        }
         if self.found(id) {
             self.publish_placed(ticket, id, record, now, sink);
             return Outcome::Later;
@@ -46,6 +52,9 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        if self.is_outside(&self.classes.room(&attach.topic)) {
+            return self.attached(attach, Err(ErrorCode::HubClosed), now, sink);
+        }
         if self.found(id) {
             return self.attach_placed(id, attach, now, sink);
         }
