@@ -156,7 +156,8 @@ def test_nothing_that_clients_say_ends_a_node(needs: Callable[..., None], tmp_pa
                     cluster.settled()
                     is_whole(cluster)
             except BaseException as error:
-                error.add_note(f"in the seed {seed}")
+                (tmp_path / "logs").write_text(cluster.report())
+                error.add_note(f"in the seed {seed}; data and logs are in {tmp_path}")
                 raise
         for name in NAMES:
             cluster.kill(name)

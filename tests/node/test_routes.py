@@ -51,6 +51,16 @@ def connect(node: Linked) -> Connection:
     return Connection(host, int(port))
 
 
+def test_requests_are_refused_until_hubs_are_told(needs: Callable[..., None], tmp_path: Path) -> None:
+    needs("hubsub-core")
+    with Linked("a", tmp_path, incarnation=1, classes=CLASSES) as node:
+        # Connections of both shards: the one that would be the home of all rooms, and the other.
+        for n in range(16):
+            with connect(node) as client:
+                for command in ("PUBLISH", f"room:{n}", "x"), ("SUBSCRIBE", f"room:{n}"):
+                    assert client.call(*command).value == CLOSED
+
+
 def test_rooms_are_served_by_every_node_once_hubs_are_told(pair: Pair) -> None:
     a, b = pair
     assert a.ask("route_of", "{x}.y") == b.ask("route_of", "x")
