@@ -60,6 +60,27 @@ async def test_pages_of_several_nodes_have_each_message_once_in_order(
     assert found == list(wanted)
 
 
+@pytest.mark.parametrize("topic_bytes", [10, 3_000, 65_000])
+async def test_long_entries_shorten_a_page_and_each_is_read_once(topic_bytes: int) -> None:
+    cluster = Cluster()
+    topics = [f"{number:03}{'x' * (topic_bytes - 3)}" for number in range(150)]
+    keeping(cluster.apis["one"], *topics[::2])
+    keeping(cluster.apis["two"], *topics[1::2])
+    keeping(cluster.apis["three"])
+    found: list[str] = []
+    after, pages = "", 0
+    while pages < len(topics) + 1:
+        pages += 1
+        answer = await cluster.apis["three"].ask("GET", f"/v1/retained?limit=1000{after}")
+        fits(answer, "/v1/retained")
+        found += [row["topic"] for row in answer.json["retained"]]
+        if answer.json["next"] is None:
+            break
+        after = f"&after={quote(answer.json['next'], safe='')}"
+    assert found == topics
+    assert (pages == 1) == (topic_bytes == 10), pages
+
+
 async def test_one_is_found_and_forgotten_wherever_it_is() -> None:
     cluster = Cluster()
     keeping(cluster.apis["one"], "a")

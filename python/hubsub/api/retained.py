@@ -4,10 +4,12 @@ Each is the last record of an internal room of the data plane. Its last header h
 time of the message. A node answers for the hubs that it leads.
 """
 
+import asyncio
 import re
 import time
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +20,7 @@ from hubsub.api.schema import Record, payload_fields
 from hubsub.api.state import State
 from hubsub.config.kinds import Bad
 from hubsub.config.matching import parse_pattern
+from hubsub.control.cluster.plane import ASK_BYTES_MAX
 from hubsub.control.devices import expiry_of
 from hubsub.errors import BadRequestError, NoSuchRetainedError, refusal
 from hubsub.names import literal_glob, text_of
@@ -26,6 +29,11 @@ from hubsub.node import Failed, HistoryRow, Item
 ROWS: Final = b"$system/retained/"
 ORIGIN: Final = "hubsub-retained"
 """Header of an entry: position and timestamp of its message."""
+AT_ONCE: Final = 64
+"""Number of entries read at the same time."""
+PAGE_BYTES: Final = ASK_BYTES_MAX // 4
+"""Most bytes of the entries of a page, unless it has one: with `next`, the page of another node fits into its
+answer."""
 
 
 class Retained(Record, kw_only=True):
@@ -53,17 +61,35 @@ class RetainedPage(Struct, kw_only=True):
 
 
 async def list_retained(state: State, request: Request) -> Response:
-    """A page reads as many entries as `limit` allows; entries that the filter leaves out make it shorter."""
+    """A page examines `limit` entries, or fewer if they are long. Entries that the filter leaves out, or that
+    have expired, make it shorter.
+    """
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     wanted, after = request.query_params.get("filter", ""), name(request, "after")
     matches, begin = _filter(wanted)
     glob = literal_glob(ROWS + begin) + b"*"
-    rooms = await state.node.rooms(glob, None if after is None else ROWS + after, limit)
-    topics = [room["name"].removeprefix(ROWS) for room in rooms]
-    found = [await retained_here(state, topic) for topic in topics if matches.fullmatch(topic)]
-    page = [message for message in found if message is not None]
-    goes_on = len(rooms) == limit
-    return json_answer(RetainedPage(retained=page, next=text_of(topics[-1]) if goes_on else None))
+    page: list[Retained] = []
+    examined = size = 0
+    while examined < limit:
+        step = min(AT_ONCE, limit - examined)
+        rooms = await state.node.rooms(glob, None if after is None else ROWS + after, step)
+        topics = [room["name"].removeprefix(ROWS) for room in rooms]
+        asked = [topic for topic in topics if matches.fullmatch(topic)]
+        found = dict(
+            zip(asked, await asyncio.gather(*(_entry(state, topic) for topic in asked)), strict=True)
+        )
+        for topic in topics:
+            message = found.get(topic)
+            if message is not None:
+                size += len(msgspec.json.encode(message))
+                if size > PAGE_BYTES and page:
+                    return json_answer(RetainedPage(retained=page, next=text_of(after or b"")))
+                page.append(message)
+            after = topic
+        if len(topics) < step:
+            return json_answer(RetainedPage(retained=page, next=None))
+        examined += step
+    return json_answer(RetainedPage(retained=page, next=None if after is None else text_of(after)))
 
 
 async def show_retained(state: State, request: Request) -> Response:
@@ -89,10 +115,11 @@ async def delete_retained(state: State, request: Request) -> Response:
 
 async def retained_here(state: State, topic: bytes) -> Retained | None:
     """The retained message of a topic, if this node has it."""
-    room = ROWS + topic
-    if await state.node.room(room) is None:
-        return None
-    _, rows = await state.node.history(room, 1, as_node=True)
+    return None if await state.node.room(ROWS + topic) is None else await _entry(state, topic)
+
+
+async def _entry(state: State, topic: bytes) -> Retained | None:
+    _, rows = await state.node.history(ROWS + topic, 1, as_node=True)
     return _message(rows[-1], time.time_ns() // 1_000) if rows else None
 
 
