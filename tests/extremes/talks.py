@@ -24,6 +24,8 @@ class Batch:
 
     data: bytes
     until: bytes
+    requests: int = 1
+    """Number of requests in `data` that may each wait for something, executed one after the other."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,9 @@ def redis(draw: Draw) -> list[Batch]:
     hello = encode("HELLO", draw.one(["2", "3"]))
     batches = [Batch(hello + encode("PING", "begin"), b"begin")]
     for number in range(draw.random.randrange(1, 8)):
-        said = b"".join(redis_command(draw) for _ in range(draw.random.randrange(1, 12)))
+        said = [redis_command(draw) for _ in range(draw.random.randrange(1, 12))]
         token = b"done %d" % number
-        batches.append(Batch(said + encode("DISCARD") + encode("PING", token), token))
+        batches.append(Batch(b"".join(said) + encode("DISCARD") + encode("PING", token), token, len(said)))
     return batches
 
 
@@ -232,8 +234,8 @@ def mqtt(draw: Draw) -> list[Batch]:
     ping, pong = b"\xc0\x00", b"\xd0\x00"
     batches = [Batch(packet(0x10, head + own + text(client_id) + rest) + ping, pong)]
     for _ in range(draw.random.randrange(1, 6)):
-        said = b"".join(mqtt_packet(draw, version) for _ in range(draw.random.randrange(1, 12)))
-        batches.append(Batch(said + ping, pong))
+        said = [mqtt_packet(draw, version) for _ in range(draw.random.randrange(1, 12))]
+        batches.append(Batch(b"".join(said) + ping, pong, len(said)))
     if draw.chance(0.4):
         reason = bytes([draw.one([0x00, 0x04])]) if is_v5 else b""
         batches.append(Batch(packet(0xE0, reason), b""))
@@ -345,10 +347,10 @@ def phoenix(draw: Draw) -> list[Batch]:
     ]
     batches = [Batch("\r\n".join(lines).encode(), b"\r\n\r\n")]
     for number in range(draw.random.randrange(1, 6)):
-        said = b"".join(phoenix_message(draw) for _ in range(draw.random.randrange(1, 8)))
+        said = [phoenix_message(draw) for _ in range(draw.random.randrange(1, 8))]
         token = f"done-{number}"
         beat = frame(1, json.dumps([None, token, "phoenix", "heartbeat", {}]).encode())
-        batches.append(Batch(said + beat, token.encode()))
+        batches.append(Batch(b"".join(said) + beat, token.encode(), len(said)))
     return batches
 
 

@@ -29,8 +29,8 @@ from hubsub.node import Failed, HistoryRow, Item
 ROWS: Final = b"$system/retained/"
 ORIGIN: Final = "hubsub-retained"
 """Header of an entry: position and timestamp of its message."""
-AT_ONCE: Final = 64
-"""Number of entries read at the same time."""
+AT_ONCE: Final = 16
+"""Number of entries read at the same time: those after the end of a page are read for nothing."""
 PAGE_BYTES: Final = ASK_BYTES_MAX // 4
 """Most bytes of the entries of a page, unless it has one: with `next`, the page of another node fits into its
 answer."""
@@ -69,27 +69,24 @@ async def list_retained(state: State, request: Request) -> Response:
     matches, begin = _filter(wanted)
     glob = literal_glob(ROWS + begin) + b"*"
     page: list[Retained] = []
-    examined = size = 0
-    while examined < limit:
-        step = min(AT_ONCE, limit - examined)
+    topics: list[bytes] = []
+    size = 0
+    for begun in range(0, limit, AT_ONCE):
+        step = min(AT_ONCE, limit - begun)
         rooms = await state.node.rooms(glob, None if after is None else ROWS + after, step)
         topics = [room["name"].removeprefix(ROWS) for room in rooms]
         asked = [topic for topic in topics if matches.fullmatch(topic)]
-        found = dict(
-            zip(asked, await asyncio.gather(*(_entry(state, topic) for topic in asked)), strict=True)
-        )
-        for topic in topics:
-            message = found.get(topic)
-            if message is not None:
-                size += len(msgspec.json.encode(message))
-                if size > PAGE_BYTES and page:
-                    return json_answer(RetainedPage(retained=page, next=text_of(after or b"")))
-                page.append(message)
-            after = topic
+        for message in await asyncio.gather(*(_entry(state, topic) for topic in asked)):
+            if message is None:
+                continue
+            size += len(msgspec.json.encode(message))
+            if page and size > PAGE_BYTES:
+                return json_answer(RetainedPage(retained=page, next=page[-1].topic))
+            page.append(message)
         if len(topics) < step:
             return json_answer(RetainedPage(retained=page, next=None))
-        examined += step
-    return json_answer(RetainedPage(retained=page, next=None if after is None else text_of(after)))
+        after = topics[-1]
+    return json_answer(RetainedPage(retained=page, next=text_of(topics[-1])))
 
 
 async def show_retained(state: State, request: Request) -> Response:

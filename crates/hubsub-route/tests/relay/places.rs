@@ -1,4 +1,5 @@
-//! Rooms that are placed one by one: a shard gives them up, and changes arrive late, twice or for other classes.
+//! Rooms that are placed one by one: a shard gives them up, and changes arrive late, twice or for other classes;
+//! rooms of a class whose hubs are not known have none.
 
 use super::*;
 use hubsub_route::Left;
@@ -41,6 +42,35 @@ fn given_up(broker: &Broker, world: &World, names: &[&str]) -> (ClassIndex, Vec<
 fn left(world: &World) -> Vec<ShardId> {
     let to = |(to, msg): &(ShardId, Msg)| matches!(msg, Msg::Leave(..)).then_some(*to);
     world.sent.iter().filter_map(to).collect()
+}
+
+#[test]
+fn requests_for_a_room_are_refused_while_the_hubs_of_its_class_are_unknown() {
+    let places = Arc::new(Places::new([false].into_iter()));
+    // Shard 0, the supposed home of such rooms.
+    let (mut broker, mut world) = relay_of(SHARDS, false, &places);
+    let topics = (0u8..=u8::MAX).map(|byte| [byte]);
+    let topic = topics.into_iter().find(|topic| broker.topics.shard_of_room(topic) != ShardId(0)).unwrap();
+    let wish = Wish { topic: &topic, namespace: Namespace::Global, start: Start::Live };
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(0), &mut world), Outcome::Later));
+    let Some((_, Msg::Attach(attach))) = world.sent.pop() else { panic!("{:?}", world.sent) };
+    let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
+    broker.join(Arc::new(Hubs::with_places(SHARDS, &[vec![]], Arc::clone(&places), cluster)));
+    broker.receive(Msg::Attached(Box::new((*attach, Err(ErrorCode::HubDiffers)))), at(1), &mut world);
+    assert!(
+        matches!(world.answers[..], [Answer::Attached(Err(ErrorCode::HubClosed))]),
+        "{:?}",
+        world.answers
+    );
+    for _ in 0..2 {
+        let refused = publish(&mut broker, &mut world);
+        assert!(matches!(refused, Outcome::Now(Err(ErrorCode::HubClosed))), "{refused:?}");
+    }
+    let record = Arc::new(Record::new(Namespace::Global, b"a", b"x", Box::default(), None));
+    let of_other = Ticket { shard: ShardId(1), ..ticket() };
+    broker.receive(Msg::Publish(of_other, record, 0), at(1), &mut world);
+    let answer = world.sent.last();
+    assert!(matches!(answer, Some((ShardId(1), Msg::Published(_, Err(ErrorCode::HubClosed))))), "{answer:?}");
 }
 
 #[test]
