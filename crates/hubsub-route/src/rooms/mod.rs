@@ -73,7 +73,8 @@ pub struct Room {
     ring: Option<Box<Ring>>,
     /// Last publish or change of interest, in s of the node's clock.
     used_s: u32,
-    /// Slot of its hub on this shard, which also determines its class; it never changes.
+    /// Slot of its hub on this shard, which also determines its class; it changes only when the node joins a
+    /// cluster.
     hub: u16,
     /// Created by name, not by a record or a subscription: it stays without either.
     was_created: bool,
@@ -246,14 +247,19 @@ impl Rooms {
         rooms
     }
 
-    /// Places rooms on the hubs of a cluster from now on: all rooms are removed, open hubs stay open.
+    /// Places rooms on the hubs of a cluster from now on. Open hubs stay open, with their records that wait for
+    /// the log and the rooms of these; all other rooms are removed, and nobody is subscribed any more.
     pub fn join(&mut self, all_hubs: Arc<Hubs>, shard: ShardId) {
         let handles = (0u32..).zip(&self.slots).filter(|(_, (_, room))| room.is_some());
         let handles: Vec<RoomHandle> =
             handles.map(|(index, &(generation, _))| RoomHandle { index, generation }).collect();
+        let mut waiting = Vec::new();
         for handle in handles {
             self.drop_all(handle);
-            self.forget(handle);
+            match self.log_of(handle) {
+                Some(log) if log.pending_of(handle.index) > 0 => waiting.push((handle, log.id)),
+                _ => self.forget(handle),
+            }
         }
         self.subscribed = [0; 2];
         (0..self.hubs.iter().count() as u16).for_each(|slot| self.forget_rows(slot));
@@ -261,6 +267,12 @@ impl Rooms {
         let hubs = std::mem::replace(&mut self.hubs, none);
         self.hubs = hubs.joined(&all_hubs, &self.classes, shard);
         self.all_hubs = all_hubs;
+        for (handle, hub) in waiting {
+            let slot = self.hubs.slot_of(hub).expect("an open hub stays open");
+            self.revisions.remove(&handle.index);
+            let room = self.get_mut(handle).expect("it was not removed");
+            (room.hub, room.own, room.others, room.was_created) = (slot, Counts::Zero, None, false);
+        }
     }
 
     /// Replaces the classes, and adds the hubs of new ones.
