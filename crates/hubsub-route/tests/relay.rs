@@ -334,6 +334,27 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
 }
 
 #[test]
+fn a_new_start_is_answered_if_its_subscription_ends_before_the_leader_answers() {
+    let (mut broker, mut world) = relay(true);
+    subscribe(&mut broker, &mut world);
+    world.answers.clear();
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Last(1) };
+    assert!(matches!(broker.subscribe(ticket(), KEY, wish, at(1), &mut world), Outcome::Later));
+    let (ask, ..) = asked(&world);
+    assert!(broker.unsubscribe(KEY, Namespace::Global, b"a", at(1), &mut world));
+    let nothing = Attached { position: position(5), replay_from: None, recovered: false };
+    assert!(
+        matches!(world.answers[..], [Answer::Attached(Ok(attached))] if attached == nothing),
+        "{:?}",
+        world.answers
+    );
+    let attached = Attached { position: position(5), replay_from: Some(Seq(5)), recovered: true };
+    broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(2), &mut world);
+    assert_eq!(world.answers.len(), 1, "once");
+    assert_eq!(broker.counts(KEY), (0, 0, 0));
+}
+
+#[test]
 fn without_a_leader_publishes_wait_bounded_in_number_and_time() {
     let (mut broker, mut world) = relay(false);
     broker.route(HUB, Term(3), Leader::None, at(0), &mut world);

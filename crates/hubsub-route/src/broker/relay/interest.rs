@@ -411,6 +411,11 @@ impl Broker {
         if self.rooms.get(room).is_none() {
             self.drop_resume(room);
         }
+        // Requests for another start of a subscription that has ended: nothing is replayed.
+        let attached = Attached { position: known, replay_from: None, recovered: false };
+        for WaitingAttach { attach, from, .. } in up.waiting {
+            self.answer_attach(attach, from, Ok(attached), now, sink);
+        }
     }
 
     /// Sends changed numbers of subscribers to leaders.
