@@ -8,7 +8,7 @@ from itertools import permutations, product
 from urllib.parse import quote
 
 import pytest
-from clients.raw import Connection, Frame
+from clients.raw import Connection, Frame, encode
 from clients.servers import until
 from command_line import hubsub
 
@@ -51,6 +51,21 @@ def test_a_subscriber_anywhere_gets_what_is_published_anywhere(three: Cluster, r
                 with three.connect(publisher) as client:
                     assert client.ask("PUBLISH", room, publisher) == 1
                 assert pushed(subscriber) == message(room, publisher)
+
+
+@pytest.mark.parametrize("ends", [("RESET",), ("UNSUBSCRIBE",)])
+def test_a_new_start_of_a_subscription_that_ends_at_once_is_answered(
+    three: Cluster, ends: tuple[str, ...]
+) -> None:
+    for leader, on in product(NAMES, NAMES):
+        room = three.room_led_by(leader, f"chat:{ends[0]}-{on}-")
+        with three.connect(on) as client:
+            assert client.call("SUBSCRIBE", room).plain() == [b"subscribe", room.encode(), 1]
+            # Sent together: the subscription ends before the leader on another node can answer.
+            client.send(encode("HUBSUB", "SUBSCRIBE", room, "LAST", 1) + encode(*ends) + encode("PING", "x"))
+            answers = client.read_many(3)
+            assert answers[0].plain()[:2] == [b"subscribe", room.encode()]
+            assert answers[2].plain() == b"x"
 
 
 def test_a_pattern_anywhere_matches_what_is_published_anywhere(three: Cluster) -> None:

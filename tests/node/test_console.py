@@ -102,7 +102,7 @@ def test_who_hears_nothing_says_so_and_comes_back(console: Tab, chat: Node) -> N
     heard = page.locator("#heard")
     os.kill(chat.pid, signal.SIGSTOP)
     try:
-        expect(heard).to_have_text(re.compile(r"stale, last heard \d\d:\d\d:\d\d"))
+        expect(heard).to_have_text(re.compile(r"stale since \d\d:\d\d:\d\d"))
         expect(page.locator("body")).to_have_class("stale")
         expect(page.get_by_role("heading", name="Not known now")).to_be_visible()
         expect(page.get_by_role("heading", name="All is well")).to_have_count(0)

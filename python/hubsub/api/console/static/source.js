@@ -57,7 +57,7 @@ export class Source {
     this.isStale = Date.now() - (this.heardAt ?? this.openedAt) > STALE_MS;
     document.body.classList.toggle("stale", this.isStale);
     if (this.isStale !== wasStale) this.onStale();
-    if (this.isStale) setText(this.heard, this.heardAt === null ? "not heard yet" : `stale, last heard ${clock(this.heardAt)}`);
+    if (this.isStale) setText(this.heard, this.heardAt === null ? "not heard yet" : `stale since ${clock(this.heardAt)}`);
     else setText(this.heard, this.heardAt === null ? "connecting" : "live");
   }
 }
