@@ -26,7 +26,7 @@ fn records_that_wait_when_the_node_joins_a_cluster_are_committed() {
         assert!(net.log(0, 1));
         let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
         let places = Arc::new(Places::new([false].into_iter()));
-        let joined = Arc::new(Hubs::with_places(1, &[hubs.clone()], places, cluster));
+        let joined = Arc::new(Hubs::with_places(1, std::slice::from_ref(&hubs), places, cluster));
         net.act(0, |b, w| {
             b.disconnected(key(0), NOW, w);
             b.join(joined);
