@@ -16,7 +16,7 @@ from hubsub.config.render import toml
 Start = Callable[..., Server]
 
 
-def told(server: Server, event: str) -> list[dict[str, Any]]:
+def logged(server: Server, event: str) -> list[dict[str, Any]]:
     """The events of this name in the node's log, in order."""
     assert server.node
     return [entry for entry in server.node.events if entry["event"] == event]
@@ -25,11 +25,11 @@ def told(server: Server, event: str) -> list[dict[str, Any]]:
 def reload(server: Server, **limits: Any) -> dict[str, Any]:
     """Gives a one-shard node new limits, waits until it has applied them, and returns the log event."""
     assert server.node
-    before = len(told(server, "configuration reloaded"))
+    before = len(logged(server, "configuration reloaded"))
     table = {"redis": "127.0.0.1:0", "http": "127.0.0.1:0", "shards": 1, "limits": limits}
     server.node.config_file.write_text(toml(table))
     server.node.process.send_signal(signal.SIGHUP)
-    return until(lambda: told(server, "configuration reloaded")[before:], "a reload")[-1]
+    return until(lambda: logged(server, "configuration reloaded")[before:], "a reload")[-1]
 
 
 def test_limits_that_can_change_hold_for_clients_that_are_there(start: Start) -> None:
@@ -78,7 +78,7 @@ def test_limits_that_hold_from_the_start_say_so_and_stay(start: Start) -> None:
     server = start(1, limits={"route_cache_topics_max": 100})
     entry = reload(server, route_cache_topics_max=50_000, mailbox_bytes_max="1MiB", rooms_max=7)
     assert entry["limits"] == {"rooms_max": 7}
-    line = until(lambda: told(server, "takes effect at the next start"), "a warning")[0]
+    line = until(lambda: logged(server, "takes effect at the next start"), "a warning")[0]
     assert line["level"] == "warning"
     assert line["keys"] == ["limits.mailbox_bytes_max", "limits.route_cache_topics_max"]
     with server.connect() as client:

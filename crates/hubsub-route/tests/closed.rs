@@ -1,62 +1,11 @@
 //! A hub whose log is closed, and that may be opened again.
 
 use crate::support::{NOW, Net, key, remembering, ticket};
-use hubsub_route::places::Places;
-use hubsub_route::{
-    Cluster, HubSeed, Hubs, Leader, Namespace, NodeMessage, Outcome, Producers, RelayLimits, Start, Wish,
-};
-use hubsub_types::{Class, Durability, ErrorCode, HubId, NodeId, Position, ProducerId, Seq, Term};
-use std::sync::Arc;
+use hubsub_route::{HubSeed, Leader, Namespace, NodeMessage, Outcome, Producers, Start, Wish};
+use hubsub_types::{Class, Durability, ErrorCode, HubId, NodeId, Position, Seq, Term};
 
 fn durable() -> Class {
     Class { durability: Durability::Durable, ..remembering() }
-}
-
-fn wish() -> Wish<'static> {
-    Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live }
-}
-
-#[test]
-fn records_that_wait_when_the_node_joins_a_cluster_are_committed() {
-    for hubs in [vec![], vec![HubId(1), HubId(2)]] {
-        let mut net = Net::new(1, 1, durable());
-        net.subscribe(0, 0, "a", Start::Live);
-        let [first, second, third] = std::array::from_fn(|_| net.publish(0, "a"));
-        net.publish(0, "b");
-        assert!(net.log(0, 1));
-        let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
-        let places = Arc::new(Places::new([false].into_iter()));
-        let joined = Arc::new(Hubs::with_places(1, std::slice::from_ref(&hubs), places, cluster));
-        net.act(0, |b, w| {
-            b.disconnected(key(0), NOW, w);
-            b.join(joined);
-            b.connected(key(0));
-        });
-        while net.log(0, 1) {}
-        let of = |net: &Net, id| net.receivers.get(&id).map(|p| (p.position.seq, p.receivers));
-        assert_eq!(
-            [first, second, third].map(|id| of(&net, id)),
-            [1, 2, 3].map(|seq| Some((Seq(seq), u64::from(seq == 1))))
-        );
-        assert_eq!(net.receivers.len(), 4, "each publisher has its answer");
-        let again = net.act(0, |b, w| b.subscribe(ticket(0, 0, 1), key(0), wish(), NOW, w));
-        assert_eq!(
-            again,
-            match hubs.len() {
-                0 => Outcome::Now(Err(ErrorCode::HubClosed)),
-                _ => Outcome::Later,
-            }
-        );
-        if hubs.is_empty() {
-            continue;
-        }
-        for hub in hubs {
-            net.act(0, |b, w| b.route(hub, Term(1), Leader::Me, NOW, w));
-        }
-        let next = net.publish(0, "a");
-        while net.log(0, 1) {}
-        assert_eq!(of(&net, next), Some((Seq(4), 1)), "the room continues");
-    }
 }
 
 #[test]
@@ -65,7 +14,8 @@ fn a_hub_that_was_given_back_takes_no_new_subscription() {
     net.publish(0, "a");
     while net.log(0, 9) {}
     net.worlds[0].refuses = Some(ErrorCode::HubClosed);
-    let outcome = net.act(0, |b, w| b.subscribe(ticket(0, 0, 1), key(0), wish(), NOW, w));
+    let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
+    let outcome = net.act(0, |b, w| b.subscribe(ticket(0, 0, 1), key(0), wish, NOW, w));
     assert_eq!(outcome, Outcome::Now(Err(ErrorCode::HubClosed)));
     assert_eq!(net.brokers[0].counts(key(0)), (0, 0, 0));
     net.worlds[0].refuses = None;

@@ -2,10 +2,15 @@
 //! from logs.
 
 use crate::support::*;
+use hubsub_route::places::Places;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::topk::SAMPLE;
-use hubsub_route::{Answer, Ask, Busy, Draft, Namespace, Outcome, Publisher, Start, TrafficTotals, Wish};
-use hubsub_types::{Class, Durability, ErrorCode, Limits, Qos, Seq, ShardId};
+use hubsub_route::{
+    Answer, Ask, Busy, Cluster, Draft, Hubs, Leader, Namespace, Outcome, Publisher, RelayLimits, Start,
+    TrafficTotals, Wish,
+};
+use hubsub_types::{Class, Durability, ErrorCode, HubId, Limits, ProducerId, Qos, Seq, ShardId, Term};
+use std::sync::Arc;
 
 #[test]
 fn nobody_hears_of_a_durable_record_before_it_is_safe() {
@@ -23,6 +28,50 @@ fn nobody_hears_of_a_durable_record_before_it_is_safe() {
     assert_eq!(net.attached[&(0, 1)][0].position.seq, Seq(2));
     assert!(net.log(0, 1));
     assert_eq!((net.got(0, 0).len(), net.got(0, 1).len(), seqs(&net)), (3, 1, vec![1, 2, 3]));
+}
+
+#[test]
+fn records_that_wait_when_the_node_joins_a_cluster_are_committed() {
+    for hubs in [vec![], vec![HubId(1), HubId(2)]] {
+        let mut net = Net::new(1, 1, durable());
+        net.subscribe(0, 0, "a", Start::Live);
+        let [first, second, third] = std::array::from_fn(|_| net.publish(0, "a"));
+        net.publish(0, "b");
+        assert!(net.log(0, 1));
+        let cluster = Cluster { producer: ProducerId(1 << 8), limits: RelayLimits::default() };
+        let places = Arc::new(Places::new([false].into_iter()));
+        let joined = Arc::new(Hubs::with_places(1, std::slice::from_ref(&hubs), places, cluster));
+        net.act(0, |b, w| {
+            b.disconnected(key(0), NOW, w);
+            b.join(joined);
+            b.connected(key(0));
+        });
+        while net.log(0, 1) {}
+        let of = |net: &Net, id| net.receivers.get(&id).map(|p| (p.position.seq, p.receivers));
+        assert_eq!(
+            [first, second, third].map(|id| of(&net, id)),
+            [1, 2, 3].map(|seq| Some((Seq(seq), u64::from(seq == 1))))
+        );
+        assert_eq!(net.receivers.len(), 4, "each publisher has its answer");
+        let wish = Wish { topic: b"a", namespace: Namespace::Global, start: Start::Live };
+        let again = net.act(0, |b, w| b.subscribe(ticket(0, 0, 1), key(0), wish, NOW, w));
+        assert_eq!(
+            again,
+            match hubs.len() {
+                0 => Outcome::Now(Err(ErrorCode::HubClosed)),
+                _ => Outcome::Later,
+            }
+        );
+        if hubs.is_empty() {
+            continue;
+        }
+        for hub in hubs {
+            net.act(0, |b, w| b.route(hub, Term(1), Leader::Me, NOW, w));
+        }
+        let next = net.publish(0, "a");
+        while net.log(0, 1) {}
+        assert_eq!(of(&net, next), Some((Seq(4), 1)), "the room continues");
+    }
 }
 
 #[test]

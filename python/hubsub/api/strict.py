@@ -13,7 +13,7 @@ from h11._receivebuffer import ReceiveBuffer
 
 VERSIONS: Final = (b"1.0", b"1.1")
 HEAD_BYTES_MAX: Final = 3 * 65_535 + 16_384
-"""Bytes of a request's line and fields: they may name the longest topic, each byte of it escaped as %XX."""
+"""Bytes of a request's unfinished line and fields: they may name the longest topic, each byte of it escaped as %XX."""
 CHUNK_DIGITS_MAX: Final = 16
 """Digits of a chunk size: more do not fit in 64 bits."""
 

@@ -119,10 +119,7 @@ impl Broker {
             let revision = self.topics.revision(id);
             let Ok(slot) = self.stands(id, revision, now, sink) else {
                 let record = own(body, remembers, sink);
-                let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
-                if self.is_outside(&room) {
-                    return Outcome::Now(Err(ErrorCode::HubClosed));
-                }
+                let room = self.classes.room(record.topic()).as_ref().into();
                 self.leave_room(&room, self.shard, now, sink);
                 let id = self.topics.intern(record.namespace, record.topic());
                 return self.miss_publish(ticket, id, record, now, sink);
