@@ -242,17 +242,17 @@ async def test_bodies_that_are_too_long_together_are_turned_away() -> None:
     pad = b" " * 2_000
     api.node.gate.clear()
     first = asyncio.create_task(api.ask("POST", "/v1/publish", b'{"topic": "a", "payload": "x"}' + pad))
-    while api.state.body_bytes == 0:
+    while api.state.request_bytes == 0:
         await asyncio.sleep(0)
-    there = api.state.body_bytes
+    there = api.state.request_bytes
     answer = await api.ask("POST", "/v1/publish", b" " * (3 * 1024 - there + 1))
     assert (answer.status, answer.json["code"]) == (503, "too_busy")
     answer = await api.ask("POST", "/v1/publish", b" " * (3 * 1024 - there))
     assert answer.status == 400, "it is read, and is no JSON"
-    assert api.state.body_bytes == there
+    assert api.state.request_bytes == there
     api.node.gate.set()
     assert (await first).status == 200
-    assert api.state.body_bytes == 0
+    assert api.state.request_bytes == 0
     assert 'hubsub_control_refused_total{limit="http_bodies_bytes_max"} 1' in (await api.get("/metrics")).text
 
 

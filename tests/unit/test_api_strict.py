@@ -1,11 +1,17 @@
-"""Request heads of the length limit, and one byte longer."""
+"""Request heads of the length limit, and one byte longer; and of the limit of all of them together."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
 
 import h11
 import pytest
 
-from hubsub.api.strict import HEAD_BYTES_MAX, StrictConnection
+from hubsub.api import HttpServer
+from hubsub.api.strict import HEAD_BYTES_MAX, SHORT_BYTES, StrictConnection
+
+from .played_node import Api
 
 END = b" HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -29,3 +35,86 @@ def test_a_head_of_the_maximum_length_is_read_and_a_longer_one_refused() -> None
     with pytest.raises(h11.RemoteProtocolError) as refused:
         other.next_event()
     assert refused.value.error_status_hint == 431
+
+
+LIMITS = {"http_body_bytes_max": "1KiB", "http_bodies_bytes_max": "3KiB"}
+PUBLISH = b'{"topic": "a", "payload": "x"}'
+
+
+def long_head(counted: int) -> bytes:
+    """An unfinished head of which this many bytes are counted."""
+    return unfinished(SHORT_BYTES + counted + 1)
+
+
+class Served:
+    """A node whose HTTP listener takes connections."""
+
+    def __init__(self, api: Api, address: str) -> None:
+        self.api = api
+        self._host, _, self._port = address.rpartition(":")
+
+    async def sends(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(self._host, int(self._port))
+        writer.write(data)
+        return reader, writer
+
+    async def holds(self, size: int) -> None:
+        """Waits until the requests that are here have this many counted bytes."""
+        async with asyncio.timeout(10):
+            while self.api.state.request_bytes != size:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    api = Api(limits=LIMITS)
+    server = HttpServer(api.state)
+    address = server.bind("127.0.0.1:0")
+    await server.start()
+    yield Served(api, address)
+    await server.stop()
+
+
+async def test_heads_that_are_too_long_together_are_turned_away(served: Served) -> None:
+    _, first = await served.sends(long_head(2_048))
+    await served.holds(2_048)
+    answer, second = await served.sends(long_head(1_025))
+    assert (await answer.read()).startswith(b"HTTP/1.1 503 "), "one byte above the limit"
+    second.close()
+    answer, second = await served.sends(long_head(1_024))
+    await served.holds(3_072)
+    short, writer = await served.sends(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert (await short.read()).startswith(b"HTTP/1.1 200 "), "a short head is never too much"
+    writer.close()
+    first.close()
+    await served.holds(1_024)
+    second.write(END[-1:])
+    assert (await answer.readline()).startswith(b"HTTP/1.1 404 ")
+    await served.holds(0)
+    second.close()
+    assert served.api.state.requests_turned_away == 1
+
+
+async def test_a_long_head_counts_while_its_request_is_at_work(served: Served) -> None:
+    served.api.node.gate.clear()
+    fields = b"Host: a\r\nX: %b\r\nContent-Length: %d\r\n\r\n" % (b"x" * SHORT_BYTES, len(PUBLISH))
+    head = b"POST /v1/publish HTTP/1.1\r\n" + fields
+    counted = len("/v1/publishhostaxcontent-length30") + len(PUBLISH)
+    answer, writer = await served.sends(head + PUBLISH)
+    await served.holds(counted)
+    served.api.node.gate.set()
+    assert (await answer.readline()).startswith(b"HTTP/1.1 200 ")
+    await served.holds(0)
+    writer.close()
+
+
+async def test_who_sends_too_much_behind_a_request_at_work_is_disconnected(served: Served) -> None:
+    served.api.node.gate.clear()
+    head = b"POST /v1/publish HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(PUBLISH)
+    answer, writer = await served.sends(head + PUBLISH)
+    await served.holds(len(PUBLISH))
+    writer.write(long_head(3_072))
+    assert await answer.read() == b""
+    writer.close()
+    served.api.node.gate.set()
+    await served.holds(0)

@@ -270,7 +270,11 @@ def _stages(page: Page, state: State) -> None:
 def _http(page: Page, state: State) -> None:
     for (route, status), count in sorted(state.requests.items()):
         page.add("hubsub_http_requests_total", count, {"route": route, "status": status})
-    page.add("hubsub_http_body_bytes", state.body_bytes, doc="Bytes of bodies that come or are at work.")
+    page.add(
+        "hubsub_http_body_bytes",
+        state.request_bytes,
+        doc="Bytes of bodies and long heads that come or are at work.",
+    )
     window, console = state.window, state.console
     page.add("hubsub_console_listeners", 0 if console is None else len(console))
     doc = "Listeners that took longer than console_slow_ms."
@@ -280,7 +284,7 @@ def _http(page: Page, state: State) -> None:
     page.add("hubsub_idempotency_repeated_total", window.repeated)
     refused: Iterable[tuple[str, int]] = (
         ("http_body_bytes_max", state.bodies_refused),
-        ("http_bodies_bytes_max", state.bodies_turned_away),
+        ("http_bodies_bytes_max", state.requests_turned_away),
         ("idempotency_keys_max", window.refused),
         ("http_queries_max", state.queries.refused),
         ("console_listeners_max", 0 if console is None else console.refused),

@@ -11,8 +11,9 @@ from starlette.requests import Request
 
 from hubsub.api.routes import POSITION
 from hubsub.api.state import State
+from hubsub.api.strict import SHORT_BYTES
 from hubsub.config import RESERVED
-from hubsub.errors import BadRequestError, BodyTooLargeError, TooBusyError, TopicLengthError
+from hubsub.errors import BadRequestError, BodyTooLargeError, TopicLengthError
 from hubsub.names import OWN_BYTES_MAX, bytes_of
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ async def body(state: State, request: Request) -> bytes:
 
     Raises:
         BodyTooLargeError: it is longer than `http_body_bytes_max`; the rest is not read.
-        TooBusyError: the bodies of all requests together would exceed the limit.
+        TooBusyError: all requests together would exceed the limit.
     """
     limit = state.limits["http_body_bytes_max"]
     announced = request.headers.get("content-length", "0")
@@ -139,16 +140,26 @@ async def body(state: State, request: Request) -> bytes:
 
 def _hold(state: State, request: Request, size: int) -> None:
     """Counts a received part of a body."""
-    if state.body_bytes + size > state.limits["http_bodies_bytes_max"]:
-        state.bodies_turned_away += 1
-        raise TooBusyError(hint="limits.http_bodies_bytes_max of bodies are here already")
-    state.body_bytes += size
+    state.hold(size)
     request.scope["body_bytes"] = request.scope.get("body_bytes", 0) + size
 
 
+def hold_head(state: State, request: Request) -> None:
+    """Counts the request's head beyond `SHORT_BYTES` against `http_bodies_bytes_max`, until `let_go`.
+
+    Raises:
+        TooBusyError: all requests together would exceed the limit.
+    """
+    path, query, fields = (request.scope[part] for part in ("path", "query_string", "headers"))
+    size = len(path) + len(query) + sum(len(name) + len(value) for name, value in fields) - SHORT_BYTES
+    if size > 0:
+        state.hold(size)
+        request.scope["head_bytes"] = size
+
+
 def let_go(state: State, request: Request) -> None:
-    """Releases a finished request's body."""
-    state.body_bytes -= request.scope.pop("body_bytes", 0)
+    """Releases a finished request's head and body."""
+    state.hold(-request.scope.pop("body_bytes", 0) - request.scope.pop("head_bytes", 0))
 
 
 def _whole(value: Any) -> Any:

@@ -13,7 +13,7 @@ from hubsub.api.app import App
 from hubsub.api.state import State
 from hubsub.api.strict import StrictConnection
 from hubsub.config import join_address, split_address
-from hubsub.errors import StartError
+from hubsub.errors import StartError, TooBusyError
 
 BACKLOG = 512
 SHUTDOWN_S = 5
@@ -51,6 +51,7 @@ class LoopServer(uvicorn.Server):
         self.serving.set()
 
 
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _TLS = b"\x16"
 """First byte of a TLS ClientHello; no HTTP request begins with it."""
 _TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
@@ -58,14 +59,18 @@ _TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
 
 
 class _Protocol(H11Protocol):
-    """HTTP with a time limit for request heads and strict parsing. uvicorn limits only the idle time between
-    two requests.
+    """HTTP with strict parsing, a time limit for request heads, and a limit for the bytes of all of them.
+    uvicorn limits only the idle time between two requests.
 
     Without the time limit, a few silent connections could occupy all of `http_connections_max` for ever.
     """
 
+    conn: StrictConnection
+    node: ClassVar[State]
     head_s: ClassVar[float]
     """Time limit for the head of a request, in seconds."""
+    _held = 0
+    """Bytes of this connection that `State.request_bytes` includes."""
     _late: asyncio.TimerHandle | None = None
     _has_begun = False
     """Whether the connection has sent any bytes."""
@@ -90,8 +95,14 @@ class _Protocol(H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if not self.transport.is_closing():
+            self._hold(self.conn.long_bytes)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._hold(0)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -103,6 +114,18 @@ class _Protocol(H11Protocol):
                 self.transport.abort()
                 return
         super().send_400_response(msg)
+
+    def _hold(self, size: int) -> None:
+        """Counts the input that is not parsed yet; ends the connection if all requests together are too long."""
+        try:
+            self.node.hold(size - self._held)
+            self._held = size
+        except TooBusyError:
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.transport.abort()
+            else:
+                self.transport.write(_FULL)
+                self.transport.close()
 
     def _close(self, at_once: bool) -> None:
         """Closes the connection, either at once or after the bytes already sent."""
@@ -140,9 +163,6 @@ class _Listener(socket.socket):
             connection.setblocking(False)
             connection.send(_FULL)
         raise ConnectionAbortedError("the descriptors left are reserved")
-
-
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class HttpServer:
@@ -190,7 +210,11 @@ class HttpServer:
         self._server = LoopServer(
             uvicorn.Config(
                 App(self._state),
-                http=type("_Timed", (_Protocol,), {"head_s": limits["request_timeout_ms"] / 1_000}),
+                http=type(
+                    "_Limited",
+                    (_Protocol,),
+                    {"node": self._state, "head_s": limits["request_timeout_ms"] / 1_000},
+                ),
                 ws="none",
                 lifespan="off",
                 log_config=None,

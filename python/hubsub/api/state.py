@@ -19,6 +19,7 @@ from hubsub.control.memory import Memory
 from hubsub.control.queries import Queries
 from hubsub.control.staging import Staging
 from hubsub.coordination.embedded import own_host
+from hubsub.errors import TooBusyError
 from hubsub.node import Node
 
 if TYPE_CHECKING:
@@ -54,14 +55,25 @@ class State:
         """HTTP requests by route and status: bounded by the table of routes."""
         self.bodies_refused = 0
         """Bodies refused because of `http_body_bytes_max`."""
-        self.body_bytes = 0
-        """Bytes of all bodies that are being received or processed."""
-        self.bodies_turned_away = 0
+        self.request_bytes = 0
+        """Bytes of all bodies and long heads that are being received or processed."""
+        self.requests_turned_away = 0
         """Requests refused because of `http_bodies_bytes_max`."""
 
     @property
     def limits(self) -> Mapping[str, int]:
         return self.config.limits
+
+    def hold(self, more: int) -> None:
+        """Adds to `request_bytes`. The caller holds `-more` once the bytes are no longer in memory.
+
+        Raises:
+            TooBusyError: all requests together would exceed `http_bodies_bytes_max`; nothing is added.
+        """
+        if more > 0 and self.request_bytes + more > self.limits["http_bodies_bytes_max"]:
+            self.requests_turned_away += 1
+            raise TooBusyError(hint="limits.http_bodies_bytes_max of requests are here already")
+        self.request_bytes += more
 
     def limit(self, name: str) -> Callable[[], int]:
         """Returns a function that reads the limit's current value."""

@@ -12,7 +12,9 @@ import h11
 from h11._receivebuffer import ReceiveBuffer
 
 VERSIONS: Final = (b"1.0", b"1.1")
-HEAD_BYTES_MAX: Final = 3 * 65_535 + 16_384
+SHORT_BYTES: Final = 16_384
+"""Bytes of input that a connection may keep without counting them: enough for usual request heads."""
+HEAD_BYTES_MAX: Final = 3 * 65_535 + SHORT_BYTES
 """Bytes of a request's unfinished line and fields: they may name the longest topic, each byte of it escaped as %XX."""
 CHUNK_DIGITS_MAX: Final = 16
 """Digits of a chunk size: more do not fit in 64 bits."""
@@ -60,6 +62,11 @@ class StrictConnection(h11.Connection):
     def __init__(self) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
         self._receive_buffer = _Lines()
+
+    @property
+    def long_bytes(self) -> int:
+        """Bytes of input that are not parsed yet, beyond `SHORT_BYTES`."""
+        return max(0, len(self._receive_buffer) - SHORT_BYTES)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
