@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from sys import getsizeof
 
 import h11
 import pytest
 
 from hubsub.api import HttpServer
-from hubsub.api.strict import HEAD_BYTES_MAX, SHORT_BYTES, StrictConnection
+from hubsub.api.strict import FIELDS_MAX, HEAD_BYTES_MAX, SHORT_BYTES, StrictConnection
 
 from .played_node import Api
 
@@ -35,6 +36,17 @@ def test_a_head_of_the_maximum_length_is_read_and_a_longer_one_refused() -> None
     with pytest.raises(h11.RemoteProtocolError) as refused:
         other.next_event()
     assert refused.value.error_status_hint == 431
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_head_of_the_maximum_number_of_fields_is_read_and_a_longer_one_refused(more: int) -> None:
+    one = StrictConnection()
+    one.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * (FIELDS_MAX - 1 + more) + b"\r\n")
+    if more:
+        with pytest.raises(h11.RemoteProtocolError, match="too many fields"):
+            one.next_event()
+    else:
+        assert isinstance(one.next_event(), h11.Request)
 
 
 LIMITS = {"http_body_bytes_max": "1KiB", "http_bodies_bytes_max": "3KiB"}
@@ -97,9 +109,10 @@ async def test_heads_that_are_too_long_together_are_turned_away(served: Served) 
 
 async def test_a_long_head_counts_while_its_request_is_at_work(served: Served) -> None:
     served.api.node.gate.clear()
-    fields = b"Host: a\r\nX: %b\r\nContent-Length: %d\r\n\r\n" % (b"x" * SHORT_BYTES, len(PUBLISH))
-    head = b"POST /v1/publish HTTP/1.1\r\n" + fields
-    counted = len("/v1/publishhostaxcontent-length30") + len(PUBLISH)
+    lines = b"Host: a\r\nX: %b\r\nContent-Length: %d\r\n\r\n" % (b"x" * SHORT_BYTES, len(PUBLISH))
+    head = b"POST /v1/publish HTTP/1.1\r\n" + lines
+    fields = len("hostaxcontent-length30")
+    counted = getsizeof("/v1/publish") + len("/v1/publish") + fields + len(PUBLISH)
     answer, writer = await served.sends(head + PUBLISH)
     await served.holds(counted)
     served.api.node.gate.set()
@@ -118,3 +131,23 @@ async def test_who_sends_too_much_behind_a_request_at_work_is_disconnected(serve
     writer.close()
     served.api.node.gate.set()
     await served.holds(0)
+
+
+async def test_who_reads_no_responses_keeps_a_long_request_for_a_limited_time() -> None:
+    api = Api(limits={"request_timeout_ms": 200})
+    server = HttpServer(api.state)
+    served = Served(api, server.bind("127.0.0.1:0"))
+    await server.start()
+    head = b"GET /v1/openapi.json?%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 4 * SHORT_BYTES)
+    answer, writer = await served.sends(head)
+    await answer.readline()
+    assert answer._transport is not None  # type: ignore[attr-defined]
+    answer._transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(head * 400)
+    try:
+        while api.state.request_bytes == 0:
+            await asyncio.sleep(0)
+        await served.holds(0)
+    finally:
+        writer.transport.abort()
+        await server.stop()

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from hubsub.api.answers import error_answer
 from hubsub.api.others import Call, Reply
-from hubsub.api.params import body, hold_head, let_go
+from hubsub.api.params import body, let_go
 from hubsub.api.reach import Asked, check_scope, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
@@ -95,7 +95,6 @@ class App:
 
     async def _handle(self, route: Route, request: Request) -> Response:
         try:
-            hold_head(self.state, request)
             if route.reach is not None:
                 check_scope(request)
             if self.state.others is None or route.reach is None or is_of_this_node(request):

@@ -11,7 +11,6 @@ from starlette.requests import Request
 
 from hubsub.api.routes import POSITION
 from hubsub.api.state import State
-from hubsub.api.strict import SHORT_BYTES
 from hubsub.config import RESERVED
 from hubsub.errors import BadRequestError, BodyTooLargeError, TopicLengthError
 from hubsub.names import OWN_BYTES_MAX, bytes_of
@@ -144,22 +143,9 @@ def _hold(state: State, request: Request, size: int) -> None:
     request.scope["body_bytes"] = request.scope.get("body_bytes", 0) + size
 
 
-def hold_head(state: State, request: Request) -> None:
-    """Counts the request's head beyond `SHORT_BYTES` against `http_bodies_bytes_max`, until `let_go`.
-
-    Raises:
-        TooBusyError: all requests together would exceed the limit.
-    """
-    path, query, fields = (request.scope[part] for part in ("path", "query_string", "headers"))
-    size = len(path) + len(query) + sum(len(name) + len(value) for name, value in fields) - SHORT_BYTES
-    if size > 0:
-        state.hold(size)
-        request.scope["head_bytes"] = size
-
-
 def let_go(state: State, request: Request) -> None:
-    """Releases a finished request's head and body."""
-    state.hold(-request.scope.pop("body_bytes", 0) - request.scope.pop("head_bytes", 0))
+    """Releases a finished request's body."""
+    state.hold(-request.scope.pop("body_bytes", 0))
 
 
 def _whole(value: Any) -> Any:

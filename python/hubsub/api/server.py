@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from sys import getsizeof
 from typing import Any, ClassVar
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubsub.api.app import App
 from hubsub.api.state import State
-from hubsub.api.strict import StrictConnection
+from hubsub.api.strict import SHORT_BYTES, StrictConnection
 from hubsub.config import join_address, split_address
 from hubsub.errors import StartError, TooBusyError
 
@@ -69,8 +71,13 @@ class _Protocol(H11Protocol):
     node: ClassVar[State]
     head_s: ClassVar[float]
     """Time limit for the head of a request, in seconds."""
+    _head = 0
+    """Memory of the head of the request at work, in bytes."""
     _held = 0
     """Bytes of this connection that `State.request_bytes` includes."""
+    _is_lost = False
+    _unread: asyncio.TimerHandle | None = None
+    """Ends the connection of a client that does not read."""
     _late: asyncio.TimerHandle | None = None
     _has_begun = False
     """Whether the connection has sent any bytes."""
@@ -92,17 +99,45 @@ class _Protocol(H11Protocol):
             self.transport.close()
             return
         self._has_begun = True
-        super().data_received(data)
-        self._watch()
+        # A body goes to its handler, which counts it.
+        if self.conn.their_state is h11.SEND_BODY or self._admits(len(data)):
+            super().data_received(data)
+            self._watch()
 
     def handle_events(self) -> None:
+        before = self.cycle
         super().handle_events()
+        if self.cycle is not before:
+            self._head = memory_of(self.scope)
         if not self.transport.is_closing():
-            self._hold(self.conn.long_bytes)
+            self._count()
+
+    def on_response_complete(self) -> None:
+        self._head = 0
+        # Else an idle connection would keep the head of its last request.
+        self.headers, self.scope, self.cycle.scope = [], {}, {}  # type: ignore[typeddict-item]
+        super().on_response_complete()
+        self._count()
+
+    def pause_writing(self) -> None:
+        """The client does not read. It may keep the memory of a long request only for the time of a head."""
+        super().pause_writing()
+        if self._held and self._unread is None:
+            self._unread = self.loop.call_later(self.head_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
-        self._hold(0)
+        self._read_on()
+        self._count(is_lost=True)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -115,17 +150,29 @@ class _Protocol(H11Protocol):
                 return
         super().send_400_response(msg)
 
-    def _hold(self, size: int) -> None:
-        """Counts the input that is not parsed yet; ends the connection if all requests together are too long."""
+    def _admits(self, more: int) -> bool:
+        """Whether so many bytes more may arrive: not if all requests together are too long. Then the connection ends.
+        Up to `SHORT_BYTES` of a connection are always admitted.
+        """
+        size = max(0, self.conn.unparsed_bytes + more + self._head - SHORT_BYTES)
         try:
             self.node.hold(size - self._held)
-            self._held = size
         except TooBusyError:
             if self.cycle is not None and not self.cycle.response_complete:
                 self.transport.abort()
             else:
                 self.transport.write(_FULL)
                 self.transport.close()
+            return False
+        self._held = size
+        return True
+
+    def _count(self, is_lost: bool = False) -> None:
+        """Counts what the connection keeps now: input, and the head of the request at work."""
+        self._is_lost |= is_lost
+        size = 0 if self._is_lost else max(0, self.conn.unparsed_bytes + self._head - SHORT_BYTES)
+        self.node.request_bytes += size - self._held
+        self._held = size
 
     def _close(self, at_once: bool) -> None:
         """Closes the connection, either at once or after the bytes already sent."""
@@ -144,6 +191,12 @@ class _Protocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+def memory_of(scope: Mapping[str, Any]) -> int:
+    """The memory that the head of a request takes, in bytes: its path is there in two forms."""
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return getsizeof(scope["path"]) + len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 class _Listener(socket.socket):

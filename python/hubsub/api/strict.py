@@ -16,6 +16,8 @@ SHORT_BYTES: Final = 16_384
 """Bytes of input that a connection may keep without counting them: enough for usual request heads."""
 HEAD_BYTES_MAX: Final = 3 * 65_535 + SHORT_BYTES
 """Bytes of a request's unfinished line and fields: they may name the longest topic, each byte of it escaped as %XX."""
+FIELDS_MAX: Final = 128
+"""Fields of a head, or of a trailer: each takes some 200 bytes of memory, however short it is."""
 CHUNK_DIGITS_MAX: Final = 16
 """Digits of a chunk size: more do not fit in 64 bits."""
 
@@ -31,7 +33,7 @@ class _Lines(ReceiveBuffer):
         """Bytes of the current lines whose ends are already checked."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        end = self._data.find(b"\r\n\r\n")
+        end = self._data.find(b"\r\n\r\n", max(0, self._checked - 3))
         until = len(self._data) if end < 0 else end + 4
         if self._data.startswith(b"\r\n"):
             until = 2
@@ -44,6 +46,8 @@ class _Lines(ReceiveBuffer):
         lines = super().maybe_extract_lines()
         if lines is not None:
             self._checked = 0
+            if len(lines) > 1 + FIELDS_MAX:
+                raise h11.LocalProtocolError("there are too many fields")
             if any(line.startswith((b" ", b"\t")) for line in lines):
                 raise h11.LocalProtocolError("a field goes on in the next line")
         return lines
@@ -64,9 +68,9 @@ class StrictConnection(h11.Connection):
         self._receive_buffer = _Lines()
 
     @property
-    def long_bytes(self) -> int:
-        """Bytes of input that are not parsed yet, beyond `SHORT_BYTES`."""
-        return max(0, len(self._receive_buffer) - SHORT_BYTES)
+    def unparsed_bytes(self) -> int:
+        """Bytes of input that are not parsed yet."""
+        return len(self._receive_buffer)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
