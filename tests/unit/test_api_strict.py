@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from sys import getsizeof
+from typing import Any
 
 import h11
 import pytest
@@ -49,7 +50,7 @@ def test_a_head_of_the_maximum_number_of_fields_is_read_and_a_longer_one_refused
         assert isinstance(one.next_event(), h11.Request)
 
 
-LIMITS = {"http_body_bytes_max": "1KiB", "http_bodies_bytes_max": "3KiB"}
+LIMITS = {"http_body_bytes_max": "1KiB", "http_bodies_bytes_max": "3KiB", "request_timeout_ms": 2_000}
 PUBLISH = b'{"topic": "a", "payload": "x"}'
 
 
@@ -61,8 +62,8 @@ def long_head(counted: int) -> bytes:
 class Served:
     """A node whose HTTP listener takes connections."""
 
-    def __init__(self, api: Api, address: str) -> None:
-        self.api = api
+    def __init__(self, api: Api, address: str, connections: set[Any]) -> None:
+        self.api, self.connections = api, connections
         self._host, _, self._port = address.rpartition(":")
 
     async def sends(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -83,7 +84,8 @@ async def served() -> AsyncIterator[Served]:
     server = HttpServer(api.state)
     address = server.bind("127.0.0.1:0")
     await server.start()
-    yield Served(api, address)
+    assert server._server is not None
+    yield Served(api, address, server._server.server_state.connections)
     await server.stop()
 
 
@@ -107,16 +109,24 @@ async def test_heads_that_are_too_long_together_are_turned_away(served: Served) 
     assert served.api.state.requests_turned_away == 1
 
 
-async def test_a_long_head_counts_while_its_request_is_at_work(served: Served) -> None:
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_long_head_counts_while_its_request_is_at_work(served: Served, stays: bool) -> None:
     served.api.node.gate.clear()
     lines = b"Host: a\r\nX: %b\r\nContent-Length: %d\r\n\r\n" % (b"x" * SHORT_BYTES, len(PUBLISH))
     head = b"POST /v1/publish HTTP/1.1\r\n" + lines
     fields = len("hostaxcontent-length30")
-    counted = getsizeof("/v1/publish") + len("/v1/publish") + fields + len(PUBLISH)
+    target = getsizeof("/v1/publish") + getsizeof(b"/v1/publish") + getsizeof(b"")
+    counted = target + fields + len(PUBLISH)
     answer, writer = await served.sends(head + PUBLISH)
     await served.holds(counted)
+    if not stays:
+        writer.close()
+        while served.connections:
+            await asyncio.sleep(0)
+        assert served.api.state.request_bytes == counted
     served.api.node.gate.set()
-    assert (await answer.readline()).startswith(b"HTTP/1.1 200 ")
+    if stays:
+        assert (await answer.readline()).startswith(b"HTTP/1.1 200 ")
     await served.holds(0)
     writer.close()
 
@@ -133,21 +143,23 @@ async def test_who_sends_too_much_behind_a_request_at_work_is_disconnected(serve
     await served.holds(0)
 
 
-async def test_who_reads_no_responses_keeps_a_long_request_for_a_limited_time() -> None:
-    api = Api(limits={"request_timeout_ms": 200})
-    server = HttpServer(api.state)
-    served = Served(api, server.bind("127.0.0.1:0"))
-    await server.start()
-    head = b"GET /v1/openapi.json?%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 4 * SHORT_BYTES)
-    answer, writer = await served.sends(head)
-    await answer.readline()
-    assert answer._transport is not None  # type: ignore[attr-defined]
+async def test_who_reads_no_responses_keeps_a_long_request_for_a_limited_time(served: Served) -> None:
+    (answer, writer), request = (
+        await served.sends(b""),
+        b"GET /v1/openapi.json?%b HTTP/1.1\r\nHost: a\r\n\r\n",
+    )
     answer._transport.pause_reading()  # type: ignore[attr-defined]
-    writer.write(head * 400)
-    try:
-        while api.state.request_bytes == 0:
+    writer.write(request % b"")
+    while not served.connections:
+        await asyncio.sleep(0)
+    (connection,) = served.connections
+    while not connection.flow.write_paused:
+        if connection.cycle is None or connection.cycle.response_complete:
+            writer.write(request % b"")
+        await asyncio.sleep(0)
+    writer.write(request % (b"x" * (SHORT_BYTES + 1_000)))
+    async with asyncio.timeout(10):
+        while served.api.state.request_bytes == 0:
             await asyncio.sleep(0)
-        await served.holds(0)
-    finally:
-        writer.transport.abort()
-        await server.stop()
+    await served.holds(0)
+    writer.transport.abort()

@@ -1,8 +1,10 @@
 """The ASGI application: routes requests by the table and is the one place where errors become responses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from sys import getsizeof
+from typing import Any
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +18,7 @@ from hubsub.api.reach import Asked, check_scope, is_of_this_node
 from hubsub.api.routes import Route
 from hubsub.api.state import State
 from hubsub.api.strangers import Strangers
+from hubsub.api.strict import SHORT_BYTES
 from hubsub.api.table import ROUTES
 from hubsub.errors import BadRequestError, HubSubError, MethodNotAllowedError, NotFoundError
 
@@ -36,6 +39,15 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        head = head_bytes(scope)
+        # The listener admitted these bytes when they arrived.
+        self.state.request_bytes += head
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self.state.hold(-head)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request({**scope, "app": self}, receive)
         refused = self._strangers.refused(request.headers, self.state.config)
         try:
@@ -110,6 +122,13 @@ class App:
         except Exception:
             log.exception("request failed", route=route.path, method=route.method)
             return error_answer(HubSubError(hint="the node's log says more"))
+
+
+def head_bytes(scope: Mapping[str, Any]) -> int:
+    """The memory of a request's head beyond `SHORT_BYTES`, in bytes; its path is there in two forms."""
+    fields = sum(len(name) + len(value) for name, value in scope.get("headers", ()))
+    target = sum(getsizeof(scope.get(part, b"")) for part in ("path", "raw_path", "query_string"))
+    return max(0, target + fields - SHORT_BYTES)
 
 
 def _one_body(data: bytes) -> Receive:

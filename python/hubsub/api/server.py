@@ -3,15 +3,14 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping
-from sys import getsizeof
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hubsub.api.app import App
+from hubsub.api.app import App, head_bytes
 from hubsub.api.state import State
 from hubsub.api.strict import SHORT_BYTES, StrictConnection
 from hubsub.config import join_address, split_address
@@ -71,11 +70,8 @@ class _Protocol(H11Protocol):
     node: ClassVar[State]
     head_s: ClassVar[float]
     """Time limit for the head of a request, in seconds."""
-    _head = 0
-    """Memory of the head of the request at work, in bytes."""
     _held = 0
-    """Bytes of this connection that `State.request_bytes` includes."""
-    _is_lost = False
+    """Bytes of unparsed input that `State.request_bytes` includes."""
     _unread: asyncio.TimerHandle | None = None
     """Ends the connection of a client that does not read."""
     _late: asyncio.TimerHandle | None = None
@@ -105,40 +101,29 @@ class _Protocol(H11Protocol):
             self._watch()
 
     def handle_events(self) -> None:
-        before = self.cycle
         super().handle_events()
-        if self.cycle is not before:
-            self._head = memory_of(self.scope)
-        if not self.transport.is_closing():
-            self._count()
+        # The task of a new request begins before that, and counts its head.
+        self.loop.call_soon(self._recount)
 
     def on_response_complete(self) -> None:
-        self._head = 0
         # Else an idle connection would keep the head of its last request.
         self.headers, self.scope, self.cycle.scope = [], {}, {}  # type: ignore[typeddict-item]
         super().on_response_complete()
-        self._count()
 
     def pause_writing(self) -> None:
-        """The client does not read. It may keep the memory of a long request only for the time of a head."""
         super().pause_writing()
-        if self._held and self._unread is None:
-            self._unread = self.loop.call_later(self.head_s, self.transport.abort)
+        self._limit_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._read_on()
-
-    def _read_on(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        self._limit_unread()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
-        self._read_on()
-        self._count(is_lost=True)
+        self.node.hold(-self._held)
+        self._held = 0
         super().connection_lost(exc)
+        self._limit_unread()
 
     def send_400_response(self, msg: str) -> None:
         """Also handles a bad request body whose response has already started."""
@@ -151,10 +136,10 @@ class _Protocol(H11Protocol):
         super().send_400_response(msg)
 
     def _admits(self, more: int) -> bool:
-        """Whether so many bytes more may arrive: not if all requests together are too long. Then the connection ends.
-        Up to `SHORT_BYTES` of a connection are always admitted.
+        """Counts bytes that arrive. Ends the connection and returns false if all requests together are too long;
+        the first `SHORT_BYTES` do not count.
         """
-        size = max(0, self.conn.unparsed_bytes + more + self._head - SHORT_BYTES)
+        size = max(0, self.conn.unparsed_bytes + more - SHORT_BYTES)
         try:
             self.node.hold(size - self._held)
         except TooBusyError:
@@ -167,12 +152,22 @@ class _Protocol(H11Protocol):
         self._held = size
         return True
 
-    def _count(self, is_lost: bool = False) -> None:
-        """Counts what the connection keeps now: input, and the head of the request at work."""
-        self._is_lost |= is_lost
-        size = 0 if self._is_lost else max(0, self.conn.unparsed_bytes + self._head - SHORT_BYTES)
-        self.node.request_bytes += size - self._held
-        self._held = size
+    def _recount(self) -> None:
+        """Counts the input that is still not parsed."""
+        if not self.transport.is_closing():
+            size = max(0, self.conn.unparsed_bytes - SHORT_BYTES)
+            self.node.request_bytes += size - self._held
+            self._held = size
+        self._limit_unread()
+
+    def _limit_unread(self) -> None:
+        """A client that does not read its responses may keep a long request only for the time of a head."""
+        is_long = self._held > 0 or (self.cycle is not None and head_bytes(self.cycle.scope) > 0)
+        if self._unread is not None and not (self.flow.write_paused and is_long):
+            self._unread.cancel()
+            self._unread = None
+        elif self._unread is None and self.flow.write_paused and is_long:
+            self._unread = self.loop.call_later(self.head_s, self.transport.abort)
 
     def _close(self, at_once: bool) -> None:
         """Closes the connection, either at once or after the bytes already sent."""
@@ -191,12 +186,6 @@ class _Protocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
-
-
-def memory_of(scope: Mapping[str, Any]) -> int:
-    """The memory that the head of a request takes, in bytes: its path is there in two forms."""
-    fields = sum(len(name) + len(value) for name, value in scope["headers"])
-    return getsizeof(scope["path"]) + len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 class _Listener(socket.socket):

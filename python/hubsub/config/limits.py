@@ -577,7 +577,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "http_bodies_bytes_max",
         128 * MIB,
-        "Bytes of the bodies and long heads of all HTTP requests that come or are at work; further are answered 503.",
+        "Bytes of the bodies and long heads of all HTTP requests that come or are at work; further ones get 503.",
         1_024,
         "control",
     ),
