@@ -59,8 +59,8 @@ fix: build ## what check complains of, as far as a tool can mend it
 
 bench: build ## the benchmark against redis-server; results under benches/results
 	@bash scripts/need.sh redis-server
-	cargo build --quiet --release --locked -p hubsub-load
 	$(BIN)/maturin develop --quiet --profile dist --skip-install
+	cd benches && ../$(BIN)/maturin develop --quiet --release --locked
 	$(BIN)/hubsub bench all --against redis-server
 
 soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10), KILL_ROUNDS kills a coordinator (34)

@@ -24,9 +24,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from hubsub.bench.machine import describe
 from hubsub.node import BUILD_PROFILE
 from hubsub.testing import Node
+from hubsub_bench.machine import describe
 
 ROOM = "crowd"
 WAIT_S = 120.0

@@ -25,9 +25,6 @@ from pathlib import Path
 
 import structlog
 
-from hubsub.bench.machine import describe
-from hubsub.bench.report import RowFile, directory
-from hubsub.bench.runner import Row
 from hubsub.config import resolve
 from hubsub.control.cluster.busy import Load
 from hubsub.control.cluster.directory import WAITING_MAX
@@ -42,6 +39,9 @@ from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import NoControllerError, PeerError
 from hubsub.testing.stores import Embedded, Etcd, Members, ZooKeeper
 from hubsub.version import VERSION
+from hubsub_bench.machine import describe
+from hubsub_bench.report import RowFile, directory
+from hubsub_bench.runner import Row
 
 CLASS = "chat"
 SETTLED_S = 60.0

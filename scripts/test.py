@@ -53,7 +53,7 @@ CHECKS_PY: dict[str, list[str]] = {
     ],
     "ruff": [f"{BIN}/ruff", "check", "--quiet", "python", "tests", "scripts", "examples", "benches"],
     "mypy": [f"{BIN}/mypy", "--no-error-summary"],
-    "imports": ["env", "PYTHONPATH=python", f"{BIN}/lint-imports", "--no-logo"],
+    "imports": ["env", "PYTHONPATH=python:benches", f"{BIN}/lint-imports", "--no-logo"],
     "typos": [f"{BIN}/typos"],
     "words": [sys.executable, "scripts/plain_words.py", "--check"],
 }
@@ -77,7 +77,7 @@ def run(parts: dict[str, list[str]], skips: Path) -> int:
     took: dict[str, float] = {}
     failed: list[str] = []
     wavering: list[unsteady.Failure] = []
-    env = os.environ | {"HUBSUB_SKIPS": str(skips), "MYPYPATH": "python"}
+    env = os.environ | {"HUBSUB_SKIPS": str(skips), "MYPYPATH": "python:benches"}
     if sys.prefix != sys.base_prefix:  # The build of the bindings takes its Python from there.
         env["VIRTUAL_ENV"] = sys.prefix
     for name, command in parts.items():

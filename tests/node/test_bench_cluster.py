@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.bench import load, machine
-from hubsub.bench.cluster import failover, forward, isolation, scaling
-from hubsub.bench.cluster.hubsub import HubSubCluster
-from hubsub.bench.cluster.places import place
-from hubsub.bench.cluster.redis import RedisCluster
-from hubsub.bench.cluster.rows import scenarios
-from hubsub.bench.cluster.runner import run_cluster
-from hubsub.bench.cluster.sockets import carried
-from hubsub.bench.report import RowFile, markdown_table
-from hubsub.bench.runner import Result
+from hubsub_bench import load, machine
+from hubsub_bench.cluster import failover, forward, isolation, scaling
+from hubsub_bench.cluster.hubsub import HubSubCluster
+from hubsub_bench.cluster.places import place
+from hubsub_bench.cluster.redis import RedisCluster
+from hubsub_bench.cluster.rows import scenarios
+from hubsub_bench.cluster.runner import run_cluster
+from hubsub_bench.cluster.sockets import carried
+from hubsub_bench.report import RowFile, markdown_table
+from hubsub_bench.runner import Result
 
 pytestmark = pytest.mark.needs("hubsub-core", "cargo", "redis-server")
 

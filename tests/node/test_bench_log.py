@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.bench import load, machine
-from hubsub.bench.log_runner import run_log_scenario
-from hubsub.bench.log_scenarios import LOG_BY_NAME
-from hubsub.bench.report import RowFile, markdown_table
-from hubsub.bench.servers import HubSubServer, RedisServer
+from hubsub_bench import load, machine
+from hubsub_bench.log_runner import run_log_scenario
+from hubsub_bench.log_scenarios import LOG_BY_NAME
+from hubsub_bench.report import RowFile, markdown_table
+from hubsub_bench.servers import HubSubServer, RedisServer
 
 pytestmark = pytest.mark.needs("hubsub-core", "cargo", "redis-server")
 
@@ -34,9 +34,9 @@ def test_a_tiny_run_measures_every_figure_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("HUBSUB_LOAD", str(generator))
     monkeypatch.setattr(load, "REFUSED_PROFILE", "")
-    monkeypatch.setattr("hubsub.bench.disk.IN_MEMORY", ())
-    monkeypatch.setattr("hubsub.bench.disk.SPARE_BYTES", 0)
-    monkeypatch.setattr("hubsub.bench.log_scenarios.SLOW_SUBSCRIBERS", 50)
+    monkeypatch.setattr("hubsub_bench.disk.IN_MEMORY", ())
+    monkeypatch.setattr("hubsub_bench.disk.SPARE_BYTES", 0)
+    monkeypatch.setattr("hubsub_bench.log_scenarios.SLOW_SUBSCRIBERS", 50)
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     out.mkdir()

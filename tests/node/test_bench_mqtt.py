@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.bench import load, scenarios
-from hubsub.bench.brokers import RunningBroker
-from hubsub.bench.machine import share_cores
-from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME
-from hubsub.bench.runner import run_scenario
-from hubsub.bench.servers import HubSubServer
+from hubsub_bench import load, scenarios
+from hubsub_bench.brokers import RunningBroker
+from hubsub_bench.machine import share_cores
+from hubsub_bench.mqtt_scenarios import MQTT_BY_NAME
+from hubsub_bench.runner import run_scenario
+from hubsub_bench.servers import HubSubServer
 
 pytestmark = pytest.mark.needs("hubsub-core", "cargo")
 

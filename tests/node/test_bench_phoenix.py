@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.bench import load, phoenix_scenarios, scenarios
-from hubsub.bench.phoenix_scenarios import PHOENIX_BY_NAME
-from hubsub.bench.runner import run_scenario
-from hubsub.bench.servers import HubSubServer
+from hubsub_bench import load, phoenix_scenarios, scenarios
+from hubsub_bench.phoenix_scenarios import PHOENIX_BY_NAME
+from hubsub_bench.runner import run_scenario
+from hubsub_bench.servers import HubSubServer
 
 pytestmark = pytest.mark.needs("hubsub-core", "cargo")
 

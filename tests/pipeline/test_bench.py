@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hubsub.bench.spark.asks import Asks
+from hubsub_bench.spark.asks import Asks
 from pipeline.fake_log import FakeLog
 
 ROWS = 8_000

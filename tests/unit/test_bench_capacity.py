@@ -1,8 +1,8 @@
 """The arithmetic of the capacity plan."""
 
-from hubsub.bench.capacity import Costs, reckon
-from hubsub.bench.capacity_page import page, size_text
-from hubsub.bench.machine import Machine
+from hubsub_bench.capacity import Costs, reckon
+from hubsub_bench.capacity_page import page, size_text
+from hubsub_bench.machine import Machine
 
 MACHINE = Machine("cpu", 4, 1, "Linux 6", "cubic", "3.11", "abc1234", "2026-01-02T03:04:05+00:00")
 COSTS = Costs(

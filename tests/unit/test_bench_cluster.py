@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from hubsub.bench import BenchError
-from hubsub.bench.cluster import failover, forward
-from hubsub.bench.cluster.cli import _sizes
-from hubsub.bench.cluster.hubsub import is_at_rest
-from hubsub.bench.cluster.places import place
-from hubsub.bench.cluster.rows import Asked
-from hubsub.bench.cluster.subject import Frames, Member
 from hubsub.control.cluster.leads import hub_name
 from hubsub.control.cluster.ring import Place, assign
+from hubsub_bench import BenchError
+from hubsub_bench.cluster import failover, forward
+from hubsub_bench.cluster.cli import _sizes
+from hubsub_bench.cluster.hubsub import is_at_rest
+from hubsub_bench.cluster.places import place
+from hubsub_bench.cluster.rows import Asked
+from hubsub_bench.cluster.subject import Frames, Member
 
 NAMES = ("n1", "n2", "n3")
 WAITS = 5

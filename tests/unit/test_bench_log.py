@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from hubsub.bench import BenchError, disk
-from hubsub.bench.cli import app
-from hubsub.bench.load import Report
-from hubsub.bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, Figures
-from hubsub.bench.machine import Cores
-from hubsub.bench.servers import Running, Store
-from hubsub.bench.site import Site, Subject
+from hubsub_bench import BenchError, disk
+from hubsub_bench.cli import app
+from hubsub_bench.load import Report
+from hubsub_bench.log_scenarios import LOG_BY_NAME, LOG_SCENARIOS, Figures
+from hubsub_bench.machine import Cores
+from hubsub_bench.servers import Running, Store
+from hubsub_bench.site import Site, Subject
 
 CORES = Cores(frozenset(), frozenset(), 1)
 LATENCY = {"count": 10, "p50_ns": 150_000, "p99_ns": 400_000}
@@ -220,7 +220,7 @@ def test_metrics_are_added_up_over_their_labels(monkeypatch: pytest.MonkeyPatch)
         def read(self) -> bytes:
             return page.encode()
 
-    monkeypatch.setattr("hubsub.bench.site.urlopen", lambda url, timeout: Reply())
+    monkeypatch.setattr("hubsub_bench.site.urlopen", lambda url, timeout: Reply())
     subject = Subject(cast(Site, None), Running("127.0.0.1:1", None, "HubSub", "", http="127.0.0.1:2"), CORES)
     assert subject.metrics() == {"hubsub_a": 5.5, "hubsub_b": 1000.0}
     assert Subject(cast(Site, None), Running("127.0.0.1:1", None, "Redis", ""), CORES).metrics() == {}

@@ -12,19 +12,19 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark")
 
-from hubsub.bench import BenchError
-from hubsub.bench.load import Report
-from hubsub.bench.runner import Row
-from hubsub.bench.servers import Store
-from hubsub.bench.spark.bench import Bench, Spent
-from hubsub.bench.spark.drain import rate
-from hubsub.bench.spark.engine import session_seconds
-from hubsub.bench.spark.fresh import lateness, quantile
-from hubsub.bench.spark.kafka import Kafka, parse
-from hubsub.bench.spark.rows import IPC, KAFKA, OURS, PIPELINE, PIPELINE_BY_NAME, TUPLES, WARM, Runs, through
-from hubsub.bench.spark.runner import results
-from hubsub.bench.spark.sources import share
-from hubsub.bench.stats import Verdict
+from hubsub_bench import BenchError
+from hubsub_bench.load import Report
+from hubsub_bench.runner import Row
+from hubsub_bench.servers import Store
+from hubsub_bench.spark.bench import Bench, Spent
+from hubsub_bench.spark.drain import rate
+from hubsub_bench.spark.engine import session_seconds
+from hubsub_bench.spark.fresh import lateness, quantile
+from hubsub_bench.spark.kafka import Kafka, parse
+from hubsub_bench.spark.rows import IPC, KAFKA, OURS, PIPELINE, PIPELINE_BY_NAME, TUPLES, WARM, Runs, through
+from hubsub_bench.spark.runner import results
+from hubsub_bench.spark.sources import share
+from hubsub_bench.stats import Verdict
 
 
 @dataclass

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.bench import BenchError
-from hubsub.bench.brokers import RunningBroker, parse_peer
-from hubsub.bench.cli import app
-from hubsub.bench.load import find_program, run
-from hubsub.bench.machine import Cores, Machine, share_cores
-from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME
-from hubsub.bench.report import RowFile, directory, lines, markdown_table, number
-from hubsub.bench.runner import run_scenario
-from hubsub.bench.scenarios import BY_NAME
-from hubsub.bench.servers import Running, RunningServer
-from hubsub.bench.stats import Verdict
+from hubsub_bench import BenchError
+from hubsub_bench.brokers import RunningBroker, parse_peer
+from hubsub_bench.cli import app
+from hubsub_bench.load import find_program, run
+from hubsub_bench.machine import Cores, Machine, share_cores
+from hubsub_bench.mqtt_scenarios import MQTT_BY_NAME
+from hubsub_bench.report import RowFile, directory, lines, markdown_table, number
+from hubsub_bench.runner import run_scenario
+from hubsub_bench.scenarios import BY_NAME
+from hubsub_bench.servers import Running, RunningServer
+from hubsub_bench.stats import Verdict
 
 GENERATOR = """import json, sys
 words = [word for word in sys.argv[1:] if word != "--spin"]
@@ -68,7 +68,7 @@ class FakeServer:
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeServer, FakeServer]:
     generator(tmp_path, monkeypatch)
-    monkeypatch.setattr("hubsub.bench.runner.busy_seconds", lambda: 0.0)  # On a quiet machine.
+    monkeypatch.setattr("hubsub_bench.runner.busy_seconds", lambda: 0.0)  # On a quiet machine.
     turns: list[str] = []
     return FakeServer("HubSub", 4, turns), FakeServer("Redis", 8, turns)
 
@@ -161,7 +161,7 @@ def test_a_peer_that_cannot_be_measured_is_refused_before_any_run(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator(tmp_path, monkeypatch)
-    monkeypatch.setattr("hubsub.bench.machine.need_descriptors", lambda _: None)
+    monkeypatch.setattr("hubsub_bench.machine.need_descriptors", lambda _: None)
     with pytest.raises(BenchError):
         app(["one", "--against", url, "--out", str(tmp_path / "out")], standalone_mode=False)
     assert not (tmp_path / "out").exists()

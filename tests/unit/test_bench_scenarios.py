@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hubsub.bench.cli import app
-from hubsub.bench.load import Report
-from hubsub.bench.mqtt_scenarios import MQTT_BY_NAME, MQTT_SCENARIOS
-from hubsub.bench.scenarios import BY_NAME, SCENARIOS, Figures
+from hubsub_bench.cli import app
+from hubsub_bench.load import Report
+from hubsub_bench.mqtt_scenarios import MQTT_BY_NAME, MQTT_SCENARIOS
+from hubsub_bench.scenarios import BY_NAME, SCENARIOS, Figures
 
 
 def report(**changes: Any) -> Report:

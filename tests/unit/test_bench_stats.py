@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubsub.bench.stats import Bound, Verdict, speed_ratio, summarize, verdict
+from hubsub_bench.stats import Bound, Verdict, speed_ratio, summarize, verdict
 
 
 def test_ratio_is_above_one_when_ours_is_better_in_either_direction() -> None:

@@ -40,6 +40,16 @@ def test_an_unknown_command_names_the_nearest_one() -> None:
     assert run.stderr == "error: no such command: rooms\nhint: did you mean 'room'?\n"
 
 
+def test_the_benchmark_without_its_package_is_a_sentence() -> None:
+    code = "import sys; sys.modules['hubsub_bench'] = None; sys.argv = ['hubsub', 'bench']\n"
+    code += "from hubsub.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1 and run.stdout == ""
+    assert (
+        run.stderr == "error: the benchmark is not installed: hubsub-bench\nhint: make bench, in a checkout\n"
+    )
+
+
 def test_an_unreachable_node_is_a_sentence_and_no_traceback() -> None:
     run = hubsub("room", "ls", "--url", "http://127.0.0.1:1")
     assert run.returncode == 1 and "Traceback" not in run.stderr

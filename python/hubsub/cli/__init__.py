@@ -16,6 +16,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
 
+BENCH = "hubsub_bench"
+"""The module of a package of its own."""
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("hubsub.cli.serve", "Runs a node."),
     "pub": ("hubsub.cli.pub", "Publishes records."),
@@ -32,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
     "class": ("hubsub.cli.classes", "Lists and changes room classes."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),
-    "bench": ("hubsub.bench.cli", "Measures a node, and others against it."),
+    "bench": (f"{BENCH}.cli", "Measures a node, and others against it (package hubsub-bench)."),
     "pipeline": ("hubsub.pipeline.cli", "Runs jobs on Spark: archive, activity, devices, sessions, replay."),
     "doctor": ("hubsub.cli.doctor", "Checks what this machine allows."),
     "log": ("hubsub.cli.datadir", "Verifies, shows and repairs the log of a node that does not run."),
@@ -76,7 +79,16 @@ def _run(args: list[str]) -> None:
         hint = f"did you mean {close[0]!r}?" if close else "hubsub --help lists all commands"
         print(f"error: no such command: {args[0]}\nhint: {hint}", file=sys.stderr)
         sys.exit(2)
-    app = import_module(COMMANDS[args[0]][0]).app
+    try:
+        app = import_module(COMMANDS[args[0]][0]).app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != BENCH:
+            raise
+        print(
+            "error: the benchmark is not installed: hubsub-bench\nhint: make bench, in a checkout",
+            file=sys.stderr,
+        )
+        sys.exit(1)
     app(args=args[1:], prog_name=f"hubsub {args[0]}")
 
 

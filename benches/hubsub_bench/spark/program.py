@@ -1,0 +1,50 @@
+"""Spark in a process of its own: requests and replies are JSON lines.
+
+`{"ask": NAME, …}` calls the method of `asks.Asks` with that name; the reply is `{"answer": …}`, or `{"error":
+…}` with the error. The process ends with its input.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from hubsub.pipeline.session import connect
+from hubsub_bench.spark.asks import Asks
+
+
+def main() -> None:
+    """Answers requests until the end of the input. The first line has `cores`, and `conf` in addition to
+    every job's.
+    """
+    # Spark and its workers print to stdout: replies have a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    given = json.loads(sys.stdin.readline())
+    with tempfile.TemporaryDirectory(prefix="hubsub-bench-spark-") as directory:
+        conf = {
+            "spark.log.level": "ERROR",
+            "spark.sql.warehouse.dir": f"{directory}/warehouse",
+            "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        }
+        spark = connect(f"local[{given['cores']}]", conf | given["conf"], app="hubsub bench")
+        asks = Asks(spark, Path(directory))
+        try:
+            for line in sys.stdin:
+                print(json.dumps(_answer(asks, json.loads(line))), file=answers, flush=True)
+        finally:
+            spark.stop()
+
+
+def _answer(asks: Asks, asked: dict[str, object]) -> dict[str, object]:
+    try:
+        return {"answer": getattr(asks, str(asked.pop("ask")))(**asked)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    main()
