@@ -2,31 +2,31 @@
 
 The node owns the core. No code here runs per client message, only per request of the control plane.
 
-- `life`: start, stop, tickets and events
+- `lifecycle`: start, stop, tickets and events
 - `rooms`, `logs`, `peers`, `routes`: requests by subject
 - `setup`: the core's configuration
-- `answers`: types of requests and replies
+- `types`: types of requests and replies
 """
 
 from hubsub import _native
-from hubsub.node.answers import (
-    BusyRoom,
-    ClusterNode,
-    Failed,
-    HistoryRow,
-    Item,
-    LeadEvent,
-    LeadPeer,
-    LeadSnapshot,
-    PeerEvent,
-    Published,
-    PublishedRows,
-)
 from hubsub.node.logs import Logs, Records
 from hubsub.node.peers import Peers
 from hubsub.node.rooms import Rooms
 from hubsub.node.routes import Routes
 from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
+from hubsub.node.types import (
+    BusyRoom,
+    ClusterNode,
+    Failed,
+    HistoryRow,
+    Item,
+    LeaseEvent,
+    LeasePeer,
+    LeaseSnapshot,
+    PeerEvent,
+    Published,
+    PublishedRows,
+)
 
 __all__ = [
     "BUILD_PROFILE",
@@ -38,9 +38,9 @@ __all__ = [
     "Failed",
     "HistoryRow",
     "Item",
-    "LeadEvent",
-    "LeadPeer",
-    "LeadSnapshot",
+    "LeaseEvent",
+    "LeasePeer",
+    "LeaseSnapshot",
     "Node",
     "PeerEvent",
     "Published",

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from hubsub.config import RoomClass
 from hubsub.errors import HubClosedError
-from hubsub.node.life import Life
+from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.setup import core_class
 
 
@@ -47,7 +47,7 @@ class HubRow(Protocol):
         """Node and incarnation; None: it has no leader."""
 
 
-class Routes(Life):
+class Routes(Lifecycle):
     """The routing part of `Node`."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:

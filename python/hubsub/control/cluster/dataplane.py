@@ -49,8 +49,8 @@ class PeerNews(Protocol):
     def code(self) -> str | None: ...
 
 
-class LeadNews(Protocol):
-    """A change of leader leases: `opened`, `closed`, `began`, `gave_up`, `heeds`, `changed`."""
+class LeaseNews(Protocol):
+    """A change of leader leases: `opened`, `closed`, `began`, `gave_up`, `acknowledged_term`, `changed`."""
 
     @property
     def kind(self) -> str: ...
@@ -61,7 +61,7 @@ class Links(Protocol):
 
     on_peer: Callable[[Any], None] | None
     """Called with a `PeerNews` when a peer's state changes."""
-    on_asked: Callable[[str, int, bytes], None] | None
+    on_request: Callable[[str, int, bytes], None] | None
     """Takes a peer's name, the number for `link_answer`, and the request."""
 
     def link_roster(self, peers: Sequence[tuple[str, int, Sequence[str], int]]) -> None: ...
@@ -73,28 +73,28 @@ class Links(Protocol):
     def link_answer(self, node: str, number: int, body: bytes) -> None: ...
 
 
-class LeadPeer(Protocol):
-    """A peer's lease state, as `hubsub.node.LeadPeer`."""
+class LeasePeer(Protocol):
+    """A peer's lease state, as `hubsub.node.LeasePeer`."""
 
     @property
     def heard_s(self) -> float: ...
     @property
-    def heeds_s(self) -> float | None: ...
+    def acknowledged_s(self) -> float | None: ...
     @property
-    def heeds_until_s(self) -> float | None: ...
+    def acknowledged_until_s(self) -> float | None: ...
     @property
-    def lead_until_s(self) -> float | None: ...
+    def lease_until_s(self) -> float | None: ...
     @property
     def gave_up(self) -> frozenset[tuple[int, int]]: ...
     @property
     def suspects(self) -> frozenset[str]: ...
 
 
-class LeadSnapshot(Protocol):
-    """A snapshot of lease state, as `hubsub.node.LeadSnapshot`."""
+class LeaseSnapshot(Protocol):
+    """A snapshot of lease state, as `hubsub.node.LeaseSnapshot`."""
 
     @property
-    def mandate(self) -> int: ...
+    def controller_term(self) -> int: ...
     @property
     def confirmed_s(self) -> float: ...
     @property
@@ -102,16 +102,16 @@ class LeadSnapshot(Protocol):
     @property
     def until_s(self) -> float | None: ...
     @property
-    def heeds(self) -> int: ...
+    def acknowledged_term(self) -> int: ...
     @property
-    def peers(self) -> Mapping[tuple[str, int], LeadPeer]: ...
+    def peers(self) -> Mapping[tuple[str, int], LeasePeer]: ...
 
 
 class Leads(Protocol):
     """Leader leases of ephemeral hubs."""
 
-    on_lead: Callable[[Any], None] | None
-    """Called with a `LeadNews` when leader leases change."""
+    on_lease: Callable[[Any], None] | None
+    """Called with a `LeaseNews` when leader leases change."""
 
     def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None:
         """All `(hub, term, gives_up)` whose records name this process."""
@@ -120,27 +120,27 @@ class Leads(Protocol):
 
     async def lead_tables(
         self,
-        mandate: int,
+        controller_term: int,
         until_s: float,
         confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
-        census: int,
+        voters: int,
     ) -> None:
         """Sets the leader leases that the controller may grant. Returns when nothing is granted by earlier
         tables.
 
         Args:
-            mandate: Controller term.
+            controller_term: Controller term.
             until_s: When granting ends.
             confirmed_s: When the coordinator last confirmed the term.
             tables: Hubs and their terms, by process.
-            census: Revision of the voters.
+            voters: Revision of the voters.
         """
 
-    async def lead_resign(self, mandate: int) -> None:
+    async def lead_resign(self, controller_term: int) -> None:
         """Ends granting in a controller term. Returns when nothing is granted any more."""
 
-    def lead_snapshot(self) -> LeadSnapshot: ...
+    def lead_snapshot(self) -> LeaseSnapshot: ...
 
 
 class Routes(Protocol):
