@@ -14,13 +14,12 @@ import pytest
 from hubsub.config import RoomClass, resolve
 from hubsub.control.cluster.classes import LAST, record_of
 from hubsub.control.cluster.core_plane import CorePlane
-from hubsub.control.cluster.dataplane import RouteRow
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Route
 from hubsub.coordination.memory import MemoryCoordinator
 from hubsub.errors import HubClosedError
-from hubsub.node import Cluster, Item, Node, Published
+from hubsub.node import Cluster, Item, Node, Published, RouteRow
 from hubsub.node.types import HistoryRow
 
 pytestmark = pytest.mark.usefixtures("core")

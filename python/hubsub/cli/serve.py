@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,7 +109,7 @@ class _Process:
                 await process.stop(drain=False)
                 return 0
             self._config = process.config
-            node = cast(Node, process.node)
+            node = process.node
         self._state = State(self._config, node)
         self._http = http = HttpServer(self._state)
         self._node = node
@@ -133,12 +133,12 @@ class _Process:
         return code
 
     def _clustered(self) -> "ClusterProcess":
-        from hubsub.control.cluster.process import ClusterProcess, NodeLifecycle
+        from hubsub.control.cluster.process import ClusterProcess
         from hubsub.node import Cluster, Node
 
-        def make(config: Any, prepared: Any) -> NodeLifecycle:
+        def make(config: Any, prepared: Any) -> Node:
             cluster = Cluster(prepared.cluster, prepared.founded)
-            return cast(NodeLifecycle, Node(config, cluster, incarnation=prepared.incarnation, accepts=False))
+            return Node(config, cluster, incarnation=prepared.incarnation, accepts=False)
 
         return ClusterProcess(self._config, make)
 

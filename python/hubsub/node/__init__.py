@@ -16,7 +16,7 @@ from hubsub.node.routes import Routes
 from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
 from hubsub.node.types import (
     BusyRoom,
-    ClusterNode,
+    ClassRow,
     Failed,
     HistoryRow,
     Item,
@@ -26,14 +26,16 @@ from hubsub.node.types import (
     PeerEvent,
     Published,
     PublishedRows,
+    RedisClusterNode,
+    RouteRow,
 )
 
 __all__ = [
     "BUILD_PROFILE",
     "CORE_VERSION",
     "BusyRoom",
+    "ClassRow",
     "Cluster",
-    "ClusterNode",
     "CoordinatorCore",
     "Failed",
     "HistoryRow",
@@ -46,6 +48,8 @@ __all__ = [
     "Published",
     "PublishedRows",
     "Records",
+    "RedisClusterNode",
+    "RouteRow",
     "core_class",
     "core_config",
     "log_manifest",

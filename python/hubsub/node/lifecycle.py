@@ -34,7 +34,7 @@ from hubsub.errors import (
 from hubsub.names import redis_cluster_id
 from hubsub.node.incarnation import INCARNATION_MAX, stored_incarnation
 from hubsub.node.setup import Cluster, core_config, log_problem, write_synced
-from hubsub.node.types import ClusterNode, LeaseEvent, PeerEvent
+from hubsub.node.types import LeaseEvent, PeerEvent, RedisClusterNode
 
 DRAIN_EVENTS_MAX = 1_024
 """Events handled before other work of the loop has its turn."""
@@ -229,7 +229,7 @@ class Lifecycle:
         self._core.reload({name: limits[name] for name in core})
         self._limits = dict(limits)
 
-    def redis_cluster_node(self, cluster: str) -> ClusterNode | None:
+    def redis_cluster_node(self, cluster: str) -> RedisClusterNode | None:
         """This node as Redis cluster clients reach it; None without a listener for them.
 
         Args:
@@ -240,9 +240,9 @@ class Lifecycle:
             return None
         host, port = split_address(address)
         reached = self.config.advertise or ("" if is_wildcard(address) else host)
-        return ClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
+        return RedisClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
 
-    def redis_cluster_nodes(self, nodes: Sequence[ClusterNode]) -> None:
+    def redis_cluster_nodes(self, nodes: Sequence[RedisClusterNode]) -> None:
         """Distributes the slots of Redis cluster clients over these nodes; each of the nodes must get the
         same list.
 

@@ -1,7 +1,10 @@
 """Types that the control plane exchanges with a node."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from hubsub.config import RoomClass
 
 
 class Member(NamedTuple):
@@ -86,6 +89,32 @@ class PublishedRows(NamedTuple):
     """By place in the chunk."""
 
 
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A hub, as passed to the broker."""
+
+    hub: int
+    room_class: str
+    index: int
+    """Its index among the class's hubs, from 0."""
+    term: int
+    leader: tuple[str, int] | None
+    """Node and incarnation, possibly of this process, which then leads the hub; None: it has no leader."""
+
+
+class ClassRow(NamedTuple):
+    """A class, as passed to the broker, in order of precedence."""
+
+    definition: RoomClass
+    hubs: int
+    """Number of its hubs in the cluster; never changes."""
+    placement: str
+    version: int
+    """Incremented with each change, from 1."""
+    is_removed: bool
+    """Whether it gets no new rooms."""
+
+
 class PeerEvent(NamedTuple):
     """A state change of a peer, another node with which this one may have links."""
 
@@ -164,7 +193,7 @@ class HistoryRow(NamedTuple):
     headers: Mapping[str, str]
 
 
-class ClusterNode(NamedTuple):
+class RedisClusterNode(NamedTuple):
     """A node, as announced to Redis cluster clients."""
 
     name: str

@@ -1,4 +1,4 @@
-"""A fake data plane that strictly asserts that its caller follows the protocol of `dataplane.DataPlane`."""
+"""A fake data plane that strictly asserts that its caller follows the protocol of `hubsub.node.Node`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hubsub.config import split_address
-from hubsub.control.cluster.dataplane import ClassRow, RouteRow
 from hubsub.errors import HubClosedError, HubSubError, NotLinkedError
+from hubsub.node import ClassRow, RouteRow
 
 
 class News(NamedTuple):
@@ -43,7 +43,7 @@ class Snapshot(NamedTuple):
 
 
 class FakeData:
-    """The fake data plane of process `me`; asserts the preconditions of `DataPlane`."""
+    """The fake data plane of process `me`; asserts the preconditions of `Node`."""
 
     def __init__(self, me: tuple[str, int] = ("a", 7)) -> None:
         self.me = me

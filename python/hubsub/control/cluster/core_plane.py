@@ -1,8 +1,8 @@
-"""I/O context: `CorePlane` implements the `Plane` interface of the control plane over a node's data plane.
+"""`CorePlane` implements the `Plane` interface of the control plane over a node's data plane.
 
-It translates records to the rows of the data plane. It also resolves peers' host names (`peer_addresses`), opens the
-hubs of logged classes that this process leads (`logged_hubs`), and lets several parts of the process send requests
-to their counterparts on other nodes over one link: the first byte of a request names the part.
+It translates records to the rows of the data plane. It also resolves peers' host names (`peer_addresses`),
+opens the hubs of logged classes that this process leads (`logged_hubs`), and lets several parts of the process
+send requests to their counterparts on other nodes over one link: the first byte of a request names the part.
 
 Invariants: only `ask` waits for another node. A process that was reported dead stays dead. `grants` returns
 at the latest when everything that it granted before has ended, whatever the data plane answers.
@@ -20,7 +20,6 @@ import structlog
 
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.classes import class_of, version_of
-from hubsub.control.cluster.dataplane import ClassRow, DataPlane, LeaseNews, PeerNews, RouteRow
 from hubsub.control.cluster.logged_hubs import LoggedHubs
 from hubsub.control.cluster.peer_addresses import PeerAddresses
 from hubsub.control.cluster.placement import Load
@@ -28,6 +27,7 @@ from hubsub.control.cluster.plane import RPC_BYTES_MAX, Neighbour, PlaneEvents, 
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 from hubsub.errors import HubSubError, PeerError, StoppingError
+from hubsub.node import ClassRow, LeaseEvent, Node, PeerEvent, RouteRow
 
 CONTROL: Final = b"\x00"
 API: Final = b"\x01"
@@ -61,7 +61,7 @@ class CorePlane:
 
     def __init__(
         self,
-        data: DataPlane,
+        data: Node,
         me: ProcessId,
         clock: Callable[[], float] = time.monotonic,
         on_roster: Callable[[Sequence[Neighbour]], None] | None = None,
@@ -325,15 +325,15 @@ class CorePlane:
 
     # -- what the data plane calls --
 
-    def _on_peer(self, news: PeerNews) -> None:
+    def _on_peer(self, event: PeerEvent) -> None:
         # A goodbye of a stopping process proves its death, too.
-        if news.kind == "dead" or (news.kind == "down" and news.code == "stopping"):
-            self._dead.setdefault((news.node, news.incarnation), self._clock())
+        if event.kind == "dead" or (event.kind == "down" and event.code == "stopping"):
+            self._dead.setdefault((event.node, event.incarnation), self._clock())
             while len(self._dead) > DEAD_MAX:
                 del self._dead[next(iter(self._dead))]
         self._changed()
 
-    def _on_lease(self, news: LeaseNews) -> None:
+    def _on_lease(self, event: LeaseEvent) -> None:
         self._changed()
 
     def _on_ready(self) -> None:

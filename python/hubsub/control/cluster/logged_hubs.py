@@ -19,9 +19,9 @@ from typing import Final
 
 import structlog
 
-from hubsub.control.cluster.dataplane import Hubs, RouteRow
 from hubsub.control.cluster.view import Claims
 from hubsub.errors import HubSubError
+from hubsub.node import Node, RouteRow
 
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
@@ -45,7 +45,7 @@ class LoggedHubs:
 
     def __init__(
         self,
-        data: Hubs,
+        data: Node,
         tell: Callable[[Sequence[RouteRow]], None],
         me: str,
         changed: Callable[[], None],

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from hubsub.control.cluster.dataplane import Routes
 from hubsub.control.cluster.directory import WAITING_MAX, Located
 from hubsub.errors import (
     ClassRemovedError,
@@ -21,6 +20,7 @@ from hubsub.errors import (
     TooManyRoomsError,
     TopicLengthError,
 )
+from hubsub.node import Node
 
 LOOKUPS_MAX: Final = WAITING_MAX
 """As many as the directory accepts."""
@@ -48,7 +48,7 @@ class Lookups:
         own: This node's name and its Redis address for clients; None: it has no Redis listener.
     """
 
-    def __init__(self, data: Routes, finder: RoomFinder, own: tuple[str, str] | None = None) -> None:
+    def __init__(self, data: Node, finder: RoomFinder, own: tuple[str, str] | None = None) -> None:
         self._data = data
         self._finder = finder
         self._own = own

@@ -22,7 +22,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
 import structlog
 from msgspec import structs
@@ -30,7 +30,6 @@ from msgspec import structs
 from hubsub.config import Config, is_wildcard, join_address, split_address
 from hubsub.control.cluster.classes import configured
 from hubsub.control.cluster.core_plane import CorePlane
-from hubsub.control.cluster.dataplane import DataPlane
 from hubsub.control.cluster.lookup import Lookups
 from hubsub.control.cluster.membership import Prepared, prepare
 from hubsub.control.cluster.node import ClusterNode
@@ -41,6 +40,7 @@ from hubsub.coordination import Coordinator, open_coordinator
 from hubsub.coordination.embedded import own_host
 from hubsub.errors import CoordinatorError, StartError
 from hubsub.names import redis_cluster_id
+from hubsub.node import Node, RedisClusterNode
 
 WATCHES_S: Final = 60.0
 """How long a node waits until its watches have delivered the coordinator's whole state."""
@@ -52,26 +52,7 @@ WAIT_LOG_S: Final = 1.0
 WAIT_LOG_INTERVAL_S: Final = 10.0
 """When a waiting start first logs the reason, and the interval from then on."""
 
-N = TypeVar("N", bound="NodeLifecycle")
-
 log = structlog.get_logger("hubsub.cluster")
-
-
-class NodeLifecycle(DataPlane, Protocol):
-    """A data plane with its start and stop, as implemented by `hubsub.node.Node`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def addresses(self) -> Mapping[str, str | None]: ...
-    async def start(self) -> Mapping[str, str | None]: ...
-    async def stop(self) -> None: ...
-    def accept(self) -> None: ...
-    async def part_from_sessions(self) -> None: ...
-    def link_begin(self, cluster: str, incarnation: int) -> None: ...
-    def redis_cluster_node(self, cluster: str) -> Any: ...
-    def redis_cluster_nodes(self, nodes: Sequence[Any]) -> None: ...
-    async def wait_failed(self) -> None: ...
 
 
 class ClusterProcess:
@@ -91,7 +72,7 @@ class ClusterProcess:
     def __init__(
         self,
         config: Config,
-        make: Callable[[Config, Prepared], NodeLifecycle],
+        make: Callable[[Config, Prepared], Node],
         *,
         open_store: Callable[[Config], Awaitable[Coordinator]] = open_coordinator,
         timing: Timing | None = None,
@@ -110,14 +91,14 @@ class ClusterProcess:
         self._cleanup = AsyncExitStack()
         self._coordinator: Coordinator | None = None
         self._prepared: Prepared | None = None
-        self._node: NodeLifecycle | None = None
+        self._node: Node | None = None
         self._plane: CorePlane | None = None
         self._cluster: ClusterNode | None = None
         self._drains = True
         self._has_failed = False
 
     @property
-    def node(self) -> NodeLifecycle:
+    def node(self) -> Node:
         assert self._node is not None, "open() makes it"
         return self._node
 
@@ -283,7 +264,8 @@ class ClusterProcess:
         for neighbour in neighbours:
             parts = host_port(neighbour.addresses.get("redis_cluster", ""))
             if parts is not None:
-                nodes.append((neighbour.name, redis_cluster_id(cluster, neighbour.name), *parts))
+                redis_id = redis_cluster_id(cluster, neighbour.name)
+                nodes.append(RedisClusterNode(neighbour.name, redis_id, *parts))
         if own is not None:
             self.node.redis_cluster_nodes(nodes)
 
