@@ -26,13 +26,13 @@ from pathlib import Path
 import structlog
 
 from hubsub.config import resolve
-from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster.buckets import Buckets
 from hubsub.control.cluster.directory import WAITING_MAX
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
-from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
+from hubsub.control.cluster.placement import Load
+from hubsub.control.cluster.plane import Neighbour, PlaneEvents, Route, TopicRoute
 from hubsub.control.cluster.records import ClassRecord
-from hubsub.control.cluster.rooms import Buckets
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 from hubsub.coordination import Coordinator
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
@@ -72,20 +72,20 @@ class Plane:
     def __init__(self, process: ProcessId) -> None:
         self.me = process
         self.began_s = time.monotonic()
-        self.face: Face
+        self.face: PlaneEvents
         self.counted: tuple[str, ...] = ()
         """The voters, while the set is not changing."""
-        self.troubles: Mapping[int, str] = {}
+        self.open_errors: Mapping[int, str] = {}
         """Nothing is opened here."""
         self.there[process[0]] = self
 
     def claims(self) -> Claims:
         return Claims()
 
-    def stays(self) -> frozenset[int]:
+    def unmovable(self) -> frozenset[int]:
         return frozenset()
 
-    def attach(self, face: Face) -> None:
+    def attach(self, face: PlaneEvents) -> None:
         self.face = face
 
     def roster(self, neighbours: Sequence[Neighbour]) -> None: ...
@@ -102,25 +102,29 @@ class Plane:
 
     def pins(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None: ...
 
-    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+    def voters(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         self.counted = () if before else nodes
         self.told.set()
 
     async def grants(
-        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+        self, controller_term: int, until_s: float, confirmed_s: float, tables: Tables, voters: int
     ) -> None: ...
 
-    def confirmed_s(self, mandate: int) -> float:
+    def confirmed_s(self, controller_term: int) -> float:
         return time.monotonic()
 
     def alone_s(self) -> float | None:
         return None
 
-    def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
+    def peers(self, controller_term: int) -> Mapping[ProcessId, Peer]:
         now = time.monotonic()
         well = {
             plane.me: Peer(
-                heard_s=now, heeds_s=plane.began_s, heeds_until_s=now, lead_until_s=now + 1, is_ready=True
+                heard_s=now,
+                acknowledged_s=plane.began_s,
+                acknowledged_until_s=now,
+                lease_until_s=now + 1,
+                is_ready=True,
             )
             for plane in self.there.values()
         }
@@ -130,10 +134,10 @@ class Plane:
         plane = self.there.get(node)
         if plane is None or plane.me in self.dead:
             raise PeerError(value=node)
-        return await plane.face.asked(self.me[0], body)
+        return await plane.face.on_request(self.me[0], body)
 
-    def named(self, topic: bytes) -> Named:
-        return Named(topic, CLASS, 0)
+    def topic_route(self, topic: bytes) -> TopicRoute:
+        return TopicRoute(topic, CLASS, 0)
 
     async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:
         return []
@@ -286,7 +290,7 @@ async def run(backend: Backend, rooms: int, at_once: int, limit_s: float) -> dic
     before = resident_bytes()
     buckets, given_s = Buckets(CLASS), time.monotonic()
     for key, value, revision in copies:
-        buckets.give(key, value, revision)
+        buckets.apply(key, value, revision)
     read_s = time.monotonic() - given_s
     kept = sum(len(value) for _, value, _ in copies) + resident_bytes() - before
 

@@ -13,15 +13,14 @@ import pytest
 
 from hubsub.config import RoomClass, resolve
 from hubsub.control.cluster.classes import LAST, record_of
-from hubsub.control.cluster.dataplane import RouteRow
+from hubsub.control.cluster.core_plane import CorePlane
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.cluster.plane import Route
-from hubsub.control.cluster.rim import CorePlane
 from hubsub.coordination.memory import MemoryCoordinator
 from hubsub.errors import HubClosedError
-from hubsub.node import Cluster, Item, Node, Published
-from hubsub.node.answers import HistoryRow
+from hubsub.node import Cluster, Item, Node, Published, RouteRow
+from hubsub.node.types import HistoryRow
 
 pytestmark = pytest.mark.usefixtures("core")
 
@@ -54,14 +53,14 @@ class Routed(Node):
     def route_rooms(self, room_class: str, hubs: Mapping[bytes, int | None]) -> None: ...
 
 
-class Face:
+class PlaneEvents:
     def __init__(self) -> None:
         self.news = asyncio.Event()
 
     def changed(self) -> None:
         self.news.set()
 
-    async def asked(self, node: str, body: bytes) -> bytes:
+    async def on_request(self, node: str, body: bytes) -> bytes:
         return body
 
     async def until(self, is_it: Callable[[], object]) -> None:
@@ -75,7 +74,7 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
     file = FILE | {"link": "127.0.0.1:0", "cluster_secret": "a secret of the tests"}
     node = Routed(resolve(file, {}, {}), incarnation=9, accepts=False)
     await node.start()
-    face = Face()
+    face = PlaneEvents()
     try:
         node.link_begin("c", 9)
         plane = CorePlane(node, ME)
@@ -87,16 +86,16 @@ async def test_a_controller_alone_grants_its_own_node_a_lead_and_ends_it() -> No
             }
         )
         plane.routes([Route(hub=1, room_class="chat", index=0, term=3, leader=ME, members=("a",))])
-        plane.census(1, ("a",), ())
+        plane.voters(1, ("a",), ())
         until_s = time.monotonic() + 3_600
         await plane.grants(1, until_s, time.monotonic(), {ME: frozenset({(1, 3)})}, 1)
-        await face.until(lambda: plane.peers(1)[ME].lead_until_s is not None)
+        await face.until(lambda: plane.peers(1)[ME].lease_until_s is not None)
         mine = plane.peers(1)[ME]
-        assert not mine.is_dead and mine.heeds_s is not None and mine.heard_s is not None
-        assert mine.lead_until_s is not None and mine.lead_until_s <= time.monotonic() + 1.001
-        assert plane.peers(2)[ME].lead_until_s is None, "of another mandate nothing is known"
+        assert not mine.is_dead and mine.acknowledged_s is not None and mine.heard_s is not None
+        assert mine.lease_until_s is not None and mine.lease_until_s <= time.monotonic() + 1.001
+        assert plane.peers(2)[ME].lease_until_s is None, "of another mandate nothing is known"
         await plane.grants(1, time.monotonic(), 0.0, {}, 1)
-        await face.until(lambda: plane.peers(1).get(ME) is None or plane.peers(1)[ME].heeds_s is None)
+        await face.until(lambda: plane.peers(1).get(ME) is None or plane.peers(1)[ME].acknowledged_s is None)
         await plane.close()
     finally:
         await node.stop()
@@ -151,7 +150,7 @@ async def test_a_node_that_founds_a_cluster_leads_the_hubs_of_its_log_under_thei
                 while {hub for hub, row in node.rows.items() if row.leader == me} < before.keys():
                     node.told.clear()
                     await node.told.wait()
-            assert plane.troubles == {}
+            assert plane.open_errors == {}
             assert {
                 hub: (row.room_class, row.index) for hub, row in node.rows.items() if hub in before
             } == before

@@ -10,7 +10,7 @@ from clients.servers import until
 
 from cluster.cluster import NAMES, Cluster
 from hubsub.control.cluster.classes import LOGGED_HUBS
-from hubsub.control.cluster.ring import LOAD_MAX
+from hubsub.control.cluster.hub_ring import LOAD_MAX
 
 pytestmark = pytest.mark.needs("hubsub-core")
 

@@ -18,7 +18,7 @@ from clients.servers import until
 
 from cluster.cluster import DEALT, Cluster
 from cluster.test_deaths import Publishing
-from hubsub.control.cluster.ring import Place, load_max
+from hubsub.control.cluster.hub_ring import Place, load_max
 from hubsub.testing.rest import hubs_away
 
 pytestmark = pytest.mark.needs("hubsub-core")

@@ -16,7 +16,7 @@ from coordination.conftest import Opener, only_servers, only_zookeeper
 from coordination.stores import Etcd, Members, Store, ZooKeeper
 from coordination.waiting import eventually, gives
 from hubsub.coordination import Changes, Delete, Entry, Put, open_url
-from hubsub.coordination.session import Session
+from hubsub.coordination.zookeeper_session import Session
 from hubsub.errors import CoordinatorRefusedError, CoordinatorUnreachableError, ExpectationError
 
 Start = Callable[..., Etcd]
@@ -124,7 +124,7 @@ async def test_a_zookeeper_node_made_anew_between_reading_and_writing_is_noticed
     assert isinstance(store, ZooKeeper)
     coordinator, other = await opened(), await opened()
     old = await coordinator.commit({}, [Put("hubs/1", b"same")])
-    tell, met = Session.tell, []
+    tell, met = Session.commit, []
 
     async def tell_late(session: Session, transaction: Any) -> list[Any]:
         if not met:
@@ -133,7 +133,7 @@ async def test_a_zookeeper_node_made_anew_between_reading_and_writing_is_noticed
             await other.commit({}, [Put("hubs/1", b"same")])
         return await tell(session, transaction)
 
-    monkeypatch.setattr(Session, "tell", tell_late)
+    monkeypatch.setattr(Session, "commit", tell_late)
     with pytest.raises(ExpectationError):
         await coordinator.commit(old, [Put("hubs/1", b"wrong")])
     entry = await other.get("hubs/1")

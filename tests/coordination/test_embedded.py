@@ -113,13 +113,13 @@ async def test_a_member_of_several_waits_for_the_others_and_says_so(
     for one in members.values():
         await one.close()
     again = await member("a", listen=at["a"], request_ms=300)
-    monkeypatch.setattr(embedded, "MET_TOLD_S", 0.0)
+    monkeypatch.setattr(embedded, "LEADER_LOG_S", 0.0)
     others = [f"{name} at {at[name]}" for name in ("b", "c")]
     with capture_logs() as logs, pytest.raises(JoinError, match="have no leader") as caught:
-        await again.met(0)
+        await again.wait_leader(0)
     assert ", ".join(others) in str(caught.value) and "hint: start the others too" in str(caught.value)
     assert [row["others"] for row in logs if row["event"].startswith("waits until the members")] == [others]
-    waits = asyncio.create_task(again.met(PATIENCE_S))
+    waits = asyncio.create_task(again.wait_leader(PATIENCE_S))
     await member("b", listen=at["b"])
     await waits
     await again.commit({}, [Put("hubs/1", b"two of three")])

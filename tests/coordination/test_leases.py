@@ -39,13 +39,13 @@ async def test_a_lease_given_back_takes_its_keys_at_once(store: Store, opened: O
         {}, [Put("nodes/a", b"", lease), Put("nodes/b", b""), Put("nodes/c", b"", lease)]
     )
     await coordinator.commit({}, [Put("nodes/b", b"bound", lease), Put("nodes/c", b"unbound")])
-    await lease.give_back()
+    await lease.release()
     await becomes(other, "nodes/a", None)
     assert [entry.key for entry in (await other.page("nodes")).entries] == ["nodes/c"]
     assert not lease.held and not lease.lost.is_set()
     with pytest.raises(LeaseLostError):
         await coordinator.commit({}, [Put("nodes/a", b"", lease)])
-    await lease.give_back()
+    await lease.release()
 
 
 async def test_a_coordinator_that_closes_gives_its_leases_back(opened: Opener) -> None:

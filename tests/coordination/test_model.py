@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
             self.leases = (await self.model.lease(60), await self.real.lease(60))
             return
         for lease in self.leases:
-            await lease.give_back()
+            await lease.release()
         self.leases = None
 
     @invariant()

@@ -197,7 +197,7 @@ async def serve(options: dict[str, Any]) -> None:
 
     node = Node(resolve(options["config"], {}, {}))
     addresses = await node.start()
-    node.on_lead = lambda event: say("lead", at_s=time.monotonic(), **event._asdict())
+    node.on_lease = lambda event: say("lead", at_s=time.monotonic(), **event._asdict())
     node.on_ready = lambda: say("ready_now", who=sorted(node.route_ready()))
     node.on_room_miss = lambda room_class, room, makes: say(
         "room_miss", room_class=room_class, room=room.decode(), makes=makes
@@ -205,7 +205,7 @@ async def serve(options: dict[str, Any]) -> None:
     node.on_locate = lambda number, room: say("locate", number=number, room=room.decode())
     node.on_peer = lambda event: say("peer", **event._asdict())
     # The node answers a peer's request with the reversed body, except for the body `never`.
-    node.on_asked = lambda peer, number, body: (
+    node.on_request = lambda peer, number, body: (
         None if body == b"never" else node.link_answer(peer, number, body[::-1])
     )
     if options["begins"]:
@@ -223,14 +223,14 @@ async def serve(options: dict[str, Any]) -> None:
             answer = error.code
         say("ask", answer=answer)
 
-    async def tables(mandate: int, for_s: float, rows: list[Any], census: int) -> None:
+    async def tables(controller_term: int, for_s: float, rows: list[Any], voters: int) -> None:
         may = {(name, number): {(hub, term) for hub, term in pairs} for name, number, pairs in rows}
         now_s = time.monotonic()
-        await node.lead_tables(mandate, now_s + for_s, now_s, may, census)
+        await node.lead_tables(controller_term, now_s + for_s, now_s, may, voters)
         say("tables", answer=leads())
 
-    async def resign(mandate: int) -> None:
-        await node.lead_resign(mandate)
+    async def resign(controller_term: int) -> None:
+        await node.lead_resign(controller_term)
         say("resign", answer=leads())
 
     def leads() -> dict[str, Any]:
@@ -259,10 +259,10 @@ async def serve(options: dict[str, Any]) -> None:
                 node.lead_routes([tuple(row) for row in rows])
             case ["census", revision, names]:
                 node.lead_census(revision, names, [])
-            case ["tables", mandate, for_s, rows, revision]:
-                asking.add(asyncio.create_task(tables(mandate, for_s, rows, revision)))
-            case ["resign", mandate]:
-                asking.add(asyncio.create_task(resign(mandate)))
+            case ["tables", controller_term, for_s, rows, revision]:
+                asking.add(asyncio.create_task(tables(controller_term, for_s, rows, revision)))
+            case ["resign", controller_term]:
+                asking.add(asyncio.create_task(resign(controller_term)))
             case ["leads"]:
                 say("leads", answer=leads())
             case ["route_classes", rows]:

@@ -73,16 +73,18 @@ def test_what_a_table_has_is_led_and_the_lead_is_renewed(start_linked: StartLink
     counted(a, c)
     a.tell("routes", [[HUB, TERM, False]])
     shown = grant(c, (a, [PAIR]))
-    assert (shown["mandate"], shown["census"]) == (1, 1)
-    assert a.lead("heeds")["mandate"] == 1
+    assert (shown["controller_term"], shown["voters"]) == (1, 1)
+    assert a.lead("heeds")["controller_term"] == 1
     began = a.lead("began", hub=HUB, term=TERM)
     a.lead("opened")
     first = until(a, lambda shown: shown["until_s"] is not None)["until_s"]
     assert first <= began["at_s"] + LEAD_S, "counted from before it asked"
     held = until(a, lambda shown: shown["until_s"] > first + 2 * LEAD_S)["until_s"]
     # The displayed deadline lags slightly.
-    known = until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] >= held)["peers"]["a"]
-    assert known["heeds_s"] < known["heeds_until_s"] <= known["heard_s"] and known["gave_up"] == []
+    known = until(c, lambda shown: shown["peers"]["a"]["lease_until_s"] >= held)["peers"]["a"]
+    assert (
+        known["acknowledged_s"] < known["acknowledged_until_s"] <= known["heard_s"] and known["gave_up"] == []
+    )
     assert not [said for said in a.seen if said.get("kind") in ("closed", "gave_up")]
 
 
@@ -93,8 +95,8 @@ def test_no_lead_is_granted_without_a_table_and_none_of_another_incarnation(
     counted(a, c)
     a.tell("routes", [[HUB, TERM, False]])
     c.ask("tables", 1, LONG_S, [["a", 1, [PAIR]]], 1)
-    until(c, lambda shown: shown["peers"].get("a", {}).get("heeds_s"))
-    assert until(a, lambda shown: shown["heeds"] == 1)["until_s"] is None
+    until(c, lambda shown: shown["peers"].get("a", {}).get("acknowledged_s"))
+    assert until(a, lambda shown: shown["acknowledged_term"] == 1)["until_s"] is None
     # The node asks repeatedly and is granted what this incarnation's table contains: another hub.
     grant(c, (a, [[HUB + 1, TERM]]))
     a.lead("opened")
@@ -134,19 +136,19 @@ def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
     three: tuple[Linked, Linked, Linked],
 ) -> None:
     a, _, c = three
-    heeding = until(c, lambda shown: all(shown["peers"].get(name, {}).get("heeds_s") for name in "ab"))
+    heeding = until(c, lambda shown: all(shown["peers"].get(name, {}).get("acknowledged_s") for name in "ab"))
     # Until then it may lead by leases from nodes that had not yet acknowledged the controller; the controller
     # waits for that, too.
-    settled = max(peer["heeds_s"] for peer in heeding["peers"].values()) + LEAD_S
+    settled = max(peer["acknowledged_s"] for peer in heeding["peers"].values()) + LEAD_S
     held = until(a, lambda shown: shown["until_s"] > settled)["until_s"]
     a.roster()
-    cut = a.lead("heeds", mandate=0)
+    cut = a.lead("heeds", controller_term=0)
     closed = a.lead("closed")
     ended = a.ask("leads")["until_s"]
     assert held - CLOCK_S <= ended <= cut["at_s"] + LEAD_S, "asked for before it was cut off"
     assert ended <= closed["at_s"] + CLOCK_S, "not before"
     # The controller waits at least as long; its displayed value lags slightly.
-    until(c, lambda shown: ended <= shown["peers"]["a"]["lead_until_s"] + CLOCK_S)
+    until(c, lambda shown: ended <= shown["peers"]["a"]["lease_until_s"] + CLOCK_S)
     a.roster(*three)
     a.lead("opened")
     assert not [said for said in a.seen if said.get("kind") == "gave_up"], "it is still its own"
@@ -156,8 +158,8 @@ def test_a_mandate_that_ends_grants_nothing_more_and_a_majority_goes_on_without_
     three: tuple[Linked, Linked, Linked],
 ) -> None:
     a, b, c = three
-    assert c.ask("resign", 1)["mandate"] == 0
-    a.lead("heeds", mandate=0)
+    assert c.ask("resign", 1)["controller_term"] == 0
+    a.lead("heeds", controller_term=0)
     gone_s = time.monotonic()
     until(a, lambda shown: shown["until_s"] > gone_s + 3 * LEAD_S)
     assert not [said for said in a.seen if said.get("kind") == "closed"]
@@ -174,12 +176,12 @@ def test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_th
     a, _, c = three
     c.signal(signal.SIGSTOP)
     try:
-        a.lead("heeds", mandate=0)
+        a.lead("heeds", controller_term=0)
         silent_s = time.monotonic()
         until(a, lambda shown: shown["until_s"] > silent_s + 2 * LEAD_S)
     finally:
         c.signal(signal.SIGCONT)
-    a.lead("heeds", mandate=1)
+    a.lead("heeds", controller_term=1)
     assert not [said for said in a.seen if said.get("kind") == "gave_up"]
 
 
@@ -190,7 +192,7 @@ def test_a_leader_that_was_halted_finds_its_lead_ended_before_it_has_another(
     a.signal(signal.SIGSTOP)
     try:
         c.event("suspected", "a")
-        until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] < shown["now_s"])
+        until(c, lambda shown: shown["peers"]["a"]["lease_until_s"] < shown["now_s"])
     finally:
         a.signal(signal.SIGCONT)
     a.lead("closed")
@@ -216,9 +218,9 @@ def test_another_incarnation_begins_without_leads(three: tuple[Linked, Linked, L
     for node in (b, c):
         node.roster(a, b, c)
     a.tell("begin", 2)
-    shown = until(c, lambda shown: ["a", 2] in shown["processes"] and shown["peers"]["a"]["heeds_s"])
+    shown = until(c, lambda shown: ["a", 2] in shown["processes"] and shown["peers"]["a"]["acknowledged_s"])
     assert ["a", 1] not in shown["processes"]
-    assert until(a, lambda shown: shown["heeds"] == 1)["until_s"] is None
+    assert until(a, lambda shown: shown["acknowledged_term"] == 1)["until_s"] is None
     grant(c, (a, [PAIR]), (b, []), (c, []))
     a.lead("opened")
     assert len([said for said in a.seen if said.get("kind") == "began"]) == 1, "it claims nothing any more"
@@ -247,13 +249,13 @@ def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(
     three: tuple[Linked, Linked, Linked], start_linked: StartLinked
 ) -> None:
     a, b, c = three
-    until(c, lambda shown: shown["peers"]["a"]["lead_until_s"] is not None)
+    until(c, lambda shown: shown["peers"]["a"]["lease_until_s"] is not None)
     a.kill()
     c.event("dead", "a")
     c.roster(b, c)
     kept = grant(c, (b, []), (c, []))
     assert ["a", 1] in kept["processes"], "it was granted a lead under this mandate"
-    assert kept["peers"]["a"]["lead_until_s"] is not None
+    assert kept["peers"]["a"]["lease_until_s"] is not None
     again = start_linked("a", incarnation=2)
     for node in (again, b, c):
         node.roster(again, b, c)
@@ -274,11 +276,11 @@ def test_a_later_mandate_takes_over_and_tables_of_an_earlier_one_change_nothing(
     a, b, c = three
     held = a.ask("leads")["until_s"]
     grant(b, (a, [PAIR]), (b, []), (c, []), mandate=2)
-    a.lead("heeds", mandate=2)
+    a.lead("heeds", controller_term=2)
     until(a, lambda shown: shown["until_s"] > held + LEAD_S)
-    assert b.ask("tables", 1, LONG_S, [], 1)["mandate"] == 2
-    until(b, lambda shown: shown["peers"]["a"]["heeds_s"] is not None)
-    until(c, lambda shown: shown["heeds"] == 2)
+    assert b.ask("tables", 1, LONG_S, [], 1)["controller_term"] == 2
+    until(b, lambda shown: shown["peers"]["a"]["acknowledged_s"] is not None)
+    until(c, lambda shown: shown["acknowledged_term"] == 2)
     assert not [said for said in a.seen if said.get("kind") in ("closed", "gave_up")]
 
 

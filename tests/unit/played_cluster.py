@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hubsub.api.others import call_of, encode
-from hubsub.control.cluster.homes import Home
+from hubsub.control.cluster.log_owners import LogOwner
 from hubsub.errors import NodesUnreachableError
 
 from .played_node import Answer, Api, hub_row, played_log
@@ -16,18 +16,18 @@ class PlayedHomes:
     log = "c1"
 
     def __init__(self) -> None:
-        self.rows: list[Home] = []
+        self.rows: list[LogOwner] = []
 
-    def all(self) -> list[Home]:
+    def all(self) -> list[LogOwner]:
         return self.rows
 
     def keeps_log(self, room_class: str) -> bool:
         return any(home.room_class == room_class for home in self.rows)
 
-    def find(self, wanted: str) -> Home | None:
+    def find(self, wanted: str) -> LogOwner | None:
         return next((home for home in self.rows if wanted in (home.name, str(home.id))), None)
 
-    def of(self, room_class: str, index: int) -> Home | None:
+    def of(self, room_class: str, index: int) -> LogOwner | None:
         return next((h for h in self.rows if (h.room_class, h.index) == (room_class, index)), None)
 
 
@@ -39,8 +39,8 @@ class Joined:
         self._own = own
 
     @property
-    def homes(self) -> PlayedHomes:
-        return self._cluster.homes
+    def log_owners(self) -> PlayedHomes:
+        return self._cluster.log_owners
 
     def names(self) -> Sequence[str]:
         return [name for name in self._cluster.apis if name != self._own]
@@ -67,7 +67,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.apis = {name: Api() for name in ("one", "two", "three")}
-        self.homes = PlayedHomes()
+        self.log_owners = PlayedHomes()
         self.away: set[str] = set()
         self.asked: list[str] = []
         self.holders: dict[bytes, str] = {}
@@ -86,8 +86,8 @@ class Cluster:
     def have(self, hubs: Mapping[int, str]) -> None:
         """Sets the node of each hub of the class `chat`. A node that is not one of the three counts as not
         registered."""
-        self.homes.rows = [
-            Home(hub, "chat", hub - 1, node, f"{node}:3220" if node in self.apis else None)
+        self.log_owners.rows = [
+            LogOwner(hub, "chat", hub - 1, node, f"{node}:3220" if node in self.apis else None)
             for hub, node in sorted(hubs.items())
         ]
         for name, api in self.apis.items():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hubsub.control.batches import Batches
-from hubsub.control.cluster.homes import Home
+from hubsub.control.cluster.log_owners import LogOwner
 from hubsub.control.staging import Staging
 from hubsub.errors import (
     HubSubError,
@@ -41,19 +41,19 @@ class Ring:
         self.hubs, self.away, self.of_queries = hubs, away, of_queries
 
     @property
-    def homes(self) -> Ring:
+    def log_owners(self) -> Ring:
         return self
 
     def keeps_log(self, room_class: str) -> bool:
         return True
 
-    def all(self) -> list[Home]:
+    def all(self) -> list[LogOwner]:
         return [self.of(name, i) for name in ("$queries", "$stage") for i in range(self.hubs)]
 
-    def of(self, room_class: str, index: int) -> Home:
+    def of(self, room_class: str, index: int) -> LogOwner:
         of_stage = "other" if index in self.away else "me"
         node = self.of_queries if room_class == "$queries" else of_stage
-        return Home(index + 1, room_class, index, node, None)
+        return LogOwner(index + 1, room_class, index, node, None)
 
     def index_of(self, room: bytes) -> int:
         return sum((i + 1) * byte for i, byte in enumerate(room)) % self.hubs
@@ -67,7 +67,7 @@ class OnNode:
         self.stages = Staging(rooms, lambda: LIMITS | limits, lambda: cluster)
         self.batches = Batches(rooms, self.stages, lambda: LIMITS | limits)
         self.stage, self.commit, self.abort = self.stages.stage, self.batches.commit, self.batches.abort
-        self.give_up, self.held = self.batches.give_up, self.batches.held
+        self.give_up, self.blocked = self.batches.give_up, self.batches.blocked
         self.resume, self.retry, self.counts = self.batches.resume, self.batches.retry, self.batches.counts
 
 
@@ -120,7 +120,7 @@ class Driver:
     async def commit(self, batch: int, attempts: list[str]) -> bool:
         for _ in range(100):
             try:
-                if self.dice.random() < 0.3 and len(self.on_node.held):
+                if self.dice.random() < 0.3 and len(self.on_node.blocked):
                     # As the node does by itself, concurrently with the driver.
                     await self.on_node.batches._resume("q")
                 await self.on_node.batches._commit("q", batch, attempts)

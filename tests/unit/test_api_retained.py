@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from hubsub.control.cluster.plane import ASK_BYTES_MAX
+from hubsub.control.cluster.plane import RPC_BYTES_MAX
 from hubsub.node import HistoryRow, Item, Published
 
 from .played_cluster import Cluster
@@ -70,7 +70,7 @@ async def test_long_entries_shorten_a_page_and_each_is_read_once(topic_bytes: in
     keeping(cluster.apis["two"], *topics[1::2])
     keeping(cluster.apis["three"])
     own = await cluster.apis["one"].ask("GET", "/v1/retained?limit=1000&scope=node")
-    assert len(json.dumps(own.json)) < ASK_BYTES_MAX, "it fits into an answer to another node"
+    assert len(json.dumps(own.json)) < RPC_BYTES_MAX, "it fits into an answer to another node"
     found: list[str] = []
     after, pages = "", 0
     while pages < len(topics) + 1:

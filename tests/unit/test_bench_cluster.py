@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hubsub.control.cluster.leads import hub_name
-from hubsub.control.cluster.ring import Place, assign
+from hubsub.control.cluster.failover import hub_name
+from hubsub.control.cluster.hub_ring import Place, assign
 from hubsub_bench import BenchError
 from hubsub_bench.cluster import failover, forward
 from hubsub_bench.cluster.cli import _sizes
@@ -81,7 +81,7 @@ class Played:
 
     version, build_profile = "played", ""
 
-    def __init__(self, never: int | None = None, elsewhere: int | None = None) -> None:
+    def __init__(self, never: int | None = None, other_owner: int | None = None) -> None:
         self.lock = threading.Lock()
         self.nodes = {name: Node(name, self) for name in NAMES}
         self.subscribers: list[tuple[str, Handler]] = []
@@ -91,7 +91,7 @@ class Played:
         self.kills: list[tuple[str, str | None]] = []
         self.never = never
         """The kill after which nothing is delivered any more."""
-        self.elsewhere = elsewhere
+        self.other_owner = other_owner
         """The kill of a node that no longer led the room."""
         self.sent = 0
 
@@ -126,7 +126,7 @@ class Played:
             is_last = self.never == len(self.kills) - 1
             self.living.discard(name)
             self.subscribers = [row for row in self.subscribers if row[0] in self.living]
-            if self.elsewhere != len(self.kills) - 1:
+            if self.other_owner != len(self.kills) - 1:
                 self.waits = 10**9 if is_last else WAITS
                 self.epoch += 1
         return time.monotonic()
@@ -148,13 +148,13 @@ class Played:
 class Target:
     name, verb, is_forwarding, has_failover = "played", "publish", True, True
 
-    def __init__(self, never: int | None = None, elsewhere: int | None = None) -> None:
-        self.never, self.elsewhere = never, elsewhere
+    def __init__(self, never: int | None = None, other_owner: int | None = None) -> None:
+        self.never, self.other_owner = never, other_owner
         self.cluster: Played
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator[Played]:
-        self.cluster = Played(self.never, self.elsewhere)
+        self.cluster = Played(self.never, self.other_owner)
         try:
             yield self.cluster
         finally:
@@ -197,7 +197,7 @@ def test_a_room_whose_life_goes_on_behind_a_kill_says_so(
 ) -> None:
     monkeypatch.setattr(failover, "LIMIT_S", 0.3)
     run = asked(tmp_path, kills=1)
-    failover.measure(Target(elsewhere=0), run)
+    failover.measure(Target(other_owner=0), run)
     assert run.reports[0]["heard"]["message of 1"] >= 1 and run.reports[0]["ended"] is None
 
 

@@ -17,7 +17,7 @@ from hubsub.api.console.board import Board
 from hubsub.api.console.files import PAGES, STATIC
 from hubsub.api.console.now import COUNTED
 from hubsub.api.others import Reply, encode
-from hubsub.control.cluster.homes import Homes
+from hubsub.control.cluster.log_owners import LogOwners
 
 from .played_node import ODD_ROOM, Api, fits, hub_row, played_log
 
@@ -279,7 +279,7 @@ async def test_the_events_end_with_the_node() -> None:
 class PlayedOthers:
     """Two other nodes: `b` answers, `c` never does."""
 
-    homes: Homes
+    log_owners: LogOwners
 
     def __init__(self, api: Api) -> None:
         self.api = api

@@ -10,7 +10,7 @@ from hubsub.coordination import embedded
 
 async def said(host: str | None, port: int) -> list[str]:
     with capture_logs() as lines:
-        await embedded._look(host, port)
+        await embedded._check_reachable(host, port)
     return [f"{line['log_level']}: {line['address']}, {line['reason']}" for line in lines]
 
 

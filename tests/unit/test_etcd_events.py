@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from hubsub.coordination.etcd import PORT, EtcdCoordinator
-from hubsub.coordination.events import Change, Events
+from hubsub.coordination.etcd_events import Change, Events
 from hubsub.coordination.location import parse_location
 from hubsub.errors import CoordinatorUnreachableError
 
@@ -21,9 +21,9 @@ class Stream:
         self.changes: asyncio.Queue[Change | None] = asyncio.Queue()
         self.open = 0
 
-    async def read(self, stands: asyncio.Event) -> AsyncGenerator[Change, None]:
+    async def read(self, opened: asyncio.Event) -> AsyncGenerator[Change, None]:
         self.open += 1
-        stands.set()
+        opened.set()
         try:
             while (change := await self.changes.get()) is not None:
                 yield change

@@ -40,7 +40,7 @@ def test_a_lease_is_renewed_three_times_in_its_time_to_live_however_long_answers
         await asyncio.sleep(4.5)
         assert lease.asked_s == [1.0, 2.0, 3.0, 4.0]
         assert lease.deadline == lease.begun_s + 4.0 + TTL_S
-        await lease.give_back()
+        await lease.release()
 
     play(test)
 
@@ -51,7 +51,7 @@ def test_a_renewal_that_is_never_answered_holds_up_no_later_one() -> None:
         await asyncio.sleep(3.5)
         assert lease.asked_s == [1.0, 2.0, 3.0]
         assert lease.held and lease.deadline == lease.begun_s + 3.0 + TTL_S
-        await lease.give_back()
+        await lease.release()
 
     play(test)
 
@@ -62,6 +62,6 @@ def test_a_renewal_that_failed_is_asked_for_again_soon_and_an_old_answer_takes_n
         await asyncio.sleep(4.0)
         assert lease.asked_s[:3] == [1.0, 1.25, 2.25]
         assert lease.deadline >= lease.begun_s + 2.25 + TTL_S
-        await lease.give_back()
+        await lease.release()
 
     play(test)

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from hubsub.api.linked import Linked
-from hubsub.control.cluster.plane import ASK_BYTES_MAX
-from hubsub.control.cluster.rim import CorePlane
+from hubsub.control.cluster.core_plane import CorePlane
+from hubsub.control.cluster.plane import RPC_BYTES_MAX
 
 from .cluster.fake_data import FakeData
 from .cluster.played import Cluster, play
@@ -84,7 +84,7 @@ def test_an_answer_that_is_too_long_for_a_link_is_refused_with_what_to_do() -> N
             await cluster.start(*"ab")
             await cluster.settle()
             apis = join(cluster, "ab")
-            apis["b"].node.listed = [b"%06d" % i + bytes(1_000) for i in range(ASK_BYTES_MAX // 1_000)]
+            apis["b"].node.listed = [b"%06d" % i + bytes(1_000) for i in range(RPC_BYTES_MAX // 1_000)]
             answer = await apis["a"].get("/v1/rooms?limit=1000")
             assert answer.status == 503 and "limit" in answer.json["hint"]
 

@@ -39,7 +39,7 @@ async def test_a_stop_that_waits_for_the_disk_says_so_and_waits_on(monkeypatch: 
             assert may_end.wait(30)
 
     monkeypatch.setattr(node_module._native, "Core", StalledCore)
-    monkeypatch.setattr("hubsub.node.life.SLOW_STOP_S", 0.01)
+    monkeypatch.setattr("hubsub.node.lifecycle.SLOW_STOP_S", 0.01)
     with capture_logs() as lines:
         node = node_module.Node(load(flags={"shards": 1}, environ={}))
         await node.start()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubsub.control.queries import NAME_CHARACTERS_MAX, SILENCE_S, Queries
+from hubsub.control.query_progress import NAME_CHARACTERS_MAX, SILENCE_S, Queries
 from hubsub.errors import BadRequestError, TooBusyError
 from unit.played_node import Api, fits, hub_row, played_log
 

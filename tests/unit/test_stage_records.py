@@ -10,13 +10,13 @@ import pytest
 from hubsub.control.stages import (
     Attempt,
     Move,
-    Space,
+    RetainedSpace,
     commit_record,
     committed,
     ended,
     given_up_record,
+    in_flight,
     moved,
-    on_its_way,
     plan,
     progress_record,
 )
@@ -31,7 +31,7 @@ DONE = MOVE.after(2, []).after(1, [])
 
 
 def test_a_plan_follows_from_what_the_last_record_says() -> None:
-    moving = on_its_way(MOVE.after(2, []))
+    moving = in_flight(MOVE.after(2, []))
     done, given_up = ended(progress_record(DONE)), ended(given_up_record(moving))
     assert done is not None and given_up is not None and ended(progress_record(MOVE)) is None
     assert [plan(None, 7), plan(done, 5), plan(done, 7)] == ["begin", "repeated", "begin"]
@@ -74,9 +74,9 @@ def test_what_is_published_is_counted_row_by_row() -> None:
 
 
 def test_a_batch_that_is_given_up_with_no_row_left_is_published() -> None:
-    given_up = ended(given_up_record(on_its_way(MOVE.after(2, []))))
+    given_up = ended(given_up_record(in_flight(MOVE.after(2, []))))
     assert given_up is not None and (given_up.published, given_up.rows, given_up.end) == (2, 3, "given up")
-    assert ended(given_up_record(on_its_way(DONE))) == ended(progress_record(DONE))
+    assert ended(given_up_record(in_flight(DONE))) == ended(progress_record(DONE))
 
 
 def test_chunks_have_producers_of_their_own() -> None:
@@ -88,7 +88,7 @@ def test_chunks_have_producers_of_their_own() -> None:
 
 
 def test_space_is_bounded_behind_the_oldest_batch_that_is_moved() -> None:
-    space = Space(1_000)
+    space = RetainedSpace(1_000)
     assert space.has_room(10**9, 100)
     space.hold("q", [950, 990])
     assert space.has_room(50, 100) and not space.has_room(51, 100)

@@ -6,19 +6,19 @@ import pytest
 
 pytest.importorskip("hubsub._core", reason="needs hubsub-core")
 
-from hubsub.control.sys_topics import COUNTERS, GAUGES, Loads, Look, items, values
+from hubsub.control.sys_topics import COUNTERS, GAUGES, Loads, Measurement, items, values
 
 EVERYTHING = {name for _, names in GAUGES for name in names} | {
     name for _, _, names in COUNTERS for name in names
 }
 
 
-def look(clock_s: float, **metrics: int) -> Look:
-    return Look(clock_s, dict.fromkeys(EVERYTHING, 0) | metrics)
+def measure(clock_s: float, **metrics: int) -> Measurement:
+    return Measurement(clock_s, dict.fromkeys(EVERYTHING, 0) | metrics)
 
 
 def test_values_have_the_names_that_brokers_have_for_them() -> None:
-    now = look(
+    now = measure(
         90.0,
         mqtt_connections=3,
         mqtt_sessions_absent=2,
@@ -41,7 +41,7 @@ def test_values_have_the_names_that_brokers_have_for_them() -> None:
 
 
 def test_what_the_node_does_not_count_is_not_told() -> None:
-    told = values(Look(0.0, {"mqtt_connections": 3}), 0.0, 3, Loads())
+    told = values(Measurement(0.0, {"mqtt_connections": 3}), 0.0, 3, Loads())
     assert set(told) == {"version", "uptime", "clients/connected", "clients/total", "clients/maximum"}
     assert told["clients/total"] == "3"
 
@@ -49,7 +49,9 @@ def test_what_the_node_does_not_count_is_not_told() -> None:
 def test_a_steady_stream_is_the_load_of_every_average_in_the_end() -> None:
     loads = Loads()
     for second in range(0, 7_200, 10):
-        loads.take(look(second, mqtt_packets_total=second), look(second + 10, mqtt_packets_total=second + 10))
+        loads.take(
+            measure(second, mqtt_packets_total=second), measure(second + 10, mqtt_packets_total=second + 10)
+        )
     assert all(
         loads.averages[f"load/messages/received/{minutes}min"] == pytest.approx(60, rel=0.001)
         for minutes in (1, 5, 15)
@@ -58,8 +60,8 @@ def test_a_steady_stream_is_the_load_of_every_average_in_the_end() -> None:
 
 def test_what_is_long_ago_counts_less_in_the_short_averages() -> None:
     loads = Loads()
-    loads.take(look(0), look(60, mqtt_published_total=600))
-    loads.take(look(60), look(120))
+    loads.take(measure(0), measure(60, mqtt_published_total=600))
+    loads.take(measure(60), measure(120))
     expected = {
         minutes: 600 * (1 - math.exp(-1 / minutes)) * math.exp(-1 / minutes) for minutes in (1, 5, 15)
     }
@@ -70,7 +72,7 @@ def test_what_is_long_ago_counts_less_in_the_short_averages() -> None:
 
 def test_no_time_between_looks_is_no_load() -> None:
     loads = Loads()
-    loads.take(look(5.0), look(5.0, mqtt_packets_total=9))
+    loads.take(measure(5.0), measure(5.0, mqtt_packets_total=9))
     assert loads.averages == {}
 
 

@@ -8,17 +8,17 @@ redirected.
 from starlette.requests import Request
 
 from hubsub.api.state import State
-from hubsub.control import own_rooms
-from hubsub.control.cluster.homes import Home
+from hubsub.control import internal_rooms
+from hubsub.control.cluster.log_owners import LogOwner
 from hubsub.errors import ElsewhereError, HubSubError, NodesUnreachableError
 
 
-def home_of_query(state: State, query: str) -> Home | None:
-    """As `own_rooms.elsewhere`, of this node."""
-    return own_rooms.elsewhere(query, state.others, state.node.name)
+def home_of_query(state: State, query: str) -> LogOwner | None:
+    """As `internal_rooms.other_owner`, of this node."""
+    return internal_rooms.other_owner(query, state.others, state.node.name)
 
 
-def elsewhere(request: Request, home: Home) -> HubSubError:
+def elsewhere(request: Request, home: LogOwner) -> HubSubError:
     """Error that redirects the client to that node."""
     if home.http is None:
         return NodesUnreachableError(value=home.node)

@@ -13,10 +13,10 @@ import msgspec
 from hubsub.api.answers import error_answer
 from hubsub.api.app import App
 from hubsub.api.others import Reply, call_of, encode
-from hubsub.control.cluster.homes import Homes
+from hubsub.control.cluster.core_plane import API, CorePlane
+from hubsub.control.cluster.log_owners import LogOwners
 from hubsub.control.cluster.node import ClusterNode
-from hubsub.control.cluster.plane import ASK_BYTES_MAX
-from hubsub.control.cluster.rim import API, CorePlane
+from hubsub.control.cluster.plane import RPC_BYTES_MAX
 from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchRoomError, PeerError
 from hubsub.names import text_of
 
@@ -42,8 +42,8 @@ class Linked:
         plane.serve(API, self._answer)
 
     @property
-    def homes(self) -> Homes:
-        return self._cluster.homes
+    def log_owners(self) -> LogOwners:
+        return self._cluster.log_owners
 
     def names(self) -> Sequence[str]:
         return [name for name in self._cluster.nodes if name != self._cluster.name]
@@ -69,12 +69,12 @@ class Linked:
         located = await self._cluster.locate(room, create=False)
         if located is None:
             return None
-        if not self.homes.is_ring(located.room_class):
+        if not self.log_owners.is_ring(located.room_class):
             self._plane.pins(located.room_class, {located.room: located.hub})
         return located.hub
 
     def index_of(self, room: bytes) -> int:
-        return self._plane.named(room).index
+        return self._plane.topic_route(room).index
 
     async def _answer(self, node: str, body: bytes) -> bytes:
         try:
@@ -82,9 +82,9 @@ class Linked:
         except msgspec.MsgspecError as error:
             reply = _refused(PeerError(f"this version cannot read the question ({error})", node))
         encoded = encode(reply)
-        if len(encoded) <= ASK_BYTES_MAX:
+        if len(encoded) <= RPC_BYTES_MAX:
             return encoded
-        size = f"{len(encoded)} bytes, at most {ASK_BYTES_MAX}"
+        size = f"{len(encoded)} bytes, at most {RPC_BYTES_MAX}"
         return encode(
             _refused(PeerError("the answer is too long for a link", size, "ask for less, by `limit`"))
         )

@@ -45,7 +45,7 @@ class AtHomes:
     """Collects the matching hubs from the nodes that lead them."""
 
     async def answer(self, asked: Asked) -> Response:
-        state, homes = asked.state, asked.others.homes
+        state, homes = asked.state, asked.others.log_owners
         wanted, ephemeral = await _wanted(state, asked.request, homes.all())
         of_nodes: dict[str, list[str]] = {}
         for home in homes.all():
@@ -138,7 +138,7 @@ async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
     """
     name, hub = state.node.log_hub_of(room)
     if state.others is not None:
-        hub = await state.others.hub_of(room) if state.others.homes.keeps_log(name) else None
+        hub = await state.others.hub_of(room) if state.others.log_owners.keeps_log(name) else None
     return name, hub
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from hubsub.api.cluster import best_clock
 from hubsub.api.state import State
-from hubsub.control.cluster.space import BYTES_LIMIT, CLASS_LIMIT, RoomRecords
-from hubsub.control.process import cpu_s, resident_bytes
+from hubsub.control.cluster.room_limits import BYTES_LIMIT, CLASS_LIMIT, RoomRecords
+from hubsub.control.resource_usage import cpu_s, resident_bytes
 from hubsub.node import BUILD_PROFILE
 from hubsub.version import VERSION
 
@@ -143,7 +143,9 @@ def _room_records(page: Page, records: RoomRecords) -> None:
             "hubsub_room_records", count, {"class": name}, "Rooms that have a record in the coordinator."
         )
     page.add("hubsub_room_records_bytes", records.size, doc="Bytes of these records, of all classes.")
-    page.add("hubsub_room_records_bytes_max", records.space.bytes_max, doc="Beyond it no room gets a record.")
+    page.add(
+        "hubsub_room_records_bytes_max", records.limits.bytes_max, doc="Beyond it no room gets a record."
+    )
     doc = "Records of rooms that nobody used, which this node removed as the controller."
     page.add("hubsub_room_records_forgotten_total", records.forgotten, doc=doc)
     doc = "New rooms that this node refused as the controller, by the limit that did."
@@ -261,7 +263,7 @@ def _stages(page: Page, state: State) -> None:
         ("rows_given_up", "Rows of these that were not published."),
     ):
         page.add(f"hubsub_{name}_total", batches.counts[name], doc=doc)
-    held = batches.held.all()
+    held = batches.blocked.all()
     page.add("hubsub_batches_held", len(held), doc="Committed batches that their rooms do not take now.")
     for query in [*held][: state.limits["http_queries_max"]]:
         page.add("hubsub_query_held", 1, {"query": query}, "1: the query's last batch is held.")

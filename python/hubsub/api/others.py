@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from hubsub.control.cluster.homes import Homes
+from hubsub.control.cluster.log_owners import LogOwners
 
 ONLY = "scope=node"
 """Query of each request between nodes: only the receiving node answers."""
@@ -38,7 +38,7 @@ class Others(Protocol):
     """The other nodes of the cluster."""
 
     @property
-    def homes(self) -> Homes:
+    def log_owners(self) -> LogOwners:
         """Log owners: which node has the log of which hub, this node included."""
 
     def names(self) -> Sequence[str]:

@@ -11,14 +11,14 @@ from hubsub.api.hubs import hub_list
 from hubsub.api.log_schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.params import body, decode, path_name
 from hubsub.api.state import State
-from hubsub.control.queries import Progress
+from hubsub.control.query_progress import Progress
 from hubsub.errors import NoSuchQueryError
 from hubsub.names import text_of
 
 
 async def list_queries(state: State, request: Request) -> Response:
     hubs = hub_list(state)
-    batches = state.batches.held
+    batches = state.batches.blocked
     held = [
         HeldBatch(
             query=name,

@@ -114,7 +114,7 @@ class Gathered:
         if own.status_code >= 400:
             return own
         if self.of_homes:
-            homes = {home.node for home in asked.others.homes.all()}
+            homes = {home.node for home in asked.others.log_owners.all()}
             missing = sorted({*missing, *homes} - replies.keys() - {asked.state.node.name})
         refused = next((reply for reply in replies.values() if reply.status >= 400), None)
         if refused is not None:
@@ -222,7 +222,7 @@ class AtHub:
     """The node that has the log of the path's `hub`. If no node has it, this node answers the error."""
 
     async def answer(self, asked: Asked) -> Response:
-        home = asked.others.homes.find(text_of(path_name(asked.request, "hub")))
+        home = asked.others.log_owners.find(text_of(path_name(asked.request, "hub")))
         is_here = home is None or home.node == asked.state.node.name
         return await (asked.here() if home is None or is_here else asked.of_home(home.node))
 

@@ -151,7 +151,7 @@ def _hub(state: State, request: Request) -> Hub:
     if wanted is not None and there != wanted.lower():
         raise OtherLogError(value=there or "none", hint=f"offsets of {wanted} mean nothing here")
     name = text_of(path_name(request, "hub"))
-    home = None if state.others is None else state.others.homes.find(name)
+    home = None if state.others is None else state.others.log_owners.find(name)
     if home is not None and home.node != state.node.name:
         raise elsewhere(request, home)
     hub = find_hub(state, name)

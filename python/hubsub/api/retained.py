@@ -20,7 +20,7 @@ from hubsub.api.schema import Record, payload_fields
 from hubsub.api.state import State
 from hubsub.config.kinds import Bad
 from hubsub.config.matching import parse_pattern
-from hubsub.control.cluster.plane import ASK_BYTES_MAX
+from hubsub.control.cluster.plane import RPC_BYTES_MAX
 from hubsub.control.devices import expiry_of
 from hubsub.errors import BadRequestError, NoSuchRetainedError, refusal
 from hubsub.names import literal_glob, text_of
@@ -31,7 +31,7 @@ ORIGIN: Final = "hubsub-retained"
 """Header of an entry: position and timestamp of its message."""
 AT_ONCE: Final = 16
 """Number of entries read at the same time: those after the end of a page are read for nothing."""
-PAGE_BYTES: Final = ASK_BYTES_MAX // 4
+PAGE_BYTES: Final = RPC_BYTES_MAX // 4
 """Most bytes of the entries of a page, unless it has one: with `next`, the page of another node fits into its
 answer."""
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from hubsub.api.others import Others
 from hubsub.api.schema import NodeRef
 from hubsub.config import Config, RoomClass, is_wildcard, join_address, split_address
-from hubsub.control.archived import Archived
+from hubsub.control.archive_offsets import ArchiveOffsets
 from hubsub.control.batches import Batches
 from hubsub.control.cluster.classes import configured
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.control.idempotency import Window
 from hubsub.control.memory import Memory
-from hubsub.control.queries import Queries
+from hubsub.control.query_progress import Queries
 from hubsub.control.staging import Staging
 from hubsub.coordination.embedded import own_host
 from hubsub.errors import TooBusyError
@@ -46,7 +46,7 @@ class State:
         self.window = Window(lambda: self.limits, time.monotonic)
         self.memory = Memory(node, lambda: self.config.memory)
         self.queries = Queries(lambda: self.limits, time.monotonic)
-        self.archived = Archived(node, lambda: self.all_classes, lambda: self.log)
+        self.archived = ArchiveOffsets(node, lambda: self.all_classes, lambda: self.log)
         self.staging = Staging(node, lambda: self.limits, lambda: self.others)
         self.batches = Batches(node, self.staging, lambda: self.limits)
         self.console: Watch | None = None
@@ -83,7 +83,7 @@ class State:
     def log(self) -> str | None:
         """Identity of the log that offsets refer to: the cluster's or this node's; None without a log."""
         if self.others is not None:
-            return self.others.homes.log
+            return self.others.log_owners.log
         log = self.node.log()
         return None if log is None else log["identity"]
 

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,7 +109,7 @@ class _Process:
                 await process.stop(drain=False)
                 return 0
             self._config = process.config
-            node = cast(Node, process.node)
+            node = process.node
         self._state = State(self._config, node)
         self._http = http = HttpServer(self._state)
         self._node = node
@@ -133,12 +133,12 @@ class _Process:
         return code
 
     def _clustered(self) -> "ClusterProcess":
-        from hubsub.control.cluster.process import ClusterProcess, NodeLife
+        from hubsub.control.cluster.process import ClusterProcess
         from hubsub.node import Cluster, Node
 
-        def make(config: Any, prepared: Any) -> NodeLife:
+        def make(config: Any, prepared: Any) -> Node:
             cluster = Cluster(prepared.cluster, prepared.founded)
-            return cast(NodeLife, Node(config, cluster, incarnation=prepared.incarnation, accepts=False))
+            return Node(config, cluster, incarnation=prepared.incarnation, accepts=False)
 
         return ClusterProcess(self._config, make)
 
@@ -157,7 +157,7 @@ class _Process:
 
     async def _serve(self, addresses: Mapping[str, str | None], bound_http: str | None) -> int:
         """Announces that the node is ready. Serves until a stop request (0) or the failure of a shard (1)."""
-        from hubsub.control import activity, departures, load, sys_topics
+        from hubsub.control import activity, leave_events, load_samples, sys_topics
         from hubsub.node import BUILD_PROFILE
         from hubsub.version import VERSION
 
@@ -184,8 +184,8 @@ class _Process:
         limits = self._state.limit
         beside = (
             loop.create_task(activity.report(node.clients, limits("busiest_log_ms"))),
-            loop.create_task(load.report(node, limits("load_sample_ms"))),
-            loop.create_task(departures.report(node, self._processes)),
+            loop.create_task(load_samples.report(node, limits("load_sample_ms"))),
+            loop.create_task(leave_events.report(node, self._processes)),
             *(
                 [loop.create_task(sys_topics.report(node, limits("sys_interval_ms")))]
                 if self._config.speaks_mqtt
@@ -193,7 +193,7 @@ class _Process:
             ),
             loop.create_task(self._state.batches.retry()),
             loop.create_task(self._state.memory.report()),
-            loop.create_task(self._resume_led()),
+            loop.create_task(self._resume_when_leading()),
             loop.create_task(self._feed_watchdog()),
         )
         try:
@@ -226,12 +226,12 @@ class _Process:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _resume_led(self) -> None:
+    async def _resume_when_leading(self) -> None:
         """On a node of a cluster, resumes unfinished batches when it leads its hubs again: some time after it
         serves.
         """
         if self._process is not None:
-            await self._state.batches.resume_led()
+            await self._state.batches.resume_when_leading()
 
     async def _feed_watchdog(self) -> None:
         """Reports to the service manager that this loop and all shards run, three times per watchdog

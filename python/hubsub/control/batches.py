@@ -1,7 +1,7 @@
 """Batches on a node: commits them, moves their rows into rooms, resumes them after a start, gives them up.
 
 Owns which batch of a query is being moved, and which are blocked. Rows come from `hubsub.control.staging`;
-the records of a query are in `hubsub.control.query_rooms`; `hubsub.control.stages` and `held` decide, and
+the records of a query are in `hubsub.control.query_rooms`; `hubsub.control.stages` and `blocked` decide, and
 this module acts.
 
 Invariants: one batch of a query is moved at a time, under the query's lock. Nothing of a batch is published
@@ -20,16 +20,16 @@ from typing import NamedTuple
 
 import structlog
 
-from hubsub.control.held import HeldBatches
-from hubsub.control.own_rooms import named
+from hubsub.control.blocked_batches import BlockedBatches
+from hubsub.control.internal_rooms import attempt_name
 from hubsub.control.query_rooms import QueryRooms
 from hubsub.control.stages import (
-    Latest,
+    BatchState,
     Move,
     commit_record,
     committed,
     given_up_record,
-    on_its_way,
+    in_flight,
     plan,
     progress_record,
 )
@@ -53,7 +53,7 @@ LATE = ("sequence_passed", "sequence_too_old", "sequence_ahead")
 by itself.
 """
 
-LED_S, LED_S_MAX = 0.1, 5.0
+LEADER_WAIT_S, LEADER_WAIT_S_MAX = 0.1, 5.0
 """Wait before checking again whether a node of a cluster leads its queries' hubs: doubled each time."""
 
 log = structlog.get_logger()
@@ -102,9 +102,9 @@ class Batches:
         self._users: Counter[str] = Counter()
         self._commits: dict[Key, asyncio.Task[Committed]] = {}
         """Running commits; a repeated commit waits for the same task."""
-        self._ahead: dict[str, Move] = {}
+        self._unrecorded: dict[str, Move] = {}
         """Progress of moves whose record could not be written, for example because the disk is full."""
-        self.held = HeldBatches(time.monotonic)
+        self.blocked = BlockedBatches(time.monotonic)
         self.counts = Counter[str]()
         """Since the start: `batches_published`, `rows_published`; repeated commits, `batches_repeated`;
         `batches_given_up`, `rows_given_up`.
@@ -130,7 +130,7 @@ class Batches:
                 stopped.
         """
         self._stages.space()
-        attempts = self._stages.placed(query, attempts)
+        attempts = self._stages.stored_names(query, attempts)
         key = (query, batch, tuple(attempts))
         task = self._commits.get(key)
         if task is None:
@@ -150,7 +150,7 @@ class Batches:
 
     async def _commit(self, query: str, batch: int, attempts: Sequence[str]) -> Committed:
         async with self._locked(query):
-            self._check_home(query)
+            self._check_owner(query)
             latest = await self._rooms.latest(query)
             what = plan(latest, batch)
             if latest is not None and latest.end is None:
@@ -158,29 +158,29 @@ class Batches:
             if latest is not None and what in ("finish", "repeated", "given up"):
                 await self._stages.drop(query, attempts)
                 if what == "given up":
-                    raise BatchGivenUpError(value=_told(query, latest))
+                    raise BatchGivenUpError(value=_progress_text(query, latest))
                 self.counts["batches_repeated"] += what == "repeated"
                 return Committed(latest.rows, what == "repeated")
             # Hold them before they are looked up, so that none found is released.
             self._stages.hold(query, attempts)
             try:
                 record = commit_record(batch, await self._stages.find(query, attempts))
-                self._check_home(query)
+                self._check_owner(query)
                 position = await self._rooms.note(query, record)
                 # Only a hub without a record goes to another node. If this hub had the record by then, the
                 # other node moves the batch, too.
-                self._check_home(query)
+                self._check_owner(query)
             except Exception:
                 self._stages.space().free(query)
                 raise
             self._stages.taken(query, attempts)
             move = committed(record, position)
-            await self._move(query, on_its_way(move))
+            await self._move(query, in_flight(move))
             return Committed(move.rows, False)
 
-    def _check_home(self, query: str) -> None:
+    def _check_owner(self, query: str) -> None:
         """Raises HubClosedError if the query has moved to another node: a repeated request is redirected."""
-        if not self._stages.is_home(query):
+        if not self._stages.owns(query):
             raise HubClosedError()
 
     async def abort(self, query: str, attempt: str) -> None:
@@ -191,7 +191,7 @@ class Batches:
             BatchMovingError: another batch of the query is being moved, and takes longer than a request may.
         """
         self._stages.space()
-        (name,) = self._stages.placed(query, [attempt])
+        (name,) = self._stages.stored_names(query, [attempt])
         async with self._locked_in_time(query, attempt):
             latest = await self._rooms.latest(query)
             if latest and latest.move and any(a.name == name for a in latest.move.attempts):
@@ -215,13 +215,13 @@ class Batches:
                 raise BatchNotHeldError(value=f"{query}, batch {batch}; its last is: {found}")
             if latest.end == "given up":
                 return GivenUp(latest.rows, latest.published)
-            move = self._ahead.get(query)
+            move = self._unrecorded.get(query)
             if move is not None and latest.move is not None and move.commit == latest.move.commit:
-                latest = on_its_way(move)
+                latest = in_flight(move)
             left = latest.rows - latest.published
             await self._rooms.note(query, given_up_record(latest))
-            self._ahead.pop(query, None)
-            self._freed(query)
+            self._unrecorded.pop(query, None)
+            self._unblock(query)
             self.counts["batches_given_up" if left else "batches_published"] += 1
             self.counts["rows_published"] += 0 if left else latest.rows
             self.counts["rows_given_up"] += left
@@ -231,34 +231,34 @@ class Batches:
 
     # -- moving --
 
-    async def _move(self, query: str, latest: Latest) -> None:
+    async def _move(self, query: str, latest: BatchState) -> None:
         """Publishes the rest of a batch; the batch is blocked if its rooms do not accept it."""
         try:
             if latest.move is None:
                 raise StageLostError("the commit of a batch is lost", f"{query}, batch {latest.batch}")
-            await self._go_on(query, latest.move)
+            await self._publish_rest(query, latest.move)
         except HubSubError as error:
             if isinstance(error, StageLostError):
                 self._stages.space().free(query)  # There is nothing left to hold for it.
             if not error.retryable:
-                error.hint = _way_out(query, latest.batch, error)
-            self.held.hold(query, latest.batch, latest.rows, error)
+                error.hint = _blocked_hint(query, latest.batch, error)
+            self.blocked.hold(query, latest.batch, latest.rows, error)
             self._rooms.watch(query)
             self._news.set()
             raise
-        self._freed(query)
+        self._unblock(query)
         self.counts["batches_published"] += 1
         self.counts["rows_published"] += latest.rows
 
-    async def _go_on(self, query: str, move: Move) -> None:
+    async def _publish_rest(self, query: str, move: Move) -> None:
         """Publishes chunk after chunk, and records the progress."""
         self._stages.space().hold_all(query)
-        ahead = self._ahead.get(query)
+        ahead = self._unrecorded.get(query)
         if ahead is not None and ahead.commit == move.commit:
             # Write it before more is sent: a disk that is still full refuses that, and no row is sent in
             # vain.
             move = ahead
-            await self._note_ahead(query)
+            await self._record_unrecorded(query)
         elif move.is_done:
             await self._rooms.note(query, progress_record(move))
         row = await self._next(query, move)
@@ -270,16 +270,16 @@ class Batches:
             )
             held = [failed for _, failed in done.refused if failed.code not in LATE]
             if move != before:
-                self._ahead[query] = move
+                self._unrecorded[query] = move
             if held:
                 # Otherwise each retry would write a record, and the records would push out older state of the
                 # query.
                 if move != before:
                     with suppress(HubSubError):
-                        await self._note_ahead(query)
+                        await self._record_unrecorded(query)
                 raise refusal(*held[0])
             # The next chunk is read while the disk writes the note; both finish before the lock is released.
-            note = asyncio.ensure_future(self._note_ahead(query))
+            note = asyncio.ensure_future(self._record_unrecorded(query))
             try:
                 row = await self._next(query, move)
             finally:
@@ -293,22 +293,20 @@ class Batches:
         attempt = move.attempts[move.attempt]
         row = await self._stages.chunk(query, attempt, move.chunk)
         if row is None:
-            place = (
-                f"batch {move.batch}, attempt {named(attempt.name)}, chunk {move.chunk} of {attempt.chunks}"
-            )
+            place = f"batch {move.batch}, attempt {attempt_name(attempt.name)}, chunk {move.chunk} of {attempt.chunks}"
             raise StageLostError(value=place)
         return row
 
-    async def _note_ahead(self, query: str) -> None:
+    async def _record_unrecorded(self, query: str) -> None:
         """Records a move's progress that is only in memory."""
-        await self._rooms.note(query, progress_record(self._ahead[query]))
-        del self._ahead[query]
+        await self._rooms.note(query, progress_record(self._unrecorded[query]))
+        del self._unrecorded[query]
 
-    def _freed(self, query: str) -> None:
+    def _unblock(self, query: str) -> None:
         """The query has no batch in flight any more."""
         self._stages.space().free(query)
         self._rooms.unwatch(query)
-        self.held.free(query)
+        self.blocked.free(query)
 
     # -- resuming --
 
@@ -323,7 +321,7 @@ class Batches:
             # A damaged hub hides the names of all rooms; a commit reads its own query's room and continues.
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
 
-    async def resume_led(self) -> None:
+    async def resume_when_leading(self) -> None:
         """As `resume`, for a cluster: a node leads its hubs again only some time after its start."""
         if self._node.config.data is None:
             return
@@ -332,11 +330,11 @@ class Batches:
         except HubSubError as error:
             log.warning("batches go on at their next commit", code=error.code, reason=str(error))
             return
-        wait_s = LED_S
+        wait_s = LEADER_WAIT_S
         while left:
             for query in sorted(left):
                 try:
-                    if self._stages.is_home(query):
+                    if self._stages.owns(query):
                         # There is no event for that; until the node leads the hub, requests to it are
                         # refused.
                         await self._rooms.latest(query)
@@ -348,7 +346,7 @@ class Batches:
                 left.discard(query)
             if left:
                 await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LED_S_MAX)
+                wait_s = min(2 * wait_s, LEADER_WAIT_S_MAX)
 
     async def retry(self) -> None:
         """Retries blocked batches, each when it is due, until cancelled.
@@ -358,30 +356,30 @@ class Batches:
         while True:
             self._news.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.held.wait_s()):
+                async with asyncio.timeout(self.blocked.wait_s()):
                     await self._news.wait()
-            for query in self.held.due():
+            for query in self.blocked.due():
                 try:
                     await self._resume(query)
                 except Exception:  # Affects one query; the others continue.
                     log.exception("a held batch could not be tried again", query=query)
-                    self.held.postpone(query, BatchMovingError())
+                    self.blocked.postpone(query, BatchMovingError())
             for query in self._rooms.old():
                 await self._remind(query)
 
     async def _resume(self, query: str) -> None:
-        before = self.held.all().get(query)
+        before = self.blocked.all().get(query)
         try:
             async with self._locked(query):
                 latest = await self._rooms.latest(query)
                 if latest is None or latest.end is not None:
-                    self._freed(query)
+                    self._unblock(query)
                     return
                 await self._move(query, latest)
                 log.info("batch goes on and is published", query=query, batch=latest.batch, rows=latest.rows)
         except HubSubError as error:
-            if before is not None and self.held.all().get(query) == before:
-                self.held.postpone(query, error)
+            if before is not None and self.blocked.all().get(query) == before:
+                self.blocked.postpone(query, error)
             if before is None or before.code != error.code:
                 log.warning("batch is held", query=query, code=error.code, reason=str(error))
 
@@ -389,8 +387,8 @@ class Batches:
         try:
             async with self._locked(query):
                 await self._rooms.remind(query)
-                if (ahead := self._ahead.get(query)) is not None:
-                    self._ahead[query] = replace(ahead, is_whole=True)
+                if (ahead := self._unrecorded.get(query)) is not None:
+                    self._unrecorded[query] = replace(ahead, is_whole=True)
         except HubSubError:
             pass  # The next record of another query triggers it again.
         except Exception:
@@ -425,11 +423,11 @@ class Batches:
             raise BatchMovingError(value=value) from None
 
 
-def _told(query: str, latest: Latest) -> str:
+def _progress_text(query: str, latest: BatchState) -> str:
     return f"{query}, batch {latest.batch}: {latest.published} of {latest.rows} rows are published"
 
 
-def _way_out(query: str, batch: int, error: HubSubError) -> str:
+def _blocked_hint(query: str, batch: int, error: HubSubError) -> str:
     """A hint for a batch whose error does not go away by itself."""
     if isinstance(error, StageLostError):
         first = "the log of $stage was damaged or removed, `hubsub log verify` says more"

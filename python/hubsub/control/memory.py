@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from hubsub.control.process import resident_bytes
+from hubsub.control.resource_usage import resident_bytes
 from hubsub.node import Node
 
 LOOK_S = 10.0

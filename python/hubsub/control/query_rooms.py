@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from hubsub.control.own_rooms import QUERIES, query_room
-from hubsub.control.stages import Latest, Position, committed, ended, moved, on_its_way, progress_record
+from hubsub.control.internal_rooms import QUERIES, query_room
+from hubsub.control.stages import BatchState, Position, committed, ended, in_flight, moved, progress_record
 from hubsub.control.staging import RECORD_BYTES, write
 from hubsub.node import Item, Node
 
@@ -49,7 +49,7 @@ class QueryRooms:
             for room in rooms:
                 yield unquote(room["name"].decode().partition("/")[2])
 
-    async def latest(self, query: str) -> Latest | None:
+    async def latest(self, query: str) -> BatchState | None:
         """State of a query's last batch."""
         room = query_room(query)
         _, rows = await self._node.history(room, 1, as_node=True)
@@ -59,15 +59,15 @@ class QueryRooms:
         if (end := ended(record)) is not None:
             return end
         if "commit" not in record:
-            return on_its_way(committed(record, (rows[-1].epoch, rows[-1].seq)))
+            return in_flight(committed(record, (rows[-1].epoch, rows[-1].seq)))
         epoch, seq = record["commit"]
         if "attempts" in record:
-            return on_its_way(moved(record, committed(record, (epoch, seq))))
+            return in_flight(moved(record, committed(record, (epoch, seq))))
         recovered, rows = await self._node.history(room, 1, (epoch, seq - 1), as_node=True)
         if not recovered or not rows or (rows[0].epoch, rows[0].seq) != (epoch, seq):
             batch, count, published = record["batch"], record["rows"], record["published"]
-            return Latest(batch=batch, rows=count, published=published, end=None, move=None)
-        return on_its_way(moved(record, committed(json.loads(rows[0].payload), (epoch, seq))))
+            return BatchState(batch=batch, rows=count, published=published, end=None, move=None)
+        return in_flight(moved(record, committed(json.loads(rows[0].payload), (epoch, seq))))
 
     async def note(self, query: str, record: Mapping[str, Any]) -> Position:
         """Writes the new state of a query."""

@@ -1,7 +1,7 @@
 """State of a query's batches and their progress: decisions only, without input or output.
 
 A batch is committed by one record that names its stages. Its rows are then moved chunk by chunk; after each
-chunk a record holds the progress. The latest record of a query is its whole state, and `Latest` represents
+chunk a record holds the progress. The latest record of a query is its whole state, and `BatchState` represents
 it. docs/protocol/stages.md has the details.
 
 Invariants: batch numbers rise. A chunk is numbered room by room, without gaps, so a hub stores a row only
@@ -103,7 +103,7 @@ End = Literal["published", "given up"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latest:
+class BatchState:
     """Content of the latest record of a query."""
 
     batch: int
@@ -116,15 +116,15 @@ class Latest:
     """The rest of the batch; None: it has ended, or its commit record is lost."""
 
 
-def on_its_way(move: Move) -> Latest:
+def in_flight(move: Move) -> BatchState:
     """State of a batch that continues from this move."""
-    return Latest(batch=move.batch, rows=move.rows, published=move.published, end=None, move=move)
+    return BatchState(batch=move.batch, rows=move.rows, published=move.published, end=None, move=move)
 
 
 Plan = Literal["begin", "finish", "finish, then begin", "repeated", "given up"]
 
 
-def plan(latest: Latest | None, batch: int) -> Plan:
+def plan(latest: BatchState | None, batch: int) -> Plan:
     """The action for a commit of a batch.
 
     Raises:
@@ -169,18 +169,18 @@ def progress_record(move: Move) -> dict[str, Any]:
     return record
 
 
-def given_up_record(latest: Latest) -> dict[str, Any]:
+def given_up_record(latest: BatchState) -> dict[str, Any]:
     """Record that ends a batch with the rows published so far; if these are all, like any other."""
     return {"batch": latest.batch, "done": latest.published, "given_up": latest.rows - latest.published}
 
 
-def ended(record: Mapping[str, Any]) -> Latest | None:
+def ended(record: Mapping[str, Any]) -> BatchState | None:
     """State of a batch whose record marks its end; None: it has not ended."""
     if "done" not in record:
         return None
     done, left = record["done"], record.get("given_up", 0)
     end: End = "given up" if left else "published"
-    return Latest(batch=record["batch"], rows=done + left, published=done, end=end, move=None)
+    return BatchState(batch=record["batch"], rows=done + left, published=done, end=end, move=None)
 
 
 def committed(record: Mapping[str, Any], position: Position) -> Move:
@@ -205,7 +205,7 @@ def moved(record: Mapping[str, Any], of_commit: Move) -> Move:
     )
 
 
-class Space:
+class RetainedSpace:
     """Bytes of the stages' log that must be retained: from the beginning of the oldest stage of a batch that
     is being moved.
 

@@ -2,7 +2,7 @@
 
 Owns the rooms `$stage/{query}/{attempt}`, and how much of their log must be retained.
 `hubsub.control.batches` decides which stages a batch has, and tracks its progress. Names given by writers are
-translated to the stored names on entry (`placed`).
+translated to the stored names on entry (`stored_names`).
 
 Invariants: staged rows are not delivered. A stage is complete if its last record and its first chunk exist.
 No chunk of a batch in flight is removed: writes that would push it out are refused.
@@ -15,9 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hubsub.control.own_rooms import STAGES, Rings, are_apart, elsewhere, named, stage_room
-from hubsub.control.own_rooms import placed as placed_name
-from hubsub.control.stages import Attempt, Position, Space
+from hubsub.control.internal_rooms import (
+    STAGES,
+    RingPlacement,
+    attempt_name,
+    has_remote_stages,
+    other_owner,
+    stage_room,
+    stored_name,
+)
+from hubsub.control.stages import Attempt, Position, RetainedSpace
 from hubsub.errors import (
     BadRowsError,
     HubSubError,
@@ -57,14 +64,14 @@ class Staging:
         self,
         node: Node,
         limits: Callable[[], Mapping[str, int]],
-        cluster: Callable[[], Rings | None] = lambda: None,
+        cluster: Callable[[], RingPlacement | None] = lambda: None,
     ) -> None:
         self._node = node
         self._limits = limits
         self._cluster = cluster
         self._open: dict[tuple[str, str], _Open] = {}
         """Uncommitted stages of this run, oldest first."""
-        self._space: Space | None = None
+        self._space: RetainedSpace | None = None
 
     def __len__(self) -> int:
         """Number of stages that wait for their commit."""
@@ -75,7 +82,7 @@ class Staging:
         """Bytes of uncommitted stages in the log."""
         return sum(stage.bytes for stage in self._open.values())
 
-    def space(self) -> Space:
+    def space(self) -> RetainedSpace:
         """The part of the stages' log that must be retained.
 
         Raises:
@@ -88,29 +95,29 @@ class Staging:
             hubs = (self._node.log() or {"hubs": []})["hubs"]
             written = sum(hub["bytes"] for hub in hubs if hub["class"] == STAGES)
             cluster = self._cluster()
-            if cluster is not None and are_apart(cluster, self._node.name):
+            if cluster is not None and has_remote_stages(cluster, self._node.name):
                 # Bytes that this node wrote into hubs of others in earlier runs are unknown: assume the
                 # maximum.
                 written += self._limits()["stage_bytes_max"]
-            self._space = Space(written)
+            self._space = RetainedSpace(written)
         return self._space
 
-    def placed(self, query: str, attempts: Sequence[str]) -> list[str]:
-        """The names under which these stages are stored; see `own_rooms`.
+    def stored_names(self, query: str, attempts: Sequence[str]) -> list[str]:
+        """The names under which these stages are stored; see `internal_rooms`.
 
         Raises:
             NoStagesError: there is no place for them.
         """
-        return [placed_name(query, attempt, self._cluster()) for attempt in attempts]
+        return [stored_name(query, attempt, self._cluster()) for attempt in attempts]
 
-    def is_home(self, query: str) -> bool:
+    def owns(self, query: str) -> bool:
         """Whether this node handles a query's batches.
 
         Raises:
             NoStagesError: no node has stages.
             HubClosedError: the node is not known yet.
         """
-        return elsewhere(query, self._cluster(), self._node.name) is None
+        return other_owner(query, self._cluster(), self._node.name) is None
 
     # -- taking in --
 
@@ -130,7 +137,7 @@ class Staging:
             BadRowsError, or the error for an invalid row: nothing is stored.
             StageExistsError, TooManyStagesError, StagesFullError, StageTooLargeError, NoStagesError.
         """
-        space, (name,) = self.space(), self.placed(query, [attempt])
+        space, (name,) = self.space(), self.stored_names(query, [attempt])
         key, room = (query, name), stage_room(query, name)
         self._forget()
         if key in self._open:
@@ -214,7 +221,7 @@ class Staging:
         found = [(name, await self._whole(query, name)) for name in names]
         missing = [name for name, attempt in found if attempt is None]
         if missing:
-            shown = ", ".join(map(named, missing[:10])) + (
+            shown = ", ".join(map(attempt_name, missing[:10])) + (
                 f" and {len(missing) - 10} more" if len(missing) > 10 else ""
             )
             hint = "nothing of the batch was published; write its rows again, under new names"

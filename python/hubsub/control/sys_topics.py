@@ -4,7 +4,7 @@ A single node is the broker. In a cluster each node publishes its own values und
 (`$SYS/broker/NODE/…`): rooms belong to the whole cluster, so two nodes would otherwise overwrite each other's
 values.
 
-`Look`, `Loads` and `values` are pure; `report` reads the node and publishes. docs/protocol/mqtt-sys.md lists
+`Measurement`, `Loads` and `values` are pure; `report` reads the node and publishes. docs/protocol/mqtt-sys.md lists
 the topics.
 
 Invariant: a value that the node does not count is not published.
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Look:
+class Measurement:
     """A node's metrics, summed over its shards, at one moment."""
 
     clock_s: float
@@ -73,7 +73,7 @@ class Loads:
     averages: dict[str, float] = field(default_factory=dict)
     """By topic; empty before the first measurement."""
 
-    def take(self, before: Look, after: Look) -> None:
+    def take(self, before: Measurement, after: Measurement) -> None:
         """Adds the interval between two measurements."""
         seconds = after.clock_s - before.clock_s
         if seconds <= 0:
@@ -89,63 +89,63 @@ class Loads:
                 self.averages[topic] = self.averages.get(topic, 0.0) * kept + per_minute * (1 - kept)
 
 
-def values(look: Look, uptime_s: float, clients_max: int, loads: Loads) -> dict[str, str]:
+def values(measure: Measurement, uptime_s: float, clients_max: int, loads: Loads) -> dict[str, str]:
     """The values to publish, by topic below the root, in a fixed order.
 
     Args:
-        look: The current measurement.
+        measure: The current measurement.
         uptime_s: Seconds since the node's start.
         clients_max: Largest number of connected clients in any measurement.
         loads: Averages up to this measurement.
     """
-    told = {"version": f"hubsub version {VERSION}", "uptime": f"{int(uptime_s)} seconds"}
-    gauges = {topic: look.sum(names) for topic, names in GAUGES}
+    published = {"version": f"hubsub version {VERSION}", "uptime": f"{int(uptime_s)} seconds"}
+    gauges = {topic: measure.sum(names) for topic, names in GAUGES}
     here = (gauges["clients/connected"], gauges["clients/disconnected"])
     gauges["clients/total"] = sum(count for count in here if count is not None)
     gauges["clients/maximum"] = clients_max
-    gauges |= {topic: look.sum(names) for topic, _, names in COUNTERS}
-    told |= {topic: str(value) for topic, value in gauges.items() if value is not None}
-    return told | {topic: f"{value:.2f}" for topic, value in loads.averages.items()}
+    gauges |= {topic: measure.sum(names) for topic, _, names in COUNTERS}
+    published |= {topic: str(value) for topic, value in gauges.items() if value is not None}
+    return published | {topic: f"{value:.2f}" for topic, value in loads.averages.items()}
 
 
-def items(root: str, told: Mapping[str, str]) -> list[Item]:
+def items(root: str, published: Mapping[str, str]) -> list[Item]:
     """The values as messages."""
-    return [Item(f"{root}/{topic}".encode(), value.encode(), {}, "") for topic, value in told.items()]
+    return [Item(f"{root}/{topic}".encode(), value.encode(), {}, "") for topic, value in published.items()]
 
 
 # -- on a node --
 
 
-def look(node: Node) -> Look:
+def measure(node: Node) -> Measurement:
     """Takes a measurement of the node."""
     summed: dict[str, int] = {}
     for shard in node.metrics()["shards"]:
         for name, value in shard.items():
             summed[name] = summed.get(name, 0) + value
-    return Look(time.monotonic(), summed)
+    return Measurement(time.monotonic(), summed)
 
 
 async def report(node: Node, interval_ms: Callable[[], int]) -> None:
     """Publishes the values once per interval until cancelled; nothing while the interval is 0."""
     root = f"{ROOT}/{node.name}" if node.config.is_clustered else ROOT
     start_s = time.monotonic()
-    before, loads, clients_max, is_told = look(node), Loads(), 0, False
+    before, loads, clients_max, has_logged = measure(node), Loads(), 0, False
     while True:
         interval = interval_ms()
         await asyncio.sleep(interval / 1_000 or OFF_S)
-        after = look(node)
+        after = measure(node)
         loads.take(before, after)
         before = after
         clients_max = max(clients_max, after.sum(("mqtt_connections",)) or 0)
         if not interval:
             continue
-        told = values(after, after.clock_s - start_s, clients_max, loads)
+        published = values(after, after.clock_s - start_s, clients_max, loads)
         try:
-            for result in await node.publish(items(root, told), as_node=True):
+            for result in await node.publish(items(root, published), as_node=True):
                 if isinstance(result, Failed):
                     raise refusal(*result)
-            is_told = False
+            has_logged = False
         except HubSubError as error:
-            if not is_told:
+            if not has_logged:
                 log.warning("values of $SYS are not told", code=error.code, reason=str(error))
-            is_told = True
+            has_logged = True

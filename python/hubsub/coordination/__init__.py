@@ -1,8 +1,8 @@
 """The coordinator: one interface to the store of the cluster, several backends, one conformance suite."""
 
+from hubsub.coordination.backends import open_coordinator, open_url
 from hubsub.coordination.base import Coordinator, Delete, Page, Put, Write
 from hubsub.coordination.lease import Lease
-from hubsub.coordination.opening import open_coordinator, open_url
 from hubsub.coordination.watch import Changes, Entry, Watch
 
 __all__ = [

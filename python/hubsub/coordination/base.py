@@ -144,7 +144,7 @@ class Coordinator(ABC):
     async def close(self) -> None:
         """Ends watches and gives leases back, as far as the store can be reached."""
         await asyncio.gather(*(watch.close() for watch in list(self._watches)))
-        await asyncio.gather(*(lease.give_back() for lease in list(self._leases)))
+        await asyncio.gather(*(lease.release() for lease in list(self._leases)))
 
     async def listens_at(self) -> str | None:
         """The address `HOST:PORT` where other nodes join it; None: it is not part of this process."""

@@ -56,11 +56,11 @@ ANSWERS_MAX = 256
 """Replies handled before other work of the loop has its turn."""
 WATCH_MS = 30_000
 """A watch request returns after this time without a change."""
-GIVE_BACK_S = 2.0
+RELEASE_S = 2.0
 """A lease that could not be given back in this time expires by itself."""
-MET_S = JOIN_MS / 1_000
+LEADER_WAIT_S = JOIN_MS / 1_000
 """How long a restarting member waits for the others: as long as a joining one."""
-MET_TOLD_S = 1.0
+LEADER_LOG_S = 1.0
 """When a start that waits for members logs it."""
 REACHED_S = 3.0
 """A start that takes longer logs whether this node can be reached at its advertised address."""
@@ -85,7 +85,7 @@ async def open_embedded(config: Config) -> Coordinator:
         ConfigError: a key is missing.
         StartError: or a subclass.
     """
-    listen = config.raft or _beside(config.link)
+    listen = config.raft or _default_listen(config.link)
     alone = listen is None and not config.join
     if config.data is None:
         if alone:
@@ -111,11 +111,11 @@ async def open_embedded(config: Config) -> Coordinator:
     if config.join:
         # No cluster is bootstrapped meanwhile, nor if no member answers.
         log.info("asks members to let this node in", join=list(config.join), wait_s=JOIN_MS / 1_000)
-    look = asyncio.create_task(_look(host, split_address(listen)[1]))
+    look = asyncio.create_task(_check_reachable(host, split_address(listen)[1]))
     try:
         coordinator = await EmbeddedCoordinator.open(setup)
         try:
-            await coordinator.met(MET_S)
+            await coordinator.wait_leader(LEADER_WAIT_S)
         except BaseException:
             await coordinator.close()
             raise
@@ -180,7 +180,7 @@ class EmbeddedCoordinator(Coordinator):
         mine = status["members"].get(status["node"])
         return None if mine is None else str(mine[1])
 
-    async def met(self, within_s: float) -> None:
+    async def wait_leader(self, within_s: float) -> None:
         """Waits until a leader of the known members has answered; returns at once if there are no other
         members.
 
@@ -196,7 +196,7 @@ class EmbeddedCoordinator(Coordinator):
         if not others:
             return
         tell = self._loop.call_later(
-            MET_TOLD_S,
+            LEADER_LOG_S,
             lambda: log.warning(
                 "waits until the members have a leader: more than half of those that vote have to run",
                 others=others,
@@ -261,7 +261,7 @@ class EmbeddedCoordinator(Coordinator):
 
     async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:
         expected = [(self._at(key), revision) for key, revision in expect.items()]
-        made = [(self._at(write.key), *_what(write)) for write in writes]
+        made = [(self._at(write.key), *_value_and_lease(write)) for write in writes]
         match await self.ask(self._core.commit, expected, made):
             case ("committed", revisions):
                 return dict(zip((write.key for write in writes), revisions, strict=True))
@@ -350,11 +350,11 @@ class EmbeddedLease(Lease):
 
     async def _end(self) -> None:
         with suppress(CoordinatorError, TimeoutError):
-            async with asyncio.timeout(GIVE_BACK_S):
+            async with asyncio.timeout(RELEASE_S):
                 await self._coordinator.ask(self._core.release, self.id)
 
 
-def _what(write: Write) -> tuple[bytes | None, int | None]:
+def _value_and_lease(write: Write) -> tuple[bytes | None, int | None]:
     """Value and lease, in the core's form."""
     if not isinstance(write, Put):
         return None, None
@@ -420,7 +420,7 @@ def _not_started(code: str, message: str) -> StartError:
     return STARTS.get(code, StartError)(value=what, hint=hint or None)
 
 
-async def _look(host: str | None, port: int) -> None:
+async def _check_reachable(host: str | None, port: int) -> None:
     """Logs a warning if this node cannot be reached at its advertised address. Members would admit it and
     never reach it: it would learn nothing, and its start would time out.
 
@@ -452,7 +452,7 @@ async def _look(host: str | None, port: int) -> None:
     )
 
 
-def _beside(link: str | None) -> str | None:
+def _default_listen(link: str | None) -> str | None:
     """The coordinator's address if only the links' listener is configured: the same host, a separate port."""
     if link is None:
         return None

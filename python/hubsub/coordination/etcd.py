@@ -3,7 +3,7 @@
 A key's revision is its `mod_revision`. The key `hubs/17` is stored as `PREFIX/hubs//17`: names are not empty,
 so the two slashes end the directory, and a range is one directory without its subdirectories. A commit is one
 transaction whose other branch reads the expected keys. A watch reads the directory at one revision and gets
-changes from the next one on, by one stream for all watches (`events`). An etcd lease is renewed at any server
+changes from the next one on, by one stream for all watches (`etcd_events`). An etcd lease is renewed at any server
 that answers; a new etcd leader restarts its time, so keys are never deleted before the deadline.
 """
 
@@ -16,8 +16,8 @@ from math import ceil
 from typing import Any
 
 from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key, split_key
-from hubsub.coordination.events import Change, Events, Feed
-from hubsub.coordination.gateway import Gateway, Server
+from hubsub.coordination.etcd_events import Change, Events, Feed
+from hubsub.coordination.etcd_gateway import Gateway, Server
 from hubsub.coordination.lease import Lease
 from hubsub.coordination.location import Location, parse_location
 from hubsub.coordination.watch import Entry, Watch
@@ -77,7 +77,7 @@ class EtcdCoordinator(Coordinator):
             "success": [self._operation(write) for write in writes],
             "failure": [{"request_range": {"key": self._stored(key), "keys_only": True}} for key in expect],
         }
-        answer = await self._gateway.tell("kv/txn", request)
+        answer = await self._gateway.send_once("kv/txn", request)
         if not answer.get("succeeded"):
             for (key, expected), of in zip(expect.items(), answer["responses"], strict=True):
                 found = _revision(of["response_range"].get("kvs", []))
@@ -108,7 +108,7 @@ class EtcdCoordinator(Coordinator):
                 if int(change["kv"]["mod_revision"]) > at:
                     self._feed(watch, change)
 
-    async def _changes(self, stands: asyncio.Event) -> AsyncGenerator[Change, None]:
+    async def _changes(self, opened: asyncio.Event) -> AsyncGenerator[Change, None]:
         """Changes of all keys below the prefix."""
         range_ = {"key": _encode(f"{self._prefix}/"), "range_end": _encode(f"{self._prefix}0")}
         create = {**range_, "fragment": True}
@@ -122,7 +122,7 @@ class EtcdCoordinator(Coordinator):
                         raise CoordinatorRefusedError(value=event["cancel_reason"])
                     return
                 if event.get("created"):
-                    stands.set()
+                    opened.set()
                 for change in event.get("events", []):
                     yield change
 

@@ -19,7 +19,7 @@ RETRY_S = 0.25
 
 
 class Lease(ABC):
-    """Held and renewed until `give_back()` or until it is lost.
+    """Held and renewed until `release()` or until it is lost.
 
     Args:
         ttl_s: Time to live, as the store granted it.
@@ -31,7 +31,7 @@ class Lease(ABC):
         self.lost = asyncio.Event()
         """Set when the store ended it on its own; its keys are or will be deleted."""
         self._deadline = asked + ttl_s
-        self._given_back = False
+        self._released = False
         self._keeper = asyncio.create_task(self._keep())
 
     @property
@@ -42,13 +42,13 @@ class Lease(ABC):
     @property
     def held(self) -> bool:
         """Neither given back nor known to be lost; its deadline may have passed."""
-        return not self._given_back and not self.lost.is_set()
+        return not self._released and not self.lost.is_set()
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Ends it and deletes its keys, at once if the store can be reached, else when it expires."""
-        if self._given_back:
+        if self._released:
             return
-        held, self._given_back = self.held, True
+        held, self._released = self.held, True
         self._keeper.cancel()
         if held:
             await self._end()

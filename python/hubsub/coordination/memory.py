@@ -182,12 +182,12 @@ class MemoryCoordinator(Coordinator):
 
     async def _page(self, directory: str, after: str, limit: int) -> Page:
         await self.reach()
-        behind = (
+        later = (
             entry
             for entry in self.store.directory(directory)
             if not after or entry.key > join_key(directory, after)
         )
-        found = tuple(islice(behind, limit + 1))
+        found = tuple(islice(later, limit + 1))
         return Page(found[:limit], len(found) > limit)
 
     async def _commit(self, expect: dict[str, int], writes: tuple[Write, ...]) -> dict[str, int]:

@@ -31,8 +31,8 @@ from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key, split_key
 from hubsub.coordination.lease import Lease
 from hubsub.coordination.location import Location, parse_location
-from hubsub.coordination.session import Call, Session
 from hubsub.coordination.watch import Entry, Watch
+from hubsub.coordination.zookeeper_session import Call, Session
 from hubsub.errors import (
     CoordinatorRefusedError,
     CoordinatorUnknownError,
@@ -166,7 +166,7 @@ class ZooKeeperCoordinator(Coordinator):
                 transaction.delete(path, version)
             if isinstance(write, Put):
                 transaction.create(path, write.value, ephemeral=write.lease is not None)
-        results = await session.tell(transaction)
+        results = await session.commit(transaction)
         if not _done(results):
             return None
         zxid = max((result.mzxid for result in results if isinstance(result, ZnodeStat)), default=0)
@@ -254,7 +254,7 @@ class ZooKeeperLease(Lease):
         super().__init__(session.granted_s * SESSION_SHARE, asked)
         self.session = session
         self._root = root
-        self._end_heard = asyncio.create_task(self._hear_end())
+        self._end_watcher = asyncio.create_task(self._watch_end())
 
     async def _renew(self) -> bool:
         # A write that changes nothing: a quorum must accept it, in this session. Pings and `sync` may be
@@ -262,14 +262,14 @@ class ZooKeeperLease(Lease):
         # time on their own and end it earlier.
         transaction = self.session.transaction()
         transaction.check(self._root, -1)
-        results = await self.session.tell(transaction)
+        results = await self.session.commit(transaction)
         return not self.session.over and _done(results)
 
     async def _end(self) -> None:
-        self._end_heard.cancel()
+        self._end_watcher.cancel()
         await self.session.close()
 
-    async def _hear_end(self) -> None:
+    async def _watch_end(self) -> None:
         await self.session.ended.wait()
         self._lose()
         await self.session.close()

@@ -2,50 +2,54 @@
 
 The node owns the core. No code here runs per client message, only per request of the control plane.
 
-- `life`: start, stop, tickets and events
+- `lifecycle`: start, stop, tickets and events
 - `rooms`, `logs`, `peers`, `routes`: requests by subject
 - `setup`: the core's configuration
-- `answers`: types of requests and replies
+- `types`: types of requests and replies
 """
 
 from hubsub import _native
-from hubsub.node.answers import (
-    BusyRoom,
-    ClusterNode,
-    Failed,
-    HistoryRow,
-    Item,
-    LeadEvent,
-    LeadPeer,
-    LeadSnapshot,
-    PeerEvent,
-    Published,
-    PublishedRows,
-)
 from hubsub.node.logs import Logs, Records
 from hubsub.node.peers import Peers
 from hubsub.node.rooms import Rooms
 from hubsub.node.routes import Routes
 from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
+from hubsub.node.types import (
+    BusyRoom,
+    ClassRow,
+    Failed,
+    HistoryRow,
+    Item,
+    LeaseEvent,
+    LeasePeer,
+    LeaseSnapshot,
+    PeerEvent,
+    Published,
+    PublishedRows,
+    RedisClusterNode,
+    RouteRow,
+)
 
 __all__ = [
     "BUILD_PROFILE",
     "CORE_VERSION",
     "BusyRoom",
+    "ClassRow",
     "Cluster",
-    "ClusterNode",
     "CoordinatorCore",
     "Failed",
     "HistoryRow",
     "Item",
-    "LeadEvent",
-    "LeadPeer",
-    "LeadSnapshot",
+    "LeaseEvent",
+    "LeasePeer",
+    "LeaseSnapshot",
     "Node",
     "PeerEvent",
     "Published",
     "PublishedRows",
     "Records",
+    "RedisClusterNode",
+    "RouteRow",
     "core_class",
     "core_config",
     "log_manifest",

@@ -10,13 +10,13 @@ from typing import Any
 import structlog
 
 from hubsub.errors import BadRequestError
-from hubsub.node.life import Life
+from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.setup import write_synced
 
 log = structlog.get_logger()
 
 
-class Logs(Life):
+class Logs(Lifecycle):
     """The log part of `Node`."""
 
     def log(self) -> dict[str, Any] | None:
@@ -73,8 +73,8 @@ class Logs(Life):
         """Sets the offsets up to which hubs are archived: retention need not wait for records before them."""
         self._core.log_archived(dict(offsets))
 
-    def kept(self, name: str) -> str | None:
-        """The last text given to `keep`, in this run or an earlier one."""
+    def read_file(self, name: str) -> str | None:
+        """The last text given to `write_file`, in this run or an earlier one."""
         file = Path(self.config.data or "", name)
         try:
             return file.read_text() if self.config.data else None
@@ -83,7 +83,7 @@ class Logs(Life):
                 log.warning("a file of the data directory cannot be read", file=str(file), reason=str(error))
             return None
 
-    async def keep(self, name: str, text: str) -> None:
+    async def write_file(self, name: str, text: str) -> None:
         """Persists a small text in the data directory; only one call per name at a time."""
         assert self.config.data is not None, "there is a log"
         await asyncio.to_thread(write_synced, Path(self.config.data, name), text)

@@ -10,14 +10,14 @@ from math import inf
 from typing import Any
 
 from hubsub.errors import StartError
-from hubsub.node.answers import LeadPeer, LeadSnapshot
-from hubsub.node.life import Life
+from hubsub.node.lifecycle import Lifecycle
+from hubsub.node.types import LeasePeer, LeaseSnapshot
 
 READS = 8
 """Reads of both clocks at the first comparison, so that one pair is not interrupted."""
 
 
-class Peers(Life):
+class Peers(Lifecycle):
     """The peer part of `Node`."""
 
     _began_s = inf
@@ -74,7 +74,7 @@ class Peers(Life):
         return answer
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
-        """Replies to a request of `on_asked`. If the link has ended since, the reply is dropped and the peer
+        """Replies to a request of `on_request`. If the link has ended since, the reply is dropped and the peer
         times out.
 
         Args:
@@ -107,23 +107,23 @@ class Peers(Life):
 
     async def lead_tables(
         self,
-        mandate: int,
+        controller_term: int,
         until_s: float,
         confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
-        census: int,
+        voters: int,
     ) -> None:
         """Sets the leader leases that this node, the controller, may grant. Returns when nothing is granted
         by earlier tables.
 
         Args:
-            mandate: The controller term, from 1; tables of an earlier one change nothing.
+            controller_term: The controller term, from 1; tables of an earlier one change nothing.
             until_s: End of its lease at the coordinator; nothing is granted after it. A time in the past ends
                 the controller term.
             confirmed_s: A time at or after which the coordinator had this controller term. The term lasts for
                 one leader lease from then, and longer while a majority of the voters acknowledges it.
             tables: By node and incarnation, hubs and terms. A process without a table is granted nothing.
-            census: Revision of the voters that each grant names.
+            voters: Revision of the voters that each grant names.
 
         Raises:
             TimedOutError: the shard did not reply within `request_timeout_ms`; the tables may apply.
@@ -133,19 +133,19 @@ class Peers(Life):
         until_us = max(0, int((until_s - self._clock_began_s()) * 1e6))
         # Also rounded down: never later than the given time.
         confirmed_us = max(0, int((confirmed_s - self._clock_began_s()) * 1e6))
-        await self._ask_in_time(self._core.lead_tables, mandate, until_us, confirmed_us, rows, census)
+        await self._ask_in_time(self._core.lead_tables, controller_term, until_us, confirmed_us, rows, voters)
 
-    async def lead_resign(self, mandate: int) -> None:
+    async def lead_resign(self, controller_term: int) -> None:
         """Ends a controller term. Returns when nothing is granted by it.
 
         Raises:
             TimedOutError: as `lead_tables`.
         """
-        await self._ask_in_time(self._core.lead_resign, mandate)
+        await self._ask_in_time(self._core.lead_resign, controller_term)
 
-    def lead_snapshot(self) -> LeadSnapshot:
+    def lead_snapshot(self) -> LeaseSnapshot:
         """The input of a controller's decisions, at most a few ms old. It includes all tables set before and
-        all events passed to `on_lead`.
+        all events passed to `on_lease`.
         """
         shown = self._core.lead_snapshot()
         began_s = self._clock_began_s()
@@ -157,25 +157,25 @@ class Peers(Life):
             return None if time_us is None else at(time_us)
 
         peers = {
-            (row["node"], row["incarnation"]): LeadPeer(
+            (row["node"], row["incarnation"]): LeasePeer(
                 heard_s=at(row["heard_us"]),
-                heeds_s=known(row["heeds_us"]),
-                heeds_until_s=known(row["heeds_until_us"]),
-                lead_until_s=known(row["lead_until_us"]),
+                acknowledged_s=known(row["heeds_us"]),
+                acknowledged_until_s=known(row["heeds_until_us"]),
+                lease_until_s=known(row["lead_until_us"]),
                 gave_up=frozenset(row["gave_up"]),
                 suspects=frozenset(row["suspects"]),
             )
             for row in shown["peers"]
         }
-        return LeadSnapshot(
+        return LeaseSnapshot(
             now_s=at(shown["now_us"]),
-            mandate=shown["mandate"],
+            controller_term=shown["mandate"],
             confirmed_s=at(shown["confirmed_us"]),
             alone_s=known(shown["alone_us"]),
-            census=shown["census"],
-            census_s=at(shown["census_us"]),
+            voters=shown["census"],
+            voters_s=at(shown["census_us"]),
             until_s=at(shown["until_us"]) if shown["until_us"] else None,
-            heeds=shown["heeds"],
+            acknowledged_term=shown["heeds"],
             peers=peers,
         )
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from hubsub import _native
 from hubsub.config import RESERVED
-from hubsub.node.answers import (
+from hubsub.node.lifecycle import Lifecycle
+from hubsub.node.types import (
     BusyRoom,
     Consumer,
     Failed,
@@ -16,13 +17,12 @@ from hubsub.node.answers import (
     Published,
     PublishedRows,
 )
-from hubsub.node.life import Life
 
 ROOMS_ALL = 2**32
 """More than the busiest rooms that the shards track, which is bounded."""
 
 
-class Rooms(Life):
+class Rooms(Lifecycle):
     """The room part of `Node`."""
 
     async def publish(self, items: Sequence[Item], *, as_node: bool = False) -> list[Published | Failed]:

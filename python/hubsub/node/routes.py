@@ -1,53 +1,14 @@
 """Updates of a node about the cluster's rooms: classes, hubs and their leaders; and the ready nodes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from hubsub.config import RoomClass
 from hubsub.errors import HubClosedError
-from hubsub.node.life import Life
+from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.setup import core_class
+from hubsub.node.types import ClassRow, RouteRow
 
 
-class ClassRow(Protocol):
-    """A class of the cluster."""
-
-    @property
-    def definition(self) -> RoomClass: ...
-    @property
-    def hubs(self) -> int:
-        """Number of its hubs, which never changes."""
-
-    @property
-    def placement(self) -> str: ...
-    @property
-    def version(self) -> int:
-        """Incremented with each change, from 1."""
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether it gets no new rooms."""
-
-
-class HubRow(Protocol):
-    """A hub of the cluster."""
-
-    @property
-    def hub(self) -> int: ...
-    @property
-    def room_class(self) -> str: ...
-    @property
-    def index(self) -> int:
-        """Its index among the class's hubs, from 0."""
-
-    @property
-    def term(self) -> int: ...
-    @property
-    def leader(self) -> tuple[str, int] | None:
-        """Node and incarnation; None: it has no leader."""
-
-
-class Routes(Life):
+class Routes(Lifecycle):
     """The routing part of `Node`."""
 
     def route_classes(self, classes: Sequence[ClassRow]) -> None:
@@ -65,7 +26,7 @@ class Routes(Life):
         ]
         self._core.route_classes(rows)
 
-    def route_hubs(self, rows: Sequence[HubRow]) -> None:
+    def route_hubs(self, rows: Sequence[RouteRow]) -> None:
         """Sets all hubs and their leaders. Hubs of logged classes that this process leads must be open. Rooms
         can be used once all hubs of the classes are set; earlier publishes are refused (`hub_closed`).
 

@@ -5,8 +5,8 @@ between two moves no record shows that more will follow.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hubsub.control.cluster.leads import hub_name
-from hubsub.control.cluster.ring import Place, assign
+from hubsub.control.cluster.failover import hub_name
+from hubsub.control.cluster.hub_ring import Place, assign
 
 
 def hubs_away(

@@ -1,4 +1,4 @@
-"""A fake data plane that strictly asserts that its caller follows the protocol of `dataplane.DataPlane`."""
+"""A fake data plane that strictly asserts that its caller follows the protocol of `hubsub.node.Node`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hubsub.config import split_address
-from hubsub.control.cluster.dataplane import ClassRow, RouteRow
 from hubsub.errors import HubClosedError, HubSubError, NotLinkedError
+from hubsub.node import ClassRow, RouteRow
 
 
 class News(NamedTuple):
@@ -21,35 +21,35 @@ class News(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A peer's lease state, as `hubsub.node.LeadPeer`."""
+    """A peer's lease state, as `hubsub.node.LeasePeer`."""
 
     heard_s: float
-    heeds_s: float | None = None
-    heeds_until_s: float | None = None
-    lead_until_s: float | None = None
+    acknowledged_s: float | None = None
+    acknowledged_until_s: float | None = None
+    lease_until_s: float | None = None
     gave_up: frozenset[tuple[int, int]] = frozenset()
     suspects: frozenset[str] = frozenset()
 
 
 class Snapshot(NamedTuple):
-    """A snapshot of lease state, as `hubsub.node.LeadSnapshot`."""
+    """A snapshot of lease state, as `hubsub.node.LeaseSnapshot`."""
 
-    mandate: int = 0
+    controller_term: int = 0
     peers: Mapping[tuple[str, int], Heard] = MappingProxyType({})
     until_s: float | None = None
-    heeds: int = 0
+    acknowledged_term: int = 0
     confirmed_s: float = 0.0
     alone_s: float | None = None
 
 
 class FakeData:
-    """The fake data plane of process `me`; asserts the preconditions of `DataPlane`."""
+    """The fake data plane of process `me`; asserts the preconditions of `Node`."""
 
     def __init__(self, me: tuple[str, int] = ("a", 7)) -> None:
         self.me = me
         self.on_peer: Callable[[Any], None] | None = None
-        self.on_asked: Callable[[str, int, bytes], None] | None = None
-        self.on_lead: Callable[[Any], None] | None = None
+        self.on_request: Callable[[str, int, bytes], None] | None = None
+        self.on_lease: Callable[[Any], None] | None = None
         self.on_ready: Callable[[], None] | None = None
         self.on_room_miss: Callable[[str, bytes, bool], None] | None = None
         self.on_locate: Callable[[int, bytes], None] | None = None
@@ -110,11 +110,11 @@ class FakeData:
     async def link_ask(self, node: str, body: bytes) -> bytes:
         assert body, "a question has bytes"
         other = self.others.get(node)
-        if other is None or other.on_asked is None:
+        if other is None or other.on_request is None:
             raise NotLinkedError()
         other.asked += 1
         future = other.waiting[other.asked] = asyncio.get_running_loop().create_future()
-        other.on_asked(self.me[0], other.asked, body)
+        other.on_request(self.me[0], other.asked, body)
         return await future
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
@@ -132,17 +132,17 @@ class FakeData:
 
     async def lead_tables(
         self,
-        mandate: int,
+        controller_term: int,
         until_s: float,
         confirmed_s: float,
         tables: Mapping[tuple[str, int], Collection[tuple[int, int]]],
-        census: int,
+        voters: int,
     ) -> None:
-        assert mandate > 0 and census >= 0
+        assert controller_term > 0 and voters >= 0
         await self.order()
-        self.tables = mandate, until_s, confirmed_s, tables, census
+        self.tables = controller_term, until_s, confirmed_s, tables, voters
 
-    async def lead_resign(self, mandate: int) -> None:
+    async def lead_resign(self, controller_term: int) -> None:
         await self.order()
         self.tables = None
 

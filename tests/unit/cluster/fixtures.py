@@ -3,33 +3,36 @@
 from dataclasses import replace
 from typing import Any
 
-from hubsub.control.cluster.records import CensusRecord, ClassRecord, ControllerRecord, HubRecord, NodeRecord
-from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Timing, View
+from hubsub.control.cluster.records import ClassRecord, ControllerRecord, HubRecord, NodeRecord, VotersRecord
+from hubsub.control.cluster.view import HubTerm, Peer, ProcessId, Stored, Timing, View
 
 TIMING = Timing()
 NOW = 100.0
 CONTROLLER_REVISION = 5
 
 
-def node(name: str, incarnation: int = 1, **fields: Any) -> tuple[str, Kept[NodeRecord]]:
-    return name, Kept(NodeRecord(incarnation=incarnation, **fields), 7)
+def node(name: str, incarnation: int = 1, **fields: Any) -> tuple[str, Stored[NodeRecord]]:
+    return name, Stored(NodeRecord(incarnation=incarnation, **fields), 7)
 
 
 def peer(**fields: Any) -> Peer:
     """A peer that was heard recently, acknowledges the controller, has a leader lease and is ready."""
     return replace(
-        Peer(heard_s=NOW, heeds_s=10.0, heeds_until_s=NOW, lead_until_s=NOW + 0.9, is_ready=True), **fields
+        Peer(
+            heard_s=NOW, acknowledged_s=10.0, acknowledged_until_s=NOW, lease_until_s=NOW + 0.9, is_ready=True
+        ),
+        **fields,
     )
 
 
-def hub(leader: str, index: int = 0, **fields: Any) -> Kept[HubRecord]:
+def hub(leader: str, index: int = 0, **fields: Any) -> Stored[HubRecord]:
     defaults = {"room_class": "chat", "term": 3, "incarnation": 1, "members": (leader,)}
-    return Kept(HubRecord(**{"leader": leader, "index": index, **defaults, **fields}), 40 + index)
+    return Stored(HubRecord(**{"leader": leader, "index": index, **defaults, **fields}), 40 + index)
 
 
 def view(
     nodes: str = "abc",
-    hubs: dict[int, Kept[HubRecord]] | None = None,
+    hubs: dict[int, Stored[HubRecord]] | None = None,
     peers: dict[ProcessId, Peer] | None = None,
     **fields: Any,
 ) -> View:
@@ -42,11 +45,13 @@ def view(
             (number, kept.record.term)
         )
     defaults: dict[str, Any] = {
-        "controller": Kept(ControllerRecord(node="a", incarnation=1, mandate=2), CONTROLLER_REVISION),
+        "controller": Stored(
+            ControllerRecord(node="a", incarnation=1, controller_term=2), CONTROLLER_REVISION
+        ),
         "elected_s": 10.0,
         "nodes": dict(node(name) for name in nodes),
         "classes": {"chat": ClassRecord(version=1, hubs=len(hubs))},
-        "census": Kept(CensusRecord(nodes=tuple(nodes)), 6),
+        "voters": Stored(VotersRecord(nodes=tuple(nodes)), 6),
         "tables": {process: frozenset(table) for process, table in tables.items()},
     }
     return View(

@@ -7,8 +7,8 @@ from typing import Any
 
 from hubsub.config import RoomClass
 from hubsub.control.cluster.classes import LAST, record_of
+from hubsub.control.cluster.core_plane import CorePlane
 from hubsub.control.cluster.plane import Route
-from hubsub.control.cluster.rim import CorePlane
 
 from .fake_data import FakeData
 
@@ -20,19 +20,19 @@ CLASSES = {
 }
 
 
-class Face:
+class PlaneEvents:
     def __init__(self) -> None:
         self.changes = 0
 
     def changed(self) -> None:
         self.changes += 1
 
-    async def asked(self, node: str, body: bytes) -> bytes:
+    async def on_request(self, node: str, body: bytes) -> bytes:
         return b"control of " + node.encode() + b": " + body
 
 
-def plane(data: FakeData) -> tuple[CorePlane, Face]:
-    made, face = CorePlane(data, data.me, asyncio.get_running_loop().time), Face()
+def plane(data: FakeData) -> tuple[CorePlane, PlaneEvents]:
+    made, face = CorePlane(data, data.me, asyncio.get_running_loop().time), PlaneEvents()
     made.attach(face)
     made.classes(CLASSES)
     return made, face

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from hubsub.config import Config, resolve
-from hubsub.control.cluster.busy import Load
-from hubsub.control.cluster.census import keeps_lead
+from hubsub.control.cluster.buckets import hash_of
 from hubsub.control.cluster.classes import version_of
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode
-from hubsub.control.cluster.plane import Face, Named, Neighbour, Route
-from hubsub.control.cluster.records import CensusRecord, ClassRecord
-from hubsub.control.cluster.rooms import hash_of
+from hubsub.control.cluster.placement import Load
+from hubsub.control.cluster.plane import Neighbour, PlaneEvents, Route, TopicRoute
+from hubsub.control.cluster.records import ClassRecord, VotersRecord
 from hubsub.control.cluster.view import Claims, HubTerm, Peer, ProcessId, Tables, Timing
+from hubsub.control.cluster.voters import may_extend_lease
 from hubsub.coordination import Write
 from hubsub.coordination import lease as lease_module
 from hubsub.coordination import memory as memory_module
@@ -130,12 +130,12 @@ class PlayedPlane:
         self.pinned: dict[tuple[str, bytes], int] = {}
         self.given_up: list[bytes] = []
         """Rooms that it gave up, in order."""
-        self.counted: tuple[int, CensusRecord] | None = None
+        self.counted: tuple[int, VotersRecord] | None = None
         self.sample: Load | None = Load()
-        self.troubles: dict[int, str] = {}
-        self.face: Face
+        self.open_errors: dict[int, str] = {}
+        self.face: PlaneEvents
         # State as a leader of hubs.
-        self.lead_until_s = -1.0
+        self.lease_until_s = -1.0
         self.lead_census = 0
         """Revision of the voters that the last grant named."""
         self.covers: frozenset[HubTerm] = frozenset()
@@ -144,7 +144,7 @@ class PlayedPlane:
         self.heeds_heard_s = -1.0
         self.phase = 0
         # State as the controller.
-        self.mandate: tuple[int, float, Tables] | None = None
+        self.controller_term: tuple[int, float, Tables] | None = None
         self.mandate_confirmed_s = self.alone_at_s = -1.0
         self.known: dict[ProcessId, Peer] = {}
         self.phases: dict[ProcessId, tuple[int | None, int, float]] = {}
@@ -154,7 +154,7 @@ class PlayedPlane:
 
     # -- Plane --
 
-    def attach(self, face: Face) -> None:
+    def attach(self, face: PlaneEvents) -> None:
         self.face = face
 
     def roster(self, neighbours: Sequence[Neighbour]) -> None:
@@ -191,10 +191,10 @@ class PlayedPlane:
         return Claims(
             empty=frozenset(blank - asked.keys()),
             sealed={hub: by for hub, by in asked.items() if hub in blank},
-            kept={hub: by for hub, by in asked.items() if hub not in blank},
+            retained={hub: by for hub, by in asked.items() if hub not in blank},
         )
 
-    def stays(self) -> frozenset[int]:
+    def unmovable(self) -> frozenset[int]:
         return frozenset(
             row.hub for row in self.rows.values() if self.has_log_of(row) and row.hub in self.cluster.records
         )
@@ -220,20 +220,24 @@ class PlayedPlane:
             if hub is not None:
                 self.pinned[room_class, room] = hub
 
-    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
-        self.counted = revision, CensusRecord(nodes=nodes, before=before)
+    def voters(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+        self.counted = revision, VotersRecord(nodes=nodes, before=before)
 
     async def grants(
-        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+        self, controller_term: int, until_s: float, confirmed_s: float, tables: Tables, voters: int
     ) -> None:
         await asyncio.sleep(0.001)
-        if self.mandate is None or self.mandate[0] != mandate:
+        if self.controller_term is None or self.controller_term[0] != controller_term:
             self.mandate_confirmed_s = -1.0
-        self.mandate, self.granting = (mandate, until_s, tables), census
+        self.controller_term, self.granting = (controller_term, until_s, tables), voters
         self.mandate_confirmed_s = max(self.mandate_confirmed_s, confirmed_s)
 
-    def confirmed_s(self, mandate: int) -> float:
-        return self.mandate_confirmed_s if self.mandate is not None and self.mandate[0] == mandate else 0.0
+    def confirmed_s(self, controller_term: int) -> float:
+        return (
+            self.mandate_confirmed_s
+            if self.controller_term is not None and self.controller_term[0] == controller_term
+            else 0.0
+        )
 
     def alone_s(self) -> float | None:
         return self.alone_at_s if self.heeded is None and self.alone_at_s > 0 else None
@@ -241,20 +245,20 @@ class PlayedPlane:
     def runs(self) -> bool:
         """Whether its controller term runs: its coordinator lease is valid, and the term was confirmed less
         than one leader lease ago."""
-        ends_s = self.mandate_confirmed_s + TIMING.lead_s
-        return self.mandate is not None and self.cluster.now < min(self.mandate[1], ends_s)
+        ends_s = self.mandate_confirmed_s + TIMING.lease_s
+        return self.controller_term is not None and self.cluster.now < min(self.controller_term[1], ends_s)
 
     def is_cut_off(self) -> bool:
-        return self.cluster.now >= self.lead_until_s and self.heeded is None
+        return self.cluster.now >= self.lease_until_s and self.heeded is None
 
-    def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
+    def peers(self, controller_term: int) -> Mapping[ProcessId, Peer]:
         found = {}
         for process, peer in self.known.items():
             heeds, _, since = self.phases.get(process, (None, 0, 0.0))
             found[process] = replace(peer)
-            if heeds == mandate:
+            if heeds == controller_term:
                 until_s = self.round_trips[process]
-                found[process] = replace(peer, heeds_s=since, heeds_until_s=until_s)
+                found[process] = replace(peer, acknowledged_s=since, acknowledged_until_s=until_s)
         return found
 
     async def ask(self, node: str, body: bytes) -> bytes:
@@ -264,15 +268,15 @@ class PlayedPlane:
             raise PeerError(value=node)
         if other.is_deaf:
             await asyncio.Event().wait()
-        answer = await other.face.asked(self.me[0], body)
+        answer = await other.face.on_request(self.me[0], body)
         await asyncio.sleep(0.001)
         if not self.cluster.are_linked(self, other):
             raise PeerError(value=node)
         return answer
 
-    def named(self, topic: bytes) -> Named:
+    def topic_route(self, topic: bytes) -> TopicRoute:
         room_class = next((name for name in ("chat", "game") if topic.startswith(name.encode())), "default")
-        return Named(topic, room_class, hash_of(topic) % self.known_classes[room_class].hubs)
+        return TopicRoute(topic, room_class, hash_of(topic) % self.known_classes[room_class].hubs)
 
     async def load(self) -> Load | None:
         return self.sample
@@ -280,13 +284,15 @@ class PlayedPlane:
     # -- time --
 
     def leads(self) -> frozenset[HubTerm]:
-        return self.covers if self.is_alive and self.cluster.now < self.lead_until_s else frozenset()
+        return self.covers if self.is_alive and self.cluster.now < self.lease_until_s else frozenset()
 
     def beat(self) -> None:
         """Simulates the heartbeats and lease requests of one interval."""
         now, before = self.cluster.now, {id_: (p.is_dead, p.gave_up) for id_, p in self.known.items()}
         linked = [p for p in self.cluster.planes.values() if self.cluster.are_linked(self, p)]
-        mandates = [(p.mandate[0], p.me) for p in linked if p.mandate is not None and p.runs()]
+        mandates = [
+            (p.controller_term[0], p.me) for p in linked if p.controller_term is not None and p.runs()
+        ]
         # A controller term is acknowledged until its holder reports its end, or has been silent for the
         # silence timeout.
         if self.heeded is not None and self.heeded[1] in {p.me for p in linked if not p.runs()}:
@@ -317,28 +323,30 @@ class PlayedPlane:
             self.face.changed()
 
     def _confirm(self, now: float, linked: "list[PlayedPlane]") -> None:
-        _, counted = self.counted or (-1, CensusRecord(nodes=()))
+        _, counted = self.counted or (-1, VotersRecord(nodes=()))
         heeded = {p.me[0]: None if p.heeded is None else p.heeded[0] for p in linked}
-        number = self.mandate[0] if self.mandate is not None and self.runs() else -1
-        if keeps_lead(counted, {name for name, it in heeded.items() if it == number}):
+        number = self.controller_term[0] if self.controller_term is not None and self.runs() else -1
+        if may_extend_lease(counted, {name for name, it in heeded.items() if it == number}):
             self.mandate_confirmed_s = now
-        if self.heeded is None and keeps_lead(counted, {name for name, it in heeded.items() if it is None}):
+        if self.heeded is None and may_extend_lease(
+            counted, {name for name, it in heeded.items() if it is None}
+        ):
             self.alone_at_s = now
 
     def _lead(self, now: float, linked: "list[PlayedPlane]") -> None:
-        self.gave_up |= {term for term in self.covers if self._is_past(term)}
+        self.gave_up |= {term for term in self.covers if self._has_ended(term)}
         self.covers -= self.gave_up
         if self.heeded is None:
             names = {p.me[0] for p in linked if p.heeded is None}
-            revision, counted = self.counted or (-1, CensusRecord(nodes=()))
-            is_fresh = now < self.lead_until_s and revision >= self.lead_census
-            if is_fresh and keeps_lead(counted, names):
-                self.lead_until_s = now + TIMING.lead_s
+            revision, counted = self.counted or (-1, VotersRecord(nodes=()))
+            is_fresh = now < self.lease_until_s and revision >= self.lead_census
+            if is_fresh and may_extend_lease(counted, names):
+                self.lease_until_s = now + TIMING.lease_s
             return
         controller = next((plane for plane in linked if plane.me == self.heeded[1]), None)
-        if controller is None or controller.mandate is None or not controller.runs():
+        if controller is None or controller.controller_term is None or not controller.runs():
             return
-        table = controller.mandate[2].get(self.me)
+        table = controller.controller_term[2].get(self.me)
         if table is None:
             return
         claim = {
@@ -346,12 +354,12 @@ class PlayedPlane:
         }
         granted = frozenset(claim - self.gave_up) & table
         self.gave_up |= self.covers - granted
-        self.covers, self.lead_until_s = granted, controller.mandate_confirmed_s + TIMING.lead_s
+        self.covers, self.lease_until_s = granted, controller.mandate_confirmed_s + TIMING.lease_s
         self.lead_census = controller.granting
         peer = controller.known.get(self.me, Peer())
-        controller.known[self.me] = replace(peer, lead_until_s=self.lead_until_s)
+        controller.known[self.me] = replace(peer, lease_until_s=self.lease_until_s)
 
-    def _is_past(self, term: HubTerm) -> bool:
+    def _has_ended(self, term: HubTerm) -> bool:
         row = self.rows.get(term[0])
         return row is not None and row.term > term[1]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.failover import MOVES_MAX
+from hubsub.control.cluster.hub_ring import LOAD_MAX, Place, assign
 from hubsub.control.cluster.node import DRAIN_S
-from hubsub.control.cluster.ring import LOAD_MAX, Place, assign
 from hubsub.control.cluster.view import ProcessId
 from hubsub.coordination import Delete, Put, Write
 from hubsub.errors import CoordinatorUnknownError, NoControllerError
@@ -203,7 +203,7 @@ def test_a_side_without_a_controller_serves_what_its_class_says_until_it_hears_o
             cluster.part("de")
 
             def acts(name: str) -> dict[int, ProcessId | None]:
-                return {hub: row.acts for hub, row in cluster.planes[name].rows.items()}
+                return {hub: row.acting_leader for hub, row in cluster.planes[name].rows.items()}
 
             due = {
                 hub: next((procs[name] for name in row["members"] if name in "de"), None)
@@ -279,7 +279,7 @@ def test_a_node_that_stops_gives_its_hubs_and_the_mandate_away_first(is_controll
                     unled[hub] = unled.get(hub, 0.0) + 0.01
             assert await stopping
             # No hub waited for a leader lease to end.
-            assert max(unled.values(), default=0.0) < TIMING.lead_s / 2
+            assert max(unled.values(), default=0.0) < TIMING.lease_s / 2
             assert cluster.controller() != name
             await cluster.stop(name)
             assert name not in {node["name"] for node in cluster.status()["nodes"]}
@@ -341,7 +341,7 @@ def test_a_death_while_the_first_nodes_are_counted_is_failed_over(victim: str, a
         async with Cluster() as cluster:
             await cluster.start(*"abc")
             for node in cluster.nodes.values():
-                await node.counted()
+                await node.became_voter()
             assert cluster.status("c")["census"]["nodes"] == [*"abc"]
             await asyncio.sleep(after_s)
             await cluster.kill(victim)
@@ -360,7 +360,7 @@ def test_a_commit_of_unknown_outcome_that_counted_on_the_dead_is_read_when_it_ca
     async def test() -> None:
         async with Cluster() as cluster:
             await cluster.start(*"abc")
-            await cluster.nodes["c"].counted()
+            await cluster.nodes["c"].became_voter()
             coordinator = cluster.coordinators["a"]
             commit, doubted = coordinator._commit, False
 
@@ -392,7 +392,7 @@ def test_a_commit_refused_for_what_went_before_any_watch_gave_it_holds_up_nothin
             await cluster.start(*"abc")
             await cluster.settle()
             await cluster.start("d")
-            await cluster.nodes["d"].counted()
+            await cluster.nodes["d"].became_voter()
             coordinator = cluster.coordinators["a"]
             commit, refused = coordinator._commit, False
 

@@ -46,7 +46,7 @@ def test_who_was_beaten_in_elections_that_failed_does_not_wait_longer_for_the_ne
                 await cluster.start(controller)
                 await cluster.settle()
             for name in "abc":
-                cluster.nodes[name]._controller._stands = False
+                cluster.nodes[name]._controller._is_candidate = False
             controller, fails = cluster.controller(), 1
             assert controller is not None and controller != "d"
             await cluster.kill(controller)

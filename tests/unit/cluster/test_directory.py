@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from hubsub.control.cluster import asks, directory, rooms
-from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster import buckets as bucket_values
+from hubsub.control.cluster import directory, rpc
+from hubsub.control.cluster.buckets import Room
 from hubsub.control.cluster.directory import WAIT_S, Located
-from hubsub.control.cluster.rooms import Room
+from hubsub.control.cluster.placement import Load
 from hubsub.errors import (
     ClassRemovedError,
     MoveError,
@@ -24,7 +25,7 @@ from hubsub.errors import (
     TopicLengthError,
 )
 from unit.cluster.played import Cluster, play, until
-from unit.cluster.test_begin import hold
+from unit.cluster.test_initial_state import hold
 
 
 async def located(cluster: Cluster, name: str, topic: bytes) -> Located:
@@ -61,7 +62,7 @@ def test_rooms_of_a_ring_class_need_no_record_and_no_controller() -> None:
             cluster.store.away = True
             found = [await located(cluster, name, b"game:x") for name in "abc"]
             assert found[0] == found[1] == found[2]
-            index = cluster.planes["a"].named(b"game:x").index
+            index = cluster.planes["a"].topic_route(b"game:x").index
             assert next(h for h in cluster.status()["hubs"] if h["hub"] == found[0].hub)["index"] == index
             assert cluster.status()["rooms_with_record"] == 0
 
@@ -245,7 +246,7 @@ def test_records_of_rooms_leave_the_store_its_space_and_the_controller_goes_on()
             controller = cluster.controller()
             assert controller is not None
             records = cluster.nodes[controller].room_records
-            assert records.size <= records.space.bytes_max == 4_096
+            assert records.size <= records.limits.bytes_max == 4_096
             assert records.refused == {"room_records_bytes_max": 400 - made}
             assert any("room_records_bytes_max" in wrong for wrong in cluster.nodes["b"].status()["wrong"])
             # Placed rooms are still found, and another controller replaces dead leaders.
@@ -389,7 +390,7 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
             await cluster.settle()
             controller = str(cluster.controller())
             other = next(name for name in "abc" if name != controller)
-            node, buckets = cluster.nodes[other], cluster.nodes[other]._follow.rooms["chat"]
+            node, buckets = cluster.nodes[other], cluster.nodes[other]._cache.rooms["chat"]
             release = hold(cluster, other, "rooms/chat")
             before = await located(cluster, controller, b"chat:x")
             ask, questions = node._directory._ask, 0
@@ -399,10 +400,10 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
 
             forget = cluster.nodes[controller]._assigner.forget
 
-            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+            async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
                 nonlocal questions
                 questions += 1
-                answer = await ask(question)
+                answer = await ask(request)
                 if questions > 1:
                     return answer
                 release()
@@ -421,8 +422,10 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
                 revision = buckets.revision(key)
                 hubs: dict[bytes, int | Room] = {b"chat:x": before.hub}
                 for name, there, later in ((other, {}, 1), (controller, hubs, 2)):
-                    value = rooms._encoder.encode(rooms._Value(rooms.FORMAT, 0, there))
-                    cluster.nodes[name]._follow.give_room("chat", key, value, revision + later)
+                    value = bucket_values._encoder.encode(
+                        bucket_values._Value(bucket_values.FORMAT, 0, there)
+                    )
+                    cluster.nodes[name]._cache.add_bucket("chat", key, value, revision + later)
 
             node._directory._ask = asked
             asked_s = cluster.now
@@ -434,14 +437,14 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
     play(test)
 
 
-def count_questions(cluster: Cluster, name: str) -> list[asks.Assign | asks.Find | asks.Move | asks.Moves]:
+def count_questions(cluster: Cluster, name: str) -> list[rpc.Assign | rpc.Find | rpc.Move | rpc.Moves]:
     """Returns a list that gets each request of a node to the controller."""
     directory, questions = cluster.nodes[name]._directory, list[Any]()
     ask = directory._ask
 
-    async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
-        questions.append(question)
-        return await ask(question)
+    async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
+        questions.append(request)
+        return await ask(request)
 
     directory._ask = asked
     return questions
@@ -457,7 +460,7 @@ def test_a_node_that_does_not_know_all_records_yet_asks_once_and_takes_the_answe
             await cluster.start(*"abc")
             await cluster.settle()
             other = other_than_the_controller(cluster)
-            cluster.nodes[other]._follow.whole.discard("rooms/chat")
+            cluster.nodes[other]._cache.whole.discard("rooms/chat")
             questions = count_questions(cluster, other)
             found = await located(cluster, other, b"chat:x")
             assert len(questions) == 1
@@ -489,7 +492,7 @@ def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -
             await cluster.settle()
             before = await located(cluster, "a", b"chat:x")
             leader = before.members[0].node
-            await until(lambda: cluster.nodes[leader]._follow.rooms["chat"].find(b"chat:x"))
+            await until(lambda: cluster.nodes[leader]._cache.rooms["chat"].find(b"chat:x"))
             assert cluster.nodes[leader]._directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
             assert await located(cluster, leader, b"chat:x") == before
 
@@ -498,7 +501,7 @@ def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -
 
             controller = cluster.nodes[str(cluster.controller())]
             assert await controller._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
-            await until(lambda: not cluster.nodes[leader]._follow.rooms["chat"].count)
+            await until(lambda: not cluster.nodes[leader]._cache.rooms["chat"].count)
             assert cluster.nodes[leader]._directory.known("chat", b"chat:x", 0) is None
 
     play(test)
@@ -514,18 +517,18 @@ def test_an_answer_with_a_hub_that_is_not_known_here_is_not_taken() -> None:
             hold(cluster, other, "rooms/chat")
             ask, questions = node._directory._ask, 0
 
-            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
+            async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
                 nonlocal questions
                 questions += 1
-                assert node._follow.rooms["chat"].hub_of(b"chat:x") is None
-                answer = await ask(question)
-                if questions == 1 and isinstance(answer, asks.Assigned):
-                    return asks.Assigned({b"chat:x": 99_999}, {}, answer.revisions)
+                assert node._cache.rooms["chat"].hub_of(b"chat:x") is None
+                answer = await ask(request)
+                if questions == 1 and isinstance(answer, rpc.Assigned):
+                    return rpc.Assigned({b"chat:x": 99_999}, {}, answer.revisions)
                 return answer
 
             node._directory._ask = asked
             found = await located(cluster, other, b"chat:x")
-            assert questions == 2 and found.hub in node._follow.hubs
+            assert questions == 2 and found.hub in node._cache.hubs
 
     play(test)
 
@@ -540,9 +543,9 @@ def test_an_answer_of_an_older_version_states_no_revision_and_is_taken(is_made: 
             node = cluster.nodes[other]
             ask = node._directory._ask
 
-            async def asked(question: asks.Assign | asks.Find | asks.Move | asks.Moves) -> asks.Answer:
-                name, hubs, rest, _ = msgspec.msgpack.decode(asks.encode(await ask(question)), strict=False)
-                return asks.answer_of(msgspec.msgpack.encode([name, hubs, rest]))
+            async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
+                name, hubs, rest, _ = msgspec.msgpack.decode(rpc.encode(await ask(request)), strict=False)
+                return rpc.decode_response(msgspec.msgpack.encode([name, hubs, rest]))
 
             node._directory._ask = asked
             if not is_made:
@@ -599,7 +602,7 @@ def test_a_room_is_moved_to_a_hub_by_name_or_id_and_any_node_lists_the_moves() -
             before = await located(cluster, "a", b"game:x")
             hubs = {
                 hub: kept.record
-                for hub, kept in cluster.nodes["a"]._follow.hubs.items()
+                for hub, kept in cluster.nodes["a"]._cache.hubs.items()
                 if kept.record.room_class == before.room_class and hub != before.hub
             }
             first, second = sorted(hubs)[:2]

@@ -12,28 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from hubsub.control.cluster.leads import MOVES_MAX, Decision, decide
+from hubsub.control.cluster.failover import MOVES_MAX, Decision, decide
+from hubsub.control.cluster.hub_ring import LOAD_MAX
 from hubsub.control.cluster.records import ClassRecord, HubRecord, Proposed
-from hubsub.control.cluster.ring import LOAD_MAX
-from hubsub.control.cluster.view import Claims, Kept, View
+from hubsub.control.cluster.view import Claims, Stored, View
 from hubsub.errors import DiskFullError, LogFailedError
 
 from .fake_data import FakeData
 from .fixtures import NOW, TIMING, hub, node, peer, view
 from .played import Cluster, play, until
-from .test_rim import ME, OTHER, plane, row
+from .test_core_plane import ME, OTHER, plane, row
 
 LOGGED = {"chat": ClassRecord(version=1, hubs=9, durability="durable")}
 A, B = ("a", 1), ("b", 1)
 
 
-def founded(**proposed: str) -> dict[int, Kept[HubRecord]]:
+def founded(**proposed: str) -> dict[int, Stored[HubRecord]]:
     """Nine logged hubs that `a` led before other nodes joined; `proposed` has the new leaders of some."""
     hubs = {index: hub("a", index) for index in range(9)}
     for number, to in proposed.items():
         kept = hubs[int(number[1:])]
         record = kept.record
-        hubs[int(number[1:])] = Kept(
+        hubs[int(number[1:])] = Stored(
             HubRecord(
                 room_class="chat",
                 index=record.index,
@@ -48,7 +48,7 @@ def founded(**proposed: str) -> dict[int, Kept[HubRecord]]:
     return hubs
 
 
-def decided(hubs: dict[int, Kept[HubRecord]], claims: Claims, **fields: object) -> Decision:
+def decided(hubs: dict[int, Stored[HubRecord]], claims: Claims, **fields: object) -> Decision:
     seen: View = view(hubs=hubs, classes=LOGGED, claims={A: claims}, **fields)  # type: ignore[arg-type]
     return decide(seen, NOW, TIMING)
 
@@ -72,11 +72,11 @@ def test_only_hubs_that_their_leader_says_are_empty_are_to_go_and_few_at_a_time(
 
 def test_a_hub_goes_when_its_leader_has_sealed_it_by_the_record_that_stands() -> None:
     hubs = founded(h1="b")
-    for claims in (Claims(), Claims(sealed={1: 89}), Claims(sealed={2: 90}), Claims(kept={1: 89})):
+    for claims in (Claims(), Claims(sealed={1: 89}), Claims(sealed={2: 90}), Claims(retained={1: 89})):
         assert whys(decided(hubs, claims)) == {}, "said by another record, or of another hub"
     step = decided(hubs, Claims(sealed={1: 90})).steps[0]
     assert (step.why, step.after.leader, step.after.term, step.after.proposed) == ("gave up", "b", 4, None)
-    step = decided(hubs, Claims(kept={1: 90})).steps[0]
+    step = decided(hubs, Claims(retained={1: 90})).steps[0]
     assert (step.why, step.after.leader, step.after.term, step.after.proposed) == (
         "has records",
         "a",
@@ -146,7 +146,7 @@ def test_a_hub_that_got_a_record_meanwhile_is_kept_and_led_on() -> None:
         data.latest[4] = 1
         core.routes([row(4, "log", gives_up=True, revision=8)])
         await until(lambda: data.rows[4].leader == ME and 4 in data.open)
-        assert core.claims() == Claims(kept={4: 8})
+        assert core.claims() == Claims(retained={4: 8})
         core.routes([row(4, "log", revision=9)])
         assert core.claims() == Claims()
         await core.close()
@@ -168,7 +168,7 @@ def test_a_hub_that_cannot_be_closed_is_kept(error: LogFailedError | DiskFullErr
         data.close_hub = fails  # type: ignore[method-assign]
         core.routes([row(4, "log", gives_up=True, revision=8)])
         await until(lambda: data.rows[4].leader == ME)
-        assert core.claims().kept == {4: 8} and not core.claims().sealed
+        assert core.claims().retained == {4: 8} and not core.claims().sealed
         await core.close()
 
     play(test)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from hubsub.control.cluster import asks, commits
+from hubsub.control.cluster import commits, rpc
+from hubsub.control.cluster.buckets import FORMAT, Buckets, Room, hash_of
 from hubsub.control.cluster.forget import Idle
 from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
 from hubsub.control.cluster.records import HubRecord, format_of, hub_key, parse
-from hubsub.control.cluster.rooms import FORMAT, Buckets, Room, hash_of
 from hubsub.coordination import Entry, Put, Write
 from hubsub.coordination.memory import MemoryCoordinator
 from hubsub.errors import (
@@ -21,8 +21,8 @@ from hubsub.errors import (
     NoControllerError,
 )
 from unit.cluster.played import Cluster, play, until
-from unit.cluster.test_begin import hold
 from unit.cluster.test_directory import located
+from unit.cluster.test_initial_state import hold
 
 NAMES = [b"chat:%d" % number for number in range(99)]
 KEYS = [("chat", b"%d" % number) for number in range(4)]
@@ -86,8 +86,8 @@ def test_buckets_tell_which_rooms_went_and_not_those_that_a_split_took_elsewhere
         for commit in writer.commits(changes, 1).commits:
             for put in commit.writes[:: -1 if backwards else 1]:
                 revision += 1
-                writer.give(put.key, put.value, revision)
-                changed |= reader.give(put.key, put.value, revision)
+                writer.apply(put.key, put.value, revision)
+                changed |= reader.apply(put.key, put.value, revision)
         return changed
 
     names = [b"room-%d" % number for number in range(1_000)]
@@ -184,9 +184,9 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
             taken, gate = assigner._take, asyncio.Event()
             committed = coordinator.commit
 
-            async def take(name: str, question: asks.Take) -> asks.Taken:
+            async def take(name: str, request: rpc.Confirm) -> rpc.Confirmation:
                 await gate.wait()
-                return await taken(name, question)
+                return await taken(name, request)
 
             async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
                 if not gate.is_set():
@@ -206,7 +206,7 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
             assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
             await asyncio.sleep(1)
             for name in "abc":
-                found = cluster.nodes[name]._follow.rooms["chat"].find(b"chat:x")
+                found = cluster.nodes[name]._cache.rooms["chat"].find(b"chat:x")
                 assert found == Room(await moving or 0, is_pinned=True)
                 assert cluster.planes[name].pinned["chat", b"chat:x"] == found.hub
 
@@ -231,7 +231,7 @@ def test_a_record_stays_where_the_hub_got_another_leader_after_its_room_was_give
 
             assert await node._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
             assert cluster.status()["rooms_with_record"] == 1
-            found = await node._assigner.find(asks.Find("chat", (b"chat:x",)))
+            found = await node._assigner.find(rpc.Find("chat", (b"chat:x",)))
             assert found.hubs == {b"chat:x": before.hub}
             await writer.close()
 
@@ -253,7 +253,7 @@ def test_a_removal_that_a_new_leader_stops_leaves_rooms_of_an_unknown_part_of_a_
             writer = MemoryCoordinator(cluster.store)
             halves = {"00000000": bucket(1, {lower: 1}), "80000000": bucket(1, {upper: 1})}
             await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in halves.items()])
-            await until(lambda: node._follow.rooms["chat"].count == 2)
+            await until(lambda: node._cache.rooms["chat"].count == 2)
             # One commit per bucket: the removal of one room fails after a commit that splits the other's bucket.
             monkeypatch.setattr(commits, "OPERATIONS_MAX", 5)
             hold(cluster, controller, "rooms/chat")
@@ -309,11 +309,11 @@ def test_while_a_removal_is_in_doubt_no_lookup_is_answered_whatever_fails_then(
             forgetting = asyncio.create_task(assigner.forget("chat", before.hub, [b"chat:x"], give_up))
             await until(lambda: len(late) > 3)
             coordinator.get = got  # type: ignore[method-assign]
-            assert await assigner.find(asks.Find("chat", (b"chat:x",))) == asks.Found({}, ())
+            assert await assigner.find(rpc.Find("chat", (b"chat:x",))) == rpc.Found({}, ())
             await committed(*late[0])
             coordinator.commit = committed  # type: ignore[method-assign]
             assert await forgetting == 1
-            assert (await assigner.find(asks.Find("chat", (b"chat:x",)))).absent == (b"chat:x",)
+            assert (await assigner.find(rpc.Find("chat", (b"chat:x",)))).absent == (b"chat:x",)
 
     play(test)
 
@@ -333,19 +333,19 @@ def test_rooms_of_a_bucket_that_cannot_be_read_wait_and_no_other_rooms(is_watche
             hub = (await located(cluster, "a", NAMES[-1])).hub
             halves = {"00000000": bucket(1, {lower: hub}), "80000000": bucket(1, {upper: hub})}
             await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in halves.items()])
-            await until(lambda: len(node._follow.rooms["chat"].keys()) == 2)
+            await until(lambda: len(node._cache.rooms["chat"].keys()) == 2)
             if not is_watched:
                 hold(cluster, controller, "rooms/chat")
             newer = msgspec.msgpack.encode([FORMAT + 1, "other"])
             await writer.commit({}, [Put("rooms/chat/80000000", newer)])
             await asyncio.sleep(1)
             rooms = (lower, upper, new_lower, new_upper)
-            assigned = await node._assigner.assign(asks.Assign("chat", rooms))
+            assigned = await node._assigner.assign(rpc.Assign("chat", rooms))
             assert assigned.hubs.keys() == {lower, new_lower} and assigned.refused == {}
-            found = await node._assigner.find(asks.Find("chat", (*rooms, NAMES[-2])))
+            found = await node._assigner.find(rpc.Find("chat", (*rooms, NAMES[-2])))
             assert found.hubs == assigned.hubs
             with pytest.raises(NoControllerError, match="cannot be read"):
-                await node._assigner.move(asks.Move("chat", upper, controller))
+                await node._assigner.move(rpc.Move("chat", upper, controller))
 
             async def give_up() -> list[bytes]:
                 return [upper, lower]
@@ -354,7 +354,7 @@ def test_rooms_of_a_bucket_that_cannot_be_read_wait_and_no_other_rooms(is_watche
             assert cluster.store.entries["rooms/chat/80000000"].value == newer
             # A value that can be read makes the rooms found again.
             await writer.commit({}, [Put("rooms/chat/80000000", halves["80000000"])])
-            found = await node._assigner.find(asks.Find("chat", (upper,)))
+            found = await node._assigner.find(rpc.Find("chat", (upper,)))
             assert found.hubs == {upper: hub}
             await writer.close()
 
@@ -406,7 +406,7 @@ def test_a_commit_in_doubt_that_is_applied_later_is_in_the_next_answer() -> None
             node = cluster.nodes[controller]
             assigner, coordinator = node._assigner, node._coordinator
             committed, late = coordinator.commit, list[tuple[Mapping[str, int], Sequence[Write]]]()
-            assert (await assigner.find(asks.Find("chat", (b"chat:x",)))).hubs == {b"chat:x": before.hub}
+            assert (await assigner.find(rpc.Find("chat", (b"chat:x",)))).hubs == {b"chat:x": before.hub}
             hold(cluster, controller, "rooms/chat")
 
             async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
@@ -415,11 +415,11 @@ def test_a_commit_in_doubt_that_is_applied_later_is_in_the_next_answer() -> None
 
             coordinator.commit = commit  # type: ignore[method-assign]
             with pytest.raises(CoordinatorUnreachableError):
-                await assigner.move(asks.Move("chat", b"chat:x", to))
+                await assigner.move(rpc.Move("chat", b"chat:x", to))
             coordinator.commit = committed  # type: ignore[method-assign]
             await committed(*late[0])
-            found = await assigner.find(asks.Find("chat", (b"chat:x",)))
-            assert node._follow.hubs[found.hubs[b"chat:x"]].record.leader == to
+            found = await assigner.find(rpc.Find("chat", (b"chat:x",)))
+            assert node._cache.hubs[found.hubs[b"chat:x"]].record.leader == to
 
     play(test)
 
@@ -432,15 +432,15 @@ def test_a_room_that_is_moved_while_others_of_its_request_are_placed_is_answered
             before = await located(cluster, "a", b"chat:x")
             to = next(name for name in "abc" if name != before.members[0].node)
             assigner = cluster.nodes[str(cluster.controller())]._assigner
-            taken, moved = assigner._take, list[asks.Moved]()
+            taken, moved = assigner._take, list[rpc.Moved]()
 
-            async def take(name: str, question: asks.Take) -> asks.Taken:
-                if any(b"chat:new" in rooms for rooms in question.rooms.values()):
-                    moved.append(await assigner.move(asks.Move("chat", b"chat:x", to)))
-                return await taken(name, question)
+            async def take(name: str, request: rpc.Confirm) -> rpc.Confirmation:
+                if any(b"chat:new" in rooms for rooms in request.rooms.values()):
+                    moved.append(await assigner.move(rpc.Move("chat", b"chat:x", to)))
+                return await taken(name, request)
 
             assigner._take = take
-            answer = await assigner.assign(asks.Assign("chat", (b"chat:x", b"chat:new")))
+            answer = await assigner.assign(rpc.Assign("chat", (b"chat:x", b"chat:new")))
             assert answer.hubs.keys() == {b"chat:x", b"chat:new"}
             assert answer.hubs[b"chat:x"] == moved[0].hub != before.hub
 
@@ -455,7 +455,7 @@ def test_a_room_that_was_removed_and_made_again_stays_known_when_its_removal_arr
             before = await located(cluster, "a", b"chat:x")
             other = next(name for name in "abc" if name != cluster.controller())
             node, assigner = cluster.nodes[other], cluster.nodes[str(cluster.controller())]._assigner
-            buckets = node._follow.rooms["chat"]
+            buckets = node._cache.rooms["chat"]
             await until(lambda: buckets.count)
             hold(cluster, other, "rooms/chat")
 
@@ -465,7 +465,7 @@ def test_a_room_that_was_removed_and_made_again_stays_known_when_its_removal_arr
             assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
             removed = cluster.store.entries["rooms/chat/00000000"]
             assert await located(cluster, other, b"chat:x") == before
-            node._follow.give_room("chat", removed.key, removed.value, removed.revision)
+            node._cache.add_bucket("chat", removed.key, removed.value, removed.revision)
             assert buckets.find(b"chat:x") is None
             assert node._directory.known("chat", b"chat:x", 0) == before.hub
 
@@ -482,7 +482,7 @@ def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
             for room in (b"chat:x", b"chat:y"):
                 await located(cluster, second, room)
             assigner = cluster.nodes[first]._assigner
-            hubs = (await assigner.find(asks.Find("chat", (b"chat:x", b"chat:y")))).hubs
+            hubs = (await assigner.find(rpc.Find("chat", (b"chat:x", b"chat:y")))).hubs
             hold(cluster, second, "rooms/chat")
 
             async def give_up() -> list[bytes]:
@@ -493,10 +493,10 @@ def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
             await cluster.kill(first)
             await until(lambda: cluster.controller() == second)
             assigner = cluster.nodes[second]._assigner
-            found = await assigner.find(asks.Find("chat", (b"chat:x", b"chat:y")))
+            found = await assigner.find(rpc.Find("chat", (b"chat:x", b"chat:y")))
             assert (found.hubs, found.absent) == ({b"chat:x": moved or 0}, (b"chat:y",))
             assert found.revisions == (cluster.store.entries["rooms/chat/00000000"].revision,)
-            assert (await assigner.assign(asks.Assign("chat", (b"chat:y",)))).hubs == {
+            assert (await assigner.assign(rpc.Assign("chat", (b"chat:y",)))).hubs == {
                 b"chat:y": hubs[b"chat:y"]
             }
 

@@ -263,10 +263,10 @@ def test_a_coordinator_that_goes_silent_at_the_start_is_told() -> None:
         world = World()
         process = world.process()
         await process.open()
-        follow: Callable[..., Awaitable[None]] = MemoryCoordinator._follow
+        cache: Callable[..., Awaitable[None]] = MemoryCoordinator._follow
 
         async def silent(self: MemoryCoordinator, watch: Any) -> None:
-            await (asyncio.Event().wait() if watch.directory == "hubs" else follow(self, watch))
+            await (asyncio.Event().wait() if watch.directory == "hubs" else cache(self, watch))
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MemoryCoordinator, "_follow", silent)
@@ -285,11 +285,11 @@ def test_a_node_that_fails_while_it_joins_says_so_at_once(what: str, waits_for: 
         process = world.process()
         await process.open()
         node = world.nodes[0]
-        follow: Callable[..., Awaitable[None]] = MemoryCoordinator._follow
+        cache: Callable[..., Awaitable[None]] = MemoryCoordinator._follow
 
         async def silent(self: MemoryCoordinator, watch: Any) -> None:
             is_silent = waits_for == "watches" and watch.directory == "hubs"
-            await (asyncio.Event().wait() if is_silent else follow(self, watch))
+            await (asyncio.Event().wait() if is_silent else cache(self, watch))
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MemoryCoordinator, "_follow", silent)

@@ -14,7 +14,6 @@ from hubsub.control.cluster.commits import (
 )
 from hubsub.control.cluster.records import (
     FORMAT,
-    CensusRecord,
     ClassRecord,
     ClusterRecord,
     ControllerRecord,
@@ -23,6 +22,7 @@ from hubsub.control.cluster.records import (
     NodeRecord,
     Proposed,
     Record,
+    VotersRecord,
     format_of,
     parse,
 )
@@ -32,7 +32,7 @@ RECORDS: list[Record] = [
     ClusterRecord(id="c0ffee"),
     IncarnationRecord(last=1_750_000_000),
     NodeRecord(incarnation=7, addresses={"redis": "10.0.0.1:3221"}, roles=("hub",), zone="a", capacity=2.5),
-    ControllerRecord(node="n1", incarnation=7, mandate=3),
+    ControllerRecord(node="n1", incarnation=7, controller_term=3),
     ClassRecord(version=2, hubs=64, members=3, placement="ring", definition={"match": ["chat/#"]}),
     HubRecord(
         room_class="chat",
@@ -43,7 +43,7 @@ RECORDS: list[Record] = [
         members=("n1", "n2"),
         proposed=Proposed(leader="n2", members=("n2", "n3")),
     ),
-    CensusRecord(nodes=("n1", "n2"), before=("n1",)),
+    VotersRecord(nodes=("n1", "n2"), before=("n1",)),
 ]
 
 

@@ -3,9 +3,9 @@
 import hypothesis
 import pytest
 
-from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.failover import MOVES_MAX
+from hubsub.control.cluster.hub_ring import Place, assign
 from hubsub.control.cluster.records import ClassRecord
-from hubsub.control.cluster.ring import Place, assign
 from unit.cluster.world import TIMING, World
 
 CLASSES = {
@@ -50,9 +50,9 @@ def test_a_leader_that_dies_is_replaced_before_its_lead_would_have_ended() -> No
     controller = world.controller()
     victim = next(name for name in world.led().values() if name != controller)
     world.kill(victim)
-    world.run(TIMING.lead_s / 2)
+    world.run(TIMING.lease_s / 2)
     assert victim not in {kept.record.leader for kept in world.store.hubs().values()}
-    world.run(TIMING.lead_s / 2)
+    world.run(TIMING.lease_s / 2)
     assert set(world.led()) == set(range(1, HUBS + 1))
 
 

@@ -18,23 +18,23 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_
 from typing import TypeVar
 
-from hubsub.control.cluster.census import keeps_lead
 from hubsub.control.cluster.commits import CONTROLLER, Commit
-from hubsub.control.cluster.leads import Decision, decide
+from hubsub.control.cluster.failover import Decision, decide
 from hubsub.control.cluster.records import (
-    CENSUS,
-    CensusRecord,
+    VOTERS,
     ClassRecord,
     ControllerRecord,
     HubRecord,
     NodeRecord,
     Record,
+    VotersRecord,
     format_of,
     hub_key,
     node_key,
     parse,
 )
-from hubsub.control.cluster.view import HubTerm, Kept, Peer, ProcessId, Timing, View
+from hubsub.control.cluster.view import HubTerm, Peer, ProcessId, Stored, Timing, View
+from hubsub.control.cluster.voters import may_extend_lease
 
 TICK_S = 0.05
 LEASE_S = 2.0
@@ -60,23 +60,23 @@ class Store:
             self.entries[key] = (value, self.revision, owner)
         return True
 
-    def get(self, cls: type[R], key: str) -> Kept[R] | None:
+    def get(self, cls: type[R], key: str) -> Stored[R] | None:
         value, revision, _ = self.entries.get(key, (b"", 0, None))
-        return Kept(parse(cls, key, value), revision) if revision else None
+        return Stored(parse(cls, key, value), revision) if revision else None
 
-    def controller(self) -> Kept[ControllerRecord] | None:
+    def controller(self) -> Stored[ControllerRecord] | None:
         return self.get(ControllerRecord, CONTROLLER)
 
-    def hubs(self) -> Mapping[int, Kept[HubRecord]]:
+    def hubs(self) -> Mapping[int, Stored[HubRecord]]:
         return {int(name): kept for name, kept in self.page(HubRecord, "hubs/").items()}
 
-    def nodes(self) -> Mapping[str, Kept[NodeRecord]]:
+    def nodes(self) -> Mapping[str, Stored[NodeRecord]]:
         return self.page(NodeRecord, "nodes/")
 
-    def census(self) -> Kept[CensusRecord] | None:
-        return self.get(CensusRecord, CENSUS)
+    def voters(self) -> Stored[VotersRecord] | None:
+        return self.get(VotersRecord, VOTERS)
 
-    def page(self, cls: type[R], directory: str) -> Mapping[str, Kept[R]]:
+    def page(self, cls: type[R], directory: str) -> Mapping[str, Stored[R]]:
         keys = tuple(
             (key, entry[0], entry[1]) for key, entry in self.entries.items() if key.startswith(directory)
         )
@@ -84,8 +84,10 @@ class Store:
 
 
 @functools.lru_cache(maxsize=64)
-def _page(cls: type[R], entries: tuple[tuple[str, bytes, int], ...]) -> Mapping[str, Kept[R]]:
-    return {key.partition("/")[2]: Kept(parse(cls, key, value), revision) for key, value, revision in entries}
+def _page(cls: type[R], entries: tuple[tuple[str, bytes, int], ...]) -> Mapping[str, Stored[R]]:
+    return {
+        key.partition("/")[2]: Stored(parse(cls, key, value), revision) for key, value, revision in entries
+    }
 
 
 @dataclass(eq=False)
@@ -99,11 +101,11 @@ class Process:
     is_draining: bool = False
     lease_s: float = 0.0
     """The earliest time at which its lease at the coordinator may end."""
-    hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
-    nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
-    census: Kept[CensusRecord] | None = None
+    hubs: Mapping[int, Stored[HubRecord]] = field(default_factory=dict)
+    nodes: Mapping[str, Stored[NodeRecord]] = field(default_factory=dict)
+    voters: Stored[VotersRecord] | None = None
     # State of a leader.
-    lead_s: float = -1.0
+    leads_until_s: float = -1.0
     covers: frozenset[HubTerm] = frozenset()
     covered_by_s: float = -1.0
     gave_up: set[HubTerm] = field(default_factory=set)
@@ -113,9 +115,9 @@ class Process:
     phase: int = 0
     votes: dict[float, set[str]] = field(default_factory=dict)
     # State of a controller.
-    mandate: Kept[ControllerRecord] | None = None
+    controller_term: Stored[ControllerRecord] | None = None
     elected_s: float = 0.0
-    census_s: float = 0.0
+    voters_s: float = 0.0
     peers: dict[ProcessId, Peer] = field(default_factory=dict)
     phases: dict[ProcessId, int] = field(default_factory=dict)
     stamps: dict[ProcessId, float] = field(default_factory=dict)
@@ -185,7 +187,7 @@ class World:
         return [process for process in self.processes.values() if process.is_alive]
 
     def leads(self, process: Process) -> frozenset[HubTerm]:
-        is_lead = process.is_alive and self.clock(process) < process.lead_s
+        is_lead = process.is_alive and self.clock(process) < process.leads_until_s
         return process.covers - process.gave_up if is_lead else frozenset()
 
     def led(self) -> dict[int, str]:
@@ -248,9 +250,9 @@ class World:
             record = NodeRecord(incarnation=incarnation, is_draining=process.is_draining)
             self.store.commit({key: kept.revision if kept else 0}, {key: (format_of(record), process)})
         process.hubs, process.nodes = self.store.hubs(), self.store.nodes()
-        census = self.store.census()
-        if census != process.census:
-            process.census, process.census_s = census, now
+        voters = self.store.voters()
+        if voters != process.voters:
+            process.voters, process.voters_s = voters, now
         for hub, kept_hub in process.hubs.items():
             hub_record = kept_hub.record
             if hub_record.proposed is not None and (hub_record.leader, hub_record.incarnation) == process.id:
@@ -259,17 +261,23 @@ class World:
         held = self.store.controller()
         if held is None and kept is not None and kept.record.incarnation == incarnation:
             self.mandates += 1
-            mandate = ControllerRecord(node=name, incarnation=incarnation, mandate=self.mandates)
-            self.store.commit({CONTROLLER: 0}, {CONTROLLER: (format_of(mandate), process)})
-            process.mandate, process.elected_s, process.census_s = self.store.controller(), now, now
+            controller_term = ControllerRecord(
+                node=name, incarnation=incarnation, controller_term=self.mandates
+            )
+            self.store.commit({CONTROLLER: 0}, {CONTROLLER: (format_of(controller_term), process)})
+            process.controller_term, process.elected_s, process.voters_s = self.store.controller(), now, now
             process.tables, process.replacing = [{}], []
             process.peers = {
-                id_: with_(peer, lead_until_s=None, heeds_s=None, heeds_until_s=None)
+                id_: with_(peer, lease_until_s=None, acknowledged_s=None, acknowledged_until_s=None)
                 for id_, peer in process.peers.items()
             }
             process.phases.clear()
-        elif process.mandate is not None and held is not None and held.revision != process.mandate.revision:
-            process.mandate = None
+        elif (
+            process.controller_term is not None
+            and held is not None
+            and held.revision != process.controller_term.revision
+        ):
+            process.controller_term = None
 
     # -- the links --
 
@@ -285,7 +293,7 @@ class World:
             self.queue.append((self.now + self.random.uniform(0, 0.12), arrive))
 
     def _has_mandate(self, process: Process) -> bool:
-        return process.mandate is not None and self.clock(process) < process.lease_s
+        return process.controller_term is not None and self.clock(process) < process.lease_s
 
     def _turn(self, process: Process) -> None:
         self._with_coordinator(process)
@@ -299,30 +307,34 @@ class World:
             self._control(process)
 
     def _beat(self, a: Process, b: Process) -> None:
-        mandate = a.mandate.record.mandate if a.mandate is not None and self._has_mandate(a) else None
+        controller_term = (
+            a.controller_term.record.controller_term
+            if a.controller_term is not None and self._has_mandate(a)
+            else None
+        )
         heeds, phase, gave_up = a.heeds, a.phase, frozenset(a.gave_up)
         sent_s, answered_s = self.clock(a), self.clock(b) if a is b else a.stamps.get(b.id)
 
         def arrive() -> None:
             now = self.clock(b)
-            if mandate is not None and mandate >= (b.heeds or 0):
-                if b.heeds != mandate:
-                    b.heeds, b.heeds_who, b.phase = mandate, a.id, b.phase + 1
+            if controller_term is not None and controller_term >= (b.heeds or 0):
+                if b.heeds != controller_term:
+                    b.heeds, b.heeds_who, b.phase = controller_term, a.id, b.phase + 1
                 b.heeds_heard_s = now
             b.stamps[a.id] = max(sent_s, b.stamps.get(a.id, 0.0))
             peer = b.peers.get(a.id, Peer())
-            until_s = peer.heeds_until_s
-            mine = b.mandate.record.mandate if b.mandate is not None else None
-            heeds_s = None if mine is None or heeds != mine else peer.heeds_s
-            if mine is not None and heeds == mine and (heeds_s is None or b.phases.get(a.id) != phase):
-                b.phases[a.id], heeds_s, until_s = phase, now, None
-            if heeds_s is not None and answered_s is not None and b.phases.get(a.id) == phase:
+            until_s = peer.acknowledged_until_s
+            mine = b.controller_term.record.controller_term if b.controller_term is not None else None
+            acknowledged_s = None if mine is None or heeds != mine else peer.acknowledged_s
+            if mine is not None and heeds == mine and (acknowledged_s is None or b.phases.get(a.id) != phase):
+                b.phases[a.id], acknowledged_s, until_s = phase, now, None
+            if acknowledged_s is not None and answered_s is not None and b.phases.get(a.id) == phase:
                 until_s = max(answered_s, until_s or 0.0)
             b.peers[a.id] = with_(
                 peer,
                 heard_s=now,
-                heeds_s=heeds_s,
-                heeds_until_s=until_s,
+                acknowledged_s=acknowledged_s,
+                acknowledged_until_s=until_s,
                 is_ready=True,
                 gave_up=peer.gave_up | gave_up,
             )
@@ -342,15 +354,15 @@ class World:
                 if table is None:
                     return
                 peer = controller.peers.get(process.id, Peer())
-                until = self.clock(controller) + TIMING.lead_s
-                controller.peers[process.id] = with_(peer, lead_until_s=until)
+                until = self.clock(controller) + TIMING.lease_s
+                controller.peers[process.id] = with_(peer, lease_until_s=until)
                 self._send(controller, process, lambda: granted(claim & table))
 
             def granted(hubs: frozenset[HubTerm]) -> None:
                 if asked_s > process.covered_by_s:
                     process.gave_up |= (claim & process.covers) - hubs
                     process.covers, process.covered_by_s = hubs, asked_s
-                    process.lead_s = max(process.lead_s, asked_s + TIMING.lead_s)
+                    process.leads_until_s = max(process.leads_until_s, asked_s + TIMING.lease_s)
                     self.check()
 
             self._send(process, controller, arrive)
@@ -363,15 +375,15 @@ class World:
                 self._send(process, other, lambda other=other: self._none_either(process, other, asked_s))
 
     def _none_either(self, process: Process, other: Process, asked_s: float) -> None:
-        if other.heeds is not None or other.mandate is not None:
+        if other.heeds is not None or other.controller_term is not None:
             return
 
         def arrive() -> None:
             names = process.votes.get(asked_s, set())
             names.add(other.id[0])
-            holds = self.clock(process) < process.lead_s and process.heeds is None
-            if holds and process.census is not None and keeps_lead(process.census.record, names):
-                process.lead_s = max(process.lead_s, asked_s + TIMING.lead_s)
+            holds = self.clock(process) < process.leads_until_s and process.heeds is None
+            if holds and process.voters is not None and may_extend_lease(process.voters.record, names):
+                process.leads_until_s = max(process.leads_until_s, asked_s + TIMING.lease_s)
                 self.check()
 
         self._send(other, process, arrive)
@@ -379,7 +391,7 @@ class World:
     # -- the controller --
 
     def _control(self, c: Process) -> None:
-        assert c.mandate is not None
+        assert c.controller_term is not None
         now = self.clock(c)
         for id_, peer in list(c.peers.items()):
             process = self.processes[id_[0]]
@@ -387,13 +399,13 @@ class World:
             if is_reachable and (process.id != id_ or not process.is_alive) and not peer.is_dead:
                 c.peers[id_] = with_(peer, dead_s=now)
         view = View(
-            controller=c.mandate,
+            controller=c.controller_term,
             elected_s=c.elected_s,
             nodes=c.nodes,
             classes=self.classes,
             hubs=c.hubs,
-            census=c.census,
-            census_s=c.census_s,
+            voters=c.voters,
+            voters_s=c.voters_s,
             peers=dict(c.peers),
             tables={id_: frozenset().union(*(t.get(id_, ()) for t in c.tables)) for id_ in c.peers},
             replacing=frozenset().union(*c.replacing),
@@ -402,9 +414,9 @@ class World:
         tables = c.tables
         tables.append(decision.tables)
         self.queue.append((self.now + 0.07, lambda: tables.__delitem__(0)))
-        ends = {hub_key(step.hub): step.ends for step in decision.steps if step.ends is not None}
+        ends = {hub_key(step.hub): step.ended_term for step in decision.steps if step.ended_term is not None}
         for commit in decision.commits:
-            assert commit.expect[CONTROLLER] == c.mandate.revision
+            assert commit.expect[CONTROLLER] == c.controller_term.revision
             self._commit(c, commit, {ends[write.key] for write in commit.writes if write.key in ends})
 
     def _commit(self, c: Process, commit: Commit, ends: set[HubTerm]) -> None:
@@ -414,7 +426,7 @@ class World:
         def arrive() -> None:
             if not self._reaches(c):
                 # The outcome is unknown, so the commit is tried again.
-                if c.is_alive and c.mandate is not None:
+                if c.is_alive and c.controller_term is not None:
                     self.queue.append((self.now + 0.1, arrive))
                 return
             before = self.store.hubs()
@@ -428,7 +440,7 @@ class World:
 
         self.queue.append((self.now + self.random.uniform(0, 0.15), arrive))
 
-    def _check_replaced(self, before: Mapping[int, Kept[HubRecord]]) -> None:
+    def _check_replaced(self, before: Mapping[int, Stored[HubRecord]]) -> None:
         for hub, kept in self.store.hubs().items():
             old = before[hub].record if hub in before else None
             if old is None or old == kept.record:

@@ -12,7 +12,7 @@ from hubsub.api.console.schema import NodeNow, NodesNow, PeerNow
 from hubsub.api.hubs import hub_troubles
 from hubsub.api.schema import BusyRoom
 from hubsub.api.state import State
-from hubsub.control.process import cpu_s, resident_bytes
+from hubsub.control.resource_usage import cpu_s, resident_bytes
 from hubsub.names import text_of
 from hubsub.version import VERSION
 

@@ -116,8 +116,8 @@ def ordered(classes: Mapping[str, ClassRecord]) -> list[RoomClass]:
 def configured(classes: Mapping[str, ClassRecord]) -> tuple[RoomClass, ...]:
     """The cluster's classes as a configuration lists them: without internal classes, and without the default
     class, which the data plane adds."""
-    kept = {name: record for name, record in classes.items() if 0 <= record.order < LAST}
-    return tuple(ordered(kept))
+    existing = {name: record for name, record in classes.items() if 0 <= record.order < LAST}
+    return tuple(ordered(existing))
 
 
 def class_key(name: str) -> str:
@@ -174,7 +174,7 @@ def version_of(classes: Mapping[str, ClassRecord]) -> int:
     return sum(record.version for record in classes.values())
 
 
-def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list[Put]:
+def applied(existing: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list[Put]:
     """Writes that change the cluster's classes to the given ones; none for classes that are equal already.
 
     Raises:
@@ -182,9 +182,9 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
             has no patterns, or there would be too many classes.
     """
     puts = []
-    behind = max((r.order for r in kept.values() if r.order < CATCH_ALL), default=-1)
+    behind = max((r.order for r in existing.values() if r.order < CATCH_ALL), default=-1)
     for cls in given:
-        record = kept.get(cls.name)
+        record = existing.get(cls.name)
         if record is None:
             if not cls.match:
                 raise ClassChangeError(
@@ -194,7 +194,7 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
                 )
             behind = max(behind + 1, 0)
             new = record_of(cls, behind, FIRST_VERSION + 1)
-            _check_taken(kept, new.order, f"class {cls.name} is new")
+            _check_taken(existing, new.order, f"class {cls.name} is new")
             puts.append(Put(class_key(cls.name), format_of(new)))
             continue
         before = class_of(record)
@@ -213,12 +213,12 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
                     missing,
                     "patterns may be added; `hubsub class rm` lets it get no new rooms",
                 )
-            _check_taken(kept, record.order, f"class {cls.name} has other patterns")
+            _check_taken(existing, record.order, f"class {cls.name} has other patterns")
         after = record_of(cls, record.order, record.version + 1)
         after = msgspec.structs.replace(after, hubs=record.hubs, rest=record.rest)
         puts.append(Put(class_key(cls.name), format_of(after)))
-    added = {put.key.partition("/")[2] for put in puts} - kept.keys()
-    count = len(configured(kept)) + len(added)
+    added = {put.key.partition("/")[2] for put in puts} - existing.keys()
+    count = len(configured(existing)) + len(added)
     if added and count > CLASSES_MAX:
         raise ClassChangeError(
             "the cluster would have too many classes",
@@ -228,14 +228,14 @@ def applied(kept: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> list
     return puts
 
 
-def removed(kept: Mapping[str, ClassRecord], name: str) -> Put | None:
+def removed(existing: Mapping[str, ClassRecord], name: str) -> Put | None:
     """The write that stops a class from getting new rooms; None: it is removed already.
 
     Raises:
         NoSuchClassError: there is none, or it is internal.
         ClassChangeError: it is the class that matches all.
     """
-    record = kept.get(name)
+    record = existing.get(name)
     if record is None or record.order < 0:
         raise NoSuchClassError(value=name, hint="`hubsub class ls` lists them")
     if record.order >= CATCH_ALL:
@@ -263,10 +263,12 @@ def _check_kept(before: RoomClass, after: RoomClass) -> None:
             )
 
 
-def _check_taken(kept: Mapping[str, ClassRecord], order: int, what: str) -> None:
+def _check_taken(existing: Mapping[str, ClassRecord], order: int, what: str) -> None:
     """Raises `ClassChangeError` if the class could match rooms of a lower-ranked class with a log."""
     logged = [
-        name for name, record in sorted(kept.items()) if record.order > order and class_of(record).is_logged
+        name
+        for name, record in sorted(existing.items())
+        if record.order > order and class_of(record).is_logged
     ]
     if logged:
         raise ClassChangeError(

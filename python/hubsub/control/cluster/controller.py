@@ -2,8 +2,8 @@
 
 Every node that holds hubs is a *candidate*: when there is no controller, or the current one is proved dead,
 it writes `controller` under its own lease. The first node that succeeds is elected, with the next controller
-term. The controller then takes turns: it collects its state, decides (`leads.decide`), passes the lease
-tables to its data plane, and only then sends the commits (`writes`). While commits are in flight, turns
+term. The controller then takes turns: it collects its state, decides (`failover.decide`), passes the lease
+tables to its data plane, and only then sends the commits (`controller_writes`). While commits are in flight, turns
 continue to grant leases but decide nothing new.
 
 **Candidacy.** A controller needs a majority of the voters to replace any leader. So a node that hears no
@@ -12,7 +12,7 @@ are registered, so not dead, hands over. Where no node hears a majority, one is 
 changes nothing, but current leader leases are renewed.
 
 **Initial state.** A watch may lag what was written before the election. So an elected node reads hubs, nodes
-and the voters once, linearizably (`start`), and waits until its watches have delivered all of that, before it
+and the voters once, linearizably (`initial_state`), and waits until its watches have delivered all of that, before it
 grants or commits anything. Until then its controller term is not announced, and nodes continue to prolong
 leader leases among themselves.
 
@@ -22,7 +22,7 @@ data plane tracks the first; where there is no majority, a read here (`_confirm`
 node waits for the lease of a controller that a majority no longer acknowledges: a node of that majority is
 elected beside it and waits, like every newly elected controller, for one leader lease from then on.
 
-**Unknown outcomes.** An election of unknown outcome is read, not repeated; for other commits see `writes`.
+**Unknown outcomes.** An election of unknown outcome is read, not repeated; for other commits see `controller_writes`.
 
 Invariants: nothing is granted or committed within `STOP_S` of the lease's deadline. A controller term ends
 with its lease, with another node's revision of `controller`, or by handover; granting stops before that.
@@ -37,23 +37,23 @@ from typing import Final
 
 import structlog
 
-from hubsub.control.cluster import census
+from hubsub.control.cluster import voters
 from hubsub.control.cluster.commits import CONTROLLER
-from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.leads import MOVES_MAX, Decision, Step, decide
+from hubsub.control.cluster.controller_writes import BackOff, ControllerWrites
+from hubsub.control.cluster.failover import MOVES_MAX, Decision, Step, decide
+from hubsub.control.cluster.initial_state import InitialState, read
 from hubsub.control.cluster.membership import Membership
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import (
-    MANDATE,
+    CONTROLLER_TERM,
     ControllerRecord,
-    MandateRecord,
+    ControllerTermRecord,
     format_of,
     parse,
 )
-from hubsub.control.cluster.start import Start, read
-from hubsub.control.cluster.told import Told
-from hubsub.control.cluster.view import Claims, Kept, Peer, ProcessId, Tables, Timing, View
-from hubsub.control.cluster.writes import BackOff, Writes
+from hubsub.control.cluster.step_log import StepLog
+from hubsub.control.cluster.view import Claims, Peer, ProcessId, Stored, Tables, Timing, View
+from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Coordinator, Delete, Lease, Put
 from hubsub.errors import (
     CoordinatorError,
@@ -76,7 +76,7 @@ by then."""
 LATE_S: Final = 0.5
 """Extra delay of the candidacy of a node that hears no majority."""
 
-FRESH_LEADS: Final = 2
+FRESH_LEASES: Final = 2
 """Time, in leader leases, for which a newly elected controller may go unacknowledged: it has to read its
 initial state first."""
 
@@ -87,7 +87,7 @@ ALONE_S_MAX: Final = 60.0
 """After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was
 elected."""
 
-MOVES_KEPT: Final = 1_024
+MOVES_RETAINED: Final = 1_024
 """Latest leader changes, and steps towards them, that are retained for `Controller.steps`."""
 
 Peers = Mapping[ProcessId, Peer]
@@ -96,24 +96,24 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 @dataclass(slots=True)
-class Mandate:
+class ControllerTerm:
     """State of this node while it is the controller: one controller term."""
 
-    kept: Kept[ControllerRecord]
+    stored: Stored[ControllerRecord]
     lease: Lease
     elected_s: float
-    writes: Writes
+    writes: ControllerWrites
     tables: Tables = field(default_factory=dict)
     """The leader leases that may be granted, by process."""
-    census: int = -1
+    voters: int = -1
     """Revision of the voters that grants name; -1: none yet."""
-    census_s: float = 0.0
+    voters_s: float = 0.0
     alone_since_s: float | None = None
     """Since when it has heard no majority; None: it hears one."""
     confirmed_s: float = 0.0
     """When the coordinator last confirmed the term; 0: not yet."""
     confirming: asyncio.Task[None] | None = None
-    begun: "Start | None" = None
+    initial: "InitialState | None" = None
     """State read from the store after the election; None: not read yet."""
 
 
@@ -123,9 +123,9 @@ class Controller:
     Args:
         coordinator: Store for elections and commits.
         plane: Grants leader leases.
-        follow: Watch cache; call `wake` when it changed.
+        cache: Watch cache; call `wake` when it changed.
         membership: Owner of the lease that a controller term depends on.
-        stands: Whether this node may be the controller.
+        is_candidate: Whether this node may be the controller.
         timing: The same in the whole cluster.
         clock: Monotonic, seconds: that of leases.
         moves_max: Hubs that are moved at a time; default: `MOVES_MAX`.
@@ -135,10 +135,10 @@ class Controller:
         self,
         coordinator: Coordinator,
         plane: Plane,
-        follow: Follow,
+        cache: WatchCache,
         membership: Membership,
         *,
-        stands: bool,
+        is_candidate: bool,
         timing: Timing,
         clock: Callable[[], float],
         moves_max: int = MOVES_MAX,
@@ -146,17 +146,17 @@ class Controller:
         self.claims: dict[ProcessId, Claims] = {}
         """Latest claims about logged hubs, by process."""
         self.steps: list[tuple[float, Step]] = []
-        """Latest decided steps with their times, at most `MOVES_KEPT`."""
+        """Latest decided steps with their times, at most `MOVES_RETAINED`."""
         self._coordinator = coordinator
         self._plane = plane
-        self._follow = follow
+        self._cache = cache
         self._membership = membership
-        self._stands = stands
+        self._is_candidate = is_candidate
         self._timing = timing
         self._clock = clock
         self._moves_max = moves_max
-        self._mandate: Mandate | None = None
-        self._asked: dict[int, Lease] = {}
+        self._term: ControllerTerm | None = None
+        self._elections: dict[int, Lease] = {}
         """Controller term to lease, of elections that are not known to have failed."""
         self._vacant_s: float | None = None
         """Since when there is no controller; None: there is one."""
@@ -165,7 +165,7 @@ class Controller:
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
         self._back_off = BackOff(clock)
-        self._told = Told(clock)
+        self._step_log = StepLog(clock)
         self._wake = asyncio.Event()
         self._turning = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
@@ -179,10 +179,10 @@ class Controller:
     def revision(self) -> int | None:
         """Revision of `controller` that each write expects; None: this node is not the controller, or cannot
         act now."""
-        mandate = self._mandate
-        if mandate is None or mandate.begun is None or not self._may_act(mandate):
+        term = self._term
+        if term is None or term.initial is None or not self._may_act(term):
             return None
-        return mandate.kept.revision if mandate.begun.is_given(self._follow) else None
+        return term.stored.revision if term.initial.is_delivered(self._cache) else None
 
     def wake(self) -> None:
         """Runs a turn soon, because inputs changed."""
@@ -190,24 +190,24 @@ class Controller:
 
     def view(self) -> View | None:
         """All that this node knows as the controller; None: it is not the controller."""
-        mandate = self._mandate
-        if mandate is None:
+        term = self._term
+        if term is None:
             return None
-        known = self._follow
+        known = self._cache
         return View(
-            controller=mandate.kept,
-            elected_s=mandate.elected_s,
+            controller=term.stored,
+            elected_s=term.elected_s,
             nodes=dict(known.nodes),
-            classes={name: kept.record for name, kept in known.classes.items()},
+            classes={name: stored.record for name, stored in known.classes.items()},
             hubs=dict(known.hubs),
             founder=None if known.cluster is None else known.cluster.record.founder,
-            census=known.census,
+            voters=known.voters,
             # New voters apply to grants from the next tables on.
-            census_s=mandate.census_s if mandate.census == known.census_revision else inf,
-            peers=self._plane.peers(mandate.kept.record.mandate),
-            tables=mandate.tables,
+            voters_s=term.voters_s if term.voters == known.voters_revision else inf,
+            peers=self._plane.peers(term.stored.record.controller_term),
+            tables=term.tables,
             claims=dict(self.claims),
-            replacing=frozenset(mandate.writes.replacing),
+            replacing=frozenset(term.writes.replacing),
         )
 
     async def stop(self) -> None:
@@ -221,7 +221,7 @@ class Controller:
     # -- time --
 
     async def _run(self) -> None:
-        await self._follow.ready.wait()
+        await self._cache.ready.wait()
         while True:
             async with self._turning:
                 self._wake.clear()
@@ -235,19 +235,19 @@ class Controller:
                     await self._wake.wait()
 
     async def _turn(self) -> None:
-        if self._mandate is not None:
+        if self._term is not None:
             await self._check()
-        if self._mandate is None:
-            await self._stand()
-        if self._mandate is not None and self._may_act(self._mandate):
-            await self._control(self._mandate)
-            self._told.tell()
+        if self._term is None:
+            await self._run_for_election()
+        if self._term is not None and self._may_act(self._term):
+            await self._control(self._term)
+            self._step_log.flush()
 
     # -- being elected --
 
-    async def _stand(self) -> None:
-        now, lease, held = self._clock(), self._membership.lease, self._follow.controller
-        if held is not None and self._is_asked(held.record, lease):
+    async def _run_for_election(self) -> None:
+        now, lease, held = self._clock(), self._membership.lease, self._cache.controller
+        if held is not None and self._is_own_election(held.record, lease):
             assert lease is not None
             self._begin(held, lease)
             return
@@ -259,7 +259,7 @@ class Controller:
         peers = self._plane.peers(0)
         if held is not None and self._seen[0] != held.revision:
             self._seen = held.revision, now
-        if held is not None and not self._is_past(held.record, peers) and not self._is_deserted(now):
+        if held is not None and not self._has_ended(held.record, peers) and not self._is_deserted(now):
             self._vacant_s, self._rest_s = None, ALONE_S
             self._back_off.reset()
             return
@@ -272,62 +272,62 @@ class Controller:
         ):
             return
         if (
-            not self._stands
+            not self._is_candidate
             or self._coordinator.failed is not None
             or self._membership.is_draining
-            or self._follow.is_blind
+            or self._cache.is_blind
             or not self._is_registered()
         ):
             return
         if self._hears_majority(peers, now) or now >= self._vacant_s + LATE_S:
             await self._elect(lease, held)
 
-    async def _elect(self, lease: Lease, held: Kept[ControllerRecord] | None) -> None:
-        last = await self._coordinator.get(MANDATE)
-        number = 1 + (0 if last is None else parse(MandateRecord, MANDATE, last.value).last)
-        record = ControllerRecord(node=self.me[0], incarnation=self.me[1], mandate=number)
+    async def _elect(self, lease: Lease, held: Stored[ControllerRecord] | None) -> None:
+        last = await self._coordinator.get(CONTROLLER_TERM)
+        number = 1 + (0 if last is None else parse(ControllerTermRecord, CONTROLLER_TERM, last.value).last)
+        record = ControllerRecord(node=self.me[0], incarnation=self.me[1], controller_term=number)
         expect = {
             CONTROLLER: 0 if held is None else held.revision,
-            MANDATE: 0 if last is None else last.revision,
+            CONTROLLER_TERM: 0 if last is None else last.revision,
         }
         writes = [
             Put(CONTROLLER, format_of(record), lease),
-            Put(MANDATE, format_of(MandateRecord(last=number))),
+            Put(CONTROLLER_TERM, format_of(ControllerTermRecord(last=number))),
         ]
         # If the outcome stays unknown, the watch shows it; a later attempt expects that this one was not
         # applied.
-        self._asked[number] = lease
+        self._elections[number] = lease
         try:
             made = await self._coordinator.commit(expect, writes)
         except ExpectationError:
             return
-        self._begin(Kept(record, made[CONTROLLER]), lease)
+        self._begin(Stored(record, made[CONTROLLER]), lease)
 
-    def _begin(self, kept: Kept[ControllerRecord], lease: Lease) -> None:
-        self._asked.clear()
+    def _begin(self, stored: Stored[ControllerRecord], lease: Lease) -> None:
+        self._elections.clear()
         self._vacant_s = None
         self._back_off.reset()
-        writes = Writes(
+        writes = ControllerWrites(
             self._coordinator,
-            self._follow,
+            self._cache,
             self._back_off,
             self._clock,
             self.wake,
             self._membership.task_ended,
         )
-        self._mandate = Mandate(kept=kept, lease=lease, elected_s=self._clock(), writes=writes)
-        log.info("elected controller", node=self.me[0], mandate=kept.record.mandate)
+        self._term = ControllerTerm(stored=stored, lease=lease, elected_s=self._clock(), writes=writes)
+        log.info("elected controller", node=self.me[0], controller_term=stored.record.controller_term)
 
-    def _is_asked(self, record: ControllerRecord, lease: Lease | None) -> bool:
+    def _is_own_election(self, record: ControllerRecord, lease: Lease | None) -> bool:
         return (
             lease is not None
-            and self._asked.get(record.mandate) is lease
+            and self._elections.get(record.controller_term) is lease
             and (record.node, record.incarnation) == self.me
         )
 
-    def _is_past(self, record: ControllerRecord, peers: Peers) -> bool:
+    def _has_ended(self, record: ControllerRecord, peers: Peers) -> bool:
         """Whether the controller's process is proved to have ended."""
-        peer, registered = peers.get((record.node, record.incarnation)), self._follow.nodes.get(record.node)
+        peer, registered = peers.get((record.node, record.incarnation)), self._cache.nodes.get(record.node)
         is_followed = registered is not None and registered.record.incarnation > record.incarnation
         return is_followed or (peer is not None and peer.is_dead)
 
@@ -335,7 +335,7 @@ class Controller:
         """Whether a majority that includes this node acknowledges no controller, although one is elected and
         had time to begin."""
         alone_s = self._plane.alone_s()
-        is_fresh = now < self._seen[1] + FRESH_LEADS * self._timing.lead_s
+        is_fresh = now < self._seen[1] + FRESH_LEASES * self._timing.lease_s
         return not is_fresh and alone_s is not None and now - alone_s <= self._timing.silence_s
 
     def _heard(self, peers: Peers, now: float) -> set[str]:
@@ -347,140 +347,140 @@ class Controller:
         }
 
     def _hears_majority(self, peers: Peers, now: float) -> bool:
-        known = self._follow.census
-        dead = census.gone(self._follow.nodes, peers)
-        return known is None or census.is_majority(known.record, self._heard(peers, now), dead)
+        known = self._cache.voters
+        dead = voters.dead_nodes(self._cache.nodes, peers)
+        return known is None or voters.is_majority(known.record, self._heard(peers, now), dead)
 
     def _is_registered(self) -> bool:
-        kept = self._follow.nodes.get(self.me[0])
-        return kept is not None and kept.record.incarnation == self.me[1]
+        stored = self._cache.nodes.get(self.me[0])
+        return stored is not None and stored.record.incarnation == self.me[1]
 
     # -- ceasing --
 
     async def _check(self) -> None:
         """Ends the controller term if it is over or must be handed over."""
-        mandate, held = self._mandate, self._follow.controller
-        assert mandate is not None
-        is_other = held is not None and held.revision > mandate.kept.revision
-        if is_other or mandate.writes.is_over or mandate.lease is not self._membership.lease:
+        term, held = self._term, self._cache.controller
+        assert term is not None
+        is_other = held is not None and held.revision > term.stored.revision
+        if is_other or term.writes.is_over or term.lease is not self._membership.lease:
             await self._end("another one is elected" if is_other else "the lease is lost")
             return
-        if not self._may_act(mandate):
+        if not self._may_act(term):
             return
         if self._coordinator.failed is not None:
             await self._end("the coordinator of this node has failed")
         elif self._membership.is_draining:
             await self._hand_over("the node drains")
-        elif self._is_alone(mandate):
+        elif self._is_alone(term):
             self._rests_until_s = self._clock() + self._rest_s
             self._rest_s = min(2 * self._rest_s, ALONE_S_MAX)
             await self._hand_over("others are registered, and it does not hear a majority")
 
     async def _end(self, why: str) -> None:
-        mandate, self._mandate = self._mandate, None
-        assert mandate is not None
-        if mandate.confirming is not None:
-            mandate.confirming.cancel()
-        self._told.tell(is_end=True)
-        log.info("controller no more", node=self.me[0], mandate=mandate.kept.record.mandate, why=why)
-        await mandate.writes.end()
-        await self._plane.grants(mandate.kept.record.mandate, self._clock(), 0.0, {}, mandate.census)
+        term, self._term = self._term, None
+        assert term is not None
+        if term.confirming is not None:
+            term.confirming.cancel()
+        self._step_log.flush(is_end=True)
+        log.info(
+            "controller no more", node=self.me[0], controller_term=term.stored.record.controller_term, why=why
+        )
+        await term.writes.end()
+        await self._plane.grants(term.stored.record.controller_term, self._clock(), 0.0, {}, term.voters)
 
     async def _hand_over(self, why: str) -> None:
-        mandate = self._mandate
-        if mandate is None:
+        term = self._term
+        if term is None:
             return
         await self._end(why)
         try:
-            await self._coordinator.commit({CONTROLLER: mandate.kept.revision}, [Delete(CONTROLLER)])
+            await self._coordinator.commit({CONTROLLER: term.stored.revision}, [Delete(CONTROLLER)])
         except CoordinatorError as error:
             log.info("handing over was not written; the lease ends it", reason=error.message)
 
-    def _may_act(self, mandate: Mandate) -> bool:
-        return mandate.lease.held and self._clock() < mandate.lease.deadline - STOP_S
+    def _may_act(self, term: ControllerTerm) -> bool:
+        return term.lease.held and self._clock() < term.lease.deadline - STOP_S
 
-    def _is_alone(self, mandate: Mandate) -> bool:
+    def _is_alone(self, term: ControllerTerm) -> bool:
         """Whether this node has heard no majority for `ALONE_S` although the registered nodes that it does
         not hear are one."""
-        now, known = self._clock(), self._follow.census
-        peers = self._plane.peers(mandate.kept.record.mandate)
+        now, known = self._clock(), self._cache.voters
+        peers = self._plane.peers(term.stored.record.controller_term)
         heard = self._heard(peers, now)
-        others = self._follow.nodes.keys() - heard
+        others = self._cache.nodes.keys() - heard
         if (
             known is None
-            or census.is_majority(known.record, heard, census.gone(self._follow.nodes, peers))
-            or not census.is_majority(known.record, others)
+            or voters.is_majority(known.record, heard, voters.dead_nodes(self._cache.nodes, peers))
+            or not voters.is_majority(known.record, others)
         ):
-            mandate.alone_since_s = None
+            term.alone_since_s = None
             return False
-        if mandate.alone_since_s is None:
-            mandate.alone_since_s = now
-        return now - mandate.alone_since_s >= ALONE_S
+        if term.alone_since_s is None:
+            term.alone_since_s = now
+        return now - term.alone_since_s >= ALONE_S
 
     # -- a turn --
 
-    async def _control(self, mandate: Mandate) -> None:
-        if not mandate.confirmed_s:
-            await self._confirm(mandate)
-        self._see_confirmed(mandate)
-        if mandate.begun is None or mandate.begun.is_late(self._clock()):
-            mandate.begun = await read(self._coordinator, self._follow, self._clock())
-        if not mandate.confirmed_s or not mandate.begun.is_given(self._follow):
+    async def _control(self, term: ControllerTerm) -> None:
+        if not term.confirmed_s:
+            await self._confirm(term)
+        self._confirm_if_due(term)
+        if term.initial is None or term.initial.is_late(self._clock()):
+            term.initial = await read(self._coordinator, self._cache, self._clock())
+        if not term.confirmed_s or not term.initial.is_delivered(self._cache):
             return
-        await mandate.writes.arrived()
+        await term.writes.check_delivered()
         view = self.view()
         assert view is not None
         decision = decide(view, self._clock(), self._timing, self._moves_max)
-        await self._grant(mandate, decision)
-        if self._mandate is not mandate or not self._may_act(mandate):
+        await self._grant(term, decision)
+        if self._term is not term or not self._may_act(term):
             return
         if decision.tables != view.tables:
             self.wake()
-        has_to_wait = (
-            mandate.writes.must_wait or self._clock() < self._back_off.until_s or self._follow.is_blind
-        )
+        has_to_wait = term.writes.must_wait or self._clock() < self._back_off.until_s or self._cache.is_blind
         if decision.commits and not has_to_wait:
-            self._note(decision.steps)
-            mandate.writes.ask(decision)
+            self._record_steps(decision.steps)
+            term.writes.send(decision)
 
-    def _see_confirmed(self, mandate: Mandate) -> None:
+    def _confirm_if_due(self, term: ControllerTerm) -> None:
         """Asks the coordinator to confirm the term where no majority does, in a task, so that turns
         continue."""
-        confirmed_s = max(mandate.confirmed_s, self._plane.confirmed_s(mandate.kept.record.mandate))
-        is_due = self._clock() >= confirmed_s + self._timing.lead_s / 3
-        if is_due and (mandate.confirming is None or mandate.confirming.done()):
-            mandate.confirming = asyncio.create_task(self._confirm_in_time(mandate))
-            mandate.confirming.add_done_callback(self._membership.task_ended)
+        confirmed_s = max(term.confirmed_s, self._plane.confirmed_s(term.stored.record.controller_term))
+        is_due = self._clock() >= confirmed_s + self._timing.lease_s / 3
+        if is_due and (term.confirming is None or term.confirming.done()):
+            term.confirming = asyncio.create_task(self._confirm_in_time(term))
+            term.confirming.add_done_callback(self._membership.task_ended)
 
-    async def _confirm_in_time(self, mandate: Mandate) -> None:
+    async def _confirm_in_time(self, term: ControllerTerm) -> None:
         with suppress(CoordinatorError, TimeoutError):
-            async with asyncio.timeout(self._timing.lead_s):
-                await self._confirm(mandate)
+            async with asyncio.timeout(self._timing.lease_s):
+                await self._confirm(term)
         self.wake()
 
-    async def _confirm(self, mandate: Mandate) -> None:
+    async def _confirm(self, term: ControllerTerm) -> None:
         """Asks the coordinator whether it still holds the term; if not, the watch will report that."""
         asked_s = self._clock()
-        if await self._coordinator.holds(CONTROLLER, mandate.kept.revision):
-            mandate.confirmed_s = asked_s
+        if await self._coordinator.holds(CONTROLLER, term.stored.revision):
+            term.confirmed_s = asked_s
 
-    async def _grant(self, mandate: Mandate, decision: Decision) -> None:
+    async def _grant(self, term: ControllerTerm, decision: Decision) -> None:
         """Passes the tables to the plane; until that returns, the previous tables may be granted too."""
-        revision = self._follow.census_revision
+        revision = self._cache.voters_revision
         both = {
-            id_: mandate.tables.get(id_, frozenset()) | decision.tables.get(id_, frozenset())
-            for id_ in mandate.tables.keys() | decision.tables.keys()
+            id_: term.tables.get(id_, frozenset()) | decision.tables.get(id_, frozenset())
+            for id_ in term.tables.keys() | decision.tables.keys()
         }
-        mandate.tables = both
-        until_s = mandate.lease.deadline - STOP_S
+        term.tables = both
+        until_s = term.lease.deadline - STOP_S
         await self._plane.grants(
-            mandate.kept.record.mandate, until_s, mandate.confirmed_s, decision.tables, revision
+            term.stored.record.controller_term, until_s, term.confirmed_s, decision.tables, revision
         )
-        mandate.tables = decision.tables
-        if revision != mandate.census:
-            mandate.census, mandate.census_s = revision, self._clock()
+        term.tables = decision.tables
+        if revision != term.voters:
+            term.voters, term.voters_s = revision, self._clock()
 
-    def _note(self, steps: Sequence[Step]) -> None:
+    def _record_steps(self, steps: Sequence[Step]) -> None:
         self.steps += [(self._clock(), step) for step in steps]
-        del self.steps[:-MOVES_KEPT]
-        self._told.note(steps)
+        del self.steps[:-MOVES_RETAINED]
+        self._step_log.add(steps)

@@ -6,7 +6,7 @@ places it if wanted. Lookups that the watch cache can answer return at once; oth
 at most `WAIT_S`, and share requests.
 
 A response of the controller names the revision of the bucket that it is based on, and is valid until the watch
-delivers this revision or a later one (`Buckets.answered`). It is discarded, and the room requested again, if
+delivers this revision or a later one (`Buckets.add_answer`). It is discarded, and the room requested again, if
 the watch delivered one with a different record, or without a record, while the request was in flight.
 
 Invariants: a room with a record is found without the coordinator and without the controller. At most
@@ -21,11 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from hubsub.control.cluster import asks
-from hubsub.control.cluster.follow import Follow
-from hubsub.control.cluster.plane import Named, Plane
+from hubsub.control.cluster import rpc
+from hubsub.control.cluster.buckets import NotKnown
+from hubsub.control.cluster.plane import Plane, TopicRoute
 from hubsub.control.cluster.records import HubRecord
-from hubsub.control.cluster.rooms import NotKnown
+from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.errors import (
     ClassRemovedError,
     HubSubError,
@@ -55,7 +55,7 @@ RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 """Delay before the controller is asked again, doubled each time up to `RETRY_S_MAX`."""
 
-Ask = Callable[[asks.Assign | asks.Find | asks.Move | asks.Moves], Awaitable[asks.Answer]]
+Ask = Callable[[rpc.Assign | rpc.Find | rpc.Move | rpc.Moves], Awaitable[rpc.Response]]
 """Sends a request to the controller."""
 
 
@@ -86,7 +86,7 @@ class _Wanted:
     """Index of the hub that the ring selects for it."""
     until_s: float
     """When the last caller stops waiting."""
-    makes: bool
+    creates: bool
     """Whether to place it if it has no hub."""
     answer: asyncio.Future[int | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -99,14 +99,14 @@ class Directory:
 
     Args:
         plane: Maps topics to rooms and classes, and knows the ring.
-        follow: Watch cache; call `wake` when it changed.
+        cache: Watch cache; call `wake` when it changed.
         ask: Sends a request to the controller.
         clock: Monotonic, seconds.
     """
 
-    def __init__(self, plane: Plane, follow: Follow, ask: Ask, clock: Callable[[], float]) -> None:
+    def __init__(self, plane: Plane, cache: WatchCache, ask: Ask, clock: Callable[[], float]) -> None:
         self._plane = plane
-        self._follow = follow
+        self._cache = cache
         self._ask = ask
         self._clock = clock
         self._wanted: dict[tuple[str, bytes], _Wanted] = {}
@@ -144,8 +144,8 @@ class Directory:
             RoomCreationRateError: too many rooms were created recently.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
-        named = self._plane.named(topic)
-        return self._located(named, await self.place(named.room_class, named.room, named.index, create))
+        route = self._plane.topic_route(topic)
+        return self._located(route, await self.place(route.room_class, route.room, route.index, create))
 
     async def look_up(self, topic: bytes) -> Located | None:
         """Returns the hub and members of a topic's room, without placing it; None: it has no hub. Asks the
@@ -156,12 +156,12 @@ class Directory:
             NoControllerError: the controller did not answer within `WAIT_S`.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
-        named = self._plane.named(topic)
-        hub = await self.find(named.room_class, named.room, named.index)
-        kept = self._follow.classes.get(named.room_class)
-        if hub is None and kept is not None and kept.record.is_removed:
-            raise ClassRemovedError(value=text_of(named.room))
-        return self._located(named, hub)
+        route = self._plane.topic_route(topic)
+        hub = await self.find(route.room_class, route.room, route.index)
+        stored = self._cache.classes.get(route.room_class)
+        if hub is None and stored is not None and stored.record.is_removed:
+            raise ClassRemovedError(value=text_of(route.room))
+        return self._located(route, hub)
 
     async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
         """Returns the hub of a room, or None, like `locate`.
@@ -178,18 +178,18 @@ class Directory:
         hub = self.known(room_class, room, index)
         if hub is not None:
             return hub
-        kept = self._follow.classes.get(room_class)
-        if create and kept is not None and kept.record.is_removed:
+        stored = self._cache.classes.get(room_class)
+        if create and stored is not None and stored.record.is_removed:
             # It may have a hub that this node does not know of yet.
-            hub = await self._wait(room_class, room, index, makes=False)
+            hub = await self._wait(room_class, room, index, creates=False)
             if hub is None:
                 raise ClassRemovedError(value=text_of(room))
             return hub
         if not create and not self.is_given_up(room_class, room):
-            if self._follow.are_rooms_whole(room_class):
+            if self._cache.has_all_rooms(room_class):
                 return None
             raise NoControllerError("the rooms of the class are not known here yet", room_class)
-        return await self._wait(room_class, room, index, makes=create)
+        return await self._wait(room_class, room, index, creates=create)
 
     async def find(self, room_class: str, room: bytes, index: int) -> int | None:
         """Returns the hub of a room, without placing it; None: it has no hub. Asks the controller for a room
@@ -205,14 +205,14 @@ class Directory:
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         hub = self.known(room_class, room, index)
-        return hub if hub is not None else await self._wait(room_class, room, index, makes=False)
+        return hub if hub is not None else await self._wait(room_class, room, index, creates=False)
 
-    async def _wait(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
+    async def _wait(self, room_class: str, room: bytes, index: int, creates: bool) -> int | None:
         pause = RETRY_S
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
-                    hub = await self._asked(room_class, room, index, makes)
+                    hub = await self._asked(room_class, room, index, creates)
                     # Meanwhile the watch may have delivered a different record.
                     if hub is None or hub == self.known(room_class, room, index):
                         return hub
@@ -221,7 +221,7 @@ class Directory:
         except TimeoutError:
             raise self._nobody(room) from None
 
-    async def _asked(self, room_class: str, room: bytes, index: int, makes: bool) -> int | None:
+    async def _asked(self, room_class: str, room: bytes, index: int, creates: bool) -> int | None:
         if self._is_closed:
             raise NoControllerError("the node stops", text_of(room))
         key, until_s = (room_class, room), self._clock() + WAIT_S
@@ -232,9 +232,9 @@ class Directory:
                 self._drop_waited()
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
-            wanted = self._wanted[key] = _Wanted(index, until_s, makes)
+            wanted = self._wanted[key] = _Wanted(index, until_s, creates)
             self.wake()
-        wanted.until_s, wanted.makes = until_s, wanted.makes or makes
+        wanted.until_s, wanted.creates = until_s, wanted.creates or creates
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await asyncio.shield(wanted.answer)
@@ -250,7 +250,7 @@ class Directory:
         Returns:
             The rooms that were not skipped.
         """
-        now, buckets = self._clock(), self._follow.rooms[room_class]
+        now, buckets = self._clock(), self._cache.rooms[room_class]
         while self._given_up and (oldest := next(iter(self._given_up.items())))[1] + GIVEN_UP_S <= now:
             del self._given_up[oldest[0]]
         given_up = [room for room in rooms if (room_class, room) not in self._wanted]
@@ -272,7 +272,7 @@ class Directory:
         given_up_s = self._given_up.get((room_class, room))
         if given_up_s is None or self._clock() >= given_up_s + GIVEN_UP_S:
             return False
-        return not self._follow.forgotten.is_since(room_class, room, given_up_s)
+        return not self._cache.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, room_class: str, room: bytes, index: int) -> int | None:
         """Returns the hub of a room from the controller's response or the watch cache; None: it has no
@@ -285,18 +285,18 @@ class Directory:
         """
         if self._given_up and self.is_given_up(room_class, room):
             return None
-        kept, buckets = self._follow.classes.get(room_class), self._follow.rooms.get(room_class)
-        if kept is None or buckets is None:
+        stored, buckets = self._cache.classes.get(room_class), self._cache.rooms.get(room_class)
+        if stored is None or buckets is None:
             return None
         try:
             hub = buckets.hub_of(room)
         except NotKnown:
             return None
         if hub is not None:
-            return hub if hub in self._follow.hubs else None
-        if not self._follow.are_rooms_whole(room_class):
+            return hub if hub in self._cache.hubs else None
+        if not self._cache.has_all_rooms(room_class):
             return None
-        return self._follow.hub_of(room_class, index) if kept.record.placement == "ring" else None
+        return self._cache.hub_of(room_class, index) if stored.record.placement == "ring" else None
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Pins the room of a topic to a hub; ephemeral classes only.
@@ -313,25 +313,25 @@ class Directory:
             MoveError: it cannot be moved there.
             NoControllerError: no controller is available; retry.
         """
-        named = self._plane.named(topic)
-        answer = await self._ask(asks.Move(named.room_class, named.room, to))
-        if isinstance(answer, asks.Moved):
+        route = self._plane.topic_route(topic)
+        answer = await self._ask(rpc.Move(route.room_class, route.room, to))
+        if isinstance(answer, rpc.Moved):
             return answer.hub
-        assert isinstance(answer, asks.Sorry)
+        assert isinstance(answer, rpc.ErrorResponse)
         raise (MoveError if answer.code == MoveError.code else NoControllerError)(
             answer.reason, hint=answer.hint
         )
 
-    async def moves(self) -> tuple[asks.MoveRow, ...]:
+    async def moves(self) -> tuple[rpc.MoveRow, ...]:
         """Returns the controller's recent moves, latest last.
 
         Raises:
             NoControllerError: no controller is available; retry.
         """
-        answer = await self._ask(asks.Moves())
-        if isinstance(answer, asks.Moving):
+        answer = await self._ask(rpc.Moves())
+        if isinstance(answer, rpc.MoveList):
             return answer.moves
-        assert isinstance(answer, asks.Sorry)
+        assert isinstance(answer, rpc.ErrorResponse)
         raise NoControllerError(answer.reason, hint=answer.hint)
 
     async def close(self) -> None:
@@ -351,8 +351,8 @@ class Directory:
         while self._wanted:
             self._woken.clear()
             self._drop_waited()
-            question = self._next()
-            if question.rooms and await self._answered(question):
+            request = self._next()
+            if request.rooms and await self._answered(request):
                 pause = RETRY_S
                 continue
             if self._wanted:
@@ -367,37 +367,37 @@ class Directory:
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             self._answer(key, self._nobody(key[1]))
 
-    def _next(self) -> asks.Assign | asks.Find:
+    def _next(self) -> rpc.Assign | rpc.Find:
         """Builds the next request: rooms of one class, oldest first. Completes the lookups that the watch
         cache can answer by now."""
-        chosen, makes, rooms, size = "", False, list[bytes](), 0
+        chosen, creates, rooms, size = "", False, list[bytes](), 0
         for (room_class, room), wanted in list(self._wanted.items()):
-            kept = self._follow.classes.get(room_class)
-            if kept is None or (chosen and (chosen, makes) != (room_class, wanted.makes)):
+            stored = self._cache.classes.get(room_class)
+            if stored is None or (chosen and (chosen, creates) != (room_class, wanted.creates)):
                 continue
             hub = self.known(room_class, room, wanted.index)
             if hub is not None:
                 self._answer((room_class, room), hub)
                 continue
-            if kept.record.placement == "ring":
+            if stored.record.placement == "ring":
                 continue
             if rooms and (size + len(room) > ASKED_BYTES or len(rooms) == ASKED_ROOMS):
                 break
-            chosen, makes, size = room_class, wanted.makes, size + len(room)
+            chosen, creates, size = room_class, wanted.creates, size + len(room)
             rooms.append(room)
-        return (asks.Assign if makes else asks.Find)(chosen, tuple(rooms))
+        return (rpc.Assign if creates else rpc.Find)(chosen, tuple(rooms))
 
-    async def _answered(self, question: asks.Assign | asks.Find) -> bool:
+    async def _answered(self, request: rpc.Assign | rpc.Find) -> bool:
         """Sends a request; returns whether the response covers all its rooms."""
-        room_class, rooms = question.room_class, list(question.rooms)
-        buckets = self._follow.rooms[room_class]
+        room_class, rooms = request.room_class, list(request.rooms)
+        buckets = self._cache.rooms[room_class]
         # A controller of an older version states no revisions: its response is valid until the next value.
         revisions = {room: buckets.revision_of(room) + 1 for room in rooms}
         try:
-            answer = await self._ask(question)
+            answer = await self._ask(request)
         except (NoControllerError, PeerError) as error:
-            answer = asks.Sorry(error.code, error.message)
-        if isinstance(answer, asks.Assigned | asks.Found):
+            answer = rpc.ErrorResponse(error.code, error.message)
+        if isinstance(answer, rpc.Assigned | rpc.Found):
             self._why = None
             revisions |= zip(answer.hubs, answer.revisions, strict=False)
             hubs = {
@@ -406,22 +406,24 @@ class Directory:
                 if room in revisions and self._is_true(room_class, room, hub, revisions[room])
             }
             for room, hub in hubs.items():
-                buckets.answered(room, hub, revisions[room])
+                buckets.add_answer(room, hub, revisions[room])
                 self._given_up.pop((room_class, room), None)
                 self._answer((room_class, room), hub)
-            refused = answer.refused if isinstance(answer, asks.Assigned) else {}
+            refused = answer.refused if isinstance(answer, rpc.Assigned) else {}
             for room, code in refused.items():
                 self._answer((room_class, room), refusal(code, code, text_of(room)))
-            absent = answer.absent if isinstance(answer, asks.Found) else ()
+            absent = answer.absent if isinstance(answer, rpc.Found) else ()
             for room in absent:
                 wanted = self._wanted.get((room_class, room))
-                if wanted is not None and not wanted.makes:  # Otherwise it is requested again, to be placed.
+                if (
+                    wanted is not None and not wanted.creates
+                ):  # Otherwise it is requested again, to be placed.
                     self._answer((room_class, room), None)
             rooms = [room for room in rooms if not (room in hubs or room in refused or room in absent)]
             if not rooms:
                 return True
-            answer = asks.Sorry("", "the controller does not know all records of the class yet")
-        assert isinstance(answer, asks.Sorry)
+            answer = rpc.ErrorResponse("", "the controller does not know all records of the class yet")
+        assert isinstance(answer, rpc.ErrorResponse)
         self._why = NoControllerError(answer.reason)
         for room in rooms:
             # Requeue, so that rooms of other classes come first.
@@ -433,15 +435,15 @@ class Directory:
     def _is_true(self, room_class: str, room: bytes, hub: int, revision: int) -> bool:
         """Whether a response of the controller is valid: its hub is known here, and the watch has delivered no
         different state of the room of the same revision or a later one."""
-        if hub not in self._follow.hubs:
+        if hub not in self._cache.hubs:
             return False
-        is_newer = revision > self._follow.rooms[room_class].revision_of(room)
+        is_newer = revision > self._cache.rooms[room_class].revision_of(room)
         return is_newer or self._recorded(room_class, room) == hub
 
     def _recorded(self, room_class: str, room: bytes) -> int | None:
         """Returns the hub in a room's record; None: no record is known here."""
         try:
-            found = self._follow.rooms[room_class].find(room)
+            found = self._cache.rooms[room_class].find(room)
         except NotKnown:
             return None
         return None if found is None else found.hub
@@ -456,12 +458,12 @@ class Directory:
             wanted.answer.set_exception(answer)
             wanted.answer.exception()  # Suppresses asyncio's warning if all callers have gone.
 
-    def _located(self, named: Named, hub: int | None) -> Located | None:
+    def _located(self, route: TopicRoute, hub: int | None) -> Located | None:
         if hub is None:
             return None
-        record = self._follow.hubs[hub].record
-        return Located(named.room, named.room_class, hub, record.term, self._members(record))
+        record = self._cache.hubs[hub].record
+        return Located(route.room, route.room_class, hub, record.term, self._members(record))
 
     def _members(self, record: HubRecord) -> tuple[Member, ...]:
-        nodes = self._follow.nodes
+        nodes = self._cache.nodes
         return tuple(Member(name, nodes[name].record.addresses) for name in record.members if name in nodes)

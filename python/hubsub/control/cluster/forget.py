@@ -31,12 +31,12 @@ from typing import Final
 
 import structlog
 
-from hubsub.control.cluster import asks
-from hubsub.control.cluster.assign import Assigner
+from hubsub.control.cluster import rpc
+from hubsub.control.cluster.assigner import Assigner
+from hubsub.control.cluster.buckets import Room
 from hubsub.control.cluster.controller import Controller
-from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.records import EPHEMERAL
-from hubsub.control.cluster.rooms import Room
+from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.errors import HubSubError
 
 TURN_S: Final = 0.5
@@ -60,7 +60,7 @@ Key = tuple[str, bytes]
 BEGINNING: Final = ("", None)
 """Position before the first class and room."""
 
-Ask = Callable[[str, asks.Forget], Awaitable[asks.Answer]]
+Ask = Callable[[str, rpc.Forget], Awaitable[rpc.Response]]
 """Sends a request to a node; fails with `PeerError`."""
 
 log = structlog.get_logger("hubsub.cluster")
@@ -127,7 +127,7 @@ class Forgetter:
     """Removes records of unused rooms until it is closed.
 
     Args:
-        follow: Watch cache of the cluster.
+        cache: Watch cache of the cluster.
         controller: Knows whether this node is the controller.
         assigner: Writes room records.
         ask: Sends a request to the leader of a hub.
@@ -138,7 +138,7 @@ class Forgetter:
 
     def __init__(
         self,
-        follow: Follow,
+        cache: WatchCache,
         controller: Controller,
         assigner: Assigner,
         ask: Ask,
@@ -147,7 +147,7 @@ class Forgetter:
         clock: Callable[[], float],
         ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        self._follow = follow
+        self._cache = cache
         self._controller = controller
         self._assigner = assigner
         self._ask = ask
@@ -191,11 +191,11 @@ class Forgetter:
     def _next(self) -> dict[Key, int]:
         """The next rooms that may be forgotten, with their hubs; starts over after the last one."""
         rooms: dict[Key, int] = {}
-        classes = sorted(name for name in self._follow.classes if self._is_meant(name))
+        classes = sorted(name for name in self._cache.classes if self._is_meant(name))
         room_class, after = self._at
         for name in (name for name in classes if name >= room_class):
             left = LOOKED_PER_TURN - len(rooms)
-            page = self._follow.rooms[name].page(after if name == room_class else None, left)
+            page = self._cache.rooms[name].page(after if name == room_class else None, left)
             rooms |= {(name, room): at.hub for room, at in page if at == Room(at.hub)}
             if len(page) == left:
                 self._at = name, page[-1][0]
@@ -204,8 +204,8 @@ class Forgetter:
         return rooms
 
     def _is_meant(self, room_class: str) -> bool:
-        record = self._follow.classes[room_class].record
-        is_whole = self._follow.are_rooms_whole(room_class)
+        record = self._cache.classes[room_class].record
+        is_whole = self._cache.has_all_rooms(room_class)
         return is_whole and record.durability == EPHEMERAL and record.placement != "ring"
 
     async def _unused(self, rooms: Mapping[Key, int]) -> set[Key]:
@@ -232,15 +232,15 @@ class Forgetter:
         return forgotten
 
     async def _asked(self, room_class: str, hub: int, names: list[bytes], *, gives_up: bool) -> list[bytes]:
-        kept = self._follow.hubs.get(hub)
-        if kept is None or kept.record.proposed is not None:
+        stored = self._cache.hubs.get(hub)
+        if stored is None or stored.record.proposed is not None:
             return []
-        question = asks.Forget(room_class, hub, kept.record.term, tuple(names), gives_up)
+        request = rpc.Forget(room_class, hub, stored.record.term, tuple(names), gives_up)
         try:
-            answer = await self._ask(kept.record.leader, question)
+            answer = await self._ask(stored.record.leader, request)
         except HubSubError:
             return []
-        return list(answer.rooms) if isinstance(answer, asks.Unused) else []
+        return list(answer.rooms) if isinstance(answer, rpc.Unused) else []
 
 
 def _by_hub(rooms: Mapping[Key, int]) -> dict[tuple[str, int], list[bytes]]:

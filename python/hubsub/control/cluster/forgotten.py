@@ -63,5 +63,5 @@ class Forgotten:
             room: Its name.
             since_s: The time, seconds, of the monotonic clock.
         """
-        kept = self._rooms.get((room_class, room))
-        return kept is not None and kept[1] >= since_s
+        entry = self._rooms.get((room_class, room))
+        return entry is not None and entry[1] >= since_s

@@ -20,7 +20,7 @@ NAME = "cluster.json"
 LOCK = "cluster.lock"
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `cluster.json`."""
 
     cluster: str
@@ -38,7 +38,7 @@ class Identity:
     """
 
     def __init__(self, data: str | None) -> None:
-        self.kept: Kept | None = None
+        self.stored: StoredIdentity | None = None
         self._path = None if data is None else Path(data) / NAME
         self._lock: int | None = None
         if self._path is None:
@@ -48,7 +48,7 @@ class Identity:
             self._lock = os.open(self._path.parent / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._path.exists():
-                self.kept = msgspec.json.decode(self._path.read_bytes(), type=Kept)
+                self.stored = msgspec.json.decode(self._path.read_bytes(), type=StoredIdentity)
         except BlockingIOError:
             self.close()
             raise DataDirectoryError("another process has the data directory", data) from None
@@ -56,19 +56,19 @@ class Identity:
             self.close()
             raise DataDirectoryError(value=f"{self._path}: {error}") from error
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, stored: StoredIdentity) -> None:
         """Writes the file durably: it survives a crash.
 
         Raises:
             DataDirectoryError: it cannot be written.
         """
-        self.kept = kept
+        self.stored = stored
         if self._path is None:
             return
         new = self._path.with_suffix(".new")
         try:
             with open(new, "wb") as file:
-                file.write(msgspec.json.encode(kept) + b"\n")
+                file.write(msgspec.json.encode(stored) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, self._path)

@@ -6,7 +6,7 @@ plane needs before it opens anything. `Membership` registers the process once it
 keeps it registered.
 
 **A lost lease** removes the record: the other nodes end their links with this node and reassign its hubs, but
-not before `LAPSED_S` if they still hear it (`follow`). The process is the same, and only its leader lease
+not before `LAPSED_S` if they still hear it (`cache`). The process is the same, and only its leader lease
 decides whether it still leads. So it registers again under the *same* incarnation, as soon as it can. It
 fails only if another process has taken the name meanwhile: the later incarnation is the node then. While the
 coordinator is away no lease is lost, and the node continues without it.
@@ -30,8 +30,8 @@ import structlog
 from msgspec import structs
 
 from hubsub.config import Config
-from hubsub.control.cluster import classes, founding
-from hubsub.control.cluster.identity import Identity, Kept
+from hubsub.control.cluster import bootstrap, classes
+from hubsub.control.cluster.identity import Identity, StoredIdentity
 from hubsub.control.cluster.records import (
     CLASSES,
     CLUSTER,
@@ -117,14 +117,14 @@ async def prepare(
     """
     identity = Identity(config.data)
     try:
-        if identity.kept is not None and identity.kept.node != config.node:
+        if identity.stored is not None and identity.stored.node != config.node:
             raise DuplicateNodeError(
                 "the data directory is of another node",
-                f"{identity.kept.node}, not {config.node}",
+                f"{identity.stored.node}, not {config.node}",
                 "a node keeps its name: start it with the former one, or with a data directory of its own",
             )
-        predecessor = None if identity.kept is None else identity.kept.incarnation
-        await _free(coordinator, config.node, predecessor)
+        predecessor = None if identity.stored is None else identity.stored.incarnation
+        await _wait_for_name(coordinator, config.node, predecessor)
         for _ in range(TRIES_MAX):
             try:
                 return await _prepared(config, coordinator, identity, predecessor, wall)
@@ -162,7 +162,7 @@ class Membership:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when the process has to stop: with `DuplicateNodeError` if another process is the node now,
         else with the error of a failed part of the control plane."""
-        self.again = 0
+        self.reregistrations = 0
         """Number of times that it registered again."""
         self._coordinator = coordinator
         self._prepared = prepared
@@ -198,7 +198,7 @@ class Membership:
             await self._write()
         except BaseException:
             self._lease = None
-            await lease.give_back()
+            await lease.release()
             raise
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep())
@@ -220,7 +220,7 @@ class Membership:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self._lease is not None:
-            await self._lease.give_back()
+            await self._lease.release()
         self._prepared.identity.close()
 
     def task_ended(self, task: "asyncio.Task[None]") -> None:
@@ -240,7 +240,7 @@ class Membership:
             assert self._lease is not None
             await self._lease.lost.wait()
             log.warning("the coordinator let this node go; registering again", node=self.name)
-            self.again += 1
+            self.reregistrations += 1
             pause = RETRY_S
             while True:
                 try:
@@ -279,17 +279,17 @@ class Membership:
         return incarnation in (self.incarnation, self._prepared.predecessor)
 
 
-async def _free(coordinator: Coordinator, name: str, predecessor: int | None) -> None:
+async def _wait_for_name(coordinator: Coordinator, name: str, predecessor: int | None) -> None:
     """Waits until no other process has the name, at most as long as a dead one may hold it."""
     held: Entry | None = None
-    is_told = False
+    has_logged = False
     for _ in range(round(HELD_S / RETRY_S) + 1):
         held = await coordinator.get(node_key(name))
         if held is None or parse(NodeRecord, held.key, held.value).incarnation == predecessor:
             return
-        if not is_told:
+        if not has_logged:
             log.info("the name is held, perhaps by a process that has ended: waiting", node=name)
-            is_told = True
+            has_logged = True
         await asyncio.sleep(RETRY_S)
     assert held is not None
     raise _duplicate(name, held)
@@ -313,26 +313,26 @@ async def _prepared(
     predecessor: int | None,
     wall: Callable[[], float],
 ) -> Prepared:
-    kept, settings = identity.kept, classes.settings_of(config)
+    stored, settings = identity.stored, classes.settings_of(config)
     found = await coordinator.get(CLUSTER)
     there = await _classes(coordinator)
     if found is not None:
         cluster = parse(ClusterRecord, CLUSTER, found.value)
     else:
-        founder = founding.founder_of(config)
+        founder = bootstrap.founder_of(config)
         cluster = ClusterRecord(id=uuid.uuid4().hex, settings=settings, founder=founder)
-    if kept is not None and (found is None or kept.cluster != cluster.id):
+    if stored is not None and (found is None or stored.cluster != cluster.id):
         other = cluster.id if found is not None else "none yet"
-        raise OtherClusterError(value=f"{kept.cluster}; the coordinator's is {other}")
+        raise OtherClusterError(value=f"{stored.cluster}; the coordinator's is {other}")
     if found is None:
-        founding.check_unowned(config)
+        bootstrap.check_unowned(config)
     is_changed = found is None
     if cluster.settings != settings and not (await coordinator.page(NODES, limit=1)).entries:
         # No node is registered that it could differ from.
         cluster, is_changed = structs.replace(cluster, settings=settings), True
     if found is None:
-        founding.check_begun(there, cluster.founder)
-        seeds = founding.taken(classes.seeds(config), cluster.founder)
+        bootstrap.check_unfinished(there, cluster.founder)
+        seeds = bootstrap.with_founder_hubs(classes.seeds(config), cluster.founder)
     else:
         seeds = classes.own_seeds(config)
     missing = {name: record for name, record in seeds.items() if name not in there}
@@ -358,8 +358,12 @@ async def _prepared(
         },
         writes,
     )
-    founded = found is None or (kept is not None and kept.founded) or founding.is_founder(config, cluster)
-    identity.keep(Kept(cluster=cluster.id, node=config.node, incarnation=incarnation, founded=founded))
+    founded = (
+        found is None or (stored is not None and stored.founded) or bootstrap.is_founder(config, cluster)
+    )
+    identity.keep(
+        StoredIdentity(cluster=cluster.id, node=config.node, incarnation=incarnation, founded=founded)
+    )
     for words in old:
         log.warning("the configuration is older than the cluster's", differs=words)
     return Prepared(

@@ -16,23 +16,23 @@ from typing import Any, Final, Self
 import structlog
 
 from hubsub.config import Config, RoomClass
-from hubsub.control.cluster import asks, classes
-from hubsub.control.cluster.assign import Assigner
-from hubsub.control.cluster.busy import NodeLoad
+from hubsub.control.cluster import classes, rpc
+from hubsub.control.cluster.assigner import Assigner
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
-from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.failover import MOVES_MAX
 from hubsub.control.cluster.forget import Forgetter
-from hubsub.control.cluster.homes import Homes
-from hubsub.control.cluster.leads import MOVES_MAX
+from hubsub.control.cluster.log_owners import LogOwners
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
+from hubsub.control.cluster.partition import PartitionMode
+from hubsub.control.cluster.placement import NodeLoad
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
 from hubsub.control.cluster.reports import Reports
-from hubsub.control.cluster.sides import Sides
-from hubsub.control.cluster.space import RoomRecords, space_of
+from hubsub.control.cluster.room_limits import RoomRecords, record_limits
 from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Timing
+from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Coordinator, Put
 from hubsub.errors import (
     ClassChangeError,
@@ -42,13 +42,13 @@ from hubsub.errors import (
 )
 from hubsub.version import VERSION
 
-TAKE_S: Final = 1.0
+CONFIRM_S: Final = 1.0
 """How long to wait for a member to confirm rooms: other rooms wait for the same batch."""
 
-MOVES_TOLD: Final = 256
+MOVES_LISTED: Final = 256
 """Maximum number of moves, of rooms and hubs together, in a response: it must fit into one message."""
 
-ON_THE_WAY: Final = frozenset({"propose", "withdraw", "has records"})
+INTERMEDIATE: Final = frozenset({"propose", "withdraw", "has records"})
 """Steps that do not change a hub's leader, so they are no moves."""
 
 DRAIN_S: Final = 10.0
@@ -87,7 +87,7 @@ class ClusterNode:
         self._news = asyncio.Event()
         self._claim_news = asyncio.Event()
         plane.attach(self)
-        self._follow = Follow(
+        self._cache = WatchCache(
             coordinator,
             plane,
             config.node,
@@ -96,23 +96,25 @@ class ClusterNode:
             timing=timing,
             clock=clock,
         )
-        self._sides = Sides(
-            plane, self._follow, (self.name, self.incarnation), timing, clock, membership.task_ended
+        self._partition_mode = PartitionMode(
+            plane, self._cache, (self.name, self.incarnation), timing, clock, membership.task_ended
         )
         self._controller = Controller(
             coordinator,
             plane,
-            self._follow,
+            self._cache,
             membership,
-            stands="hub" in config.role,
+            is_candidate="hub" in config.role,
             timing=timing,
             clock=clock,
             moves_max=moves_max,
         )
-        self.room_records = RoomRecords(self._follow, space_of(config.limits, coordinator.store_bytes_max))
+        self.room_records = RoomRecords(
+            self._cache, record_limits(config.limits, coordinator.store_bytes_max)
+        )
         self._assigner = Assigner(
             coordinator,
-            self._follow,
+            self._cache,
             self._controller,
             self._take,
             self._loads,
@@ -122,9 +124,9 @@ class ClusterNode:
             timing=timing,
             clock=clock,
         )
-        self._directory = Directory(plane, self._follow, self._ask_controller, clock)
+        self._directory = Directory(plane, self._cache, self._ask_controller, clock)
         self._forgetter = Forgetter(
-            self._follow,
+            self._cache,
             self._controller,
             self._assigner,
             self._ask_to_forget,
@@ -132,10 +134,10 @@ class ClusterNode:
             clock=clock,
             ended=membership.task_ended,
         )
-        self.homes = Homes(self._follow, prepared.cluster)
+        self.log_owners = LogOwners(self._cache, prepared.cluster)
         self._reports = Reports(
             plane,
-            self._follow,
+            self._cache,
             self._controller,
             self._loads,
             self._ask_controller,
@@ -230,7 +232,7 @@ class ClusterNode:
     @property
     def classes(self) -> list[RoomClass]:
         """The known classes of the cluster in order of precedence."""
-        return classes.ordered({name: kept.record for name, kept in self._follow.classes.items()})
+        return classes.ordered({name: stored.record for name, stored in self._cache.classes.items()})
 
     @property
     def coordinator_failed(self) -> str | None:
@@ -240,17 +242,17 @@ class ClusterNode:
     @property
     def nodes(self) -> list[str]:
         """Names of all registered nodes, sorted."""
-        return sorted(self._follow.nodes)
+        return sorted(self._cache.nodes)
 
     @property
     def processes(self) -> Mapping[str, int]:
         """Incarnation of each registered node, by name."""
-        return {name: kept.record.incarnation for name, kept in self._follow.nodes.items()}
+        return {name: stored.record.incarnation for name, stored in self._cache.nodes.items()}
 
     @property
     def hubs_led(self) -> int:
         """Number of hubs that name this node as leader in their records."""
-        return sum(kept.record.leader == self.name for kept in self._follow.hubs.values())
+        return sum(stored.record.leader == self.name for stored in self._cache.hubs.values())
 
     @property
     def is_draining(self) -> bool:
@@ -258,11 +260,11 @@ class ClusterNode:
 
     async def ready(self) -> None:
         """Waits until the plane has received all nodes and hubs."""
-        await self._follow.ready.wait()
+        await self._cache.ready.wait()
 
-    async def counted(self) -> None:
+    async def became_voter(self) -> None:
         """Waits until this node is a voter: from then on the cluster can lose one more node."""
-        await self._follow.counted.wait()
+        await self._cache.became_voter.wait()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
         """Returns the hub and members of a topic's room, placing it if needed; see `Directory.locate`."""
@@ -297,7 +299,7 @@ class ClusterNode:
         """Moves the room of a topic to a node; see `Directory.move`."""
         return await self._directory.move(topic, to)
 
-    async def moves(self) -> tuple[asks.MoveRow, ...]:
+    async def moves(self) -> tuple[rpc.MoveRow, ...]:
         """Returns the controller's recent moves; see `Directory.moves`."""
         return await self._directory.moves()
 
@@ -313,16 +315,16 @@ class ClusterNode:
             ExpectationError: another client changed one of them just now.
             CoordinatorError: the coordinator failed.
         """
-        if not self._follow.whole.issuperset({CLASSES}):
+        if not self._cache.whole.issuperset({CLASSES}):
             raise NoControllerError("the classes are not known here yet")
-        kept = {name: kept.record for name, kept in self._follow.classes.items()}
-        puts = classes.applied(kept, given)
+        stored = {name: stored.record for name, stored in self._cache.classes.items()}
+        puts = classes.applied(stored, given)
         if len(puts) > classes.APPLIED_MAX:
             raise ClassChangeError("too many classes at once", f"{len(puts)}, at most {classes.APPLIED_MAX}")
         names = {put.key: put.key.partition("/")[2] for put in puts}
         logged = [cls.name for cls in given if cls.is_logged and cls.name in names.values()]
         without = [
-            name for name, kept_node in sorted(self._follow.nodes.items()) if _lacks_log(kept_node.record)
+            name for name, stored_node in sorted(self._cache.nodes.items()) if _lacks_log(stored_node.record)
         ]
         if logged and without:
             raise ClassChangeError(
@@ -342,19 +344,19 @@ class ClusterNode:
             ExpectationError: another client changed it just now.
             CoordinatorError: the coordinator failed.
         """
-        put = classes.removed({name: kept.record for name, kept in self._follow.classes.items()}, name)
+        put = classes.removed({name: stored.record for name, stored in self._cache.classes.items()}, name)
         if put is not None:
             await self._write_classes([put])
 
     async def _write_classes(self, puts: Sequence[Put]) -> None:
-        known = {classes.class_key(name): kept.revision for name, kept in self._follow.classes.items()}
+        known = {classes.class_key(name): stored.revision for name, stored in self._cache.classes.items()}
         expect = {put.key: known.get(put.key, 0) for put in puts}
         await self._coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
 
     @property
     def class_records(self) -> Mapping[str, ClassRecord]:
         """All classes as this node knows them."""
-        return {name: kept.record for name, kept in self._follow.classes.items()}
+        return {name: stored.record for name, stored in self._cache.classes.items()}
 
     def class_versions(self) -> Mapping[str, int]:
         """Version of the classes that each registered node uses; 0: not announced yet."""
@@ -370,14 +372,16 @@ class ClusterNode:
         """
         await self._membership.drain()
         until_s = self._clock() + DRAIN_S
-        while self._leads() - self._plane.stays() and self._others() and self._clock() < until_s:
+        while (
+            self._led_hubs() - self._plane.unmovable() and self._has_successors() and self._clock() < until_s
+        ):
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(until_s - self._clock()):
                     await self._news.wait()
-        left = self._leads()
+        left = self._led_hubs()
         if left:
-            classes = Counter(self._follow.hubs[hub].record.room_class for hub in left)
+            classes = Counter(self._cache.hubs[hub].record.room_class for hub in left)
             log.info(
                 "hubs stay with this node: they have records, or nobody has taken them",
                 hubs=len(left),
@@ -404,14 +408,14 @@ class ClusterNode:
             await self._directory.close()
             await self._assigner.close()
             await self._controller.stop()
-            await self._sides.close()
-            await self._follow.close()
+            await self._partition_mode.close()
+            await self._cache.close()
             await self._membership.leave()
 
     def status(self) -> dict[str, Any]:
         """The cluster as this node sees it, for REST and the command line; see `status`."""
         return status_of(
-            self._follow,
+            self._cache,
             self._plane,
             self._membership,
             self._controller,
@@ -431,87 +435,87 @@ class ClusterNode:
         """Wakes everything that depends on the plane or the watch cache."""
         self._news.set()
         self._claim_news.set()
-        self._sides.wake()
+        self._partition_mode.wake()
         self._controller.wake()
         self._directory.wake()
 
-    async def asked(self, node: str, body: bytes) -> bytes:
+    async def on_request(self, node: str, body: bytes) -> bytes:
         """Answers a request from the control plane of another node."""
-        return asks.encode(await self._answer(node, asks.asked_of(body)))
+        return rpc.encode(await self._answer(node, rpc.decode_request(body)))
 
-    async def _answer(self, node: str, question: asks.Asked | asks.Sorry) -> asks.Answer:
+    async def _answer(self, node: str, request: rpc.Request | rpc.ErrorResponse) -> rpc.Response:
         try:
-            match question:
-                case asks.Assign():
-                    return await self._assigner.assign(question)
-                case asks.Find():
-                    return await self._assigner.find(question)
-                case asks.Move():
-                    return await self._assigner.move(question)
-                case asks.Moves():
+            match request:
+                case rpc.Assign():
+                    return await self._assigner.assign(request)
+                case rpc.Find():
+                    return await self._assigner.find(request)
+                case rpc.Move():
+                    return await self._assigner.move(request)
+                case rpc.Moves():
                     return self._moving()
-                case asks.Take():
-                    return self._takes(question)
-                case asks.Forget():
-                    return await self._forget(question)
-                case asks.Report():
-                    self._reports.note_load(node, question.load)
-                    return asks.Noted()
-                case asks.Claim():
-                    self._reports.note_claim(node, question)
-                    return asks.Noted()
-                case asks.Sorry():
-                    return question
+                case rpc.Confirm():
+                    return self._takes(request)
+                case rpc.Forget():
+                    return await self._forget(request)
+                case rpc.Report():
+                    self._reports.note_load(node, request.load)
+                    return rpc.Acknowledged()
+                case rpc.Claim():
+                    self._reports.note_claim(node, request)
+                    return rpc.Acknowledged()
+                case rpc.ErrorResponse():
+                    return request
         except HubSubError as error:
-            return asks.Sorry(error.code, error.message, error.hint)
+            return rpc.ErrorResponse(error.code, error.message, error.hint)
 
-    async def _ask_controller(self, question: asks.Asked) -> asks.Answer:
-        held = self._follow.controller
+    async def _ask_controller(self, request: rpc.Request) -> rpc.Response:
+        held = self._cache.controller
         if held is None:
             raise NoControllerError("no controller is elected")
-        return await self._ask(held.record.node, question, WAIT_S)
+        return await self._ask(held.record.node, request, WAIT_S)
 
-    async def _ask(self, node: str, question: asks.Asked, within_s: float) -> asks.Answer:
+    async def _ask(self, node: str, request: rpc.Request, within_s: float) -> rpc.Response:
         if node == self.name:
-            return await self._answer(node, question)
+            return await self._answer(node, request)
         try:
             async with asyncio.timeout(within_s):
-                return asks.answer_of(await self._plane.ask(node, asks.encode(question)))
+                return rpc.decode_response(await self._plane.ask(node, rpc.encode(request)))
         except TimeoutError:
             raise PeerError("the other node gave no answer in time", node) from None
 
-    async def _take(self, node: str, question: asks.Take) -> asks.Taken:
-        answer = await self._ask(node, question, TAKE_S)
-        if not isinstance(answer, asks.Taken):
+    async def _take(self, node: str, request: rpc.Confirm) -> rpc.Confirmation:
+        answer = await self._ask(node, request, CONFIRM_S)
+        if not isinstance(answer, rpc.Confirmation):
             raise PeerError(value=node)
         return answer
 
-    async def _ask_to_forget(self, node: str, question: asks.Forget) -> asks.Answer:
-        return await self._ask(node, question, TAKE_S)
+    async def _ask_to_forget(self, node: str, request: rpc.Forget) -> rpc.Response:
+        return await self._ask(node, request, CONFIRM_S)
 
-    async def _forget(self, question: asks.Forget) -> asks.Unused:
+    async def _forget(self, request: rpc.Forget) -> rpc.Unused:
         """Returns the unused rooms of a hub; none if this node does not lead the hub in that term."""
-        room_class, hub, term = question.room_class, question.hub, question.term
-        kept = self._follow.hubs.get(hub)
-        if kept is None or (kept.record.leader, kept.record.term) != (self.name, term):
-            return asks.Unused(())
-        if not question.gives_up:
-            return asks.Unused(tuple(await self._plane.unused(hub, term, question.rooms, gives_up=False)))
+        room_class, hub, term = request.room_class, request.hub, request.term
+        stored = self._cache.hubs.get(hub)
+        if stored is None or (stored.record.leader, stored.record.term) != (self.name, term):
+            return rpc.Unused(())
+        if not request.gives_up:
+            return rpc.Unused(tuple(await self._plane.unused(hub, term, request.rooms, gives_up=False)))
         # From here on this node's cached room records may be outdated.
-        rooms, unused = self._directory.give_up(room_class, question.rooms), frozenset[bytes]()
+        rooms, unused = self._directory.give_up(room_class, request.rooms), frozenset[bytes]()
         try:
             unused = frozenset(await self._plane.unused(hub, term, rooms, gives_up=True))
         finally:
             self._directory.keep(room_class, [room for room in rooms if room not in unused])
-        return asks.Unused(tuple(unused))
+        return rpc.Unused(tuple(unused))
 
-    def _moving(self) -> asks.Moving:
+    def _moving(self) -> rpc.MoveList:
         """Rooms and hubs that this node moved as the controller, in the order of time."""
         if not self.is_controller:
             raise NoControllerError("this node is not the controller now")
         now = self._clock()
         hubs = [
-            asks.MoveRow(
+            rpc.MoveRow(
                 room=None,
                 room_class=step.after.room_class,
                 before=None,
@@ -522,32 +526,32 @@ class ClusterNode:
                 ago_s=round(now - at_s, 3),
             )
             for at_s, step in self._controller.steps
-            if step.why not in ON_THE_WAY
+            if step.why not in INTERMEDIATE
         ]
         rows = sorted([*hubs, *self._assigner.moves()], key=lambda row: -row.ago_s)
-        return asks.Moving(tuple(rows[-MOVES_TOLD:]))
+        return rpc.MoveList(tuple(rows[-MOVES_LISTED:]))
 
-    def _takes(self, question: asks.Take) -> asks.Taken:
+    def _takes(self, request: rpc.Confirm) -> rpc.Confirmation:
         """Refuses rooms of hubs that this node is no member of, and rooms beyond its capacity."""
         refused: list[bytes] = []
         space = self._config.limits["rooms_max"] - self._reports.taken
         space -= 0 if self._reports.latest is None else round(self._reports.latest.rooms)
-        for hub, rooms in question.rooms.items():
-            kept = self._follow.hubs.get(hub)
-            is_mine = kept is not None and self.name in kept.record.members
+        for hub, rooms in request.rooms.items():
+            stored = self._cache.hubs.get(hub)
+            is_mine = stored is not None and self.name in stored.record.members
             taken = max(0, space) if is_mine and not self._membership.is_draining else 0
             refused += rooms[taken:]
             space -= min(taken, len(rooms))
             self._reports.taken += min(taken, len(rooms))
-        return asks.Taken(tuple(refused))
+        return rpc.Confirmation(tuple(refused))
 
-    def _leads(self) -> set[int]:
-        return {hub for hub, kept in self._follow.hubs.items() if kept.record.leader == self.name}
+    def _led_hubs(self) -> set[int]:
+        return {hub for hub, stored in self._cache.hubs.items() if stored.record.leader == self.name}
 
-    def _others(self) -> bool:
+    def _has_successors(self) -> bool:
         return any(
-            kept.record.holds_hubs and not kept.record.is_draining and name != self.name
-            for name, kept in self._follow.nodes.items()
+            stored.record.holds_hubs and not stored.record.is_draining and name != self.name
+            for name, stored in self._cache.nodes.items()
         )
 
 

@@ -2,7 +2,7 @@
 routes.
 
 The node implements `Plane` (in Rust: links, leader leases, the broker); tests use a fake. It calls back
-through `Face`. All of it belongs to one event loop: both sides are called in it.
+through `PlaneEvents`. All of it belongs to one event loop: both sides are called in it.
 
 Invariants: a call replaces all state from the previous call, except for `pins`, which adds. Only `ask` waits
 for another node.
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from hubsub.control.cluster.busy import Load
+from hubsub.control.cluster.placement import Load
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 
-ASK_BYTES_MAX = 512 << 10
+RPC_BYTES_MAX = 512 << 10
 """Bytes of one request or response: they share a link's urgent lane, with a queue of 1 MiB, with leader
 leases."""
 
@@ -46,7 +46,7 @@ class Route:
     leader: ProcessId | None
     """None: no process can lead it in this term any more."""
     members: tuple[str, ...]
-    acts: ProcessId | None = None
+    acting_leader: ProcessId | None = None
     """Acting leader on this side of a network partition, without a leader lease; None: there is none."""
     gives_up: bool = False
     """Whether its leader must give it up and stop asking for its lease: another one follows in the next
@@ -56,7 +56,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class TopicRoute:
     """The room and class of a topic."""
 
     room: bytes
@@ -65,7 +65,7 @@ class Named:
     """Index of the hub that the ring of its class selects for it."""
 
 
-class Face(Protocol):
+class PlaneEvents(Protocol):
     """Callbacks of the plane."""
 
     def changed(self) -> None:
@@ -73,7 +73,7 @@ class Face(Protocol):
         heard again or down; a process died; hubs were given up, or `Plane.claims` of them changed; another
         controller term is acknowledged. Not called for each heartbeat and lease renewal."""
 
-    async def asked(self, node: str, body: bytes) -> bytes:
+    async def on_request(self, node: str, body: bytes) -> bytes:
         """Answers a request of another node."""
 
 
@@ -81,17 +81,17 @@ class Plane(Protocol):
     """The data plane, as the control plane uses it."""
 
     @property
-    def troubles(self) -> Mapping[int, str]:
+    def open_errors(self) -> Mapping[int, str]:
         """Hubs that this process should lead and cannot open, with the error."""
 
     def claims(self) -> Claims:
         """State of its logged hubs that may be moved away."""
 
-    def stays(self) -> Set[int]:
+    def unmovable(self) -> Set[int]:
         """Logged hubs that stay with this process when it leaves: they have records, or cannot be opened or
         closed."""
 
-    def attach(self, face: Face) -> None:
+    def attach(self, events: PlaneEvents) -> None:
         """Sets the callbacks; called once, before anything else."""
 
     def roster(self, neighbours: Sequence[Neighbour]) -> None:
@@ -111,9 +111,9 @@ class Plane(Protocol):
         """Sets the hubs of rooms that the ring does not decide, or whose hub changed; None: the ring decides,
         or the room must be looked up again. Called after `routes` of these hubs."""
 
-    def census(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
+    def voters(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
         """Sets the voters, whose majority lets a leader lease be prolonged while there is no controller; see
-        `census.keeps_lead`.
+        `voters.may_extend_lease`.
 
         Args:
             revision: Revision of their record.
@@ -122,25 +122,25 @@ class Plane(Protocol):
         """
 
     async def grants(
-        self, mandate: int, until_s: float, confirmed_s: float, tables: Tables, census: int
+        self, controller_term: int, until_s: float, confirmed_s: float, tables: Tables, voters: int
     ) -> None:
         """Sets the leader leases that this process may grant as the controller. Returns when nothing is
         granted by earlier tables.
 
         Args:
-            mandate: Controller term, which heartbeats carry as long as it runs.
+            controller_term: Controller term, which heartbeats carry as long as it runs.
             until_s: Monotonic time when granting ends. A time in the past ends the controller term.
             confirmed_s: A time at or after which the coordinator held this term. The term runs for one leader
                 lease from then, and longer as long as a majority of the voters is known to acknowledge it.
             tables: By process; one without a table is granted nothing.
-            census: Revision of the voters that each grant names.
+            voters: Revision of the voters that each grant names.
         """
 
     def is_cut_off(self) -> bool:
-        """Whether this process has no leader lease and hears no controller. `Face.changed` is called when
+        """Whether this process has no leader lease and hears no controller. `PlaneEvents.changed` is called when
         that changes."""
 
-    def confirmed_s(self, mandate: int) -> float:
+    def confirmed_s(self, controller_term: int) -> float:
         """When a controller term was last confirmed, by a majority or by the coordinator: it runs for one
         leader lease from then."""
 
@@ -148,19 +148,19 @@ class Plane(Protocol):
         """When a majority of the voters, including this process, last had no controller; None: this process
         has one."""
 
-    def peers(self, mandate: int) -> Mapping[ProcessId, Peer]:
-        """A consistent snapshot of each process that was heard, including this one; `heeds_s` is for this
+    def peers(self, controller_term: int) -> Mapping[ProcessId, Peer]:
+        """A consistent snapshot of each process that was heard, including this one; `acknowledged_s` is for this
         controller term."""
 
     async def ask(self, node: str, body: bytes) -> bytes:
-        """Sends a request to another node and returns the response of its `Face.asked`. The caller limits the
-        time, by cancelling.
+        """Sends a request to another node and returns the response of its `PlaneEvents.on_request`. The caller
+        limits the time, by cancelling.
 
         Raises:
             PeerError: it did not answer, or cannot be asked now.
         """
 
-    def named(self, topic: bytes) -> Named:
+    def topic_route(self, topic: bytes) -> TopicRoute:
         """Returns the room and class of a topic, and the hub index on the ring."""
 
     async def unused(self, hub: int, term: int, rooms: Sequence[bytes], *, gives_up: bool) -> Sequence[bytes]:

@@ -22,56 +22,37 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
 import structlog
 from msgspec import structs
 
 from hubsub.config import Config, is_wildcard, join_address, split_address
 from hubsub.control.cluster.classes import configured
-from hubsub.control.cluster.dataplane import DataPlane
-from hubsub.control.cluster.finds import Finds
+from hubsub.control.cluster.core_plane import CorePlane
+from hubsub.control.cluster.lookup import Lookups
 from hubsub.control.cluster.membership import Prepared, prepare
 from hubsub.control.cluster.node import ClusterNode
+from hubsub.control.cluster.peer_addresses import host_port
 from hubsub.control.cluster.plane import Neighbour
-from hubsub.control.cluster.rim import CorePlane
-from hubsub.control.cluster.roster import parts_of
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, open_coordinator
 from hubsub.coordination.embedded import own_host
 from hubsub.errors import CoordinatorError, StartError
 from hubsub.names import redis_cluster_id
+from hubsub.node import Node, RedisClusterNode
 
 WATCHES_S: Final = 60.0
 """How long a node waits until its watches have delivered the coordinator's whole state."""
 
-COUNTED_S: Final = 2.0
+VOTER_S: Final = 2.0
 """How long clients wait for this node to become a voter."""
 
-TOLD_FIRST_S: Final = 1.0
-TOLD_S: Final = 10.0
+WAIT_LOG_S: Final = 1.0
+WAIT_LOG_INTERVAL_S: Final = 10.0
 """When a waiting start first logs the reason, and the interval from then on."""
 
-N = TypeVar("N", bound="NodeLife")
-
 log = structlog.get_logger("hubsub.cluster")
-
-
-class NodeLife(DataPlane, Protocol):
-    """A data plane with its start and stop, as implemented by `hubsub.node.Node`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def addresses(self) -> Mapping[str, str | None]: ...
-    async def start(self) -> Mapping[str, str | None]: ...
-    async def stop(self) -> None: ...
-    def accept(self) -> None: ...
-    async def part_from_sessions(self) -> None: ...
-    def link_begin(self, cluster: str, incarnation: int) -> None: ...
-    def redis_cluster_node(self, cluster: str) -> Any: ...
-    def redis_cluster_nodes(self, nodes: Sequence[Any]) -> None: ...
-    async def wait_failed(self) -> None: ...
 
 
 class ClusterProcess:
@@ -91,7 +72,7 @@ class ClusterProcess:
     def __init__(
         self,
         config: Config,
-        make: Callable[[Config, Prepared], NodeLife],
+        make: Callable[[Config, Prepared], Node],
         *,
         open_store: Callable[[Config], Awaitable[Coordinator]] = open_coordinator,
         timing: Timing | None = None,
@@ -107,17 +88,17 @@ class ClusterProcess:
         self._timing = timing
         self._clock = clock
         self._wall = wall
-        self._ends = AsyncExitStack()
+        self._cleanup = AsyncExitStack()
         self._coordinator: Coordinator | None = None
         self._prepared: Prepared | None = None
-        self._node: NodeLife | None = None
+        self._node: Node | None = None
         self._plane: CorePlane | None = None
         self._cluster: ClusterNode | None = None
         self._drains = True
         self._has_failed = False
 
     @property
-    def node(self) -> NodeLife:
+    def node(self) -> Node:
         assert self._node is not None, "open() makes it"
         return self._node
 
@@ -187,25 +168,25 @@ class ClusterProcess:
                 the node has failed.
         """
         self._drains = drain and not self._has_failed
-        await self._ends.aclose()
+        await self._cleanup.aclose()
 
     # -- steps --
 
     async def _open(self) -> None:
         coordinator = self._coordinator = await self._open_store(self.config)
-        self._ends.push_async_callback(coordinator.close)
+        self._cleanup.push_async_callback(coordinator.close)
         prepared = self._prepared = await prepare(self.config, coordinator, wall=self._wall)
         # `ClusterNode` closes it, too; a second call does nothing.
-        self._ends.callback(prepared.identity.close)
+        self._cleanup.callback(prepared.identity.close)
         self.config = structs.replace(self.config, classes=configured(prepared.classes))
         node = self._node = self._make(self.config, prepared)
-        self._ends.push_async_callback(node.stop)
+        self._cleanup.push_async_callback(node.stop)
         await node.start()
         self.raft = await coordinator.listens_at()
         node.link_begin(prepared.cluster, prepared.incarnation)
         me = (self.config.node, prepared.incarnation)
-        self._plane = CorePlane(node, me, self._clock, self._tell_redis)
-        self._ends.push_async_callback(self._plane.close)
+        self._plane = CorePlane(node, me, self._clock, self._publish_redis_nodes)
+        self._cleanup.push_async_callback(self._plane.close)
 
     async def _join(self, http: str | None) -> None:
         assert self._coordinator is not None and self._prepared is not None, "open() comes first"
@@ -221,10 +202,10 @@ class ClusterProcess:
             clock=self._clock,
             wall=self._wall,
         )
-        self._ends.push_async_callback(self._leave)
+        self._cleanup.push_async_callback(self._leave)
         redis = addresses.get("redis")
         own = None if redis is None else (self.node.name, redis)
-        self._ends.push_async_callback(Finds(self.node, cluster, own).close)
+        self._cleanup.push_async_callback(Lookups(self.node, cluster, own).close)
         try:
             async with asyncio.timeout(WATCHES_S):
                 await self._unless_failed(
@@ -243,9 +224,9 @@ class ClusterProcess:
         )
         # Usually one round trip. Without a majority it never happens, and clients are served all the same.
         with suppress(TimeoutError):
-            async with asyncio.timeout(COUNTED_S):
+            async with asyncio.timeout(VOTER_S):
                 await self._unless_failed(
-                    cluster.counted(), "clients wait: this node is not in the census yet"
+                    cluster.became_voter(), "clients wait: this node is not a voter yet"
                 )
 
     async def _unless_failed(
@@ -254,13 +235,13 @@ class ClusterProcess:
         """Waits for a step, and logs the wait with the nodes that it waits for. Raises if the process has to
         stop meanwhile."""
         step, fails = asyncio.ensure_future(work), asyncio.ensure_future(self.wait_failed())
-        within_s = TOLD_FIRST_S
+        within_s = WAIT_LOG_S
         try:
             while not (
                 await asyncio.wait({step, fails}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             )[0]:
                 log.warning(what, nodes=list(nodes()))
-                within_s = TOLD_S
+                within_s = WAIT_LOG_INTERVAL_S
             await (fails if fails.done() else step)
         finally:
             step.cancel()
@@ -274,16 +255,17 @@ class ClusterProcess:
             await self.node.part_from_sessions()
         await self.cluster.stop(self._drains)
 
-    def _tell_redis(self, neighbours: Sequence[Neighbour]) -> None:
+    def _publish_redis_nodes(self, neighbours: Sequence[Neighbour]) -> None:
         """Publishes to Redis Cluster clients all nodes that have a listener for them."""
         assert self._prepared is not None, "open() made it before the plane"
         cluster = self._prepared.cluster
         own = self.node.redis_cluster_node(cluster)
         nodes = [] if own is None else [own]
         for neighbour in neighbours:
-            parts = parts_of(neighbour.addresses.get("redis_cluster", ""))
+            parts = host_port(neighbour.addresses.get("redis_cluster", ""))
             if parts is not None:
-                nodes.append((neighbour.name, redis_cluster_id(cluster, neighbour.name), *parts))
+                redis_id = redis_cluster_id(cluster, neighbour.name)
+                nodes.append(RedisClusterNode(neighbour.name, redis_id, *parts))
         if own is not None:
             self.node.redis_cluster_nodes(nodes)
 

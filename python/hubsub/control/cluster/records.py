@@ -4,7 +4,7 @@ Every value has a `format`. Unknown fields are preserved when this version write
 older controller loses nothing of a newer one. A change that an older version must not ignore raises the
 format; a value of a newer format is refused with an error that names both versions.
 
-Invariant: `parse(cls, key, format_of(record)) == record`. Room records have another encoding: see `rooms`.
+Invariant: `parse(cls, key, format_of(record)) == record`. Room records have another encoding: see `buckets`.
 """
 
 import functools
@@ -18,7 +18,12 @@ from hubsub.errors import RecordDamagedError, RecordFormatError
 FORMAT: Final = 1
 """Format of all values here. Raised when a version that does not know the change would do harm."""
 
-CLUSTER, INCARNATION, CENSUS, MANDATE = "meta/cluster", "meta/incarnation", "meta/census", "meta/mandate"
+CLUSTER, INCARNATION, VOTERS, CONTROLLER_TERM = (
+    "meta/cluster",
+    "meta/incarnation",
+    "meta/voters",
+    "meta/controller-term",
+)
 META = "meta"
 NODES, HUBS, CLASSES, ROOMS = "nodes", "hubs", "classes", "rooms"
 """Directories in the coordinator."""
@@ -37,7 +42,7 @@ R = TypeVar("R", bound=Record)
 
 
 class Founder(msgspec.Struct, frozen=True, kw_only=True):
-    """The node whose hubs the cluster began with: see `founding`."""
+    """The node whose hubs the cluster began with: see `bootstrap`."""
 
     node: str
     log: str
@@ -63,8 +68,8 @@ class IncarnationRecord(Record, frozen=True, kw_only=True):
     last: int
 
 
-class MandateRecord(Record, frozen=True, kw_only=True):
-    """`meta/mandate`: the latest controller term; `controller` itself ends with its lease."""
+class ControllerTermRecord(Record, frozen=True, kw_only=True):
+    """`meta/controller-term`: the latest controller term; `controller` itself ends with its lease."""
 
     last: int
 
@@ -101,7 +106,7 @@ class ControllerRecord(Record, frozen=True, kw_only=True):
 
     node: str
     incarnation: int
-    mandate: int
+    controller_term: int
     """Controller term; each election increments it."""
 
 
@@ -145,8 +150,8 @@ class HubRecord(Record, frozen=True, kw_only=True):
     proposed: Proposed | None = None
 
 
-class CensusRecord(Record, frozen=True, kw_only=True):
-    """`meta/census`: the voters, whose majority a controller must hear; see `census`."""
+class VotersRecord(Record, frozen=True, kw_only=True):
+    """`meta/voters`: the voters, whose majority a controller must hear; see `voters`."""
 
     nodes: tuple[str, ...]
     before: tuple[str, ...] = ()

@@ -11,12 +11,12 @@ from typing import Final
 
 import structlog
 
-from hubsub.control.cluster import asks
-from hubsub.control.cluster.busy import Load, NodeLoad
+from hubsub.control.cluster import rpc
 from hubsub.control.cluster.controller import Controller
-from hubsub.control.cluster.follow import Follow
+from hubsub.control.cluster.placement import Load, NodeLoad
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.view import Claims
+from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.errors import HubSubError
 
 LOAD_S: Final = 2.0
@@ -33,7 +33,7 @@ class Reports:
 
     Args:
         plane: Source of load and claims.
-        follow: Watch cache of the cluster.
+        cache: Watch cache of the cluster.
         controller: Receives the claims of other nodes.
         loads: Reported load by node; only the controller has those of other nodes.
         ask: Sends a request to the controller.
@@ -45,10 +45,10 @@ class Reports:
     def __init__(
         self,
         plane: Plane,
-        follow: Follow,
+        cache: WatchCache,
         controller: Controller,
         loads: dict[str, NodeLoad],
-        ask: Callable[[asks.Asked], Awaitable[asks.Answer]],
+        ask: Callable[[rpc.Request], Awaitable[rpc.Response]],
         incarnation: int,
         claim_news: asyncio.Event,
         clock: Callable[[], float],
@@ -57,7 +57,7 @@ class Reports:
         self.taken = 0
         """Rooms that this node accepted since its last sample."""
         self._plane = plane
-        self._follow = follow
+        self._cache = cache
         self._controller = controller
         self._loads = loads
         self._ask = ask
@@ -73,23 +73,23 @@ class Reports:
                 load = await self._plane.load()
                 if load is not None:
                     self.latest, self.taken = load, 0
-                    await self._ask(asks.Report(load))
+                    await self._ask(rpc.Report(load))
             except HubSubError as error:
                 log.debug("no load was reported", reason=error.message)
 
     async def claim(self) -> None:
         """Reports claims, until cancelled: at each change, and again to each new controller."""
-        said: tuple[int, Claims] | None = None
+        sent: tuple[int, Claims] | None = None
         while True:
             self._claim_news.clear()
-            held, claims = self._follow.controller, self._plane.claims()
-            if held is not None and said != (held.revision, claims) and (said or claims != Claims()):
-                question = asks.Claim(
-                    self._incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.kept)
+            held, claims = self._cache.controller, self._plane.claims()
+            if held is not None and sent != (held.revision, claims) and (sent or claims != Claims()):
+                request = rpc.Claim(
+                    self._incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.retained)
                 )
                 try:
-                    if isinstance(await self._ask(question), asks.Noted):
-                        said = held.revision, claims
+                    if isinstance(await self._ask(request), rpc.Acknowledged):
+                        sent = held.revision, claims
                 except HubSubError as error:
                     log.debug("no hubs were claimed to be empty", reason=error.message)
             await asyncio.sleep(CLAIM_S)
@@ -97,15 +97,15 @@ class Reports:
                 async with asyncio.timeout(LOAD_S):
                     await self._claim_news.wait()
 
-    def note_claim(self, node: str, claim: asks.Claim) -> None:
+    def note_claim(self, node: str, claim: rpc.Claim) -> None:
         """Stores the claims of a node."""
-        kept = self._follow.nodes.get(node)
-        if kept is not None and kept.record.incarnation == claim.incarnation:
+        stored = self._cache.nodes.get(node)
+        if stored is not None and stored.record.incarnation == claim.incarnation:
             known = self._controller.claims
             known[node, claim.incarnation] = Claims(
-                empty=frozenset(claim.empty), sealed=claim.sealed, kept=claim.kept
+                empty=frozenset(claim.empty), sealed=claim.sealed, retained=claim.retained
             )
-            for process in [process for process in known if process[0] not in self._follow.nodes]:
+            for process in [process for process in known if process[0] not in self._cache.nodes]:
                 del known[process]
             for process in [p for p in known if p[0] == node and p[1] < claim.incarnation]:
                 del known[process]
@@ -113,10 +113,10 @@ class Reports:
 
     def note_load(self, node: str, load: Load) -> None:
         """Stores the load of a node."""
-        if node in self._follow.nodes:
+        if node in self._cache.nodes:
             now, before = self._clock(), self._loads.get(node)
             fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
             is_known = before is not None and before.at_s > float("-inf")
             self._loads[node] = before.sampled(load, now) if is_known and before is not None else fresh
-        for name in self._loads.keys() - self._follow.nodes.keys():
+        for name in self._loads.keys() - self._cache.nodes.keys():
             del self._loads[name]

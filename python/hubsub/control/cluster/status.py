@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hubsub.control.cluster import census
+from hubsub.control.cluster import voters
 from hubsub.control.cluster.controller import Controller
-from hubsub.control.cluster.follow import Follow
 from hubsub.control.cluster.membership import Membership
 from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import EPHEMERAL, NodeRecord
-from hubsub.control.cluster.space import RoomRecords
-from hubsub.control.cluster.view import OBSERVERS_MIN, Kept, Peer, Timing
+from hubsub.control.cluster.room_limits import RoomRecords
+from hubsub.control.cluster.view import OBSERVERS_MIN, Peer, Stored, Timing
+from hubsub.control.cluster.watch_cache import WatchCache
 
 MOVES_SHOWN = 32
 
@@ -23,7 +23,7 @@ CROWDED = 0.95
 
 
 def status_of(
-    known: Follow,
+    known: WatchCache,
     plane: Plane,
     membership: Membership,
     controller: Controller,
@@ -59,47 +59,47 @@ def status_of(
     peers = plane.peers(0)
     held = known.controller
     nodes = []
-    for name, kept in sorted(known.nodes.items()):
-        peer = peers.get((name, kept.record.incarnation))
+    for name, stored in sorted(known.nodes.items()):
+        peer = peers.get((name, stored.record.incarnation))
         nodes.append(
             {
                 "name": name,
-                "state": _state(name == membership.name, kept, peer, now, timing),
-                "incarnation": kept.record.incarnation,
-                "since_ms": kept.record.since_ms,
-                "roles": list(kept.record.roles),
-                "zone": kept.record.zone,
-                "capacity": kept.record.capacity,
-                "version": kept.record.version,
-                "addresses": dict(kept.record.addresses),
+                "state": _state(name == membership.name, stored, peer, now, timing),
+                "incarnation": stored.record.incarnation,
+                "since_ms": stored.record.since_ms,
+                "roles": list(stored.record.roles),
+                "zone": stored.record.zone,
+                "capacity": stored.record.capacity,
+                "version": stored.record.version,
+                "addresses": dict(stored.record.addresses),
                 "hubs_led": sum(hub.record.leader == name for hub in known.hubs.values()),
             }
         )
     hubs = [
         {
             "hub": hub,
-            "class": kept.record.room_class,
-            "index": kept.record.index,
-            "term": kept.record.term,
-            "leader": kept.record.leader,
-            "members": list(kept.record.members),
-            "proposed": None if kept.record.proposed is None else kept.record.proposed.leader,
+            "class": stored.record.room_class,
+            "index": stored.record.index,
+            "term": stored.record.term,
+            "leader": stored.record.leader,
+            "members": list(stored.record.members),
+            "proposed": None if stored.record.proposed is None else stored.record.proposed.leader,
         }
-        for hub, kept in sorted(known.hubs.items())
+        for hub, stored in sorted(known.hubs.items())
     ]
     return {
         "cluster": cluster,
         "node": membership.name,
         "incarnation": membership.incarnation,
         "controller": None if held is None else held.record.node,
-        "mandate": None if held is None else held.record.mandate,
+        "mandate": None if held is None else held.record.controller_term,
         "census": None
-        if known.census is None
-        else {"nodes": list(known.census.record.nodes), "before": list(known.census.record.before)},
+        if known.voters is None
+        else {"nodes": list(known.voters.record.nodes), "before": list(known.voters.record.before)},
         "coordinator": {"kind": kind, "failed": failed, "heard_ago_s": _heard_ago_s(membership, now)},
         "nodes": nodes,
         "hubs": hubs,
-        "classes": {name: kept.record.version for name, kept in sorted(known.classes.items())},
+        "classes": {name: stored.record.version for name, stored in sorted(known.classes.items())},
         "rooms_with_record": sum(room_records.counts.values()),
         "rooms_waiting": waiting,
         "moves": [
@@ -110,7 +110,7 @@ def status_of(
             *([f"the coordinator of this node has failed: {failed}"] if failed else []),
             *_wrong(known, membership, nodes, peers, now, timing),
             *_crowded(room_records),
-            *(f"hub {hub} cannot be opened here: {why}" for hub, why in sorted(plane.troubles.items())),
+            *(f"hub {hub} cannot be opened here: {why}" for hub, why in sorted(plane.open_errors.items())),
             *warnings,
         ],
     }
@@ -123,8 +123,8 @@ def _heard_ago_s(membership: Membership, now: float) -> float | None:
     return None if lease is None else round(max(0.0, now - (lease.deadline - lease.ttl_s)), 3)
 
 
-def _state(is_me: bool, kept: Kept[NodeRecord], peer: Peer | None, now: float, timing: Timing) -> str:
-    if kept.record.is_draining:
+def _state(is_me: bool, stored: Stored[NodeRecord], peer: Peer | None, now: float, timing: Timing) -> str:
+    if stored.record.is_draining:
         return "draining"
     if is_me:
         return "up"
@@ -140,7 +140,7 @@ def _state(is_me: bool, kept: Kept[NodeRecord], peer: Peer | None, now: float, t
 
 
 def _wrong(
-    known: Follow, membership: Membership, nodes: Sequence[Any], peers: Any, now: float, timing: Timing
+    known: WatchCache, membership: Membership, nodes: Sequence[Any], peers: Any, now: float, timing: Timing
 ) -> Iterator[str]:
     lease = membership.lease
     if lease is None:
@@ -156,20 +156,20 @@ def _wrong(
             yield f"node {node['name']}: {node['state']}"
     yield from _adopted(known)
     yield from _orphaned(known)
-    if known.census is not None:
+    if known.voters is not None:
         heard = {name for (name, _), p in peers.items() if p.heard_s and now - p.heard_s <= timing.silence_s}
-        dead = census.gone(known.nodes, peers)
-        if not census.is_majority(known.census.record, heard | {membership.name}, dead):
-            counted = ", ".join(known.census.record.nodes)
+        dead = voters.dead_nodes(known.nodes, peers)
+        if not voters.is_majority(known.voters.record, heard | {membership.name}, dead):
+            counted = ", ".join(known.voters.record.nodes)
             yield f"this node hears no majority of {counted}"
     for directory, why in sorted(known.refused.items()):
         yield f"the coordinator will not serve {directory or 'its root'}: {why}"
-    for why in known.unread.values():
+    for why in known.unreadable.values():
         yield why
 
 
 def _crowded(records: RoomRecords) -> Iterator[str]:
-    used, bytes_max = records.size, records.space.bytes_max
+    used, bytes_max = records.size, records.limits.bytes_max
     if used >= CROWDED * bytes_max:
         yield (
             f"the records of rooms take {used} bytes, of {bytes_max} at most (room_records_bytes_max): "
@@ -177,7 +177,7 @@ def _crowded(records: RoomRecords) -> Iterator[str]:
         )
 
 
-def _adopted(known: Follow) -> Iterator[str]:
+def _adopted(known: WatchCache) -> Iterator[str]:
     """Reports the founder's hubs that have no hub record yet: only the founder, which has their logs, can
     begin to lead them."""
     founder = None if known.cluster is None else known.cluster.record.founder
@@ -192,17 +192,17 @@ def _adopted(known: Follow) -> Iterator[str]:
             )
 
 
-def _orphaned(known: Follow) -> Iterator[str]:
+def _orphaned(known: WatchCache) -> Iterator[str]:
     """Reports hubs whose leader is not registered. A hub without a log gets another leader as soon as the
     controller may replace it; one with a log waits for its own leader, which has it on disk."""
     if not known.ready.is_set():
         return  # Before, node records that are not read yet would look missing.
     of_nodes: dict[tuple[str, bool], Counter[str]] = {}
-    for kept in known.hubs.values():
-        record = kept.record
+    for stored in known.hubs.values():
+        record = stored.record
         if record.leader not in known.nodes:
-            kept_class = known.classes.get(record.room_class)
-            is_logged = kept_class is not None and kept_class.record.durability != EPHEMERAL
+            stored_class = known.classes.get(record.room_class)
+            is_logged = stored_class is not None and stored_class.record.durability != EPHEMERAL
             of_nodes.setdefault((record.leader, is_logged), Counter())[record.room_class] += 1
     for (leader, is_logged), hubs in sorted(of_nodes.items()):
         classes = ", ".join(f"{room_class} ({count})" for room_class, count in sorted(hubs.items()))

@@ -1,12 +1,12 @@
 """The controller's view at one moment: state from its watches, its links, and the leader leases that it
 grants.
 
-State from a watch is a `Kept`: a record and the revision of its key. State from a link is a `Peer`. Processes
+State from a watch is a `Stored`: a record and the revision of its key. State from a link is a `Peer`. Processes
 are named by node and incarnation, because a restarted process has no state of its predecessor. Times are
 seconds of the monotonic clock of the controller's node.
 
 **Leader leases.** A node may lead ephemeral hubs until the deadline of its leader lease: the time, on its own
-clock, before it requested the lease, plus `Timing.lead_s`. Every node requests one from the controller's node
+clock, before it requested the lease, plus `Timing.lease_s`. Every node requests one from the controller's node
 over the link, with or without hubs, and names the hubs and terms that it wants to lead, its *claim*. While
 the controller term runs, it gets the part of the claim that is in the *table* that the controller set for
 this process, and leads only that from then on. It has given up what it led and no longer gets; what it did
@@ -14,28 +14,28 @@ not lead yet it may claim again, because its watch may have been ahead. So a gra
 leadership of a hub that is removed from the table ends with the last lease.
 
 **Acknowledging a controller.** A heartbeat names the controller term that its sender acknowledges (none if it
-hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.heeds_s` is
-when the controller's node first heard that number; `Peer.heeds_until_s` is when the last ping was sent that
+hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.acknowledged_s` is
+when the controller's node first heard that number; `Peer.acknowledged_until_s` is when the last ping was sent that
 was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
 and have helped a leader to prolong its lease.
 
-Invariant: tables and `lead_until_s` are read together: no grant happens in between.
+Invariant: tables and `lease_until_s` are read together: no grant happens in between.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
+from hubsub.control.cluster.hub_ring import Place
 from hubsub.control.cluster.records import (
-    CensusRecord,
     ClassRecord,
     ControllerRecord,
     Founder,
     HubRecord,
     NodeRecord,
     Record,
+    VotersRecord,
 )
-from hubsub.control.cluster.ring import Place
 
 R_co = TypeVar("R_co", bound=Record, covariant=True)
 
@@ -53,7 +53,7 @@ OBSERVERS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[R_co]):
+class Stored(Generic[R_co]):
     """A record, and the revision of its key."""
 
     record: R_co
@@ -64,7 +64,7 @@ class Kept(Generic[R_co]):
 class Timing:
     """Timing of leader leases, in seconds."""
 
-    lead_s: float = 1.0
+    lease_s: float = 1.0
     """Duration of a leader lease, from just before the request to the deadline."""
     drift: float = 0.01
     """Maximum relative rate difference of two clocks."""
@@ -81,7 +81,7 @@ class Timing:
             limits: With `lead_ms`, `lead_guard_ms` and `lead_silence_ms`.
         """
         return cls(
-            lead_s=limits["lead_ms"] / 1e3,
+            lease_s=limits["lead_ms"] / 1e3,
             margin_s=limits["lead_guard_ms"] / 1e3,
             silence_s=limits["lead_silence_ms"] / 1e3,
         )
@@ -89,12 +89,12 @@ class Timing:
     @property
     def guard_s(self) -> float:
         """Extra wait after the end of a leader lease, by the granter's clock."""
-        return self.lead_s * self.drift + self.margin_s
+        return self.lease_s * self.drift + self.margin_s
 
     @property
     def wait_s(self) -> float:
         """After this time no leader lease that was requested before its start is held any more."""
-        return self.lead_s + self.guard_s
+        return self.lease_s + self.guard_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +103,13 @@ class Peer:
 
     heard_s: float | None = None
     """When it was last heard."""
-    heeds_s: float | None = None
+    acknowledged_s: float | None = None
     """Since when it is known to acknowledge this controller term; None: it does not."""
-    heeds_until_s: float | None = None
+    acknowledged_until_s: float | None = None
     """Until when it is known, by round trips, to have acknowledged the term since then without a break."""
     suspected_by: frozenset[str] = frozenset()
-    lead_until_s: float | None = None
-    """When its last leader lease ends: granting time plus `lead_s`."""
+    lease_until_s: float | None = None
+    """When its last leader lease ends: granting time plus `lease_s`."""
     is_ready: bool = False
     """Whether it holds all patterns, and all interest that concerns it."""
     dead_s: float | None = None
@@ -134,7 +134,7 @@ class Claims:
     sealed: Mapping[int, int] = field(default_factory=dict)
     """Hubs that are to be given up, with the revision of the record that asks for it: they have no record,
     and accept none while that revision is current."""
-    kept: Mapping[int, int] = field(default_factory=dict)
+    retained: Mapping[int, int] = field(default_factory=dict)
     """Hubs that were to be given up, with the same revision, but turned out to have a record: the process
     continues to lead them."""
 
@@ -143,17 +143,17 @@ class Claims:
 class View:
     """All state that a decision is based on."""
 
-    controller: Kept[ControllerRecord]
+    controller: Stored[ControllerRecord]
     elected_s: float
     """When this node learned of its election. Leases of the previous controller may run for one more lease
     duration."""
-    nodes: Mapping[str, Kept[NodeRecord]] = field(default_factory=dict)
+    nodes: Mapping[str, Stored[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
-    hubs: Mapping[int, Kept[HubRecord]] = field(default_factory=dict)
+    hubs: Mapping[int, Stored[HubRecord]] = field(default_factory=dict)
     founder: Founder | None = None
     """Node whose hubs have their numbers already; None: there is none."""
-    census: Kept[CensusRecord] | None = None
-    census_s: float = 0.0
+    voters: Stored[VotersRecord] | None = None
+    voters_s: float = 0.0
     """Since when all leader leases are granted with these voters or later ones."""
     peers: Mapping[ProcessId, Peer] = field(default_factory=dict)
     """All processes that were heard since the controller's node started, including its own."""
@@ -173,8 +173,8 @@ class View:
 
     def peer(self, name: str) -> Peer | None:
         """State of the process that is registered under a name; None: not known."""
-        kept = self.nodes.get(name)
-        return None if kept is None else self.peers.get((name, kept.record.incarnation))
+        stored = self.nodes.get(name)
+        return None if stored is None else self.peers.get((name, stored.record.incarnation))
 
     def is_heard(self, peer: Peer | None, now: float, timing: Timing) -> bool:
         """Whether a process was heard within the silence timeout.
@@ -191,29 +191,29 @@ class View:
             and now - peer.heard_s <= timing.silence_s
         )
 
-    def homes(self) -> frozenset[Place]:
+    def spread_places(self) -> frozenset[Place]:
         """Nodes that the hubs are spread over. Includes nodes that are briefly silent, or each silence would
         move hubs."""
         return frozenset(
-            _place(name, kept.record)
-            for name, kept in self.nodes.items()
-            if _may_hold(kept.record) and (peer := self.peer(name)) and peer.is_ready and not peer.is_dead
+            _place(name, stored.record)
+            for name, stored in self.nodes.items()
+            if _may_hold(stored.record) and (peer := self.peer(name)) and peer.is_ready and not peer.is_dead
         )
 
     def candidates(self, now: float, timing: Timing) -> frozenset[Place]:
         """Nodes that could lead a hub at once: ready, heard, not suspected, with a current leader lease."""
-        return self.homes() & self.heard_places(now, timing)
+        return self.spread_places() & self.heard_places(now, timing)
 
     def heard_places(self, now: float, timing: Timing) -> frozenset[Place]:
         """Nodes that could lead a hub at once, except that they may not be ready."""
         return frozenset(
-            _place(name, kept.record)
-            for name, kept in self.nodes.items()
-            if _may_hold(kept.record)
+            _place(name, stored.record)
+            for name, stored in self.nodes.items()
+            if _may_hold(stored.record)
             and (peer := self.peer(name))
             and self.is_heard(peer, now, timing)
-            and peer.lead_until_s is not None
-            and peer.lead_until_s > now
+            and peer.lease_until_s is not None
+            and peer.lease_until_s > now
             and len(peer.suspected_by) < OBSERVERS_MIN
         )
 

@@ -1,0 +1,107 @@
+"""Acting leaders during a network partition: `on_partition = "serve"`.
+
+A node that has no leader lease and hears no controller is cut off from the majority. For each hub of an
+ephemeral class with `serve` it determines the acting leader on its side (`acting_leader`: the leader, or the
+first other member that is heard), and its data plane uses that until the node hears a controller again.
+Nothing of this is written: the records keep the leader.
+
+Invariant: a node that may lead, or hears a controller, does not act. A process that has heard no controller
+since its start is new, not cut off.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from hubsub.control.cluster.failover import acting
+from hubsub.control.cluster.plane import Plane
+from hubsub.control.cluster.view import ProcessId, Timing
+from hubsub.control.cluster.watch_cache import WatchCache
+
+SERVE: Final = "serve"
+
+log = structlog.get_logger("hubsub.cluster")
+
+
+class PartitionMode:
+    """Recomputes the acting leaders when woken, and every silence timeout if a class uses `serve`.
+
+    Args:
+        plane: Knows whether this process is cut off, and which processes it hears.
+        cache: Hubs, classes and nodes; receives the acting leaders.
+        me: This process.
+        timing: Defines silence.
+        clock: Monotonic, seconds.
+        ended: Called with its task when that ends.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        cache: WatchCache,
+        me: ProcessId,
+        timing: Timing,
+        clock: Callable[[], float],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self._plane = plane
+        self._cache = cache
+        self._me = me
+        self._timing = timing
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._is_new = True
+        """Whether no controller was heard since the start."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(ended)
+
+    def wake(self) -> None:
+        """Recomputes soon, because the plane or the watch cache changed."""
+        self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            acts = self._acting()
+            if acts != self._cache.acting_leaders:
+                mine = sum(process == self._me for process in acts.values())
+                log.warning("hubs are served without a leader lease", hubs=len(acts), here=mine)
+                self._cache.set_acting_leaders(acts)
+            # Silence causes no event, so it needs a timeout.
+            wait_s = self._timing.silence_s if self._has_serving_class else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            self._news.clear()
+
+    @property
+    def _has_serving_class(self) -> bool:
+        return any(stored.record.on_partition == SERVE for stored in self._cache.classes.values())
+
+    def _acting(self) -> dict[int, ProcessId]:
+        """Acting leader by hub on this side."""
+        is_cut_off = self._plane.is_cut_off()
+        self._is_new = self._is_new and is_cut_off
+        if self._is_new or not is_cut_off or not self._has_serving_class:
+            return {}
+        since_s = self._clock() - self._timing.silence_s
+        peers = self._plane.peers(0).items()
+        heard = {
+            name: incarnation
+            for (name, incarnation), peer in sorted(peers, key=lambda row: row[0])
+            if not peer.is_dead and peer.heard_s is not None and peer.heard_s >= since_s
+        }
+        heard[self._me[0]] = self._me[1]
+        found: dict[int, ProcessId] = {}
+        for hub, stored in self._cache.hubs.items():
+            room_class = self._cache.classes.get(stored.record.room_class)
+            process = None if room_class is None else acting(stored.record, room_class.record, heard)
+            if process is not None:
+                found[hub] = process
+        return found
