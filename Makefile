@@ -50,6 +50,7 @@ check-rs: ## Rust's formatter and linter, where the core may panic, and deny.tom
 	@$(RS_PYTHON) scripts/test.py check-rs
 
 fix: build ## what check complains of, as far as a tool can mend it
+	$(BIN)/python scripts/tables.py
 	cargo fmt --all
 	$(BIN)/ruff check --fix --quiet python tests scripts examples benches
 	$(BIN)/ruff format --quiet python tests scripts examples benches

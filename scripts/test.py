@@ -56,6 +56,7 @@ CHECKS_PY: dict[str, list[str]] = {
     "imports": ["env", "PYTHONPATH=python:benches", f"{BIN}/lint-imports", "--no-logo"],
     "typos": [f"{BIN}/typos"],
     "words": [sys.executable, "scripts/plain_words.py", "--check"],
+    "tables": ["env", "PYTHONPATH=python", f"{BIN}/python", "scripts/tables.py", "--check"],
 }
 """Need the tools of the virtual environment, and no compiled core."""
 CARGO, PYTEST = "cargo test", "pytest"

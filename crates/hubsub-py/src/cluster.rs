@@ -19,7 +19,7 @@ pub type RosterRow = (String, u64, Vec<String>, u16);
 
 /// Finds an error by its stable code.
 pub fn error_code(code: &str) -> PyResult<ErrorCode> {
-    ErrorCode::ALL.iter().copied().find(|e| e.code() == code).ok_or_else(|| bad("code", code))
+    ErrorCode::from_code(code).ok_or_else(|| bad("code", code))
 }
 
 /// Builds this node's identity.

@@ -8,10 +8,11 @@ pub mod limits;
 pub mod names;
 pub mod protocol;
 pub mod qos;
+mod tables;
 
 pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow, ShareKey, ShareStrategy};
 pub use error::ErrorCode;
 pub use ids::{ConnKey, Epoch, HubId, NodeId, Position, PrincipalId, ProducerId, Seq, ShardId, Term};
-pub use limits::Limits;
 pub use protocol::Protocol;
 pub use qos::Qos;
+pub use tables::Limits;

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import ClusterInfo, Link, PeerLinks, ReachedAddress, ReachedAddresses
+from hubsub.api.reach import AtNode
+from hubsub.api.routes import NODE, Routes
 from hubsub.api.state import State
 from hubsub.config import split_address
 from hubsub.errors import NoClusterError
@@ -21,12 +23,32 @@ AT_ONCE = 32
 waits for another node's reply.
 """
 
+routes = Routes()
 
+
+@routes(
+    "GET",
+    "/v1/cluster",
+    "The cluster as this node sees it",
+    (NODE,),
+    answer=(ClusterInfo,),
+    errors=("no_cluster",),
+    reach=AtNode(),
+)
 async def show(state: State, request: Request) -> Response:
     """Raises `NoClusterError` on a single node."""
     return json_answer(_seen(state))
 
 
+@routes(
+    "GET",
+    "/v1/cluster/reached",
+    "Which addresses of the other nodes a node reaches",
+    (NODE,),
+    answer=(ReachedAddresses,),
+    errors=("no_cluster",),
+    reach=AtNode(),
+)
 async def reached(state: State, request: Request) -> Response:
     """Tries to connect to each address that the other nodes advertise. Links are not tried: `/v1/nodes`
     reports their state.

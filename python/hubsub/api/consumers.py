@@ -8,12 +8,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.params import path_name
+from hubsub.api.reach import AllTold, Asked, Gathered
+from hubsub.api.routes import Routes
 from hubsub.api.state import State
 from hubsub.errors import HubClosedError, HubSubError, NoSuchConsumerError, refusal
 from hubsub.names import text_of
@@ -32,15 +35,65 @@ class Key(NamedTuple):
     topic: bytes
 
 
+routes = Routes("consumers")
+
+
+class AtItsRoom:
+    """Answers with the data of the room's leader, which is the most complete; else of a node that leads the
+    consumer's entry.
+    """
+
+    async def answer(self, asked: Asked) -> Response:
+        own, replies, _ = await asked.of_all()
+        answers = [(own.status_code, bytes(own.body)), *((r.status, r.body) for r in replies.values())]
+        found = [msgspec.json.decode(body, type=Consumer) for status, body in answers if status < 400]
+        if not found:
+            return own
+        return json_answer(min(found, key=lambda consumer: (consumer.lag is None, -consumer.members)))
+
+
+def merge_consumers(state: State, request: Request, lists: Sequence[ConsumerList]) -> ConsumerList:
+    """Sorted by group and topic. If a consumer's room and entry have different leaders, the room's wins."""
+    found: dict[tuple[str, str], Consumer] = {}
+    for consumer in (consumer for part in lists for consumer in part.consumers):
+        key = (consumer.group, consumer.topic)
+        if key not in found or found[key].lag is None:
+            found[key] = consumer
+    return ConsumerList(consumers=[found[key] for key in sorted(found)])
+
+
+@routes(
+    "GET",
+    "/v1/consumers",
+    "Groups that keep their place in a topic, and how far they are behind",
+    answer=(ConsumerList,),
+    reach=Gathered(ConsumerList, merge_consumers),
+)
 async def list_consumers(state: State, request: Request) -> Response:
     found = await _all(state)
     return json_answer(ConsumerList(consumers=[found[key] for key in sorted(found)]))
 
 
+@routes(
+    "GET",
+    "/v1/consumers/{group}/{topic}",
+    "One of them",
+    answer=(Consumer,),
+    errors=("no_such_consumer",),
+    reach=AtItsRoom(),
+)
 async def show_consumer(state: State, request: Request) -> Response:
     return json_answer(await _one(state, _key_of(request)))
 
 
+@routes(
+    "DELETE",
+    "/v1/consumers/{group}/{topic}",
+    "Forgets its place: its next member begins with what comes then",
+    status=204,
+    errors=("no_such_consumer",),
+    reach=AllTold(),
+)
 async def delete_consumer(state: State, request: Request) -> Response:
     """Deletes the entry first, then the data plane's state. Current members continue from the position they
     send, as the next member does.

@@ -26,6 +26,7 @@ from hubsub.api.everywhere import Everywhere
 from hubsub.api.params import body, decode, flag, number, path_name
 from hubsub.api.publish import once
 from hubsub.api.rooms import record_body
+from hubsub.api.routes import LIMIT, Param, Routes, key_of
 from hubsub.api.schema import Client, Record, payload_fields
 from hubsub.api.state import State
 from hubsub.control.devices import ACTION_ID, CORRELATION, EXPIRY, RESPONSE_TOPIC, Action, Devices, actions_of
@@ -46,7 +47,26 @@ READS_MAX: Final = 32
 """Rooms that one request reads at once: the nodes serve other requests, too."""
 OWN_HEADERS: Final = (ACTION_ID, EXPIRY, CORRELATION, RESPONSE_TOPIC)
 
+routes = Routes("devices")
+CLASS = Param("class", "Of devices of this class; without it, of the first that has some.")
+ERRORS = ("no_devices", "no_such_class", "nodes_unreachable")
 
+
+@routes(
+    "GET",
+    "/v1/devices",
+    "Devices in order of the names of their rooms",
+    (
+        Param("prefix", "Devices whose names begin so."),
+        Param("times", "Also when each said something last: a read of each one's room.", "boolean"),
+        Param("connected", "Those that are connected, or those that are not.", "boolean"),
+        Param("after", "Devices behind this one: the `next` of the page before."),
+        LIMIT,
+        CLASS,
+    ),
+    answer=(DevicePage,),
+    errors=ERRORS,
+)
 async def list_devices(state: State, request: Request) -> Response:
     """A page reads as many rooms as `limit` allows; entries that `connected` filters out make it shorter."""
     devices = _devices(state, request)
@@ -83,6 +103,14 @@ async def list_devices(state: State, request: Request) -> Response:
     return json_answer(DevicePage(devices=page, next=last), headers=nodes.headers)
 
 
+@routes(
+    "GET",
+    "/v1/devices/{device}",
+    "A device: whether it is connected, its last state",
+    (CLASS,),
+    answer=(Device,),
+    errors=("no_such_device", *ERRORS),
+)
 async def show_device(state: State, request: Request) -> Response:
     devices, device = _device(state, request)
     nodes = Everywhere(state)
@@ -100,6 +128,18 @@ async def show_device(state: State, request: Request) -> Response:
     return json_answer(answer, headers=nodes.headers)
 
 
+@routes(
+    "GET",
+    "/v1/devices/{device}/actions",
+    "What a device is to do, and what became of it, the latest last",
+    (
+        Param("state", "Those in this state.", choices=STATES),
+        LIMIT,
+        CLASS,
+    ),
+    answer=(ActionList,),
+    errors=("actions_not_kept", *ERRORS),
+)
 async def list_actions(state: State, request: Request) -> Response:
     devices, device = _device(state, request)
     limit = number(request, "limit", 100, state.limits["http_page_max"])
@@ -116,6 +156,33 @@ async def list_actions(state: State, request: Request) -> Response:
     return json_answer(ActionList(actions=shown[-limit:], is_whole=is_whole), headers=nodes.headers)
 
 
+@routes(
+    "POST",
+    "/v1/devices/{device}/actions",
+    "Gives a device something to do, now or when it is back",
+    (
+        CLASS,
+        key_of("one action"),
+    ),
+    body=(ActionOrder,),
+    answer=(DeviceAction,),
+    status=201,
+    errors=(
+        "actions_not_kept",
+        "topic_length",
+        "payload_length",
+        "body_too_large",
+        "idempotency_mismatch",
+        "too_many_rooms",
+        "room_creation_rate",
+        "publish_rate",
+        "not_allowed",
+        "disk_full",
+        "log_failed",
+        "quarantined",
+        *ERRORS,
+    ),
+)
 async def act(state: State, request: Request) -> Response:
     data = await body(state, request)
     order: ActionOrder = decode(data, ActionOrder)

@@ -1,6 +1,6 @@
 """/v1/hubs: the hubs that have a log, their offsets and contents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -8,13 +8,44 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.log_schema import Hub, HubPage
+from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import number, path_name
+from hubsub.api.reach import AtHub, Gathered
+from hubsub.api.routes import LIMIT, Param, Routes
 from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import NoSuchClassError, NoSuchHubError
 from hubsub.names import text_of
 
+routes = Routes("hubs")
 
+
+def merge_hubs(state: State, request: Request, pages: Sequence[HubPage]) -> HubPage:
+    """Sorted by hub id."""
+    all_of = [hub for page in pages for hub in page.hubs]
+    ends = [page.hubs[-1].id for page in pages if page.next is not None]
+    shown, goes_on = page_of(limit_of(state, request), all_of, lambda hub: hub.id, ends)
+    return HubPage(hubs=shown, next=shown[-1].id if goes_on else None)
+
+
+@routes(
+    "GET",
+    "/v1/hubs",
+    "Hubs that have a log, by id",
+    (
+        Param("class", "Of this class only; without it, of all but the node's own."),
+        Param(
+            "after",
+            "Hubs behind this id: the `next` of the page before.",
+            "integer",
+            minimum=0,
+        ),
+        LIMIT,
+    ),
+    answer=(HubPage,),
+    errors=("no_such_class",),
+    reach=Gathered(HubPage, merge_hubs, of_homes=True),
+)
 async def list_hubs(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     after = number(request, "after", 0, 2**64, low=0)
@@ -35,6 +66,9 @@ async def list_hubs(state: State, request: Request) -> Response:
     return json_answer(HubPage(hubs=page, next=page[-1].id if len(hubs) > limit else None))
 
 
+@routes(
+    "GET", "/v1/hubs/{hub}", "A hub, by its name or id", answer=(Hub,), errors=("no_such_hub",), reach=AtHub()
+)
 async def show_hub(state: State, request: Request) -> Response:
     wanted = text_of(path_name(request, "hub"))
     hub = find_hub(state, wanted)

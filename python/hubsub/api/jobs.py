@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from hubsub.api.log_schema import JobTable
 from hubsub.api.params import body, decode
+from hubsub.api.routes import Routes
 from hubsub.api.state import State
 from hubsub.config.model import PUBLIC
 from hubsub.errors import BadRequestError, NotLoggedError, refusal
@@ -20,7 +21,17 @@ ROOMS = f"{PUBLIC}/job/"
 JOBS = ("archive", "devices", "replay", "sessions")
 """Jobs that report a table. `activity` reports windows, to other rooms."""
 
+routes = Routes("log")
 
+
+@routes(
+    "PUT",
+    "/v1/jobs/{job}",
+    "Tells the latest rows of a job, to who reads the room `$stats/job/JOB`",
+    body=(JobTable,),
+    status=204,
+    errors=("body_too_large", "not_logged", "disk_full", "log_failed", "timed_out", "hub_closed"),
+)
 async def tell_table(state: State, request: Request) -> Response:
     job = request.path_params["job"]
     if job not in JOBS:

@@ -19,6 +19,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
 from hubsub.api.log_schema import LoggedHub, LogInfo
 from hubsub.api.reach import Asked
+from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
 from hubsub.config import PUBLIC, RESERVED, RoomClass
 from hubsub.config.matching import may_overlap
@@ -35,10 +36,7 @@ class Hub(Protocol):
     def room_class(self) -> str: ...
 
 
-async def show_log(state: State, request: Request) -> Response:
-    """Answers for this node only: all matching hubs, or the hubs that another node requests by id."""
-    wanted, ephemeral = await _wanted(state, request, hub_list(state))
-    return json_answer(LogInfo(log=state.log, hubs=_told(state, request, wanted), ephemeral=ephemeral))
+routes = Routes("log")
 
 
 class AtHomes:
@@ -64,6 +62,34 @@ class AtHomes:
             what = "hubs that are asked for are away with their nodes"
             raise NodesUnreachableError(what, ", ".join(sorted(away)))
         return json_answer(LogInfo(log=homes.log, hubs=[hubs[n] for n in sorted(hubs)], ephemeral=ephemeral))
+
+
+@routes(
+    "GET",
+    "/v1/log",
+    "The log: its identity, and the hubs that have what is asked for",
+    (
+        Param("subscribe", "Hubs of these rooms: names with commas between, or given more than once."),
+        Param(
+            "subscribePattern",
+            "Hubs that may have rooms which match: a glob, or an MQTT filter. Of the node's own rooms only "
+            "`$stats/…`, and by patterns that begin with `$`.",
+        ),
+        Param("class", "Of this class only."),
+        Param(
+            "hubs",
+            "These, by id with commas between, and nothing else.",
+            pattern="[0-9]{1,10}(,[0-9]{1,10})*",
+        ),
+    ),
+    answer=(LogInfo,),
+    errors=("no_such_class", "not_allowed"),
+    reach=AtHomes(),
+)
+async def show_log(state: State, request: Request) -> Response:
+    """Answers for this node only: all matching hubs, or the hubs that another node requests by id."""
+    wanted, ephemeral = await _wanted(state, request, hub_list(state))
+    return json_answer(LogInfo(log=state.log, hubs=_told(state, request, wanted), ephemeral=ephemeral))
 
 
 def check_readable(room_class: str) -> None:

@@ -11,6 +11,7 @@ from hubsub.api.answers import json_answer
 from hubsub.api.cluster_schema import MoveList, MoveNote, MoveOrder, MoveResult
 from hubsub.api.params import body, decode
 from hubsub.api.rooms import room_name
+from hubsub.api.routes import Routes
 from hubsub.api.state import State
 from hubsub.control.cluster.node import ClusterNode
 from hubsub.errors import NoClusterError
@@ -26,7 +27,18 @@ WORDS: Final = {
 }
 """Descriptions of the controller's own reasons."""
 
+routes = Routes()
 
+
+@routes(
+    "POST",
+    "/v1/rooms/{room}/move",
+    "Moves a room of an ephemeral class to another hub",
+    body=(MoveOrder,),
+    answer=(MoveResult,),
+    errors=("room_move", "no_cluster", "no_controller", "topic_length"),
+    tag="rooms",
+)
 async def move_room(state: State, request: Request) -> Response:
     """Raises `MoveError` if the room cannot move there, `NoControllerError` if there is no controller now."""
     room, cluster = room_name(state, request), _cluster(state)
@@ -35,6 +47,13 @@ async def move_room(state: State, request: Request) -> Response:
     return json_answer(MoveResult(room=text_of(room), room_class=state.node.room_of(room)[1], hub=hub))
 
 
+@routes(
+    "GET",
+    "/v1/moves",
+    "What the controller moved of late, and why",
+    answer=(MoveList,),
+    errors=("no_cluster", "no_controller"),
+)
 async def list_moves(state: State, request: Request) -> Response:
     """Raises `NoControllerError` if there is no controller now."""
     rows = await _cluster(state).moves()

@@ -1,5 +1,7 @@
 """Nodes, classes, health, and the short paths that older tools use (/nodes, /s/…)."""
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -8,7 +10,9 @@ from hubsub.api.cluster import links
 from hubsub.api.hubs import hub_troubles
 from hubsub.api.metrics import prometheus
 from hubsub.api.params import path_name
-from hubsub.api.schema import NodeInfo, NodeList, Ready, Stat, Version
+from hubsub.api.reach import AtNamedRoom, Gathered, Somewhere
+from hubsub.api.routes import Param, Routes
+from hubsub.api.schema import NodeInfo, NodeList, NodeRef, Ready, Stat, Version
 from hubsub.api.state import State
 from hubsub.errors import CoordinatorFailedError, LogFailedError, NoSuchNodeError, StoppingError
 from hubsub.names import text_of
@@ -37,10 +41,27 @@ def _info(state: State, request: Request) -> NodeInfo:
     )
 
 
+routes = Routes()
+TEXT = "text/plain"
+
+
+def merge_nodes(state: State, request: Request, lists: Sequence[NodeList]) -> NodeList:
+    """Nodes sorted by name."""
+    all_of = [node for part in lists for node in part.nodes]
+    return NodeList(nodes=sorted(all_of, key=lambda node: node.name))
+
+
+def merge_plain(state: State, request: Request, lists: Sequence[list[NodeRef]]) -> list[NodeRef]:
+    """Sorted by node name."""
+    return sorted((node for part in lists for node in part), key=lambda node: node.name)
+
+
+@routes("GET", "/v1/nodes", "All nodes", answer=(NodeList,), reach=Gathered(NodeList, merge_nodes))
 async def list_nodes(state: State, request: Request) -> Response:
     return json_answer(NodeList(nodes=[_info(state, request)]))
 
 
+@routes("GET", "/v1/nodes/{node}", "A node", answer=(NodeInfo,), errors=("no_such_node",), reach=Somewhere())
 async def show_node(state: State, request: Request) -> Response:
     wanted = text_of(path_name(request, "node"))
     if wanted != state.node.name:
@@ -48,6 +69,14 @@ async def show_node(state: State, request: Request) -> Response:
     return json_answer(_info(state, request))
 
 
+@routes(
+    "GET",
+    "/nodes",
+    "The nodes as clients reach them",
+    (Param("room", "The nodes of this room, leader first; all of them where it has no place yet."),),
+    answer=(list[NodeRef],),
+    reach=AtNamedRoom(Gathered(list[NodeRef], merge_plain)),
+)
 async def nodes_plain(state: State, request: Request) -> Response:
     """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's
     nodes.
@@ -55,14 +84,17 @@ async def nodes_plain(state: State, request: Request) -> Response:
     return json_answer([state.node_ref(request)])
 
 
+@routes("GET", "/s/ping", "Answers pong", media_type=TEXT)
 async def ping(state: State, request: Request) -> Response:
     return PlainTextResponse("pong")
 
 
+@routes("GET", "/s/ver", "What runs here", answer=(Version,))
 async def version(state: State, request: Request) -> Response:
     return json_answer(Version(version=VERSION, core=CORE_VERSION, build_profile=BUILD_PROFILE))
 
 
+@routes("GET", "/s/stat", "Counters and gauges", answer=(Stat,))
 async def stat(state: State, request: Request) -> Response:
     metrics = state.node.metrics()
     return json_answer(
@@ -76,14 +108,17 @@ async def stat(state: State, request: Request) -> Response:
     )
 
 
+@routes("GET", "/metrics", "Prometheus metrics", media_type=TEXT)
 async def metrics(state: State, request: Request) -> Response:
     return Response(prometheus(state), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+@routes("GET", "/livez", "Whether the process lives", media_type=TEXT)
 async def live(state: State, request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
+@routes("GET", "/readyz", "Whether it serves", answer=(Ready,), errors=("log_failed", "coordinator_failed"))
 async def ready(state: State, request: Request) -> Response:
     if state.stopping or not state.node.running:
         raise StoppingError()

@@ -123,4 +123,4 @@ def _schema(types: Sequence[object], by_type: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key(kind: object) -> str:
-    return getattr(kind, "__name__", None) or repr(kind)
+    return kind.__name__ if isinstance(kind, type) else repr(kind)

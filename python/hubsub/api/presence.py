@@ -9,7 +9,9 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.params import number
+from hubsub.api.reach import Gathered
 from hubsub.api.rooms import room_name
+from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
 from hubsub.names import text_of
 
@@ -35,6 +37,17 @@ class Presence(Struct, kw_only=True):
     members: Annotated[list[Member], Meta(description="By key.")]
 
 
+routes = Routes("rooms")
+
+
+@routes(
+    "GET",
+    "/v1/rooms/{room}/presence",
+    "Who is in a room, on all nodes",
+    (Param("limit", "Lists at most so many; `count` is of all.", "integer", minimum=1),),
+    answer=(Presence,),
+    errors=("topic_length", "timed_out"),
+)
 async def show_presence(state: State, request: Request) -> Response:
     room = room_name(state, request)
     limit = number(request, "limit", 1_000, state.limits["http_page_max"])
@@ -61,6 +74,26 @@ class Occupancy(Struct, kw_only=True):
     members: Annotated[int, Meta(description="Members, those that are not listed too.")]
 
 
+def merge_occupancy(state: State, request: Request, parts: list[Occupancy]) -> Occupancy:
+    """Adds up the counts of all nodes."""
+    first = parts[0]
+    return Occupancy(
+        room=first.room,
+        subscribers=sum(part.subscribers for part in parts),
+        by_protocol={name: sum(part.by_protocol[name] for part in parts) for name in first.by_protocol},
+        publishers=sum(part.publishers for part in parts),
+        members=sum(part.members for part in parts),
+    )
+
+
+@routes(
+    "GET",
+    "/v1/rooms/{room}/occupancy",
+    "How many are in a room: who hears it, who publishes to it, and members",
+    answer=(Occupancy,),
+    errors=("topic_length", "timed_out"),
+    reach=Gathered(Occupancy, merge_occupancy),
+)
 async def show_occupancy(state: State, request: Request) -> Response:
     room = room_name(state, request)
     found = await state.node.occupancy(room)
@@ -72,16 +105,4 @@ async def show_occupancy(state: State, request: Request) -> Response:
             publishers=found.publishers,
             members=found.members,
         )
-    )
-
-
-def merge_occupancy(state: State, request: Request, parts: list[Occupancy]) -> Occupancy:
-    """Adds up the counts of all nodes."""
-    first = parts[0]
-    return Occupancy(
-        room=first.room,
-        subscribers=sum(part.subscribers for part in parts),
-        by_protocol={name: sum(part.by_protocol[name] for part in parts) for name in first.by_protocol},
-        publishers=sum(part.publishers for part in parts),
-        members=sum(part.members for part in parts),
     )

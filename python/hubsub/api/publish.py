@@ -14,14 +14,41 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_bytes
 from hubsub.api.params import body, decode
-from hubsub.api.routes import KEY_CHARACTERS_MAX
-from hubsub.api.schema import ErrorBody, PublishBatch, PublishItem, PublishResult, PublishResults
+from hubsub.api.routes import KEY_CHARACTERS_MAX, Routes, key_of
+from hubsub.api.schema import ErrorBody, PublishBatch, PublishItem, PublishOne, PublishResult, PublishResults
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, TimedOutError, refusal
 from hubsub.names import bytes_of, producer_id
 from hubsub.node import Failed, Item, Published
 
+routes = Routes("rooms")
 
+
+@routes(
+    "POST",
+    "/v1/publish",
+    "Publishes a record, or a batch in order; what a producer numbers is kept once",
+    (key_of("one publish"),),
+    body=(PublishOne, PublishBatch),
+    answer=(PublishResult, PublishResults),
+    errors=(
+        "topic_length",
+        "payload_length",
+        "body_too_large",
+        "idempotency_mismatch",
+        "too_many_rooms",
+        "room_creation_rate",
+        "publish_rate",
+        "not_allowed",
+        "disk_full",
+        "log_failed",
+        "quarantined",
+        "not_logged",
+        "sequence_too_old",
+        "sequence_passed",
+        "sequence_reused",
+    ),
+)
 async def publish(state: State, request: Request) -> Response:
     data = await body(state, request)
     parsed: PublishItem | PublishBatch = _parse(data)

@@ -3,6 +3,8 @@
 The progress is held in memory, by this node alone.
 """
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,12 +12,41 @@ from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
 from hubsub.api.log_schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.params import body, decode, path_name
+from hubsub.api.reach import AllTold, Gathered
+from hubsub.api.routes import Routes
 from hubsub.api.state import State
 from hubsub.control.query_progress import Progress
 from hubsub.errors import NoSuchQueryError
 from hubsub.names import text_of
 
+routes = Routes("log")
 
+
+def merge_queries(state: State, request: Request, lists: Sequence[QueryList]) -> QueryList:
+    """Sorted by name. Each node reports a query's progress in its own hubs; they are combined."""
+    found: dict[str, Query] = {}
+    for query in (query for part in lists for query in part.queries):
+        known = found.setdefault(query.query, query)
+        if known is not query:
+            known.hubs = sorted([*known.hubs, *query.hubs], key=lambda row: row.hub)
+            known.lag = sum(row.lag for row in known.hubs)
+            if query.silence_s < known.silence_s:
+                known.ended = query.ended
+            known.silence_s = min(known.silence_s, query.silence_s)
+    held = [batch for part in lists for batch in part.held]
+    return QueryList(
+        queries=[found[name] for name in sorted(found)],
+        held=sorted(held, key=lambda batch: (batch.query, batch.batch)),
+    )
+
+
+@routes(
+    "GET",
+    "/v1/queries",
+    "How far the queries of data pipelines have read, and whose batches are held",
+    answer=(QueryList,),
+    reach=Gathered(QueryList, merge_queries),
+)
 async def list_queries(state: State, request: Request) -> Response:
     hubs = hub_list(state)
     batches = state.batches.blocked
@@ -37,6 +68,15 @@ async def list_queries(state: State, request: Request) -> Response:
     return json_answer(QueryList(queries=queries, held=held))
 
 
+@routes(
+    "PUT",
+    "/v1/queries/{query}",
+    "Tells how far a query has read",
+    body=(QueryReport,),
+    status=204,
+    errors=("body_too_large", "too_busy", "other_log"),
+    reach=AllTold(),
+)
 async def report_query(state: State, request: Request) -> Response:
     told: QueryReport = decode(await body(state, request), QueryReport)
     if told.archived:
@@ -47,6 +87,9 @@ async def report_query(state: State, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@routes(
+    "DELETE", "/v1/queries/{query}", "Forgets a query", status=204, errors=("no_such_query",), reach=AllTold()
+)
 async def drop_query(state: State, request: Request) -> Response:
     query = _name(request)
     if not state.queries.drop(query):

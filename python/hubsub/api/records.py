@@ -21,6 +21,8 @@ from hubsub.api.hubs import find_hub
 from hubsub.api.log import check_readable
 from hubsub.api.log_schema import Hub, OffsetAnswer
 from hubsub.api.params import names, optional_number, path_name
+from hubsub.api.reach import AtHub
+from hubsub.api.routes import I64_MAX, Param, Routes
 from hubsub.api.state import State
 from hubsub.errors import (
     BadRequestError,
@@ -59,7 +61,23 @@ PIECE_BYTES = 1 << 20
 
 log = structlog.get_logger()
 
+routes = Routes("log")
+LOG = Param("log", "Identity of the log that is meant: another one refuses.")
+STREAM_ERRORS = ("no_such_hub", "not_allowed", "other_log", "quarantined", "log_failed", "disk_full")
 
+
+@routes(
+    "GET",
+    "/v1/hubs/{hub}/offset",
+    "Where a time begins in a hub's log",
+    (
+        Param("timestamp_us", "In µs since 1970.", "integer", minimum=0, maximum=I64_MAX, required=True),
+        LOG,
+    ),
+    answer=(OffsetAnswer,),
+    errors=STREAM_ERRORS,
+    reach=AtHub(),
+)
 async def show_offset(state: State, request: Request) -> Response:
     hub = _hub(state, request)
     timestamp_us = optional_number(request, "timestamp_us")
@@ -68,6 +86,80 @@ async def show_offset(state: State, request: Request) -> Response:
     return json_answer(OffsetAnswer(offset=await state.node.log_offset(hub.id, timestamp_us)))
 
 
+@routes(
+    "GET",
+    "/v1/hubs/{hub}/records",
+    "A range of a hub's log as an Arrow IPC stream",
+    (
+        Param("from", "First offset; the oldest that is kept.", "integer", minimum=0, maximum=I64_MAX),
+        Param(
+            "until",
+            "The offset behind the last; behind what is committed.",
+            "integer",
+            minimum=0,
+            maximum=I64_MAX,
+        ),
+        LOG,
+        Param("room", "Of this room; more than once: of one of them."),
+        Param("room_prefix", "Of rooms whose name begins so."),
+        Param(
+            "room_pattern",
+            "Of rooms that match this glob or MQTT filter; more than once: one of them.",
+            min_length=1,
+        ),
+        Param("topic", "Of this topic; more than once: of one of them."),
+        Param("topic_prefix", "Of topics that begin so."),
+        Param(
+            "topic_filter",
+            "Of topics that match this MQTT filter or glob; more than once: one of them.",
+            min_length=1,
+        ),
+        Param("device", "Of this device; more than once: of one of them."),
+        Param(
+            "since_us",
+            "With this timestamp or a later one, in µs.",
+            "integer",
+            minimum=0,
+            maximum=I64_MAX,
+        ),
+        Param(
+            "until_us",
+            "With an earlier timestamp than this, in µs.",
+            "integer",
+            minimum=0,
+            maximum=I64_MAX,
+        ),
+        Param(
+            "columns",
+            f"With commas between: {', '.join(COLUMNS)}. All, if not given.",
+            pattern=f"({'|'.join(COLUMNS)})(,({'|'.join(COLUMNS)}))*",
+        ),
+        Param("compression", "Of the batches' buffers.", choices=("none", "lz4")),
+        Param(
+            "batch_rows",
+            f"Of a batch at most; {BATCH_ROWS:,}.",
+            "integer",
+            minimum=1,
+            maximum=BATCH_ROWS_MAX,
+        ),
+        Param(
+            "batch_bytes",
+            f"Of names, headers and payloads after which a batch ends; {BATCH_BYTES:,}.",
+            "integer",
+            minimum=1,
+            maximum=BATCH_BYTES_MAX,
+        ),
+    ),
+    media_type=MEDIA_TYPE,
+    errors=(
+        *STREAM_ERRORS,
+        "offsets_lost",
+        "offset_unknown",
+        "too_many_streams",
+        "elsewhere",
+        "nodes_unreachable",
+    ),
+)
 async def read_records(state: State, request: Request) -> Response:
     hub = _hub(state, request)
     scan = _scan(request, hub)

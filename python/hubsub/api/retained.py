@@ -7,6 +7,7 @@ time of the message. A node answers for the hubs that it leads.
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -15,7 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
+from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import name, number, path_name
+from hubsub.api.reach import AllTold, Gathered, Somewhere
+from hubsub.api.routes import LIMIT, Param, Routes
 from hubsub.api.schema import Record, payload_fields
 from hubsub.api.state import State
 from hubsub.config.kinds import Bad
@@ -23,7 +27,7 @@ from hubsub.config.matching import parse_pattern
 from hubsub.control.cluster.plane import RPC_BYTES_MAX
 from hubsub.control.devices import expiry_of
 from hubsub.errors import BadRequestError, NoSuchRetainedError, refusal
-from hubsub.names import literal_glob, text_of
+from hubsub.names import bytes_of, literal_glob, text_of
 from hubsub.node import Failed, HistoryRow, Item
 
 ROWS: Final = b"$system/retained/"
@@ -60,6 +64,31 @@ class RetainedPage(Struct, kw_only=True):
     ]
 
 
+routes = Routes("retained")
+
+
+def merge_retained(state: State, request: Request, pages: Sequence[RetainedPage]) -> RetainedPage:
+    """Sorted by topic. A page may be short: its `next` is the last topic that its node read."""
+    limit, all_of = limit_of(state, request), [message for page in pages for message in page.retained]
+    ends = [bytes_of(page.next) for page in pages if page.next is not None]
+    shown, _ = page_of(limit, all_of, lambda message: bytes_of(message.topic), ends)
+    if len(shown) == limit and any(bytes_of(shown[-1].topic) < bytes_of(one.topic) for one in all_of):
+        return RetainedPage(retained=shown, next=shown[-1].topic)
+    return RetainedPage(retained=shown, next=text_of(min(ends)) if ends else None)
+
+
+@routes(
+    "GET",
+    "/v1/retained",
+    "Messages that topics keep for who subscribes later, in order of topic",
+    (
+        Param("filter", "MQTT filter of topics; without it all."),
+        Param("after", "Topics behind this one: the `next` of the page before."),
+        LIMIT,
+    ),
+    answer=(RetainedPage,),
+    reach=Gathered(RetainedPage, merge_retained),
+)
 async def list_retained(state: State, request: Request) -> Response:
     """A page examines `limit` entries, or fewer if they are long. Entries that the filter leaves out, or that
     have expired, make it shorter.
@@ -89,6 +118,14 @@ async def list_retained(state: State, request: Request) -> Response:
     return json_answer(RetainedPage(retained=page, next=text_of(topics[-1])))
 
 
+@routes(
+    "GET",
+    "/v1/retained/{topic}",
+    "What a topic keeps",
+    answer=(Retained,),
+    errors=("no_such_retained_message",),
+    reach=Somewhere(),
+)
 async def show_retained(state: State, request: Request) -> Response:
     topic = path_name(request, "topic")
     message = await retained_here(state, topic)
@@ -97,6 +134,14 @@ async def show_retained(state: State, request: Request) -> Response:
     return json_answer(message)
 
 
+@routes(
+    "DELETE",
+    "/v1/retained/{topic}",
+    "Forgets it: who subscribes from now on gets none",
+    status=204,
+    errors=("no_such_retained_message",),
+    reach=AllTold(),
+)
 async def delete_retained(state: State, request: Request) -> Response:
     """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get
     it.

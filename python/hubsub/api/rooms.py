@@ -1,18 +1,23 @@
 """/v1/rooms: find, create and delete rooms, and read their history; /v1/busiest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
+from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import check_length, flag, name, number, path_name, position
+from hubsub.api.reach import AtRoom, Gathered, WhereKnown
+from hubsub.api.routes import LIMIT, POSITION, Param, Routes
 from hubsub.api.schema import (
     BusyRoom,
     BusyRooms,
     HistoryPage,
     NodeRef,
     Record,
+    Room,
     RoomPage,
     payload_fields,
     room_body,
@@ -20,14 +25,50 @@ from hubsub.api.schema import (
 from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import BadRequestError, NoSuchRoomError
-from hubsub.names import text_of
+from hubsub.names import bytes_of, text_of
 from hubsub.node import HistoryRow
 
 OWN = RESERVED.encode()
 BEHIND_OWN = OWN + b"\xff"
 """Sorts after all internal names."""
 
+routes = Routes("rooms")
+OWN_TOO = Param("own", "Also the node's own, whose names begin with `$`.", "boolean")
 
+
+def merge_rooms(state: State, request: Request, pages: Sequence[RoomPage]) -> RoomPage:
+    """Sorted by name. A room that is being moved appears once."""
+    all_of = {room.name: room for page in reversed(pages) for room in page.rooms}
+    ends = [bytes_of(page.rooms[-1].name) for page in pages if page.next is not None]
+    shown, goes_on = page_of(
+        limit_of(state, request), all_of.values(), lambda room: bytes_of(room.name), ends
+    )
+    return RoomPage(rooms=shown, next=shown[-1].name if goes_on else None)
+
+
+def merge_busiest(state: State, request: Request, lists: Sequence[BusyRooms]) -> BusyRooms:
+    """Sorted by rate, the busiest room first; the rates of a room on several nodes are added."""
+    rates: dict[str, float] = {}
+    for room in (room for part in lists for room in part.rooms):
+        rates[room.name] = rates.get(room.name, 0.0) + room.messages_per_second
+    limit = number(request, "limit", 10, 100)
+    first = sorted(rates.items(), key=lambda item: (-item[1], item[0]))[:limit]
+    return BusyRooms(rooms=[BusyRoom(name=name, messages_per_second=rate) for name, rate in first])
+
+
+@routes(
+    "GET",
+    "/v1/rooms",
+    "Rooms in order of name",
+    (
+        Param("match", "Redis glob over names."),
+        Param("after", "Names behind this one: the `next` of the page before."),
+        LIMIT,
+        OWN_TOO,
+    ),
+    answer=(RoomPage,),
+    reach=Gathered(RoomPage, merge_rooms),
+)
 async def list_rooms(state: State, request: Request) -> Response:
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     match, after = name(request, "match"), name(request, "after")
@@ -47,6 +88,14 @@ async def list_rooms(state: State, request: Request) -> Response:
     return json_answer(page)
 
 
+@routes(
+    "GET",
+    "/v1/rooms/{room}",
+    "A room, and the nodes that hold it",
+    answer=(Room,),
+    errors=("no_such_room", "topic_length"),
+    reach=AtRoom(),
+)
 async def show_room(state: State, request: Request) -> Response:
     room = room_name(state, request)
     await _placed(state, room, create=False)
@@ -56,6 +105,14 @@ async def show_room(state: State, request: Request) -> Response:
     return json_answer(room_body(found, await _members(state, request, room)))
 
 
+@routes(
+    "POST",
+    "/v1/rooms/{room}",
+    "A room, made if it is not there; without a history in its class, who will hold it",
+    answer=(Room,),
+    errors=("topic_length", "too_many_rooms", "room_creation_rate"),
+    reach=AtRoom(),
+)
 async def place_room(state: State, request: Request) -> Response:
     """A room, created if it does not exist. For a class without history, the nodes that would serve it."""
     room = room_name(state, request)
@@ -66,6 +123,14 @@ async def place_room(state: State, request: Request) -> Response:
     return json_answer(room_body(found, await _members(state, request, room)))
 
 
+@routes(
+    "PUT",
+    "/v1/rooms/{room}",
+    "Makes a room whose class keeps a history",
+    answer=(Room,),
+    errors=("topic_length", "too_many_rooms", "room_creation_rate"),
+    reach=AtRoom(),
+)
 async def create_room(state: State, request: Request) -> Response:
     room = room_name(state, request)
     there = await state.node.room(room) is not None
@@ -79,6 +144,14 @@ async def create_room(state: State, request: Request) -> Response:
     return json_answer(room_body(made, [state.node_ref(request)]), 200 if there else 201)
 
 
+@routes(
+    "DELETE",
+    "/v1/rooms/{room}",
+    "Deletes a room without subscribers, with its history",
+    status=204,
+    errors=("no_such_room", "room_in_use", "topic_length"),
+    reach=AtRoom(),
+)
 async def delete_room(state: State, request: Request) -> Response:
     room = room_name(state, request)
     if not await state.node.room_delete(room):
@@ -86,6 +159,19 @@ async def delete_room(state: State, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@routes(
+    "GET",
+    "/v1/rooms/{room}/history",
+    "What a room remembers, oldest first",
+    (
+        Param("count", "At most so many records; history_reply_records_max bounds it.", "integer", minimum=1),
+        Param("after", "Behind this position; without it, the last ones.", pattern=POSITION),
+        Param("topic", "Of this topic only."),
+    ),
+    answer=(HistoryPage,),
+    errors=("topic_length",),
+    reach=WhereKnown(),
+)
 async def history(state: State, request: Request) -> Response:
     room = room_name(state, request)
     count = number(request, "count", 100, state.limits["history_reply_records_max"])
@@ -113,6 +199,14 @@ def record_body(row: HistoryRow) -> Record:
     )
 
 
+@routes(
+    "GET",
+    "/v1/busiest",
+    "The busiest rooms, by a sketch",
+    (Param("limit", "At most 100.", "integer", minimum=1), OWN_TOO),
+    answer=(BusyRooms,),
+    reach=Gathered(BusyRooms, merge_busiest),
+)
 async def busiest(state: State, request: Request) -> Response:
     limit, own = number(request, "limit", 10, 100), flag(request, "own")
     rooms = await state.node.busiest_rooms(limit, own=own)

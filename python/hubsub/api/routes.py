@@ -1,4 +1,4 @@
-"""The table of the API: each route once. Routing and the OpenAPI document are both derived from it."""
+"""Routes: each stands beside its handler. Routing and the OpenAPI document are both derived from them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -72,6 +72,58 @@ class Route:
     """Nodes it asks in a cluster. None: this node alone, or the data plane forwards by itself."""
 
 
+class Routes(list[Route]):
+    """The routes of a module; each is added beside its handler.
+
+    Args:
+        tag: Tag of the routes in the OpenAPI document, unless a route has its own.
+    """
+
+    def __init__(self, tag: str = "node") -> None:
+        super().__init__()
+        self._tag = tag
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        params: tuple[Param, ...] = (),
+        *,
+        body: tuple[object, ...] = (),
+        answer: tuple[object, ...] = (),
+        status: int = 200,
+        media_type: str = "application/json",
+        body_type: str = "",
+        errors: tuple[str, ...] = (),
+        tag: str | None = None,
+        reach: "Reach | None" = None,
+    ) -> Callable[[Handler], Handler]:
+        """Decorates the handler of a route; the arguments are the fields of `Route`."""
+
+        def add(handler: Handler) -> Handler:
+            self.append(
+                Route(
+                    method,
+                    path,
+                    summary,
+                    handler,
+                    params,
+                    body,
+                    answer,
+                    status,
+                    media_type,
+                    body_type,
+                    errors,
+                    tag or self._tag,
+                    reach,
+                )
+            )
+            return handler
+
+        return add
+
+
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
 I64_MAX = 2**63 - 1
@@ -109,4 +161,5 @@ def key_of(what: str) -> Param:
     return Param("Idempotency-Key", doc, place="header", min_length=1, max_length=KEY_CHARACTERS_MAX)
 
 
+NODE = Param("node", "Name of the node that has it; without it, the one that is asked.")
 LIMIT = Param("limit", "Entries of the page; http_page_max bounds it.", "integer", minimum=1)

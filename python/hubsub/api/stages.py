@@ -15,7 +15,8 @@ from hubsub.api.answers import json_answer
 from hubsub.api.home import elsewhere, home_of_query
 from hubsub.api.log_schema import BatchAnswer, BatchCommit, GivenUp, StageAnswer
 from hubsub.api.params import body, decode, name, path_id, path_name
-from hubsub.api.routes import ATTEMPT
+from hubsub.api.reach import AtQuery
+from hubsub.api.routes import ATTEMPT, Param, Routes
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, HubSubError, StageTooLargeError
 from hubsub.names import text_of
@@ -24,7 +25,31 @@ MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 QUERY_BYTES_MAX = 200
 
+routes = Routes("queries")
+STAGE_ERRORS = ("no_stages", "disk_full", "log_failed", "quarantined", "hub_closed")
 
+
+@routes(
+    "PUT",
+    "/v1/queries/{query}/stages/{attempt}",
+    "Keeps rows to publish, an Arrow IPC stream; nobody gets them before their batch is committed",
+    (Param("topic", "That of all rows, which then have no column for it.", min_length=1),),
+    body_type=MEDIA_TYPE,
+    answer=(StageAnswer,),
+    errors=(
+        "bad_rows",
+        "topic_length",
+        "payload_length",
+        "not_allowed",
+        "stage_exists",
+        "stage_too_large",
+        "too_many_stages",
+        "stages_full",
+        "elsewhere",
+        "nodes_unreachable",
+        *STAGE_ERRORS,
+    ),
+)
 async def stage(state: State, request: Request) -> Response:
     query, attempt = _query(request), _attempt(_text(request, "attempt"))
     pieces = _pieces(state, request)
@@ -39,6 +64,14 @@ async def stage(state: State, request: Request) -> Response:
     return json_answer(StageAnswer(rows=rows))
 
 
+@routes(
+    "DELETE",
+    "/v1/queries/{query}/stages/{attempt}",
+    "Drops rows that are not committed",
+    status=204,
+    errors=("stage_committed", *STAGE_ERRORS),
+    reach=AtQuery(),
+)
 async def abort(state: State, request: Request) -> Response:
     query = _query(request)
     _check_home(state, request, query)
@@ -46,6 +79,25 @@ async def abort(state: State, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@routes(
+    "POST",
+    "/v1/queries/{query}/batches/{batch}",
+    "Publishes the rows of these attempts, once; may be repeated until it is answered",
+    body=(BatchCommit,),
+    answer=(BatchAnswer,),
+    errors=(
+        "stages_missing",
+        "batch_passed",
+        "batch_given_up",
+        "batch_moving",
+        "stage_lost",
+        "body_too_large",
+        "too_many_rooms",
+        "room_creation_rate",
+        *STAGE_ERRORS,
+    ),
+    reach=AtQuery(),
+)
 async def commit(state: State, request: Request) -> Response:
     query, batch = _query(request), _batch(request)
     _check_home(state, request, query)
@@ -57,6 +109,14 @@ async def commit(state: State, request: Request) -> Response:
     return json_answer(BatchAnswer(published=done.published, duplicate=done.duplicate))
 
 
+@routes(
+    "DELETE",
+    "/v1/queries/{query}/batches/{batch}",
+    "Gives up what is left of a held batch, so that its query goes on with the next; may be repeated",
+    answer=(GivenUp,),
+    errors=("batch_not_held", "batch_moving", *STAGE_ERRORS),
+    reach=AtQuery(),
+)
 async def give_up(state: State, request: Request) -> Response:
     query = _query(request)
     _check_home(state, request, query)

@@ -9,7 +9,7 @@ from typing import Any
 from hubsub.config import memory
 from hubsub.config.definitions import CLIENT_LISTENERS, LISTENERS
 from hubsub.config.kinds import is_loopback, split_address
-from hubsub.config.limits import LIMITS
+from hubsub.config.limits import LIMIT
 from hubsub.config.model import RoomClass, Source
 from hubsub.config.raw import named
 from hubsub.errors import Problem
@@ -71,7 +71,6 @@ def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, 
         sources: Source of each limit, by `limits.NAME`.
         shards: Number of shards among which limits of the whole node are divided, from 1.
     """
-    lows = {limit.name: limit.low for limit in LIMITS}
     for small, large in (
         ("frame_bytes_max", "input_shard_bytes_max"),
         ("mqtt_connect_bytes_max", "input_shard_bytes_max"),
@@ -93,7 +92,7 @@ def sums(problems: list[Problem], limits: dict[str, int], sources: Mapping[str, 
         if limits[small] <= most:
             continue
         if sources[f"limits.{small}"] == "default":
-            limits[small] = max(lows[small], most)
+            limits[small] = max(LIMIT[small].low, most)
             continue
         of_shard = f", a shard's part of {limits[large]}" if parts > 1 else ""
         reason = f"must not be above limits.{large} ({most}{of_shard})"

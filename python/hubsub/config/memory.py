@@ -21,20 +21,7 @@ DEFAULT = "50%"
 """The other half is for the kernel: socket buffers, and the page cache of the log's files."""
 
 SHARES: Mapping[str, tuple[int, bool]] = {
-    "history_shard_bytes_max": (19, True),
-    "output_shard_bytes_max": (12, True),
-    "reply_shard_bytes_max": (6, True),
-    "input_shard_bytes_max": (8, True),
-    "mqtt_large_bytes_max": (4, True),
-    "subscription_bytes_shard_max": (5, True),
-    "room_names_bytes_max": (4, False),
-    "patterns_bytes_max": (2, True),
-    "retained_bytes_max": (8, False),
-    "http_bodies_bytes_max": (2, False),
-    "mailbox_bytes_max": (2, True),
-    "pool_bytes_max": (2, True),
-    "log_pending_bytes_max": (3, False),
-    "log_unwritten_bytes_max": (3, False),
+    limit.name: (limit.memory_percent, limit.is_parted) for limit in LIMITS if limit.memory_percent
 }
 """Per limit: the pool's percentage of the memory, and whether it is divided among the node's shards."""
 

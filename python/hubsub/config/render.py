@@ -102,8 +102,8 @@ def reference() -> str:
     out = [
         "# Configuration",
         "",
-        "Written from the definitions by `make fix`; change `definitions.py` and `limits.py` of `python/hubsub/config` "
-        "instead.",
+        "Written from the definitions by `make fix`; change `config/definitions.py` and `tables/limits.toml` of "
+        "`python/hubsub` instead.",
         "",
         "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
         "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",

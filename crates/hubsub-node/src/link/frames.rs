@@ -292,7 +292,7 @@ fn owned_start(start: link::Start) -> Start {
 /// An error by its stable code. An unknown code of a newer version becomes `TimedOut`, which leaves the
 /// outcome open.
 fn error_code(code: &str) -> ErrorCode {
-    ErrorCode::ALL.iter().copied().find(|known| known.code() == code).unwrap_or(ErrorCode::TimedOut)
+    ErrorCode::from_code(code).unwrap_or(ErrorCode::TimedOut)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ from hubsub.api.console.board import Board
 from hubsub.api.console.tail import follow
 from hubsub.api.console.watch import Ask, Watch
 from hubsub.api.params import check_length, name
+from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
 from hubsub.errors import StoppingError
 
@@ -24,7 +25,17 @@ MEDIA_TYPE = "text/event-stream"
 RETRY_MS = 1_000
 """Reconnect delay sent to the page, in ms."""
 
+routes = Routes("console")
 
+
+@routes(
+    "GET",
+    "/v1/console/events",
+    "What the console is drawn from, as server-sent events, about one a second",
+    (Param("room", "Also this room, and what comes to the end of its history.", min_length=1),),
+    media_type=MEDIA_TYPE,
+    errors=("topic_length",),
+)
 async def events(state: State, request: Request) -> Response:
     """Raises `TooBusyError` above `console_listeners_max`."""
     if state.stopping:

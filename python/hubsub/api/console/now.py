@@ -10,6 +10,8 @@ from hubsub.api.cluster import links
 from hubsub.api.cluster_schema import PeerLinks
 from hubsub.api.console.schema import NodeNow, NodesNow, PeerNow
 from hubsub.api.hubs import hub_troubles
+from hubsub.api.reach import Gathered
+from hubsub.api.routes import Routes
 from hubsub.api.schema import BusyRoom
 from hubsub.api.state import State
 from hubsub.control.resource_usage import cpu_s, resident_bytes
@@ -39,7 +41,21 @@ COUNTED = (
 BUSIEST = 20
 """Number of busiest rooms reported per node."""
 
+routes = Routes("console")
 
+
+def merged(state: State, request: Request, parts: Sequence[NodesNow]) -> NodesNow:
+    """Merges the lists of all nodes into one, sorted by node name."""
+    return NodesNow(nodes=sorted((node for part in parts for node in part.nodes), key=lambda node: node.name))
+
+
+@routes(
+    "GET",
+    "/v1/console/now",
+    "What all nodes are and have done since their start",
+    answer=(NodesNow,),
+    reach=Gathered(NodesNow, merged),
+)
 async def show_now(state: State, request: Request) -> Response:
     return json_answer(NodesNow(nodes=[await now(state, request)]))
 
@@ -67,11 +83,6 @@ async def now(state: State, request: Request) -> NodeNow:
         peers=[_peer(peer) for peer in links(state)],
         busiest=[BusyRoom(name=text_of(r.name), messages_per_second=r.messages) for r in busiest],
     )
-
-
-def merged(state: State, request: Request, parts: Sequence[NodesNow]) -> NodesNow:
-    """Merges the lists of all nodes into one, sorted by node name."""
-    return NodesNow(nodes=sorted((node for part in parts for node in part.nodes), key=lambda node: node.name))
 
 
 def _peer(peer: PeerLinks) -> PeerNow:

@@ -73,9 +73,9 @@ def descriptors(soft: int, hard: int) -> Finding:
     """Checks how many files and connections a node may open. `hubsub serve` raises the soft limit to the hard
     one.
     """
-    from hubsub.config.limits import LIMITS
+    from hubsub.config.limits import LIMIT
 
-    wanted = next(limit.default for limit in LIMITS if limit.name == "descriptors_reserved")
+    wanted = LIMIT["descriptors_reserved"].default
     most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
     value = f"{soft}, which a node raises to {most}" if soft != hard else most
     if hard == resource.RLIM_INFINITY or hard >= 65_536:
