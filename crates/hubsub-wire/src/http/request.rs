@@ -4,7 +4,7 @@ use super::head::Head;
 use super::refusal::Refusal;
 
 /// A request, as far as its head defines it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// Its method, in capitals.
     pub method: &'a str,
@@ -30,26 +30,15 @@ impl<'a> Request<'a> {
     /// It is no request, or the length of its body is not declared.
     pub fn read(input: &'a [u8]) -> Result<Option<Request<'a>>, Refusal> {
         let Some(head) = Head::read(input)? else { return Ok(None) };
-        let mut words = head.first.split(' ');
-        let (Some(method), Some(target), Some("HTTP/1.1"), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(Refusal::NotHttp);
-        };
+        let (method, target) = head.request_line().ok_or(Refusal::NotHttp)?;
         let host = head.single("Host").filter(|_| target.starts_with('/')).ok_or(Refusal::NotHttp)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let mut origins = head.values("Origin");
-        let origin = origins.next();
-        if origins.next().is_some() {
-            return Err(Refusal::NotHttp);
-        }
+        let origin = head.optional("Origin")?;
         if head.values("Transfer-Encoding").next().is_some() {
             return Err(Refusal::NotHttp);
         }
-        let body_bytes = match head.values("Content-Length").next() {
-            None => 0,
-            Some(_) => head.single("Content-Length").and_then(number).ok_or(Refusal::NotHttp)?,
-        };
+        let length = head.optional("Content-Length")?;
+        let body_bytes = length.map_or(Some(0), number).ok_or(Refusal::NotHttp)?;
         Ok(Some(Request { method, path, query, host, origin, len: head.len, body_bytes, head }))
     }
 

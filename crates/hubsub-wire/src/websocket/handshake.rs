@@ -12,7 +12,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub(super) const ACCEPT_BYTES: usize = 28;
 
 /// A request to upgrade, valid by section 4.2.1. The caller checks its path, its origin and its subprotocols.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// Path and query; begins with `/`.
     pub path: &'a str,
@@ -75,12 +75,7 @@ impl<'a> Request<'a> {
     /// It is no request to upgrade.
     pub fn read(input: &'a [u8]) -> Result<Option<Request<'a>>, Refusal> {
         let Some(head) = Head::read(input)? else { return Ok(None) };
-        let mut words = head.first.split(' ');
-        let (Some(method), Some(path), Some("HTTP/1.1"), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(Refusal::NotHttp);
-        };
+        let (method, path) = head.request_line().ok_or(Refusal::NotHttp)?;
         if method != "GET" {
             return Err(Refusal::Method);
         }
@@ -99,11 +94,7 @@ impl<'a> Request<'a> {
             return Err(Refusal::Version);
         }
         let key = head.single("Sec-WebSocket-Key").filter(|key| is_key(key)).ok_or(Refusal::Key)?;
-        let mut origins = head.values("Origin");
-        let origin = origins.next();
-        if origins.next().is_some() {
-            return Err(Refusal::NotHttp);
-        }
+        let origin = head.optional("Origin")?;
         Ok(Some(Request { path, host, origin, len: head.len, key, head }))
     }
 

@@ -42,7 +42,7 @@ fn check_heads(input: &[u8]) {
         match (Request::read(&input[..cut]), &request) {
             (Ok(None), _) | (Err(Refusal::HeadTooLarge), Err(Refusal::HeadTooLarge)) => {}
             (Ok(Some(early)), Ok(Some(whole))) => assert_eq!(length(&early), length(whole)),
-            (early, whole) => assert_eq!(early.err(), whole.err()),
+            (early, whole) => assert_eq!(early.as_ref().err(), whole.as_ref().err()),
         }
         match (read_answer(&input[..cut], [0; 16], &["mqtt"]), &answer) {
             (Ok(None), _) => {}
