@@ -20,7 +20,7 @@ pub struct Message {
 
 /// The content of a PUBLISH.
 #[derive(Clone, Copy)]
-pub struct Said<'a> {
+pub struct Content<'a> {
     /// A valid MQTT topic name.
     pub topic: &'a str,
     pub payload: &'a [u8],
@@ -38,14 +38,14 @@ pub struct Said<'a> {
     pub retain: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> Content<'a> {
     /// None if the topic is not a valid MQTT topic name.
     #[must_use]
     #[inline]
-    pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
+    pub fn of(record: &RecordView<'a>) -> Option<Content<'a>> {
         let RecordView { payload, headers, timestamp_us, position, place, qos, retain, .. } = *record;
         let topic = topic_name(record.topic).ok()?;
-        Some(Said { topic, payload, headers, timestamp_us, position, place, qos, retain })
+        Some(Content { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
     /// The record's age, in s.
@@ -79,10 +79,10 @@ impl<'a> Said<'a> {
 
 impl Message {
     #[must_use]
-    pub fn said(&self) -> Said<'_> {
+    pub fn content(&self) -> Content<'_> {
         let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
         let (timestamp_us, position, place) = (*timestamp_us, *position, *place);
-        Said { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
+        Content { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
     }
 
     #[must_use]

@@ -6,9 +6,9 @@
 //! If even reading the snapshot failed, because its hub's leader is unreachable, the session is unknown. It
 //! is looked up each second and deleted if it was written before the request.
 
-use super::adoption::{publish_will_of, room_of};
-use super::durable::Written;
-use super::{reading, store};
+use super::persist::Written;
+use super::takeover::{publish_will_of, room_of};
+use super::{store, takeover_read};
 use crate::core::Core;
 use crate::gather::Then;
 use crate::mail::Question;
@@ -28,10 +28,10 @@ const DOUBLED_MAX: u32 = 6;
 const AT_ONCE_MAX: usize = 64;
 
 /// The most pending deletes of a shard; beyond that the oldest is dropped and its snapshot remains.
-const ENDINGS_MAX: usize = 10_000;
+const DELETES_MAX: usize = 10_000;
 
 /// A session delete to retry.
-pub struct Ending {
+pub struct SessionDelete {
     pub id: Box<str>,
     of: Of,
     /// The number of refusals.
@@ -49,111 +49,111 @@ enum Of {
     Before(u64),
 }
 
-impl Ending {
+impl SessionDelete {
     /// A delete of the session `born` by its holder of that epoch.
     #[must_use]
-    pub fn new(id: Box<str>, epoch: u64, born: u64) -> Ending {
-        Ending { id, of: Of::Session(epoch, born), refusals: 0, due_ms: 0 }
+    pub fn new(id: Box<str>, epoch: u64, born: u64) -> SessionDelete {
+        SessionDelete { id, of: Of::Session(epoch, born), refusals: 0, due_ms: 0 }
     }
 }
 
 /// The pending deletes of a shard.
 #[derive(Default)]
-pub struct Endings {
-    waiting: VecDeque<Ending>,
+pub struct DeleteRetries {
+    waiting: VecDeque<SessionDelete>,
     /// Deletes being tried now.
-    under_way: usize,
+    in_flight: usize,
 }
 
-impl Endings {
+impl DeleteRetries {
     /// The number of pending deletes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.under_way
+        self.waiting.len() + self.in_flight
     }
 
     /// Adds a refused delete; returns whether another one was dropped.
-    fn keep(&mut self, mut ending: Ending, now_ms: u64) -> bool {
-        let doubled = match ending.of {
-            Of::Session(..) => ending.refusals.min(DOUBLED_MAX),
+    fn keep(&mut self, mut delete: SessionDelete, now_ms: u64) -> bool {
+        let doubled = match delete.of {
+            Of::Session(..) => delete.refusals.min(DOUBLED_MAX),
             // Another lookup is cheap, and must precede a takeover of that session by another node.
             Of::Before(_) => 0,
         };
-        ending.due_ms = now_ms + (WAIT_MS << doubled);
-        ending.refusals += 1;
-        self.waiting.push_back(ending);
-        self.waiting.len() > ENDINGS_MAX && self.waiting.pop_front().is_some()
+        delete.due_ms = now_ms + (WAIT_MS << doubled);
+        delete.refusals += 1;
+        self.waiting.push_back(delete);
+        self.waiting.len() > DELETES_MAX && self.waiting.pop_front().is_some()
     }
 
     /// Takes the deletes that are due.
-    fn due(&mut self, now_ms: u64) -> Vec<Ending> {
+    fn due(&mut self, now_ms: u64) -> Vec<SessionDelete> {
         let (mut due, mut left) = (Vec::new(), VecDeque::new());
-        for ending in self.waiting.drain(..) {
-            match ending.due_ms <= now_ms && due.len() < AT_ONCE_MAX {
-                true => due.push(ending),
-                false => left.push_back(ending),
+        for delete in self.waiting.drain(..) {
+            match delete.due_ms <= now_ms && due.len() < AT_ONCE_MAX {
+                true => due.push(delete),
+                false => left.push_back(delete),
             }
         }
         self.waiting = left;
-        self.under_way += due.len();
+        self.in_flight += due.len();
         due
     }
 }
 
 impl Rim {
     /// Handles the outcome of a delete.
-    pub(super) fn ended(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
+    pub(super) fn delete_done(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
         // The snapshot belongs to another holder or session, which must not be deleted.
         if matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
             return;
         }
-        if self.sessions.endings.keep(ending, self.now.mono_ms) {
+        if self.sessions.deletes.keep(delete, self.now.mono_ms) {
             self.metrics.mqtt_session_ends_lost_total.add(1);
         }
     }
 
     /// Handles the outcome of a retried delete.
-    pub(super) fn ended_again(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
-        self.sessions.endings.under_way -= 1;
-        self.ended(ending, outcome);
+    pub(super) fn delete_retried(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
+        self.sessions.deletes.in_flight -= 1;
+        self.delete_done(delete, outcome);
     }
 
     /// Deletes whatever session a client id has now, once its snapshot can be read.
-    pub(super) fn end_later(&mut self, id: Box<str>) {
+    pub(super) fn delete_later(&mut self, id: Box<str>) {
         let of = Of::Before(self.now.wall_us);
-        self.ended(Ending { id, of, refusals: 0, due_ms: 0 }, Err(ErrorCode::HubClosed));
+        self.delete_done(SessionDelete { id, of, refusals: 0, due_ms: 0 }, Err(ErrorCode::HubClosed));
     }
 }
 
 /// Retries the deletes that are due. Runs once a second.
-pub fn end_again(core: &mut Core) {
-    for ending in core.rim.sessions.endings.due(core.rim.now.mono_ms) {
-        match ending.of {
+pub fn retry_deletes(core: &mut Core) {
+    for delete in core.rim.sessions.deletes.due(core.rim.now.mono_ms) {
+        match delete.of {
             Of::Session(epoch, born) => {
-                store::end(core, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
+                store::end(core, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
             }
             Of::Before(_) => {
-                let query = reading::row_of(&ending.id);
-                core.ask_home(&room_of(&ending.id), Question::Row(query), Then::Ending(Box::new(ending)));
+                let query = takeover_read::snapshot_of(&delete.id);
+                core.ask_home(&room_of(&delete.id), Question::Row(query), Then::Ending(Box::new(delete)));
             }
         }
     }
 }
 
 /// The snapshot to delete was looked up.
-pub fn found(core: &mut Core, ending: Ending, part: Result<HistoryPart, ErrorCode>) {
+pub fn found(core: &mut Core, delete: SessionDelete, part: Result<HistoryPart, ErrorCode>) {
     let part = match part {
         Ok(part) => part,
-        Err(code) => return core.rim.ended_again(ending, Err(code)),
+        Err(code) => return core.rim.delete_retried(delete, Err(code)),
     };
-    let is_meant = |at_us: u64| matches!(ending.of, Of::Before(before_us) if at_us < before_us);
+    let is_meant = |at_us: u64| matches!(delete.of, Of::Before(before_us) if at_us < before_us);
     let row = part.records.last().filter(|row| !row.payload().is_empty() && is_meant(row.timestamp_us));
-    let Some(row) = row else { return core.rim.ended_again(ending, Ok(0)) };
+    let Some(row) = row else { return core.rim.delete_retried(delete, Ok(0)) };
     let epoch = Owner::of(row).unwrap_or_default().epoch + 1;
     let key = core.own_key();
-    let born = publish_will_of(core, key, &ending.id, row.payload());
-    let ending = Ending { of: Of::Session(epoch, born), refusals: 0, ..ending };
-    store::end(core, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
+    let born = publish_will_of(core, key, &delete.id, row.payload());
+    let delete = SessionDelete { of: Of::Session(epoch, born), refusals: 0, ..delete };
+    store::end(core, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
 }
 
 #[cfg(test)]
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn one_that_is_refused_waits_longer_each_time() {
-        let (mut endings, mut now_ms) = (Endings::default(), 0);
-        endings.keep(Ending::new("a".into(), 1, 2), now_ms);
+        let (mut endings, mut now_ms) = (DeleteRetries::default(), 0);
+        endings.keep(SessionDelete::new("a".into(), 1, 2), now_ms);
         for wait_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000] {
             assert!(endings.due(now_ms + wait_ms - 1).is_empty());
             now_ms += wait_ms;
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn of_too_many_the_oldest_gives_way() {
-        let mut endings = Endings::default();
-        let ending = |n: usize| Ending::new(n.to_string().into(), 1, 2);
-        assert!((0..ENDINGS_MAX).all(|n| !endings.keep(ending(n), 0)));
-        assert!(endings.keep(ending(ENDINGS_MAX), 0));
+        let mut endings = DeleteRetries::default();
+        let delete = |n: usize| SessionDelete::new(n.to_string().into(), 1, 2);
+        assert!((0..DELETES_MAX).all(|n| !endings.keep(delete(n), 0)));
+        assert!(endings.keep(delete(DELETES_MAX), 0));
         assert_eq!(endings.due(u64::MAX).first().map(|first| &*first.id), Some("1"));
-        assert_eq!(endings.waiting.len(), ENDINGS_MAX - AT_ONCE_MAX);
+        assert_eq!(endings.waiting.len(), DELETES_MAX - AT_ONCE_MAX);
     }
 }

@@ -1,19 +1,19 @@
 //! Takes over sessions of other processes (docs/protocol/mqtt-state.md): the rooms that contain them, and the
 //! conversion of each to an offline session or to the session of a connection.
 
-use super::absent::{self, Absent};
-use super::arrival::{displaced, followed, recorded};
 use super::client::{NOBODY, publish_will};
-use super::durable::{self, Written};
-use super::endings::Ending;
+use super::connect::{displaced, followed, recorded};
+use super::delete_retry::SessionDelete;
 use super::entries::{EntryHead, Head, head_of};
-use super::kept::Kept;
-use super::lacking::filters_of;
 use super::message::Message;
-use super::recalled::{Recalled, recall};
+use super::missing_subscriptions::filters_of;
+use super::offline::{self, OfflineSession};
+use super::persist::{self, Written};
+use super::persistence::Persistence;
+use super::restored::{Restored, restore};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
-use super::{claims, standing, store};
+use super::{claims, session_cursors, store};
 use crate::control::Level;
 use crate::core::Core;
 use hubsub_route::claims::Holder;
@@ -26,7 +26,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Found {
     pub id: Box<str>,
-    pub row: Vec<u8>,
+    pub snapshot: Vec<u8>,
     /// The entries after it, in order.
     pub entries: Vec<Vec<u8>>,
 }
@@ -37,13 +37,13 @@ impl Found {
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Found>()
             + self.id.len()
-            + self.row.len()
+            + self.snapshot.len()
             + self.entries.iter().map(Vec::len).sum::<usize>()
     }
 }
 
 struct Revived {
-    absent: Absent,
+    offline: OfflineSession,
     queue: Vec<(u64, Message, Grant)>,
     /// The filters that it must subscribe to also while offline.
     filters: Vec<Box<str>>,
@@ -52,9 +52,9 @@ struct Revived {
 /// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
 /// logged.
 fn revive(core: &mut Core, found: Found) -> Option<Revived> {
-    let Found { id, row, entries } = found;
-    let mut recalled = match recall(&row, &entries) {
-        Ok(recalled) => recalled,
+    let Found { id, snapshot, entries } = found;
+    let mut restored = match restore(&snapshot, &entries) {
+        Ok(restored) => restored,
         Err(damaged) => {
             core.rim.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
@@ -62,18 +62,18 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
             return None;
         }
     };
-    let kept = Box::new(Kept::found(&mut recalled, core.rim.store.is_some()));
-    let Recalled { head, mut state, cursors, sent, queue, .. } = recalled;
-    let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
+    let persistence = Box::new(Persistence::restored(&mut restored, core.rim.store.is_some()));
+    let Restored { head, mut state, cursors, sent, queue, .. } = restored;
+    let cursors = cursors.map(|cursors| session_cursors::restored(core, cursors));
     state.leave(core.rim.now.wall_us / 1000);
-    let mut session = Session::new(Some(kept), head.last_key);
-    for (key, row, message, grant) in sent {
-        session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
+    let mut session = Session::new(Some(persistence), head.last_key);
+    for (key, counted, message, grant) in sent {
+        session.send(key, Sent { message: Rc::new(message), grant, counted, is_recorded: true });
     }
     session.cursors = cursors;
-    let absent = Absent::new(id, state, session);
-    let filters = filters_of(core, &absent);
-    Some(Revived { absent, queue, filters })
+    let offline = OfflineSession::new(id, state, session);
+    let filters = filters_of(core, &offline);
+    Some(Revived { offline, queue, filters })
 }
 
 /// The outcome of several subscriptions.
@@ -106,55 +106,55 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
 
 /// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
 /// connects.
-pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
+pub(super) fn restore_previous(core: &mut Core, found: Found) {
     let key = core.rim.conns.reserve();
     core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
-    adopt(core, key, found);
+    take_over_offline(core, key, found);
 }
 
 /// Takes over a session into a reserved slot that holds its client id.
-pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
+pub(super) fn take_over_offline(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
-    let Some(Revived { absent, queue, filters }) = revive(core, found) else {
+    let Some(Revived { offline, queue, filters }) = revive(core, found) else {
         core.rim.readings.damaged(id.clone(), core.rim.now.mono_ms);
         core.rim.conns.give_back(key);
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };
-    core.rim.adopt_session(key, absent, queue);
+    core.rim.insert_restored(key, offline, queue);
     core.rim.metrics.mqtt_sessions_adopted_total.add(1);
     core.broker.connected(key);
     if let Some(refused) = subscribe(core, key, &filters).refused {
-        core.rim.lacks(key, refused);
+        core.rim.note_missing(key, refused);
     }
     if core.reads_sessions() {
         // A snapshot records that the session has a holder.
-        durable::due(&mut core.rim, key, None);
+        persist::request_snapshot(&mut core.rim, key, None);
     }
     session::look_at(core, key);
 }
 
 /// A connection takes over another process's session; `epoch` is that of the previous holder.
 pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
-    let (id, row) = (found.id.clone(), found.row.clone());
-    let Some(Revived { mut absent, queue, filters }) = revive(core, found) else {
+    let (id, snapshot) = (found.id.clone(), found.snapshot.clone());
+    let Some(Revived { mut offline, queue, filters }) = revive(core, found) else {
         // Its CONNACK reports no session.
         return begin_new(core, key, epoch);
     };
     let now_ms = core.rim.now.wall_us / 1000;
-    if absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+    if offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
         core.rim.metrics.mqtt_sessions_expired_total.add(1);
-        return clear(core, key, id, &row, epoch);
+        return clear(core, key, id, &snapshot, epoch);
     }
-    if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
-        && let Some(will) = absent.state.take_will()
+    if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+        && let Some(will) = offline.state.take_will()
     {
         publish_will(core, key, *will, &id);
     }
     let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
-    core.rim.adopt_session(key, absent, queue);
-    absent::resume(&mut core.rim, key, &mut client);
-    if let Some(arrival) = &mut client.arrival {
-        arrival.is_resumed = true;
+    core.rim.insert_restored(key, offline, queue);
+    offline::resume(&mut core.rim, key, &mut client);
+    if let Some(connecting) = &mut client.connecting {
+        connecting.is_resumed = true;
     }
     if let Some(conn) = core.rim.conns.get_mut(key) {
         conn.mqtt = Some(client);
@@ -167,16 +167,16 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
 /// are confirmed.
 pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let Some(arrival) = client.and_then(|client| client.arrival.as_mut()) else { return };
-    arrival.follows = Some(0);
+    let Some(connecting) = client.and_then(|client| client.connecting.as_mut()) else { return };
+    connecting.follows = Some(0);
     let asked = subscribe(core, key, filters);
     if let Some(refused) = asked.refused {
-        core.rim.lacks(key, refused);
+        core.rim.note_missing(key, refused);
         return followed(core, key, false);
     }
-    let later = asked.later + standing::go_on(core, key);
+    let later = asked.later + session_cursors::resume(core, key);
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let Some(left) = client.and_then(|client| client.arrival.as_mut()?.follows.as_mut()) else { return };
+    let Some(left) = client.and_then(|client| client.connecting.as_mut()?.follows.as_mut()) else { return };
     *left += later;
     if *left == 0 {
         recorded(core, key, true);
@@ -187,28 +187,31 @@ pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
 pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
     let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = client.and_then(|client| client.session.as_mut());
-    session.and_then(|session| session.kept.as_mut()).into_iter().for_each(|kept| kept.follows(epoch));
+    session
+        .and_then(|session| session.persistence.as_mut())
+        .into_iter()
+        .for_each(|persistence| persistence.follow(epoch));
     recorded(core, key, false);
 }
 
 /// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
-pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
-    let born = publish_will_of(core, key, &id, row);
+pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, snapshot: &[u8], epoch: u64) {
+    let born = publish_will_of(core, key, &id, snapshot);
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     match client.map(|client| client.is_recorded()) {
         // Its own snapshot replaces that one.
         Some(true) => begin_new(core, key, epoch),
         Some(false) => {
-            let ending = Ending::new(id.clone(), epoch + 1, born);
-            store::end(core, id, (epoch + 1, born), Written::Cleared(key, ending));
+            let delete = SessionDelete::new(id.clone(), epoch + 1, born);
+            store::end(core, id, (epoch + 1, born), Written::Cleared(key, delete));
         }
         None => {}
     }
 }
 
 /// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
-pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8]) -> u64 {
-    let head = Head::read(row);
+pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
+    let head = Head::read(snapshot);
     // A damaged snapshot has no `born`.
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
     if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
@@ -221,9 +224,9 @@ pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8
 
 /// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
 /// another holder owns it.
-pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Result<u64, ErrorCode>) {
+pub(super) fn cleared(core: &mut Core, key: ConnKey, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
     let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
-    core.rim.ended(ending, outcome);
+    core.rim.delete_done(delete, outcome);
     match outcome {
         _ if !is_open => {}
         Err(ErrorCode::NotAllowed) => displaced(core, key),
@@ -232,17 +235,17 @@ pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Re
 }
 
 /// The prefix of snapshot rooms; the client id follows as one level.
-const ROWS: &str = "$system/session/";
+const SNAPSHOTS: &str = "$system/session/";
 
 /// The room of a client id's snapshot.
 pub(super) fn room_of(id: &str) -> Vec<u8> {
-    format!("{ROWS}{}", claims::escaped(id)).into_bytes()
+    format!("{SNAPSHOTS}{}", claims::escaped(id)).into_bytes()
 }
 
 /// The client id of a snapshot's room; none for another room.
 #[must_use]
-pub fn id_of_row(room: &[u8]) -> Option<String> {
-    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROWS)?))
+pub fn id_of_snapshot(room: &[u8]) -> Option<String> {
+    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(SNAPSHOTS)?))
 }
 
 /// The prefix of entry rooms; the client id follows as one level.
@@ -260,8 +263,9 @@ pub fn id_of_entries(room: &[u8]) -> Option<String> {
 
 /// True if an entry adds to a session's snapshot.
 #[must_use]
-pub fn is_of_use(row: &[u8], entry: &[u8]) -> bool {
-    let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(row), head_of(entry)) else {
+pub fn is_of_use(snapshot: &[u8], entry: &[u8]) -> bool {
+    let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(snapshot), head_of(entry))
+    else {
         return false;
     };
     born == head.born && (number == 0 || number > head.through)

@@ -5,14 +5,14 @@
 //! Invariant: the queue stays within its limits; the oldest messages are dropped and counted.
 
 use super::client::Client;
-use super::cursors::Row;
+use super::cursors::CountedBy;
+use super::delete_retry::DeleteRetries;
 use super::deliver::shared_filter;
-use super::durable;
-use super::endings::Endings;
-use super::kept::Entry;
-use super::lacking::Lacking;
-use super::message::{Message, Said};
+use super::message::{Content, Message};
+use super::missing_subscriptions::MissingSubscriptions;
 use super::pending::Item;
+use super::persist;
+use super::persistence::Entry;
 use super::session::Session;
 use super::shares::{Group, Sharing};
 use crate::rim::Rim;
@@ -26,7 +26,7 @@ use hubsub_wire::mqtt::{Grant, Match, SessionState};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-pub struct Absent {
+pub struct OfflineSession {
     pub id: Box<str>,
     pub state: SessionState<u64>,
     pub(super) session: Session,
@@ -56,11 +56,11 @@ struct Queued {
 /// The offline sessions of a shard, by connection slot.
 #[derive(Default)]
 pub struct Sessions {
-    by_place: HashMap<u32, (u32, Box<Absent>), RandomState>,
+    by_place: HashMap<u32, (u32, Box<OfflineSession>), RandomState>,
     /// Sessions with a missing subscription.
-    pub(super) lacking: Lacking,
+    pub(super) missing: MissingSubscriptions,
     /// Ended sessions whose snapshot still exists.
-    pub(super) endings: Endings,
+    pub(super) deletes: DeleteRetries,
     /// Sessions that queue messages for groups, with the number of members each group had then.
     pub(super) sharing: Sharing,
     /// Connected clients whose sessions outlive their connections.
@@ -74,74 +74,75 @@ pub struct Sessions {
 impl Sessions {
     /// The number of offline sessions.
     #[must_use]
-    pub fn absent(&self) -> usize {
+    pub fn offline(&self) -> usize {
         self.by_place.len()
     }
 
-    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Absent> {
-        let (generation, absent) = self.by_place.get_mut(&key.index)?;
-        (*generation == key.generation).then_some(absent)
+    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut OfflineSession> {
+        let (generation, offline) = self.by_place.get_mut(&key.index)?;
+        (*generation == key.generation).then_some(offline)
     }
 
-    pub(super) fn get(&self, key: ConnKey) -> Option<&Absent> {
-        let (generation, absent) = self.by_place.get(&key.index)?;
-        (*generation == key.generation).then_some(absent)
+    pub(super) fn get(&self, key: ConnKey) -> Option<&OfflineSession> {
+        let (generation, offline) = self.by_place.get(&key.index)?;
+        (*generation == key.generation).then_some(offline)
     }
 
     /// The number of sessions with a missing subscription.
     #[must_use]
-    pub fn lacking(&self) -> usize {
-        self.lacking.len()
+    pub fn missing(&self) -> usize {
+        self.missing.len()
     }
 
     /// The number of ended sessions whose snapshot still exists.
     #[must_use]
-    pub fn endings_pending(&self) -> usize {
-        self.endings.len()
+    pub fn deletes_pending(&self) -> usize {
+        self.deletes.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Absent)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &OfflineSession)> {
         self.by_place
             .iter()
-            .map(|(&index, &(generation, ref absent))| (ConnKey { index, generation }, &**absent))
+            .map(|(&index, &(generation, ref offline))| (ConnKey { index, generation }, &**offline))
     }
 
     /// The session data of an offline session.
     pub(super) fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
-        self.get_mut(key).map(|absent| &mut absent.session)
+        self.get_mut(key).map(|offline| &mut offline.session)
     }
 
     /// True if the session receives records from logs while offline, which is when it has no hub cursors.
     pub(super) fn reads(&self, conn: u32) -> bool {
-        let follows = |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.follows);
-        self.by_place.get(&conn).is_some_and(|(_, absent)| !follows(&absent.session))
+        let has_hub_cursors =
+            |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.has_hub_cursors);
+        self.by_place.get(&conn).is_some_and(|(_, offline)| !has_hub_cursors(&offline.session))
     }
 
-    pub(super) fn insert(&mut self, key: ConnKey, absent: Absent) {
-        let (messages, bytes, _) = absent.queued();
+    pub(super) fn insert(&mut self, key: ConnKey, offline: OfflineSession) {
+        let (messages, bytes, _) = offline.queued();
         self.queued += messages;
         self.queued_bytes += bytes;
-        self.by_place.insert(key.index, (key.generation, Box::new(absent)));
+        self.by_place.insert(key.index, (key.generation, Box::new(offline)));
     }
 
-    pub(super) fn remove(&mut self, key: ConnKey) -> Option<Absent> {
+    pub(super) fn remove(&mut self, key: ConnKey) -> Option<OfflineSession> {
         self.get_mut(key)?;
-        let (_, absent) = self.by_place.remove(&key.index)?;
-        let (messages, bytes, _) = absent.queued();
+        let (_, offline) = self.by_place.remove(&key.index)?;
+        let (messages, bytes, _) = offline.queued();
         self.queued -= messages;
         self.queued_bytes -= bytes;
-        Some(*absent)
+        Some(*offline)
     }
 }
 
 /// Overhead of a queued message, in bytes.
 const ITEM_BYTES: usize = 64;
 
-impl Absent {
+impl OfflineSession {
     /// An offline session with an empty queue.
     #[must_use]
-    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> Absent {
-        Absent { id, state, session, queue: None, awaits: None }
+    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> OfflineSession {
+        OfflineSession { id, state, session, queue: None, awaits: None }
     }
 
     /// Queued messages, their memory in bytes, and the number dropped.
@@ -165,9 +166,12 @@ impl Absent {
         group: Option<Group>,
         (messages_max, bytes_max): (u64, u64),
     ) -> u64 {
-        if key == 0 && self.session.kept.is_some() {
+        if key == 0 && self.session.persistence.is_some() {
             key = self.session.next_key();
-            self.session.kept.iter_mut().for_each(|kept| kept.put(true, key, Row::None, &message, &grant));
+            self.session
+                .persistence
+                .iter_mut()
+                .for_each(|persistence| persistence.put(true, key, CountedBy::None, &message, &grant));
         }
         let queue = self.queue.get_or_insert_default();
         queue.bytes += message.weight() + ITEM_BYTES;
@@ -200,10 +204,10 @@ impl Absent {
     }
 
     /// Entries with all its persisted messages.
-    pub(super) fn take_all(&mut self) -> Vec<Entry> {
-        let Absent { session, queue, .. } = self;
+    pub(super) fn take_all_entries(&mut self) -> Vec<Entry> {
+        let OfflineSession { session, queue, .. } = self;
         let waiting = queue.iter().flat_map(|queue| &queue.messages).filter(|one| one.key > 0);
-        session.take_all(waiting.map(|one| (one.key, &*one.message, &one.grant)))
+        session.take_all_entries(waiting.map(|one| (one.key, &*one.message, &one.grant)))
     }
 
     /// The outcome of a publish that was in flight when the connection ended.
@@ -224,10 +228,10 @@ pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
 
 /// A connection that has moved to the slot of an offline session takes the session over.
 pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
-    let Some(absent) = rim.sessions.remove(key) else { return false };
-    let Absent { state, mut session, queue, .. } = absent;
-    if let Some(kept) = &mut session.kept {
-        kept.comes();
+    let Some(offline) = rim.sessions.remove(key) else { return false };
+    let OfflineSession { state, mut session, queue, .. } = offline;
+    if let Some(persistence) = &mut session.persistence {
+        persistence.connected();
         client.machine.record();
     }
     client.machine.resume(state);
@@ -236,8 +240,8 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     rim.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
     for Queued { message, grant, key, .. } in queue.into_iter().flat_map(|queue| queue.messages) {
-        let row = Row::None;
-        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
+        let counted = CountedBy::None;
+        client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, counted });
     }
     rim.output_bytes += client.pending.bytes();
     rim.show_sessions();
@@ -246,8 +250,8 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
 
 impl Rim {
     /// Delivers a record to an offline session.
-    pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let Some((generation, absent)) = self.sessions.by_place.get_mut(&conn) else {
+    pub(crate) fn deliver_offline(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+        let Some((generation, offline)) = self.sessions.by_place.get_mut(&conn) else {
             return Delivery::Taken;
         };
         let by = match via {
@@ -259,101 +263,102 @@ impl Rim {
             // Online members share a group's records; an offline session queues them only if there is none.
             Via::Group(_) => return Delivery::Full,
         };
-        if let Some(cursors) = &mut absent.session.cursors {
-            let row = cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset);
-            if row != Row::None {
+        if let Some(cursors) = &mut offline.session.cursors {
+            let counted = cursors.counted_by(matches!(via, Via::Topic), record.topic, record.place.offset);
+            if counted != CountedBy::None {
                 // It is read from the log after the reconnect.
-                cursors.refuse(row, record.place.hub, record.place.offset);
+                cursors.refuse(counted, record.place.hub, record.place.offset);
                 return Delivery::Taken;
             }
         }
-        let is_own = is_publisher(record.publisher, &absent.id);
-        let Some(grant) = absent.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
+        let is_own = is_publisher(record.publisher, &offline.id);
+        let Some(grant) = offline.state.grant(by, record.topic, is_own) else { return Delivery::Taken };
         let grant = Grant { qos: grant.qos.min(record.qos), ..grant };
-        let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
+        let Some(content) = Content::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
             return Delivery::Taken;
         };
-        let message = self.encoded.mqtt.message(&said);
+        let message = self.encoded.mqtt.message(&content);
         let key = ConnKey { index: conn, generation: *generation };
-        self.queue_for_absent(key, message, grant, None);
+        self.queue_offline(key, message, grant, None);
         Delivery::Taken
     }
 
     /// Offers a group's record to an offline session when no other member takes it.
-    pub(crate) fn share_with_absent(
+    pub(crate) fn share_with_offline(
         &mut self,
         conn: u32,
         (group, members): (&[u8], u64),
         record: &RecordView<'_>,
     ) -> Delivery {
         let Some(filter) = shared_filter(group) else { return Delivery::Full };
-        let is_kept = |grant: Grant| grant.qos.min(record.qos) > Qos::AtMostOnce;
-        let Some((generation, absent)) = self.sessions.by_place.get(&conn) else {
+        let is_persisted = |grant: Grant| grant.qos.min(record.qos) > Qos::AtMostOnce;
+        let Some((generation, offline)) = self.sessions.by_place.get(&conn) else {
             // The connection may be closing.
             let closing = self.conns.at(conn).filter(|conn| conn.is_closing());
             let outlives = |client: &Client| {
-                client.outlives() && client.machine.grant_shared(&filter).is_some_and(is_kept)
+                client.outlives() && client.machine.grant_shared(&filter).is_some_and(is_persisted)
             };
-            let keeps = closing.and_then(|conn| conn.mqtt.as_deref()).is_some_and(outlives);
-            if !keeps {
+            let takes = closing.and_then(|conn| conn.mqtt.as_deref()).is_some_and(outlives);
+            if !takes {
                 return Delivery::Full;
             }
             self.keep_for_session(conn, Via::Group(group), record);
             return Delivery::Taken;
         };
         let key = ConnKey { index: conn, generation: *generation };
-        let grant = absent.state.grant_shared(&filter);
+        let grant = offline.state.grant_shared(&filter);
         let grant = grant.map(|grant| Grant { qos: grant.qos.min(record.qos), ..grant });
-        let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) else {
+        let (Some(grant), Some(content)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Content::of(record))
+        else {
             return Delivery::Full;
         };
-        let message = self.encoded.mqtt.message(&said);
-        self.queue_for_absent(key, message, grant, Some(group.into()));
+        let message = self.encoded.mqtt.message(&content);
+        self.queue_offline(key, message, grant, Some(group.into()));
         self.sessions.sharing.insert(key, group, members);
         Delivery::Taken
     }
 
-    fn queue_for_absent(&mut self, key: ConnKey, message: Rc<Message>, grant: Grant, group: Option<Group>) {
+    fn queue_offline(&mut self, key: ConnKey, message: Rc<Message>, grant: Grant, group: Option<Group>) {
         let limits = queue_limits(self);
-        let Some(absent) = self.sessions.get_mut(key) else { return };
-        let (len, bytes, _) = absent.queued();
-        let dropped = absent.push(message, grant, 0, group, limits);
-        let (len_now, bytes_now, _) = absent.queued();
+        let Some(offline) = self.sessions.get_mut(key) else { return };
+        let (len, bytes, _) = offline.queued();
+        let dropped = offline.push(message, grant, 0, group, limits);
+        let (len_now, bytes_now, _) = offline.queued();
         self.sessions.queued = self.sessions.queued + len_now - len;
         self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
         self.metrics.mqtt_session_queued_total.add(1);
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
-        durable::call(self, key);
+        persist::schedule(self, key);
     }
 
     /// Inserts a session of the previous process with its queue, sorted by key.
-    pub(super) fn adopt_session(
+    pub(super) fn insert_restored(
         &mut self,
         key: ConnKey,
-        mut absent: Absent,
+        mut offline: OfflineSession,
         queue: Vec<(u64, Message, Grant)>,
     ) {
         let limits = queue_limits(self);
         for (key, message, grant) in queue {
             // Messages dropped here were counted by the previous process.
-            absent.push(Rc::new(message), grant, key, None, limits);
+            offline.push(Rc::new(message), grant, key, None, limits);
         }
-        self.sessions.insert(key, absent);
+        self.sessions.insert(key, offline);
         self.show_sessions();
     }
 
     /// Updates the session gauges.
     pub(super) fn show_sessions(&self) {
         let (sessions, metrics) = (&self.sessions, &self.metrics);
-        metrics.mqtt_sessions.set((sessions.connected + sessions.absent()) as u64);
-        metrics.mqtt_sessions_absent.set(sessions.absent() as u64);
+        metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);
+        metrics.mqtt_sessions_absent.set(sessions.offline() as u64);
         metrics.mqtt_session_queued.set(sessions.queued as u64);
         metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
     }
 
     /// True if the slot belongs to an offline session.
-    pub(crate) fn is_absent(&self, conn: u32) -> bool {
+    pub(crate) fn is_offline(&self, conn: u32) -> bool {
         self.sessions.by_place.contains_key(&conn)
     }
 }

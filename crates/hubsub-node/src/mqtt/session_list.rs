@@ -1,7 +1,7 @@
 //! Lists sessions for operators, online and offline, sorted by client id, and ends one on request.
 
-use super::absent::Absent;
 use super::client::{Client, end};
+use super::offline::OfflineSession;
 use super::session;
 use crate::core::Core;
 use crate::mail::SessionInfo;
@@ -13,14 +13,14 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
     let rim = &core.rim;
     let is_meant = |own: &str| id.is_none_or(|id| own == id) && after.is_none_or(|after| own > after);
     let now_ms = rim.now.wall_us / 1000;
-    let absent = rim.sessions.iter().filter(|(_, absent)| is_meant(&absent.id));
-    let absent = absent.map(|(_, absent)| of_absent(absent, rim.shard.0, now_ms));
+    let offline = rim.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
+    let offline = offline.map(|(_, offline)| of_offline(offline, rim.shard.0, now_ms));
     let connected = rim.conns.iter().filter_map(|(_, conn)| {
         let client = conn.mqtt.as_deref().filter(|client| client.outlives())?;
         let is_meant = is_meant(client.machine.client_id());
         is_meant.then(|| of_client(client, conn.id, rim.shard.0))
     });
-    let mut found: Vec<SessionInfo> = absent.chain(connected).collect();
+    let mut found: Vec<SessionInfo> = offline.chain(connected).collect();
     found.sort_by(|a, b| a.client_id.cmp(&b.client_id));
     found.truncate(limit);
     found
@@ -29,12 +29,12 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
 /// Ends the session of a client id if it is here; its client is disconnected and its will published. Returns
 /// the number ended.
 pub fn end_session(core: &mut Core, id: &str) -> u64 {
-    let absent: Vec<ConnKey> =
-        core.rim.sessions.iter().filter(|(_, absent)| &*absent.id == id).map(|(key, _)| key).collect();
+    let offline: Vec<ConnKey> =
+        core.rim.sessions.iter().filter(|(_, offline)| &*offline.id == id).map(|(key, _)| key).collect();
     let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
     let conns = core.rim.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
     let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
-    for &key in &absent {
+    for &key in &offline {
         session::end(core, key);
     }
     for &key in &connected {
@@ -45,19 +45,19 @@ pub fn end_session(core: &mut Core, id: &str) -> u64 {
         }
         end(core, key, Fault::of(Reason::AdministrativeAction));
     }
-    (absent.len() + connected.len()) as u64
+    (offline.len() + connected.len()) as u64
 }
 
-fn of_absent(absent: &Absent, shard: u16, now_ms: u64) -> SessionInfo {
-    let (queued, queued_bytes, dropped) = absent.queued();
+fn of_offline(offline: &OfflineSession, shard: u16, now_ms: u64) -> SessionInfo {
+    let (queued, queued_bytes, dropped) = offline.queued();
     SessionInfo {
-        client_id: absent.id.to_string(),
+        client_id: offline.id.to_string(),
         shard,
         conn: None,
-        expiry_s: finite(absent.state.expiry_s()),
-        ends_in_s: absent.state.expires_at_ms().map(|at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000)),
-        subscriptions: absent.state.subscriptions().count() as u64,
-        unacknowledged: absent.state.unacknowledged().count() as u64,
+        expiry_s: finite(offline.state.expiry_s()),
+        ends_in_s: offline.state.expires_at_ms().map(|at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000)),
+        subscriptions: offline.state.subscriptions().count() as u64,
+        unacknowledged: offline.state.unacknowledged().count() as u64,
         queued: queued as u64,
         queued_bytes: queued_bytes as u64,
         dropped,

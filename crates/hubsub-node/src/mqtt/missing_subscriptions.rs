@@ -2,10 +2,10 @@
 //! or there were too many rooms. They retry with back-off until all are granted. A client that reconnects
 //! meanwhile is disconnected with an error unless the missing ones are granted then.
 
-use super::absent::Absent;
-use super::adoption::subscribe;
 use super::client::NOBODY;
-use super::{durable, members, standing};
+use super::offline::OfflineSession;
+use super::takeover::subscribe;
+use super::{members, persist, session_cursors};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
@@ -24,7 +24,7 @@ const AT_ONCE_MAX: usize = 64;
 
 /// The sessions of a shard by slot; at most one per slot.
 #[derive(Default)]
-pub struct Lacking(HashMap<ConnKey, Try, RandomState>);
+pub struct MissingSubscriptions(HashMap<ConnKey, Try, RandomState>);
 
 /// The retry state of a session.
 struct Try {
@@ -36,7 +36,7 @@ struct Try {
     due_ms: u64,
 }
 
-impl Lacking {
+impl MissingSubscriptions {
     /// The number of such sessions.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -70,23 +70,23 @@ impl Lacking {
 
 impl Rim {
     /// A background subscription of a session was refused: it will be retried.
-    pub(crate) fn lacks(&mut self, key: ConnKey, refused: ErrorCode) {
+    pub(crate) fn note_missing(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
-        if !self.sessions.lacking.refuse(key, self.now.mono_ms) {
+        if !self.sessions.missing.refuse(key, self.now.mono_ms) {
             return;
         }
-        let absent = self.sessions.get_mut(key).map(|absent| absent.id.clone());
+        let offline = self.sessions.get_mut(key).map(|offline| offline.id.clone());
         let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-        let id = absent.or_else(|| client.map(|client| client.machine.client_id().into()));
+        let id = offline.or_else(|| client.map(|client| client.machine.client_id().into()));
         let client = id.unwrap_or_default().chars().take(64).collect();
         let fields = vec![("client", client), ("reason", refused.code().to_owned())];
         self.control.log(Level::Warning, "mqtt session lacks a subscription", fields);
     }
 
     /// A refusal for an offline session.
-    pub(crate) fn refused_absent(&mut self, key: ConnKey, slot: u32, refused: ErrorCode) {
+    pub(crate) fn refused_offline(&mut self, key: ConnKey, slot: u32, refused: ErrorCode) {
         if slot == NOBODY {
-            self.lacks(key, refused);
+            self.note_missing(key, refused);
         }
     }
 }
@@ -94,35 +94,36 @@ impl Rim {
 /// The filters that an offline session must retry now; none if nothing is missing.
 pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
     let now_ms = core.rim.now.mono_ms;
-    core.rim.sessions.lacking.asks(key, now_ms).then(|| {
-        let absent = core.rim.sessions.get(key);
-        absent.map(|absent| filters_of(core, absent)).unwrap_or_default()
+    core.rim.sessions.missing.asks(key, now_ms).then(|| {
+        let offline = core.rim.sessions.get(key);
+        offline.map(|offline| filters_of(core, offline)).unwrap_or_default()
     })
 }
 
 /// Retries for the sessions that are due. Runs once a second.
-pub fn look_who_lacks(core: &mut Core) {
-    for key in core.rim.sessions.lacking.due(core.rim.now.mono_ms) {
+pub fn retry_missing(core: &mut Core) {
+    for key in core.rim.sessions.missing.due(core.rim.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
-        let is_away = core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key);
-        if is_away
+        let is_offline = core.rim.conns.get(key).is_none() && !persist::is_moving(&mut core.rim, key);
+        if is_offline
             && let Some(filters) = takes_filters(core, key)
             && let Some(refused) = subscribe(core, key, &filters).refused
         {
-            core.rim.lacks(key, refused);
+            core.rim.note_missing(key, refused);
         }
     }
 }
 
 /// The filters of an offline session.
-pub(super) fn filters_of(core: &Core, absent: &Absent) -> Vec<Box<str>> {
-    let cursors = absent.session.cursors.as_deref();
+pub(super) fn filters_of(core: &Core, offline: &OfflineSession) -> Vec<Box<str>> {
+    let cursors = offline.session.cursors.as_deref();
     // Cursors resume these when the client is back.
-    let stands = |filter: &str| cursors.is_some_and(|cursors| standing::rests(core, cursors, filter));
+    let has_cursor =
+        |filter: &str| cursors.is_some_and(|cursors| session_cursors::is_resumed(core, cursors, filter));
     // Presence is sent once the client is connected.
-    let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
-    let filters = absent.state.subscriptions().map(|(filter, ..)| filter);
+    let waits = |filter: &str| filter.starts_with(members::PRESENCE) || has_cursor(filter);
+    let filters = offline.state.subscriptions().map(|(filter, ..)| filter);
     filters.filter(|filter| !waits(filter)).map(Box::from).collect()
 }
 
@@ -134,19 +135,19 @@ mod tests {
 
     #[test]
     fn one_that_is_refused_waits_longer_each_time_and_is_forgotten_when_it_is_not() {
-        let mut lacking = Lacking::default();
-        assert!(lacking.refuse(KEY, 0) && !lacking.refuse(KEY, 0), "two of its subscriptions, of one time");
+        let mut missing = MissingSubscriptions::default();
+        assert!(missing.refuse(KEY, 0) && !missing.refuse(KEY, 0), "two of its subscriptions, of one time");
         let mut now_ms = 0;
         for wait_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000] {
-            assert!(lacking.due(now_ms + wait_ms - 1).is_empty());
+            assert!(missing.due(now_ms + wait_ms - 1).is_empty());
             now_ms += wait_ms;
-            assert_eq!(lacking.due(now_ms), [KEY], "{wait_ms}");
-            assert!(lacking.asks(KEY, now_ms) && lacking.due(now_ms).is_empty());
-            assert!(!lacking.refuse(KEY, now_ms), "it is no news");
+            assert_eq!(missing.due(now_ms), [KEY], "{wait_ms}");
+            assert!(missing.asks(KEY, now_ms) && missing.due(now_ms).is_empty());
+            assert!(!missing.refuse(KEY, now_ms), "it is no news");
         }
-        assert!(lacking.asks(KEY, now_ms));
-        assert!(lacking.due(now_ms + 999).is_empty() && lacking.len() == 1, "it may be refused yet");
-        assert!(lacking.due(now_ms + 1_000).is_empty() && lacking.len() == 0);
-        assert!(!lacking.asks(KEY, now_ms));
+        assert!(missing.asks(KEY, now_ms));
+        assert!(missing.due(now_ms + 999).is_empty() && missing.len() == 1, "it may be refused yet");
+        assert!(missing.due(now_ms + 1_000).is_empty() && missing.len() == 0);
+        assert!(!missing.asks(KEY, now_ms));
     }
 }

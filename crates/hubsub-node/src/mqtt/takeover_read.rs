@@ -9,11 +9,11 @@
 //! Invariant: entries are read after the reader's own fence, so later writes of an older holder are never
 //! included.
 
-use super::adoption::{self, Found, is_of_use, queue_of, room_of};
-use super::arrival::{forgo_will, refused};
 use super::claims;
-use super::durable::Written;
+use super::connect::{forgo_will, refused};
 use super::entries::{EntryHead, Head, begin as begin_entry};
+use super::persist::Written;
+use super::takeover::{self, Found, is_of_use, queue_of, room_of};
 use super::{MqttMail, handover, store};
 use crate::control::Level;
 use crate::core::Core;
@@ -32,10 +32,10 @@ use std::collections::HashSet;
 const PAGE: u64 = 256;
 
 /// Concurrent takeovers of a shard.
-const ADOPTED_MAX: usize = 256;
+const TAKEOVERS_MAX: usize = 256;
 
 /// Bytes of entries of all takeovers together. Above it only the largest one continues.
-const ADOPTED_BYTES_MAX: usize = 16 << 20;
+const TAKEOVER_BYTES_MAX: usize = 16 << 20;
 
 /// The delay before a damaged session is tried again, in ms: only its client repairs it, with a new session.
 const DAMAGED_MS: u64 = 3_600_000;
@@ -72,14 +72,14 @@ enum Why {
     /// A connection in this slot; `is_clean` if it wants a new session.
     Client { is_clean: bool },
     /// A takeover without a connection.
-    Adoption,
+    Takeover,
 }
 
 enum Step {
     /// Waiting for the client id.
     Claim,
     /// Waiting for the snapshot.
-    Row,
+    Snapshot,
     /// Writing the fence; holds the snapshot.
     Fence(Vec<u8>),
     /// Reading entries; holds the snapshot, the page state and the entries so far.
@@ -95,11 +95,11 @@ impl Readings {
     /// True if takeovers exceed their memory limit and this one is not the largest.
     fn gives_way(&self, key: ConnKey) -> bool {
         let bytes = |reading: &Reading| reading.bytes;
-        let Some(own) = self.by_place.get(&key).filter(|reading| reading.why == Why::Adoption) else {
+        let Some(own) = self.by_place.get(&key).filter(|reading| reading.why == Why::Takeover) else {
             return false;
         };
-        self.adopted().map(bytes).sum::<usize>() > ADOPTED_BYTES_MAX
-            && self.adopted().map(bytes).max() > Some(own.bytes)
+        self.takeovers().map(bytes).sum::<usize>() > TAKEOVER_BYTES_MAX
+            && self.takeovers().map(bytes).max() > Some(own.bytes)
     }
 
     /// Postpones a damaged session.
@@ -121,8 +121,8 @@ impl Readings {
         }
     }
 
-    fn adopted(&self) -> impl Iterator<Item = &Reading> {
-        self.by_place.values().filter(|reading| reading.why == Why::Adoption)
+    fn takeovers(&self) -> impl Iterator<Item = &Reading> {
+        self.by_place.values().filter(|reading| reading.why == Why::Takeover)
     }
 }
 
@@ -130,12 +130,12 @@ impl Readings {
 pub(super) fn claim(core: &mut Core, id: Box<str>) {
     let now_ms = core.rim.now.mono_ms;
     let readings = &mut core.rim.readings;
-    let under_way = readings.adopted().count();
-    let is_known = readings.is_damaged(&id, now_ms) || readings.adopted().any(|reading| reading.id == id);
-    if is_known || under_way >= ADOPTED_MAX || core.rim.is_leaving {
+    let in_flight = readings.takeovers().count();
+    let is_known = readings.is_damaged(&id, now_ms) || readings.takeovers().any(|reading| reading.id == id);
+    if is_known || in_flight >= TAKEOVERS_MAX || core.rim.is_leaving {
         return;
     }
-    let is_full = core.rim.has_sessions(under_way + 1);
+    let is_full = core.rim.has_sessions(in_flight + 1);
     let was_full = std::mem::replace(&mut core.rim.readings.is_full, is_full);
     if is_full {
         // It stays persisted: its client may resume it, and the takeover is tried again.
@@ -147,7 +147,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
         return;
     }
     let key = core.rim.conns.reserve();
-    let reading = Reading { id: id.clone(), why: Why::Adoption, epoch: 0, bytes: 0, step: Step::Claim };
+    let reading = Reading { id: id.clone(), why: Why::Takeover, epoch: 0, bytes: 0, step: Step::Claim };
     core.rim.readings.by_place.insert(key, reading);
     let who = Holder { shard: core.rim.shard, conn: key };
     claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
@@ -156,7 +156,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
 /// A claim was refused; returns whether it was for a takeover.
 pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
     let Some(reading) = core.rim.readings.by_place.get(&key) else { return false };
-    let is_it = reading.why == Why::Adoption;
+    let is_it = reading.why == Why::Takeover;
     if is_it {
         core.rim.readings.remove(key);
         core.rim.conns.give_back(key);
@@ -175,11 +175,11 @@ pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
 }
 
 /// A claim was granted; returns whether it was for a takeover, which continues.
-pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
+pub(super) fn begin_takeover(core: &mut Core, key: ConnKey) -> bool {
     let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return false };
-    reading.step = Step::Row;
+    reading.step = Step::Snapshot;
     let id = reading.id.clone();
-    ask_row(core, key, &id);
+    request_snapshot(core, key, &id);
     true
 }
 
@@ -187,19 +187,19 @@ pub(super) fn begin_adopted(core: &mut Core, key: ConnKey) -> bool {
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
     match is_clean && !is_recorded(core, key) {
         // Clean Start does not wait for the hub: it continues while that is unavailable.
-        true => core.ask_home(&room_of(&id), Question::Row(row_of(&id)), Then::Session(key)),
-        false => ask_row(core, key, &id),
+        true => core.ask_home(&room_of(&id), Question::Row(snapshot_of(&id)), Then::Session(key)),
+        false => request_snapshot(core, key, &id),
     }
-    let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Row };
+    let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Snapshot };
     core.rim.readings.by_place.insert(key, reading);
 }
 
-fn ask_row(core: &mut Core, key: ConnKey, id: &str) {
-    core.ask_home(&room_of(id), Question::History(row_of(id)), Then::Session(key));
+fn request_snapshot(core: &mut Core, key: ConnKey, id: &str) {
+    core.ask_home(&room_of(id), Question::History(snapshot_of(id)), Then::Session(key));
 }
 
 /// The query for a client id's snapshot.
-pub(super) fn row_of(id: &str) -> HistoryQuery {
+pub(super) fn snapshot_of(id: &str) -> HistoryQuery {
     HistoryQuery { room: room_of(id), count: 1, after: None, topic: None }
 }
 
@@ -223,42 +223,43 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
     };
     match &mut reading.step {
         Step::Claim | Step::Fence(_) => {}
-        Step::Row => {
-            let row = part.records.last();
-            let epoch = row.and_then(|row| Owner::of(row)).unwrap_or_default().epoch;
-            let row = row.map(|row| row.payload()).filter(|row| !row.is_empty());
+        Step::Snapshot => {
+            let snapshot = part.records.last();
+            let epoch = snapshot.and_then(|snapshot| Owner::of(snapshot)).unwrap_or_default().epoch;
+            let snapshot =
+                snapshot.map(|snapshot| snapshot.payload()).filter(|snapshot| !snapshot.is_empty());
             reading.epoch = epoch;
-            match (row, why) {
-                (Some(row), Why::Adoption | Why::Client { is_clean: false }) => {
-                    let row = row.to_vec();
-                    let head = Head::read(&row).map(|(head, ..)| EntryHead {
+            match (snapshot, why) {
+                (Some(snapshot), Why::Takeover | Why::Client { is_clean: false }) => {
+                    let snapshot = snapshot.to_vec();
+                    let head = Head::read(&snapshot).map(|(head, ..)| EntryHead {
                         born: head.born,
                         epoch: epoch + 1,
                         number: 0,
                     });
-                    reading.step = Step::Fence(row);
+                    reading.step = Step::Fence(snapshot);
                     match head {
                         Ok(head) => store::append(core, id, begin_entry(head), Written::Fence(key)),
-                        // The recall below reports the damage.
+                        // `restore` below reports the damage.
                         Err(_) => fenced(core, key, true),
                     }
                 }
-                (Some(row), Why::Client { is_clean: true }) => {
-                    let row = row.to_vec();
+                (Some(snapshot), Why::Client { is_clean: true }) => {
+                    let snapshot = snapshot.to_vec();
                     core.rim.readings.remove(key);
-                    adoption::clear(core, key, id, &row, epoch);
+                    takeover::clear(core, key, id, &snapshot, epoch);
                 }
                 (None, Why::Client { .. }) => {
                     core.rim.readings.remove(key);
-                    adoption::begin_new(core, key, epoch);
+                    takeover::begin_new(core, key, epoch);
                 }
-                (None, Why::Adoption) => _ = ends(core, key),
+                (None, Why::Takeover) => _ = ends(core, key),
             }
         }
-        Step::Entries(row, pages, entries) => {
+        Step::Entries(snapshot, pages, entries) => {
             let records = pages.take(part);
             let payloads = records.iter().map(|record| record.payload());
-            for entry in payloads.filter(|entry| is_of_use(row, entry)) {
+            for entry in payloads.filter(|entry| is_of_use(snapshot, entry)) {
                 reading.bytes += entry.len() + size_of::<Vec<u8>>();
                 entries.push(entry.to_vec());
             }
@@ -275,12 +276,12 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
 /// The fence of a session is written, or the write failed.
 pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
     let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
-    let Step::Fence(row) = &mut reading.step else { return };
+    let Step::Fence(snapshot) = &mut reading.step else { return };
     if !is_safe {
         return fails(core, key);
     }
     let pages = Pages::new(&queue_of(&reading.id), None, PAGE);
-    reading.step = Step::Entries(std::mem::take(row), pages, Vec::new());
+    reading.step = Step::Entries(std::mem::take(snapshot), pages, Vec::new());
     read_on(core, key);
 }
 
@@ -290,15 +291,15 @@ fn read_on(core: &mut Core, key: ConnKey) {
     if let Some(query) = pages.next() {
         return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
     }
-    let Some(Reading { id, why, epoch, step: Step::Entries(row, _, entries), .. }) =
+    let Some(Reading { id, why, epoch, step: Step::Entries(snapshot, _, entries), .. }) =
         core.rim.readings.by_place.remove(&key)
     else {
         unreachable!("it is one that was read")
     };
-    let found = Found { id, row, entries };
+    let found = Found { id, snapshot, entries };
     match why {
-        Why::Adoption => adoption::adopt(core, key, found),
-        Why::Client { .. } => adoption::take_over(core, key, found, epoch),
+        Why::Takeover => takeover::take_over_offline(core, key, found),
+        Why::Client { .. } => takeover::take_over(core, key, found, epoch),
     }
 }
 
@@ -313,28 +314,28 @@ fn fails(core: &mut Core, key: ConnKey) {
     match reading.filter(is_clean).filter(|_| !is_recorded(core, key)) {
         Some(Reading { id, .. }) => {
             forgo_will(&mut core.rim, key);
-            core.rim.end_later(id);
-            adoption::begin_new(core, key, 0);
+            core.rim.delete_later(id);
+            takeover::begin_new(core, key, 0);
         }
         None => refused(core, key, Reason::ServerUnavailable),
     }
 }
 
 /// The most sessions without a holder per search.
-const ORPHANS_MAX: usize = 256;
+const SEARCHED_MAX: usize = 256;
 
 /// Starts takeovers of sessions in hubs that this shard leads, whose holder has released them or whose
 /// process is gone; the shards of their client ids execute them. Runs periodically.
-pub fn adopt_orphans(core: &mut Core) {
+pub fn start_takeovers(core: &mut Core) {
     if !core.reads_sessions() || core.rim.is_leaving {
         return;
     }
     let mut gone = std::mem::take(&mut core.rim.readings.gone);
     gone.look(core.rim.links.runs());
-    for room in core.broker.orphans(|run| gone.is(run), ORPHANS_MAX) {
-        let Some(id) = adoption::id_of_row(&room) else { continue };
+    for room in core.broker.orphans(|run| gone.is(run), SEARCHED_MAX) {
+        let Some(id) = takeover::id_of_snapshot(&room) else { continue };
         let home = claims::home_of(&id, core.rim.mailer.shards());
-        handover::tell(core, home, MqttMail::Orphan(id.into()));
+        handover::post(core, home, MqttMail::TakeOver(id.into()));
     }
     core.rim.readings.gone = gone;
 }
@@ -390,11 +391,11 @@ mod tests {
         let mut readings = Readings::default();
         let key = |index| ConnKey { index, generation: 0 };
         let mut read = |index, why, bytes| {
-            let reading = Reading { id: "a".into(), why, epoch: 1, bytes, step: Step::Row };
+            let reading = Reading { id: "a".into(), why, epoch: 1, bytes, step: Step::Snapshot };
             readings.by_place.insert(key(index), reading);
         };
-        read(1, Why::Adoption, ADOPTED_BYTES_MAX / 2);
-        read(2, Why::Adoption, ADOPTED_BYTES_MAX / 2);
+        read(1, Why::Takeover, TAKEOVER_BYTES_MAX / 2);
+        read(2, Why::Takeover, TAKEOVER_BYTES_MAX / 2);
         read(3, Why::Client { is_clean: false }, 1);
         assert!((1..=3).all(|index| !readings.gives_way(key(index))), "there is room");
         readings.by_place.get_mut(&key(2)).unwrap().bytes += 1;

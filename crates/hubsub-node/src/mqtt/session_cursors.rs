@@ -13,7 +13,7 @@
 
 use super::client::{Client, NOBODY};
 use super::cursors::Cursors;
-use super::durable;
+use super::persist;
 use super::session::Session;
 use crate::core::Core;
 use crate::rim::Rim;
@@ -40,19 +40,19 @@ fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
 
 /// The cursors of an online or offline session.
 fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
-    let is_absent = core.rim.conns.get(key).is_none();
-    let session = if is_absent { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
+    let is_offline = core.rim.conns.get(key).is_none();
+    let session = if is_offline { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
     session.cursors.as_deref_mut()
 }
 
 /// A client subscribes to a topic: a persistent session gets a cursor in it if its class has a log.
-pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
+pub(super) fn request_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
     if session(core, key).is_none() || !core.broker.is_logged(Namespace::Global, topic.as_bytes()) {
         return;
     }
     let Some(session) = session(core, key) else { return };
     if qos == Qos::AtMostOnce {
-        return session.cursors.iter_mut().for_each(|cursors| cursors.leave_topic(topic));
+        return session.cursors.iter_mut().for_each(|cursors| cursors.remove_topic(topic));
     }
     let cursors = session.cursors.get_or_insert_default();
     let is_there = cursors.has(topic);
@@ -64,34 +64,34 @@ pub(super) fn asks_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str
     }
 }
 
-/// A client has subscribed to a wildcard from a past position, for which cursors cannot be kept.
-pub(super) fn rewinds(core: &mut Core, key: ConnKey) {
+/// A client has subscribed to a wildcard from a past position, for which cursors cannot exist.
+pub(super) fn rewound(core: &mut Core, key: ConnKey) {
     let has_log = !core.broker.logged_hubs().is_empty();
     if has_log && let Some(session) = session(core, key) {
         let cursors = session.cursors.get_or_insert_default();
         cursors.is_queued = true;
-        cursors.unfollow();
+        cursors.remove_hubs();
     }
 }
 
 /// A client subscribes to a wildcard. Returns true if that waits for the log ends.
-pub(super) fn asks_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
+pub(super) fn request_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
     let Some(session) = session(core, key) else { return false };
     let cursors = session.cursors.as_deref_mut();
-    let stands = cursors.is_some_and(|cursors| cursors.follows || cursors.is_queued);
-    if stands || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
+    let has_cursors = cursors.is_some_and(|cursors| cursors.has_hub_cursors || cursors.is_queued);
+    if has_cursors || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
         return false;
     }
     let Some(session) = self::session(core, key) else { return false };
     let cursors = session.cursors.get_or_insert_default();
     cursors.waiting.push((number, filter.into()));
     if !cursors.awaits_ends {
-        ask_ends(core, key);
+        request_ends(core, key);
     }
     true
 }
 
-fn ask_ends(core: &mut Core, key: ConnKey) {
+fn request_ends(core: &mut Core, key: ConnKey) {
     let Some(cursors) = cursors(core, key) else { return };
     cursors.ends = cursors.ends.wrapping_add(1);
     cursors.awaits_ends = true;
@@ -112,15 +112,15 @@ pub fn learn_ends(core: &mut Core) {
             }
             cursors.awaits_ends = false;
             match core.rim.conns.get(key) {
-                Some(_) => begin(core, key, ends),
-                None => came(core, key, ends),
+                Some(_) => start_wildcards(core, key, ends),
+                None => detached(core, key, ends),
             }
         }
     }
 }
 
 /// The first wildcards of a session start after the ends of all logs.
-fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+fn start_wildcards(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
     let Some(cursors) = cursors(core, key) else { return };
     let waiting = std::mem::take(&mut cursors.waiting);
     let ends = match ends {
@@ -133,9 +133,9 @@ fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCod
             return;
         }
     };
-    let follows = !cursors.is_queued;
-    if follows {
-        cursors.follow(&ends);
+    let has_hub_cursors = !cursors.is_queued;
+    if has_hub_cursors {
+        cursors.start_hubs(&ends);
     }
     for (number, filter) in waiting {
         let wants = client(core, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
@@ -154,82 +154,82 @@ fn begin(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCod
             core.rim.mqtt_confirmed(key, number, granted);
         }
     }
-    if follows {
-        follow(core, key);
+    if has_hub_cursors {
+        read_hubs(core, key);
     }
-    leave_wildcards(core, key);
+    drop_unused_hub_cursors(core, key);
 }
 
 /// Reads each hub from the session's cursor on.
-fn follow(core: &mut Core, key: ConnKey) {
+fn read_hubs(core: &mut Core, key: ConnKey) {
     let Some(cursors) = cursors(core, key) else { return };
     let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
     core.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), core.rim.now, &mut core.rim);
 }
 
 /// A client has unsubscribed from a filter.
-pub(super) fn leaves(core: &mut Core, key: ConnKey, filter: &str) {
+pub(super) fn unsubscribed(core: &mut Core, key: ConnKey, filter: &str) {
     let Some(cursors) = cursors(core, key) else { return };
     if is_wild(filter) {
-        leave_wildcards(core, key);
+        drop_unused_hub_cursors(core, key);
     } else {
-        cursors.leave_topic(filter);
+        cursors.remove_topic(filter);
     }
 }
 
 /// Removes the hub cursors of a session without wildcards.
-fn leave_wildcards(core: &mut Core, key: ConnKey) {
+fn drop_unused_hub_cursors(core: &mut Core, key: ConnKey) {
     let Some(client) = client(core, key) else { return };
     if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
         return;
     }
     let Some(cursors) = cursors(core, key) else { return };
     cursors.is_queued = false;
-    if cursors.follows {
-        cursors.unfollow();
+    if cursors.has_hub_cursors {
+        cursors.remove_hubs();
         core.broker.cursors.hubs.remove_conn(key.index);
     }
 }
 
 /// The connection of a session has ended: unsubscribes from what its cursors can resume.
-pub(super) fn leave(core: &mut Core, key: ConnKey) {
+pub(super) fn detach(core: &mut Core, key: ConnKey) {
     let Some(cursors) = cursors(core, key) else { return };
     let asked = cursors.asked.iter().map(|(_, topic)| &**topic);
     let topics: Vec<Box<str>> =
         cursors.positions().map(|(topic, _)| topic).chain(asked).map(Box::from).collect();
-    let follows = cursors.follows;
-    cursors.rest();
+    let has_hub_cursors = cursors.has_hub_cursors;
+    cursors.detach();
     let now = core.rim.now;
     for topic in topics {
         core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
     }
-    if follows {
-        stand(core, key, |_| None);
-        ask_ends(core, key);
+    if has_hub_cursors {
+        advance_hubs(core, key, |_| None);
+        request_ends(core, key);
     }
 }
 
 /// Advances hub cursors to what the broker has delivered, and of live hubs to `end`.
-fn stand(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
+fn advance_hubs(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
     let places: Vec<(HubId, u64, bool)> = core.broker.cursors.hubs.places(key.index).collect();
     let Some(cursors) = cursors(core, key) else { return };
     for (hub, next, is_live) in places {
         let end = end(hub).filter(|_| is_live);
-        cursors.came(hub, end.unwrap_or(0).max(next - 1));
+        cursors.arrived(hub, end.unwrap_or(0).max(next - 1));
     }
 }
 
 /// The log ends after a disconnect are known: earlier matches have arrived.
-fn came(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+fn detached(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
     let ends = ends.unwrap_or_default();
-    stand(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
+    advance_hubs(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
     core.broker.cursors.hubs.remove_conn(key.index);
-    durable::moved(&mut core.rim, key);
+    persist::request_snapshot_later(&mut core.rim, key);
     if !core.broker.has_log_everywhere() {
         return;
     }
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    let filters = absent.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let filters = offline.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
         core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
@@ -237,32 +237,32 @@ fn came(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode
 }
 
 /// The cursors of a restored session, without those whose logs no longer exist.
-pub(super) fn adopted(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
+pub(super) fn restored(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
     let mut has_log = |topic: &str| core.broker.is_logged(Namespace::Global, topic.as_bytes());
     let without: Vec<Box<str>> =
         cursors.positions().map(|(topic, _)| topic).filter(|topic| !has_log(topic)).map(Box::from).collect();
-    without.iter().for_each(|topic| cursors.leave_topic(topic));
+    without.iter().for_each(|topic| cursors.remove_topic(topic));
     if core.broker.logged_hubs().is_empty() {
-        cursors.unfollow();
+        cursors.remove_hubs();
     }
     cursors
 }
 
 /// True if an offline session need not subscribe to a filter because its cursors resume it.
-pub(super) fn rests(core: &Core, cursors: &Cursors, filter: &str) -> bool {
+pub(super) fn is_resumed(core: &Core, cursors: &Cursors, filter: &str) -> bool {
     match is_wild(filter) {
-        true => cursors.follows && core.broker.has_log_everywhere(),
+        true => cursors.has_hub_cursors && core.broker.has_log_everywhere(),
         false => cursors.has(filter),
     }
 }
 
 /// Resumes the cursors of a session that is online again, before CONNACK. Returns how many subscriptions will
 /// be confirmed or refused later.
-pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
+pub(super) fn resume(core: &mut Core, key: ConnKey) -> i64 {
     let (now_us, mut later) = (core.rim.now.wall_us, 0);
     let Some(cursors) = cursors(core, key) else { return 0 };
-    cursors.wake(now_us);
-    let follows = cursors.follows;
+    cursors.resume(now_us);
+    let has_hub_cursors = cursors.has_hub_cursors;
     let topics: Vec<(Box<str>, Position)> =
         cursors.positions().map(|(topic, at)| (topic.into(), at)).collect();
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
@@ -270,12 +270,12 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
         let now = core.rim.now;
         let outcome = core.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut core.rim);
         match outcome {
-            Outcome::Now(Err(refused)) => core.rim.cannot_go_on(key, refused),
+            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
             Outcome::Now(Ok(_)) => {}
             Outcome::Later => later += 1,
         }
     }
-    if !follows {
+    if !has_hub_cursors {
         return later;
     }
     let Some(client) = client(core, key) else { return later };
@@ -283,18 +283,23 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey) -> i64 {
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
         match core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim) {
-            Outcome::Now(Err(refused)) => core.rim.cannot_go_on(key, refused),
+            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
             Outcome::Now(Ok(())) => {}
             Outcome::Later => later += 1,
         }
     }
-    follow(core, key);
+    read_hubs(core, key);
     later
 }
 
 impl Rim {
     /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
-    pub(super) fn stands(&mut self, key: ConnKey, number: u32, outcome: &Result<Attached, ErrorCode>) {
+    pub(super) fn cursor_confirmed(
+        &mut self,
+        key: ConnKey,
+        number: u32,
+        outcome: &Result<Attached, ErrorCode>,
+    ) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
         let session = client.and_then(|client| client.session.as_deref_mut());
         let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
@@ -304,16 +309,16 @@ impl Rim {
         let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
         if position.epoch.0 != 0 {
             let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
-            cursors.stand(&topic, Position { seq, ..position });
+            cursors.start(&topic, Position { seq, ..position });
         }
     }
 
     /// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
     /// client retries.
-    pub(super) fn cannot_go_on(&mut self, key: ConnKey, refused: ErrorCode) {
+    pub(super) fn cannot_resume(&mut self, key: ConnKey, refused: ErrorCode) {
         let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
         self.with_mqtt(key, |client, out| {
-            client.was_told = true;
+            client.was_notified = true;
             client.write_end(Fault::of(reason), out);
         });
         let fields = vec![("reason", refused.code().to_owned())];
@@ -322,18 +327,18 @@ impl Rim {
     }
 
     /// The outcome of a subscription of a resuming session.
-    pub(super) fn gone_on(&mut self, key: ConnKey, answer: &Answer) {
+    pub(super) fn resumed(&mut self, key: ConnKey, answer: &Answer) {
         if self.has_followed(key, answer) {
             return;
         }
         if let Answer::Attached(Err(refused)) = *answer {
-            self.lacks(key, refused);
-            self.cannot_go_on(key, refused);
+            self.note_missing(key, refused);
+            self.cannot_resume(key, refused);
         }
     }
 
     /// True if an offline session receives records from logs.
-    pub(crate) fn reads_absent(&self, conn: u32) -> bool {
+    pub(crate) fn reads_offline(&self, conn: u32) -> bool {
         self.sessions.reads(conn)
     }
 }

@@ -2,10 +2,10 @@
 //! its slot in another shard moves there ([`handover`](super::handover)).
 
 use super::client::{Client, end};
-use super::durable;
-use super::kept::{Kept, Wait};
+use super::persist;
+use super::persistence::{Persistence, Wait};
 use super::session::{self, Session};
-use super::{absent, adoption, claims, lacking, reading, standing};
+use super::{claims, missing_subscriptions, offline, session_cursors, takeover, takeover_read};
 use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
@@ -16,7 +16,7 @@ use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Accepted, Connect, Decoder, Fault, Machine, Opened, Reason, Refusal, Terms};
 
 /// A connect in progress.
-pub struct Arrival {
+pub struct Connecting {
     /// Its CONNACK, sent when the connect completes.
     pub accepted: Accepted,
     /// True if it has resumed its session and waits for the snapshot.
@@ -48,8 +48,8 @@ fn terms(rim: &Rim, retains: bool) -> Terms {
 
 pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
     let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
-    // The subscriptions that the session in this slot lacks.
-    let lacks = lacking::takes_filters(core, key);
+    // The subscriptions that are missing in the session of this slot.
+    let missing = missing_subscriptions::takes_filters(core, key);
     let rim = &mut core.rim;
     // A connection that has moved to its session's slot leaves together with the session.
     let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
@@ -74,29 +74,29 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             // This session ends with its connection; it is persisted only for its will.
             let is_recorded = records && rim.info.mqtt.records_wills && machine.has_will();
             if has_session || is_recorded {
-                let kept = records.then(|| Box::new(Kept::new(rim.new_token())));
-                session = Some(Box::new(Session::new(kept, 0)));
+                let persistence = records.then(|| Box::new(Persistence::new(rim.new_token())));
+                session = Some(Box::new(Session::new(persistence, 0)));
             }
             if session.is_some() && records {
                 machine.record();
             }
             rim.sessions.connected += usize::from(session.is_some());
             let connect = if is_clean { Box::default() } else { packet.into() };
-            let arrival = Arrival { accepted, is_resumed: false, follows: None, connect };
-            let mut client = Client::new(machine, decoder, arrival, session);
+            let connecting = Connecting { accepted, is_resumed: false, follows: None, connect };
+            let mut client = Client::new(machine, decoder, connecting, session);
             rim.mqtt_clients += 1;
-            let is_kept = absent::resume(rim, key, &mut client);
-            if let Some(arrival) = &mut client.arrival {
-                arrival.is_resumed = is_kept;
+            let is_resumed = offline::resume(rim, key, &mut client);
+            if let Some(connecting) = &mut client.connecting {
+                connecting.is_resumed = is_resumed;
             }
             if let Some(conn) = rim.conns.get_mut(key) {
                 conn.mqtt = Some(Box::new(client));
             }
-            if is_kept {
-                if let Some(filters) = lacks {
-                    return adoption::follow(core, key, &filters);
+            if is_resumed {
+                if let Some(filters) = missing {
+                    return takeover::follow(core, key, &filters);
                 }
-                let _ = standing::go_on(core, key);
+                let _ = session_cursors::resume(core, key);
                 return recorded(core, key, true);
             }
             let who = Holder { shard: rim.shard, conn: key };
@@ -122,7 +122,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
 /// The claim to a client id was granted, to a connection or to a session takeover; this node has no session
 /// of that id.
 pub(super) fn granted(core: &mut Core, key: ConnKey) {
-    if reading::begin_adopted(core, key) {
+    if takeover_read::begin_takeover(core, key) {
         return;
     }
     let rim = &core.rim;
@@ -134,10 +134,11 @@ pub(super) fn granted(core: &mut Core, key: ConnKey) {
         return refused(core, key, Reason::QuotaExceeded);
     }
     let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    let arrival = client.and_then(|client| Some((client.machine.client_id(), client.arrival.as_deref()?)));
-    let arrival = arrival.map(|(id, arrival)| (Box::<str>::from(id), arrival.connect.is_empty()));
-    match arrival {
-        Some((id, is_clean)) if core.reads_sessions() => reading::begin(core, key, id, is_clean),
+    let connecting =
+        client.and_then(|client| Some((client.machine.client_id(), client.connecting.as_deref()?)));
+    let connecting = connecting.map(|(id, connecting)| (Box::<str>::from(id), connecting.connect.is_empty()));
+    match connecting {
+        Some((id, is_clean)) if core.reads_sessions() => takeover_read::begin(core, key, id, is_clean),
         _ => recorded(core, key, false),
     }
 }
@@ -146,19 +147,19 @@ impl Rim {
     /// True if this many additional sessions exceed this shard's share of `mqtt_sessions_max`.
     pub(super) fn has_sessions(&self, more: usize) -> bool {
         let share = self.limits.mqtt_sessions_max.div_ceil(u64::from(self.mailer.shards()));
-        (self.sessions.connected + self.sessions.absent() + more) as u64 > share
+        (self.sessions.connected + self.sessions.offline() + more) as u64 > share
     }
 
     /// Counts a confirmation for a session that needs all its subscriptions before CONNACK; returns whether
     /// it is one.
     pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        let arrival = client.and_then(|client| client.arrival.as_mut());
-        let Some(left) = arrival.and_then(|arrival| arrival.follows.as_mut()) else { return false };
+        let connecting = client.and_then(|client| client.connecting.as_mut());
+        let Some(left) = connecting.and_then(|connecting| connecting.follows.as_mut()) else { return false };
         *left -= 1;
         let is_last = *left == 0;
         if let Answer::Attached(Err(refused)) = *answer {
-            self.lacks(key, refused);
+            self.note_missing(key, refused);
             self.own.follow(key, false);
         } else if is_last {
             self.own.follow(key, true);
@@ -189,7 +190,7 @@ pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
 pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let is_meant = |client: &&mut Box<Client>| {
-        client.arrival.is_some() && client.machine.session_expiry_s() == 0 && client.session.is_some()
+        client.connecting.is_some() && client.machine.session_expiry_s() == 0 && client.session.is_some()
     };
     let Some(client) = client.filter(is_meant) else { return false };
     client.session = None;
@@ -204,7 +205,7 @@ pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
     if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
-    if !durable::due(&mut core.rim, key, Some(Wait::Connected(session_present))) {
+    if !persist::request_snapshot(&mut core.rim, key, Some(Wait::Connected(session_present))) {
         connected(core, key, session_present);
     }
 }
@@ -214,7 +215,7 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
     let rim = &mut core.rim;
     let now_ms = rim.now.mono_ms;
     let silent_at_ms = rim.with_mqtt(key, |client, out| {
-        client.arrival.take()?.accepted.write(session_present, out);
+        client.connecting.take()?.accepted.write(session_present, out);
         client.machine.excuse(now_ms);
         let silent_at_ms = client.machine.silent_at_ms();
         let looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
@@ -225,7 +226,7 @@ pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
         rim.timers.set(silent_at_ms, Timer::Silence(key));
     }
     rim.pump_mqtt(key);
-    rim.look_whether_plain(key.index);
+    rim.update_plain(key.index);
     super::members::back(core, key);
     // Its hub subscriptions continue from where they were while it was offline.
     core.broker.drained(key, core.rim.now, &mut core.rim);
@@ -239,8 +240,8 @@ pub(super) fn displaced(core: &mut Core, key: ConnKey) {
     if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
-    let told = rim.with_mqtt(key, |client, out| {
-        let Arrival { accepted, is_resumed, connect, .. } = *client.arrival.take()?;
+    let notified = rim.with_mqtt(key, |client, out| {
+        let Connecting { accepted, is_resumed, connect, .. } = *client.connecting.take()?;
         if let Some(session) = client.session.as_mut().filter(|_| !is_resumed) {
             // The session that it would have started does not exist.
             session.is_over = true;
@@ -250,7 +251,7 @@ pub(super) fn displaced(core: &mut Core, key: ConnKey) {
         accepted.write(is_resumed || !connect.is_empty(), out);
         Some(())
     });
-    if told.flatten().is_some() {
+    if notified.flatten().is_some() {
         rim.metrics.mqtt_taken_over_total.add(1);
         end(core, key, Fault::of(Reason::SessionTakenOver));
     }
@@ -262,12 +263,12 @@ pub(super) fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
     if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
-    let told = rim.with_mqtt(key, |client, out| {
-        client.arrival.as_ref()?;
+    let notified = rim.with_mqtt(key, |client, out| {
+        client.connecting.as_ref()?;
         client.machine.refuse(Fault::of(reason)).write(out);
         Some(())
     });
-    if told.flatten().is_some() {
+    if notified.flatten().is_some() {
         rim.metrics.mqtt_refused_total.add(1);
         let fields = vec![("reason", reason.words().to_owned())];
         rim.log_conn(Level::Info, "mqtt client refused", key, fields);

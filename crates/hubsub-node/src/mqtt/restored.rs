@@ -4,21 +4,21 @@
 //! an older holder wrote them after a later one's. Records that cursors count are delivered again from the
 //! log unless known to be in flight or done.
 
-use super::cursors::{Cursors, Row};
+use super::cursors::{CountedBy, Cursors};
 use super::entries::{EntryHead, Head, Part, head_of, take_part};
 use super::message::Message;
 use hubsub_wire::mqtt::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// A session as restored.
-pub struct Recalled {
+pub struct Restored {
     /// The snapshot's head, with numbers updated from the entries.
     pub head: Head,
     pub state: SessionState<u64>,
     /// Its cursors, if it has any.
     pub cursors: Option<Box<Cursors>>,
     /// Messages in flight, by key.
-    pub sent: Vec<(u64, Row, Message, Grant)>,
+    pub sent: Vec<(u64, CountedBy, Message, Grant)>,
     /// Queued messages, by key.
     pub queue: Vec<(u64, Message, Grant)>,
     /// Entries with messages: number and highest key.
@@ -29,12 +29,12 @@ pub struct Recalled {
 ///
 /// # Errors
 /// If the snapshot or an entry is damaged.
-pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
-    let (mut head, cursors, state) = Head::read(row)?;
+pub fn restore(snapshot: &[u8], entries: &[Vec<u8>]) -> Result<Restored, Damaged> {
+    let (mut head, cursors, state) = Head::read(snapshot)?;
     let mut state = SessionState::decode(state)?;
     let cursors = if cursors.is_empty() { None } else { Some(Box::new(Cursors::decode(cursors)?)) };
     let (mut messages, mut known, mut was_sent) = (BTreeMap::new(), VecDeque::new(), HashSet::new());
-    let (last_key, was_under_way) = (head.last_key, under_way(&state));
+    let (last_key, was_in_flight) = (head.last_key, in_flight(&state));
     let mut last_epoch = 0;
     for entry in entries {
         let (EntryHead { born, epoch, number }, mut parts) = head_of(entry)?;
@@ -56,9 +56,9 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
                     }
                     state.apply(number, event);
                 }
-                Part::Message { is_queued, key, row, message, grant } => {
+                Part::Message { is_queued, key, counted, message, grant } => {
                     last = last.max(key);
-                    messages.insert(key, Recorded { is_queued, row, message, grant });
+                    messages.insert(key, Recorded { is_queued, counted, message, grant });
                 }
             }
         }
@@ -67,54 +67,54 @@ pub fn recall(row: &[u8], entries: &[Vec<u8>]) -> Result<Recalled, Damaged> {
             known.push_back((number, last));
         }
     }
-    let under_way = under_way(&state);
+    let in_flight = in_flight(&state);
     let mut cursors = cursors;
     if let Some(cursors) = &mut cursors {
-        for (key, Recorded { row, message, .. }) in &messages {
+        for (key, Recorded { counted, message, .. }) in &messages {
             let was_sent_since = *key > last_key && was_sent.contains(key);
             if was_sent_since {
-                cursors.sent_ahead(*row, &message.said());
+                cursors.sent_since(*counted, &message.content());
             }
-            if (was_sent_since || was_under_way.contains(key)) && !under_way.contains(key) {
-                cursors.done(*row, &message.said());
+            if (was_sent_since || was_in_flight.contains(key)) && !in_flight.contains(key) {
+                cursors.done(*counted, &message.content());
             }
         }
-        let known = messages.iter().filter(|(key, _)| under_way.contains(key));
-        cursors.lose(known.map(|(_, recorded)| (recorded.row, recorded.message.said())));
+        let known = messages.iter().filter(|(key, _)| in_flight.contains(key));
+        cursors.process_lost(known.map(|(_, recorded)| (recorded.counted, recorded.message.content())));
     }
     let (mut sent, mut queue) = (Vec::new(), Vec::new());
-    for (key, Recorded { is_queued, row, message, grant }) in messages {
-        if under_way.contains(&key) {
-            sent.push((key, row, message, grant));
+    for (key, Recorded { is_queued, counted, message, grant }) in messages {
+        if in_flight.contains(&key) {
+            sent.push((key, counted, message, grant));
         } else if is_queued
             && key >= head.queued_from
             && !was_sent.contains(&key)
-            && !was_under_way.contains(&key)
+            && !was_in_flight.contains(&key)
         {
             // The snapshot had no queued message, so those in later entries are queued.
             queue.push((key, message, grant));
         }
     }
-    Ok(Recalled { head, state, cursors, sent, queue, entries: known })
+    Ok(Restored { head, state, cursors, sent, queue, entries: known })
 }
 
 /// A message in an entry.
 struct Recorded {
     is_queued: bool,
-    row: Row,
+    counted: CountedBy,
     message: Message,
     grant: Grant,
 }
 
 /// The keys of unacknowledged messages.
-fn under_way(state: &SessionState<u64>) -> HashSet<u64> {
+fn in_flight(state: &SessionState<u64>) -> HashSet<u64> {
     state.unacknowledged().map(|(_, _, key, _)| *key).collect()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::entries::{EntryHead, begin, put_event, put_message};
-    use super::super::message::Said;
+    use super::super::message::Content;
     use super::*;
     use hubsub_route::LogPlace;
     use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
@@ -150,21 +150,36 @@ pub(super) mod tests {
     }
 
     /// The snapshot of a session without events.
-    fn row(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
+    fn snapshot(head: Head, cursors: Option<&Cursors>) -> Vec<u8> {
         let opened = opened(Version::V311);
-        let mut row = Vec::new();
-        head.write(cursors, &mut row);
-        opened.machine.state().encode(&mut row);
-        row
+        let mut snapshot = Vec::new();
+        head.write(cursors, &mut snapshot);
+        opened.machine.state().encode(&mut snapshot);
+        snapshot
     }
 
     fn message(is_queued: bool, key: u64, out: &mut Vec<u8>) {
         let (qos, position) = (Qos::ExactlyOnce, Position::default());
         let payload = &key.to_le_bytes();
         let place = LogPlace::default();
-        let said =
-            Said { topic: "t", payload, headers: &[], timestamp_us: 0, position, place, qos, retain: false };
-        put_message(is_queued, key, Row::None, &said, &Grant { qos, ids: Vec::new(), retain: false }, out);
+        let content = Content {
+            topic: "t",
+            payload,
+            headers: &[],
+            timestamp_us: 0,
+            position,
+            place,
+            qos,
+            retain: false,
+        };
+        put_message(
+            is_queued,
+            key,
+            CountedBy::None,
+            &content,
+            &Grant { qos, ids: Vec::new(), retain: false },
+            out,
+        );
     }
 
     fn entry(born: u64, number: u64, parts: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -182,7 +197,7 @@ pub(super) mod tests {
         messages.iter().map(|(key, ..)| *key).collect()
     }
 
-    fn sent(messages: &[(u64, Row, Message, Grant)]) -> Vec<u64> {
+    fn sent(messages: &[(u64, CountedBy, Message, Grant)]) -> Vec<u64> {
         messages.iter().map(|(key, ..)| *key).collect()
     }
 
@@ -201,7 +216,7 @@ pub(super) mod tests {
             entry(9, 5, |parts| put_event(1, &event, parts)),
             entry(9, 6, |parts| message(false, 6, parts)),
         ];
-        let found = recall(&row(HEAD, None), &entries).unwrap();
+        let found = restore(&snapshot(HEAD, None), &entries).unwrap();
         assert_eq!(keys(&found.queue), [2, 4, 5], "neither an older session's nor what was done");
         assert_eq!(sent(&found.sent), [3], "under its id, and not twice");
         assert_eq!(found.state.unacknowledged().map(|(id, ..)| id).collect::<Vec<_>>(), [id]);
@@ -219,7 +234,7 @@ pub(super) mod tests {
             entry_by(2, 9, 5, |parts| message(true, 4, parts)),
             entry_by(1, 9, 6, |parts| message(true, 5, parts)),
         ];
-        let found = recall(&row(HEAD, None), &entries).unwrap();
+        let found = restore(&snapshot(HEAD, None), &entries).unwrap();
         assert_eq!((keys(&found.queue), found.head.last_entry), (vec![3, 4], 5));
         assert_eq!(found.entries, [(4, 3), (5, 4)]);
     }
@@ -233,7 +248,7 @@ pub(super) mod tests {
             entry_by(1, 9, 5, |parts| message(true, 4, parts)),
             entry_by(2, 9, 5, |parts| message(true, 5, parts)),
         ];
-        let found = recall(&row(head, None), &entries).unwrap();
+        let found = restore(&snapshot(head, None), &entries).unwrap();
         assert_eq!((keys(&found.queue), found.head.last_entry), (vec![3, 5], 5));
     }
 
@@ -248,20 +263,20 @@ pub(super) mod tests {
                 put_event(3, &Event::Ended(id), parts);
             }),
         ];
-        let found = recall(&row(HEAD, None), &entries).unwrap();
+        let found = restore(&snapshot(HEAD, None), &entries).unwrap();
         assert_eq!((keys(&found.queue), sent(&found.sent)), (vec![], vec![]));
     }
 
     #[test]
     fn of_what_cursors_count_what_is_neither_under_way_nor_done_comes_again() {
-        for of in [Row::Topic, Row::Hub] {
+        for of in [CountedBy::Topic, CountedBy::Hub] {
             let id = |n| PacketId::new(n).unwrap();
             let sent = |place, key, parts: &mut Vec<u8>| {
                 put_message(
                     false,
                     key,
                     of,
-                    &said(place),
+                    &content(place),
                     &Grant { qos: QOS, ids: Vec::new(), retain: false },
                     parts,
                 );
@@ -270,7 +285,7 @@ pub(super) mod tests {
             let mut cursors = standing();
             // The snapshot has 1 done, and 2 and 4 in flight, but no entry has their messages.
             for place in 1..=4 {
-                assert!(cursors.take(of, &said(place), place % 2 == 0));
+                assert!(cursors.take(of, &content(place), place % 2 == 0));
             }
             let entries = [
                 entry(9, 4, |parts| sent(6, 3, parts)),
@@ -279,12 +294,15 @@ pub(super) mod tests {
                 // Packet ids wrapped around: the earlier messages with these ids are done.
                 entry(9, 7, |parts| put_event(4, &Event::Ended(id(3)), parts)),
                 // Was to be sent again to the next connection, but has no snapshot.
-                entry(9, 8, |parts| put_message(false, 9, of, &said(9), &QOS_1, parts)),
+                entry(9, 8, |parts| put_message(false, 9, of, &content(9), &QOS_1, parts)),
             ];
-            let found = recall(&row(HEAD, Some(&cursors)), &entries).unwrap();
-            assert_eq!(found.sent.iter().map(|&(key, row, ..)| (key, row)).collect::<Vec<_>>(), [(4, of)]);
+            let found = restore(&snapshot(HEAD, Some(&cursors)), &entries).unwrap();
+            assert_eq!(
+                found.sent.iter().map(|&(key, counted, ..)| (key, counted)).collect::<Vec<_>>(),
+                [(4, of)]
+            );
             let mut cursors = found.cursors.unwrap();
-            let comes: Vec<u64> = (1..=9).filter(|&place| cursors.take(of, &said(place), true)).collect();
+            let comes: Vec<u64> = (1..=9).filter(|&place| cursors.take(of, &content(place), true)).collect();
             assert_eq!(comes, [2, 4, 5, 8, 9], "{of:?}");
         }
     }
@@ -294,10 +312,10 @@ pub(super) mod tests {
     const HUB: HubId = HubId(5);
 
     /// The record at the same place in its room and its hub.
-    fn said(place: u64) -> Said<'static> {
+    fn content(place: u64) -> Content<'static> {
         let position = Position { epoch: Epoch(7), seq: Seq(place) };
         let place = LogPlace { hub: HUB, offset: place };
-        Said {
+        Content {
             topic: "t",
             payload: b"",
             headers: &[],
@@ -311,15 +329,15 @@ pub(super) mod tests {
 
     fn standing() -> Cursors {
         let mut cursors = Cursors::default();
-        cursors.follow(&[(HUB, 0)]);
-        cursors.stand("t", Position { epoch: Epoch(7), seq: Seq(0) });
+        cursors.start_hubs(&[(HUB, 0)]);
+        cursors.start("t", Position { epoch: Epoch(7), seq: Seq(0) });
         cursors
     }
 
     #[test]
     fn an_entry_that_is_cut_is_an_error() {
         let whole = entry(9, 4, |parts| message(true, 3, parts));
-        assert!(recall(&row(HEAD, None), &[whole[..whole.len() - 1].to_vec()]).is_err());
-        assert!(recall(&row(HEAD, None)[1..], &[]).is_err());
+        assert!(restore(&snapshot(HEAD, None), &[whole[..whole.len() - 1].to_vec()]).is_err());
+        assert!(restore(&snapshot(HEAD, None)[1..], &[]).is_err());
     }
 }
