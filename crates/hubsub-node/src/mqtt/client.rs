@@ -13,10 +13,11 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
+use hubsub_mqtt::{Fault, LastWill, Machine};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Decoder, Fault, LastWill, Machine, ProtocolError, Reason, packet_bytes};
+use hubsub_wire::mqtt::{Decoder, ProtocolError, Reason, packet_bytes};
 
 /// State that only MQTT connections have.
 pub struct Client {
@@ -304,7 +305,8 @@ impl Rim {
 mod tests {
     use super::*;
     use crate::mqtt::restored::tests::opened;
-    use hubsub_wire::mqtt::{Opened, Version};
+    use hubsub_mqtt::Opened;
+    use hubsub_wire::mqtt::Version;
 
     #[test]
     fn one_that_is_not_connected_is_told_so_whatever_ends_it() {

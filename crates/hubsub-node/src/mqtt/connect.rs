@@ -10,10 +10,11 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
+use hubsub_mqtt::{Accepted, Fault, Machine, Opened, Refusal, Terms};
 use hubsub_route::Answer;
 use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Accepted, Connect, Decoder, Fault, Machine, Opened, Reason, Refusal, Terms};
+use hubsub_wire::mqtt::{Connect, Decoder, Reason};
 
 /// A connect in progress.
 pub struct Connecting {

@@ -15,8 +15,8 @@ use super::message::Content;
 use super::pending::Pending;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
+use hubsub_mqtt::Progress;
 use hubsub_types::{Epoch, HubId, Position, Seq};
-use hubsub_wire::mqtt::Progress;
 
 /// The cursor that counts a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

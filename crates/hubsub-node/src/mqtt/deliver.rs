@@ -10,10 +10,11 @@ use super::plain::Plain;
 use crate::conn::Conn;
 use crate::output::Output;
 use crate::rim::Rim;
+use hubsub_mqtt::{Grant, Match};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via, is_publisher};
 use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{OnGap, OnSlow, Position, Qos};
-use hubsub_wire::mqtt::{Grant, Match, Version};
+use hubsub_wire::mqtt::Version;
 
 /// A slow client resumes replay when its output is below this, in bytes.
 const REPLAY_BELOW: usize = 64 * 1024;

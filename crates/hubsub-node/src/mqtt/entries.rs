@@ -19,9 +19,10 @@
 
 use super::cursors::{CountedBy, Cursors};
 use super::message::{Content, Message};
+use hubsub_mqtt::{Damaged, Event, Grant};
 use hubsub_route::LogPlace;
 use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
-use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
+use hubsub_wire::mqtt::SubscriptionId;
 
 const VERSION: u8 = 4;
 

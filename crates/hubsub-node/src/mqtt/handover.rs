@@ -20,9 +20,10 @@ use crate::mail::Mail;
 use crate::meter::Meter;
 use crate::mqtt::MqttMail;
 use crate::transport::Transport;
+use hubsub_mqtt::Fault;
 use hubsub_route::claims::{Aim, Heir, Holder};
 use hubsub_types::{ConnKey, PrincipalId, ShardId};
-use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::mqtt::Reason;
 
 /// A connection on its way to a session.
 pub struct Traveller {

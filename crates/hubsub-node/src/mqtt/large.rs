@@ -9,9 +9,10 @@ use super::packets::take;
 use crate::core::Core;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_mqtt::Fault;
 use hubsub_route::{Headers, Namespace, Record};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Fault, Packet, Publish, Reason};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Publish, Reason};
 
 /// Packets up to this size are buffered until complete, or up to `input_shard_bytes_max` where that is less.
 pub(super) const WHOLE_BYTES: usize = 2 * 1024 * 1024;

@@ -1,9 +1,10 @@
 //! The content of a record, as PUBLISH packets are written from it.
 
 use crate::shared::Shared;
+use hubsub_mqtt::expiry_s;
 use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};
-use hubsub_wire::mqtt::{expiry_s, topic_name};
+use hubsub_wire::mqtt::topic_name;
 
 /// A queued record, shared by all clients that wait for it.
 #[derive(Debug)]

@@ -18,11 +18,11 @@ use super::shares::{Group, Sharing};
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_mqtt::{Grant, Match, SessionState};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Delivery, RecordView, Via, is_publisher};
 use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{ConnKey, OnSlow, Qos};
-use hubsub_wire::mqtt::{Grant, Match, SessionState};
 use std::collections::VecDeque;
 use std::rc::Rc;
 

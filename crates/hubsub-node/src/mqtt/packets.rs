@@ -11,11 +11,10 @@ use super::subscribing::{subscribe, unsubscribe};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
+use hubsub_mqtt::{Event, Incoming, Step, read_headers};
 use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
-use hubsub_wire::mqtt::{
-    DecodeLimits, Decoded, Decoder, Event, Incoming, Packet, Reason, Step, read_headers,
-};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Reason};
 
 /// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {

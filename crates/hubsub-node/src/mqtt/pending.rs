@@ -8,8 +8,8 @@ use super::message::Message;
 use super::shares::Group;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_mqtt::Grant;
 use hubsub_types::{OnSlow, Qos};
-use hubsub_wire::mqtt::Grant;
 use std::collections::VecDeque;
 use std::rc::Rc;
 

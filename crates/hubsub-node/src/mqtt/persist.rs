@@ -21,11 +21,12 @@ use super::session::{Sent, Session};
 use super::{claims, packets, session, store, takeover, takeover_read};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
+use hubsub_mqtt::{Event, Fault};
 use hubsub_route::claims::Holder;
 use hubsub_route::rows::CLASS;
 use hubsub_route::{Asker, Outcome, Owner, Producer, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, ProducerId, Qos};
-use hubsub_wire::mqtt::{Event, Fault, PacketId, Reason};
+use hubsub_wire::mqtt::{PacketId, Reason};
 use std::rc::Rc;
 
 /// The most messages of a session that wait for one entry. Later ones stay in `pending`, within the client's

@@ -7,11 +7,10 @@ use super::client::Client;
 use super::message::Content;
 use super::sending::{ARENA_BYTES, PAYLOAD_SHARED};
 use crate::rim::{PACKETS, Rim, TURN_BYTES};
+use hubsub_mqtt::write_headers;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::Qos;
-use hubsub_wire::mqtt::{
-    PropertyList, REMAINING_LENGTH_MAX, Version, is_topic_name, write_headers, write_plain,
-};
+use hubsub_wire::mqtt::{PropertyList, REMAINING_LENGTH_MAX, Version, is_topic_name, write_plain};
 
 /// Whether a connection is a plain client, and of which version.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

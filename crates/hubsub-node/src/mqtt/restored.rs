@@ -7,7 +7,7 @@
 use super::cursors::{CountedBy, Cursors};
 use super::entries::{EntryHead, Head, Part, head_of, take_part};
 use super::message::Message;
-use hubsub_wire::mqtt::{Damaged, Event, Grant, SessionState};
+use hubsub_mqtt::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// A session as restored.
@@ -116,9 +116,10 @@ pub(super) mod tests {
     use super::super::entries::{EntryHead, begin, put_event, put_message};
     use super::super::message::Content;
     use super::*;
+    use hubsub_mqtt::{Machine, Opened, Terms};
     use hubsub_route::LogPlace;
     use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
-    use hubsub_wire::mqtt::{Connect, Machine, Opened, PacketId, Properties, Terms, Version};
+    use hubsub_wire::mqtt::{Connect, PacketId, Properties, Version};
 
     /// A machine after CONNECT.
     pub fn opened(version: Version) -> Opened<u64> {

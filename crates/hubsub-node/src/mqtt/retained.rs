@@ -19,11 +19,12 @@ use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashSet;
+use hubsub_mqtt::expiry_s;
 use hubsub_route::{
     Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket, is_publisher,
 };
 use hubsub_types::{ConnKey, OnSlow};
-use hubsub_wire::mqtt::{expiry_s, topic_name};
+use hubsub_wire::mqtt::topic_name;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 

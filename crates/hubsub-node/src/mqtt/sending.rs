@@ -14,10 +14,10 @@ use crate::conn::{Conn, Flags};
 use crate::consumers::Wanted;
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use hubsub_mqtt::{Grant, write_headers};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{
-    Encoded, Grant, PacketId, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,
-    write_publish_head,
+    Encoded, PacketId, Pair, Property, PropertyList, Publish, Version, write_publish, write_publish_head,
 };
 use std::rc::Rc;
 

@@ -11,9 +11,10 @@ use super::persist;
 use super::persistence::{Entry, Persistence};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
+use hubsub_mqtt::Grant;
 use hubsub_route::claims::{Heir, Holder};
 use hubsub_types::{ConnKey, Qos};
-use hubsub_wire::mqtt::{Grant, PacketId};
+use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 

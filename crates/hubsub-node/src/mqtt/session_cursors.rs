@@ -17,10 +17,11 @@ use super::persist;
 use super::session::Session;
 use crate::core::Core;
 use crate::rim::Rim;
+use hubsub_mqtt::Fault;
 use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
-use hubsub_wire::mqtt::{Fault, Reason, shared};
+use hubsub_wire::mqtt::{Reason, shared};
 
 /// The reply to a log-end request: its number and the last offset per hub.
 pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);

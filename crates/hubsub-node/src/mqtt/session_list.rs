@@ -5,8 +5,9 @@ use super::offline::OfflineSession;
 use super::session;
 use crate::core::Core;
 use crate::mail::SessionInfo;
+use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::mqtt::Reason;
 
 /// The sessions of this shard: the one of client id `id`, or up to `limit` after `after`.
 pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: usize) -> Vec<SessionInfo> {

@@ -16,10 +16,11 @@ use super::subscribing::attach;
 use super::{claims, session_cursors, store};
 use crate::control::Level;
 use crate::core::Core;
+use hubsub_mqtt::{Grant, SessionState};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
 use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::mqtt::{Grant, SessionState, shared};
+use hubsub_wire::mqtt::shared;
 use std::rc::Rc;
 
 /// A session as read from its rooms or store.

@@ -12,8 +12,8 @@
 //! The container has the checksum. The length of the input bounds what is allocated.
 
 use super::{Cursors, InHub, InTopic};
+use hubsub_mqtt::{Damaged, Key, Progress};
 use hubsub_types::{Epoch, HubId};
-use hubsub_wire::mqtt::{Damaged, Key, Progress};
 
 const VERSION: u8 = 1;
 const FOLLOWS: u8 = 1;

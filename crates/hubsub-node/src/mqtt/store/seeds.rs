@@ -8,11 +8,12 @@ use super::super::message::Content;
 use super::super::persistence::Persistence;
 use super::super::restored::{restore, tests::opened};
 use super::super::session::{Sent, Session};
+use hubsub_mqtt::{Event, Grant, SessionState};
 use hubsub_route::LogPlace;
 use hubsub_route::claims::Token;
 use hubsub_sessions::{Answer, Limits, Memory, Request, SessionStore};
 use hubsub_types::{HubId, Position, Qos};
-use hubsub_wire::mqtt::{Event, Grant, PacketId, SessionState, Version};
+use hubsub_wire::mqtt::{PacketId, Version};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 

@@ -1,13 +1,10 @@
 //! Messages of the client and their outcomes, and the second half of QoS 2 in both directions.
 
-use super::super::ack::Ack;
-use super::super::packet::{Packet, PacketId, Qos, Version};
-use super::super::publish::Publish;
-use super::super::reason::Reason;
 use super::held::Answer;
 use super::intents::Taken;
 use super::window::Acknowledged;
 use super::{Fault, Incoming, Key, Machine, Step};
+use hubsub_wire::mqtt::{Ack, Packet, PacketId, Publish, Qos, Reason, Version};
 
 impl<K: Key> Machine<K> {
     pub(super) fn publish<'a>(

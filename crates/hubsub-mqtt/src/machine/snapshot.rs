@@ -14,15 +14,12 @@
 //! Decoding checks the fields as if a client had sent them; the checksum (little-endian) detects other
 //! damage. Events have none, because the records that contain them do.
 
-use super::super::field::SubscriptionId;
-use super::super::packet::{PacketId, Qos};
-use super::super::subscribe::Options;
-use super::super::topic::{topic_filter, topic_name};
 use super::filters::Filters;
 use super::intents::Intents;
 use super::opening::LastWill;
 use super::session::{Damaged, Event, Key, SessionState, since_1970};
 use super::window::{Awaits, Window};
+use hubsub_wire::mqtt::{Options, PacketId, Qos, SubscriptionId, topic_filter, topic_name};
 
 const VERSION: u8 = 1;
 const LEFT: u8 = 1;

@@ -1,11 +1,10 @@
 //! Suspending a machine to a session and resuming from one, and recording of events meanwhile.
 
-use super::super::packet::{Packet, PacketId, Qos};
-use super::super::reason::Reason;
 use super::Machine;
 use super::held::Answer;
 use super::session::{Key, SessionState, since_1970};
 use super::window::Again;
+use hubsub_wire::mqtt::{Packet, PacketId, Qos, Reason};
 
 impl<K: Key> Machine<K> {
     /// Records events of this session: PUBREL and PUBCOMP wait for [`Machine::recorded`]. Must be called

@@ -1,11 +1,5 @@
 //! CONNECT: limits that the server grants, and the CONNACK that announces them.
 
-use super::super::ack::Connack;
-use super::super::connect::Connect;
-use super::super::field::short;
-use super::super::packet::{Packet, Qos, REMAINING_LENGTH_MAX, Version};
-use super::super::property::{Properties, Property, PropertyList};
-use super::super::reason::Reason;
 use super::aliases::{Aliases, OwnAliases};
 use super::filters::Filters;
 use super::headers::read_headers;
@@ -13,6 +7,9 @@ use super::requests::Requests;
 use super::session::Key;
 use super::window::Window;
 use super::{Fault, Machine, SILENCE_MS_A_S};
+use hubsub_wire::mqtt::{
+    Connack, Connect, Packet, Properties, Property, PropertyList, Qos, REMAINING_LENGTH_MAX, Reason, Version,
+};
 use std::fmt::Write as _;
 
 /// Limits that a server grants to each client.
@@ -107,8 +104,8 @@ impl Accepted {
     pub fn write(&self, session_present: bool, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.connack);
-        let length = short(&self.connack[1..]).ok().flatten().expect("it was written by us");
-        out[start + 1 + length.bytes] |= u8::from(session_present && self.says_session);
+        let length_bytes = 1 + self.connack[1..].iter().take_while(|&&byte| byte >= 0x80).count();
+        out[start + 1 + length_bytes] |= u8::from(session_present && self.says_session);
     }
 }
 

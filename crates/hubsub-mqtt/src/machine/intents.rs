@@ -1,7 +1,7 @@
 //! QoS 2 messages of a client that it has not released. Each has a number that is unique in its session and
 //! by which it is published. So it is published once, however many connections it is sent on.
 
-use super::super::packet::PacketId;
+use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 
 /// Progress of a message.

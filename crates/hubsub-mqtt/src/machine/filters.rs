@@ -5,11 +5,9 @@
 //! Shared subscriptions are separate: each yields messages of its own, which the caller assigned to this
 //! client.
 
-use super::super::field::SubscriptionId;
-use super::super::packet::Qos;
-use super::super::subscribe::Options;
 use super::seldom::Seldom;
 use hubsub_types::names::Filter;
+use hubsub_wire::mqtt::{Options, Qos, SubscriptionId};
 use std::collections::HashMap;
 
 /// The subscription that a message matched.

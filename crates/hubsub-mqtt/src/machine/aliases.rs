@@ -1,10 +1,8 @@
 //! Topic aliases (section 3.3.2.3.4 of 5.0): those of the client and those of the server.
 
-use super::super::property::Property;
-use super::super::publish::Publish;
-use super::super::reason::Reason;
 use super::seldom::Seldom;
 use super::{Fault, Topic};
+use hubsub_wire::mqtt::{Property, Publish, Reason};
 use std::collections::HashMap;
 use std::rc::Rc;
 

@@ -6,13 +6,11 @@
 //! Invariant: a snapshot and the events after it, in order, restore the state. Events are numbered, so one
 //! that the snapshot already covers has no effect.
 
-use super::super::field::SubscriptionId;
-use super::super::packet::{PacketId, Qos};
-use super::super::subscribe::Options;
 use super::filters::{Filters, Grant, Match};
 use super::intents::Intents;
 use super::opening::LastWill;
 use super::window::{Acknowledged, Window};
+use hubsub_wire::mqtt::{Options, PacketId, Qos, SubscriptionId};
 use std::fmt;
 use std::num::NonZeroU64;
 

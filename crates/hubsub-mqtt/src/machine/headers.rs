@@ -9,8 +9,7 @@
 //! | Response Topic | `mqtt.response-topic` |
 //! | Correlation Data | `mqtt.correlation-data` if it is UTF-8, else `mqtt.correlation-data.hex` |
 
-use super::super::field::Pair;
-use super::super::property::{Properties, Property, PropertyList};
+use hubsub_wire::mqtt::{Pair, Properties, Property, PropertyList};
 use std::fmt::Write as _;
 
 const OWN: &str = "mqtt.";
@@ -66,7 +65,7 @@ pub fn write_headers(headers: &[(Box<str>, Box<str>)], age_s: u32, to: &mut Prop
                 Err(_) => continue,
             },
             CONTENT => Property::ContentType(value),
-            RESPONSE if super::super::topic::topic_name(value.as_bytes()).is_ok() => {
+            RESPONSE if hubsub_wire::mqtt::topic_name(value.as_bytes()).is_ok() => {
                 Property::ResponseTopic(value)
             }
             CORRELATION => Property::CorrelationData(value.as_bytes()),

@@ -1,7 +1,7 @@
 //! PUBREL and PUBCOMP that wait until their cause is recorded. Each has a number by which the caller reports
 //! that, in any order; they are written in the order of the packets that they answer.
 
-use super::super::packet::PacketId;
+use hubsub_wire::mqtt::PacketId;
 use std::collections::VecDeque;
 
 /// Type of the waiting packet.

@@ -1,5 +1,6 @@
 //! Rules of a connection, one by one.
 
+use hubsub_mqtt::*;
 use hubsub_wire::mqtt::*;
 
 use crate::any_input::WIDE;

@@ -2,12 +2,11 @@
 //! message and each filter has a number by which its result arrives, in any order; replies are written in the
 //! order of the requests.
 
-use super::super::ack::Ack;
-use super::super::packet::{Packet, PacketId, Qos, Version};
-use super::super::property::{Properties, Property, PropertyList};
-use super::super::reason::{Carrier, Reason};
-use super::super::subscribe::{Reasons, Suback, Unsuback};
 use super::seldom::Seldom;
+use hubsub_wire::mqtt::{
+    Ack, Carrier, Packet, PacketId, Properties, Property, PropertyList, Qos, Reason, Reasons, Suback,
+    Unsuback, Version,
+};
 use std::collections::VecDeque;
 
 /// The request of one packet.

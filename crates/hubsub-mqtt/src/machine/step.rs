@@ -1,9 +1,6 @@
 //! Instructions of a client's state machine to its caller.
 
-use super::super::packet::{PacketId, Qos};
-use super::super::property::Properties;
-use super::super::reason::Reason;
-use super::super::subscribe::{Filters, Names};
+use hubsub_wire::mqtt::{Filters, Names, PacketId, Properties, Qos, Reason};
 use std::rc::Rc;
 
 /// Why the server ends a connection.
@@ -32,7 +29,7 @@ pub enum Step<'a, K> {
     /// [`Machine::awaits`](super::Machine::awaits).
     Publish(Incoming<'a>),
     /// Subscribe, and pass each result to [`Machine::granted`](super::Machine::granted), numbered from
-    /// `first` in order. Some may be [shared](super::super::shared).
+    /// `first` in order. Some may be [shared](hubsub_wire::mqtt::shared).
     Subscribe {
         /// At least one filter.
         filters: Filters<'a>,

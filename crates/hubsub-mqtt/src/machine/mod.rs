@@ -61,14 +61,12 @@ pub use session::{Damaged, Event, Key, SessionState};
 pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
-use super::ack::{Ack, Disconnect};
-use super::packet::{Packet, PacketId, Qos, Version};
-use super::property::{Properties, Property, PropertyList};
-use super::publish::Publish;
-use super::reason::Reason;
 use aliases::Aliases;
 use filters::Filters;
 use held::Held;
+use hubsub_wire::mqtt::{
+    Ack, Disconnect, Packet, PacketId, Properties, Property, PropertyList, Publish, Qos, Reason, Version,
+};
 use intents::Intents;
 use publishing::acknowledged;
 use requests::{Answers, Requests};

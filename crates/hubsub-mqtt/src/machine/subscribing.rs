@@ -1,12 +1,10 @@
 //! Subscriptions of the client: requests, results, and how a matching message is sent.
 
-use super::super::field::{Pair, SubscriptionId};
-use super::super::packet::Qos;
-use super::super::property::Property;
-use super::super::reason::Reason;
-use super::super::subscribe::{Options, RetainHandling, Subscribe, Unsubscribe};
-use super::super::topic::{rewind, shared};
 use super::{Grant, Key, Machine, Match, Step};
+use hubsub_wire::mqtt::{
+    Options, Pair, Property, Qos, Reason, RetainHandling, Subscribe, SubscriptionId, Unsubscribe, rewind,
+    shared,
+};
 
 /// User property of SUBSCRIBE that requests positions of messages, with the value 1.
 const POSITIONS: &str = "hubsub-positions";

@@ -7,10 +7,8 @@
 //! arrive and whether the session is recorded; the rest is the client's input.
 
 use crate::any_input::{VERSIONS, WIDE, begun};
-use hubsub_wire::mqtt::{
-    Connect, DecodeLimits, Decoded, Machine, Opened, Packet, Peer, Properties, Qos, Reason, Step, Terms,
-    Version,
-};
+use hubsub_mqtt::{Machine, Opened, Step, Terms};
+use hubsub_wire::mqtt::{Connect, DecodeLimits, Decoded, Packet, Peer, Properties, Qos, Reason, Version};
 use std::collections::VecDeque;
 
 const RECEIVE_MAX: u16 = 4;

@@ -3,6 +3,7 @@
 use crate::machine_tests::{connect, list, of_qos, opened, subscribed};
 use crate::session_tests::{lasting, resumable};
 use crate::tools::V5;
+use hubsub_mqtt::*;
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
 

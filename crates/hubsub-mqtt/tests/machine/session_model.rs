@@ -3,6 +3,7 @@
 //! keeps its own state as specified must get each QoS 2 message once and each QoS 1 message at least once,
 //! and so must the server.
 
+use hubsub_mqtt::*;
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -9,9 +9,9 @@
 //! Invariants: no id is used twice; entries are in the order of their ids; at most `size` messages that were
 //! sent on this connection have not ended; less than half of the entries, or a few, have ended.
 
-use super::super::packet::{PacketId, Qos};
 use super::seldom::Seldom;
 use super::session::{Damaged, Key};
+use hubsub_wire::mqtt::{PacketId, Qos};
 use std::collections::VecDeque;
 
 /// The next packet expected from the client for a message.

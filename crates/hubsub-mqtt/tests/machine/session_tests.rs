@@ -3,6 +3,7 @@
 use crate::any_input::WIDE;
 use crate::machine_tests::{ack, connect, list, of_qos, opened, publish, said, subscribe, subscribed, terms};
 use crate::tools::{V5, V31, V311};
+use hubsub_mqtt::*;
 use hubsub_wire::mqtt::*;
 
 /// Limits of a server with sessions.

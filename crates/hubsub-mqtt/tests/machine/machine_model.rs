@@ -1,6 +1,7 @@
 //! Random orders of a client's packets, split anywhere, and of results, against a model of the replies to the
 //! client and the actions of the server.
 
+use hubsub_mqtt::*;
 use hubsub_wire::mqtt::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
