@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "the tests use the rest")]
-#[path = "../../crates/hubsub-wire/tests/mqtt/any_client.rs"]
+#[path = "../../crates/hubsub-mqtt/tests/machine/any_client.rs"]
 mod any_client;
 #[allow(dead_code, reason = "the other target uses the rest")]
 #[path = "../../crates/hubsub-wire/tests/mqtt/any_input.rs"]

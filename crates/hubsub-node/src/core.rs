@@ -160,7 +160,7 @@ impl Core {
                 self.rim.reply_bytes -= output.counted_replies;
             }
             self.rim.input_bytes -= conn.unfinished_bytes();
-            let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_told)
+            let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_notified)
                 || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
                 || conn.extra.as_ref().is_some_and(|extra| extra.was_told)
                 || conn.io.is_http())
@@ -220,9 +220,9 @@ impl Core {
             (&metrics.longpoll_sessions, self.rim.polled_clients as u64),
             (&metrics.mqtt_large_bytes, self.rim.long_messages.bytes() as u64),
             (&metrics.mqtt_subscriptions, self.rim.mqtt_subscriptions as u64),
-            (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.absent()) as u64),
-            (&metrics.mqtt_sessions_lacking, self.rim.sessions.lacking() as u64),
-            (&metrics.mqtt_session_ends_pending, self.rim.sessions.endings_pending() as u64),
+            (&metrics.mqtt_sessions, (self.rim.sessions.connected + self.rim.sessions.offline()) as u64),
+            (&metrics.mqtt_sessions_lacking, self.rim.sessions.missing() as u64),
+            (&metrics.mqtt_session_ends_pending, self.rim.sessions.deletes_pending() as u64),
             (&metrics.listings, self.rim.listings.len() as u64),
             (&metrics.retained_unread, self.rim.unread.len() as u64),
             (&metrics.rooms, broker.rooms.len() as u64),

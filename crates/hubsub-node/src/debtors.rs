@@ -8,8 +8,9 @@ use crate::conn::{Conn, Dialect, Flags};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
+use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::mqtt::Reason;
 use hubsub_wire::phoenix::End;
 use hubsub_wire::resp;
 

@@ -43,7 +43,7 @@ impl Sink for Rim {
     }
 
     fn keep_for_absent(&mut self, conn: u32, group: (&[u8], u64), record: &RecordView<'_>) -> Delivery {
-        self.share_with_absent(conn, group, record)
+        self.share_with_offline(conn, group, record)
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl Sink for Rim {
     }
 
     fn wants_replay(&self, conn: u32) -> bool {
-        let Some(c) = self.conns.at(conn) else { return self.reads_absent(conn) };
+        let Some(c) = self.conns.at(conn) else { return self.reads_offline(conn) };
         if c.mqtt.is_some() {
             return !c.is_closing() && Rim::wants_replay_mqtt(c);
         }
@@ -285,11 +285,11 @@ impl Sink for Rim {
                 http::answer(self, conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
-            Asker::Client { conn, slot } if self.is_absent(conn.index) => {
+            Asker::Client { conn, slot } if self.is_offline(conn.index) => {
                 match (answer, self.sessions.get_mut(conn)) {
-                    (Answer::Published(outcome), Some(absent)) => absent.published(slot, outcome.is_ok()),
+                    (Answer::Published(outcome), Some(offline)) => offline.published(slot, outcome.is_ok()),
                     (Answer::HubEnds(ends), _) => self.ends.push((conn, (slot, ends))),
-                    (Answer::Attached(Err(refused)), _) => self.refused_absent(conn, slot, refused),
+                    (Answer::Attached(Err(refused)), _) => self.refused_offline(conn, slot, refused),
                     _ => {}
                 }
             }
@@ -377,7 +377,7 @@ impl Rim {
             self.own.deliver(record);
             return Delivery::Taken;
         }
-        self.deliver_absent(conn, via, record)
+        self.deliver_offline(conn, via, record)
     }
 
     /// Handles a record for a connection that is closing.

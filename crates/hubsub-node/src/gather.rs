@@ -4,7 +4,7 @@ use crate::access::Action;
 use crate::control::{Event, Level};
 use crate::core::Core;
 use crate::mail::{Call, Item, Mail, Part, Question, Request};
-use crate::mqtt::Ending;
+use crate::mqtt::SessionDelete;
 use crate::output::Pending;
 use crate::redis::LISTING_TOO_LONG;
 use crate::rim::Rim;
@@ -35,7 +35,7 @@ pub enum Then {
     /// A room's entry of the session that is being restored for a connection.
     Session(ConnKey),
     /// The entry of a session that has ended.
-    Ending(Box<Ending>),
+    Ending(Box<SessionDelete>),
 }
 
 /// Weight of a request whose response may be as long as a client's unread replies may be: no further request

@@ -247,7 +247,7 @@ impl Node {
         };
         for found in sessions {
             let home = crate::mqtt::home_of(&found.id, shards);
-            let mail = Mail::Mqtt(MqttMail::Adopt(Box::new(found)));
+            let mail = Mail::Mqtt(MqttMail::Restore(Box::new(found)));
             inboxes[usize::from(home.0)].send(&mut vec![mail]);
         }
         let (producers, rows) = (Mutex::new(windows), Mutex::new(rows));

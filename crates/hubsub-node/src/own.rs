@@ -52,7 +52,7 @@ enum Event {
     /// A room's history for the session that is being restored at this connection slot.
     Past(ConnKey, Result<HistoryPart, ErrorCode>),
     /// The entry of an ended session.
-    Ended(Box<crate::mqtt::Ending>, Result<HistoryPart, ErrorCode>),
+    Ended(Box<crate::mqtt::SessionDelete>, Result<HistoryPart, ErrorCode>),
     /// Whether a session that was taken over from another process has all its subscriptions again.
     Follows(ConnKey, bool),
     /// The outcome of a join that may watch members: connection, seat, success.
@@ -122,7 +122,11 @@ impl Own {
     }
 
     /// Queues the entry of an ended session.
-    pub fn found_ended(&mut self, ending: Box<crate::mqtt::Ending>, part: Result<HistoryPart, ErrorCode>) {
+    pub fn found_ended(
+        &mut self,
+        ending: Box<crate::mqtt::SessionDelete>,
+        part: Result<HistoryPart, ErrorCode>,
+    ) {
         self.events.push(Event::Ended(ending, part));
     }
 
@@ -220,8 +224,8 @@ impl Core {
                         None => crate::mqtt::heard(self, &topic, &payload),
                     },
                     Event::Consumers(wanted) => crate::consumers::act(self, wanted),
-                    Event::Session(key) => crate::mqtt::record_session(self, key),
-                    Event::Ended(ending, part) => crate::mqtt::found_ended(self, *ending, part),
+                    Event::Session(key) => crate::mqtt::persist_session(self, key),
+                    Event::Ended(ending, part) => crate::mqtt::found_deleted(self, *ending, part),
                     Event::Past(key, part) => crate::mqtt::read_of_session(self, key, part),
                     Event::Follows(key, is_held) => crate::mqtt::followed(self, key, is_held),
                     Event::Gap(topic) => match presence::room_of(&topic) {

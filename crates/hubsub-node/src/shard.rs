@@ -320,7 +320,7 @@ impl Shard {
                 Timer::PresenceRecord(reference) => crate::presence::record_again(&mut self.core, reference),
                 Timer::Occupancy(room) => crate::presence::tick_occupancy(&mut self.core, &room),
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
-                Timer::Snapshot(key) => crate::mqtt::look_whether_moved(&mut self.core, key),
+                Timer::Snapshot(key) => crate::mqtt::snapshot_timer(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),
                 Timer::Accept(door) => {
                     let listener = self.listeners.iter_mut().find(|listener| listener.is(door.token()));
@@ -366,7 +366,7 @@ impl Shard {
         let is_registered = registry.register(conn.io.source(), token, interest).is_ok();
         self.input(key, &mut input);
         if let Some(client_id) = client_id {
-            crate::mqtt::settled(&mut self.core, client_id, key);
+            crate::mqtt::handed_over(&mut self.core, client_id, key);
         }
         if is_registered {
             self.ready.push(key);
@@ -407,13 +407,13 @@ impl Shard {
         crate::presence::look_after(&mut self.core);
         crate::mqtt::look_at_store(&mut self.core);
         if self.stopping.is_none() {
-            crate::mqtt::end_again(&mut self.core);
+            crate::mqtt::retry_deletes(&mut self.core);
             crate::mqtt::read_unread(&mut self.core);
             crate::mqtt::share_queued(&mut self.core);
-            crate::mqtt::look_who_lacks(&mut self.core);
-            crate::mqtt::adopt_orphans(&mut self.core);
+            crate::mqtt::retry_missing(&mut self.core);
+            crate::mqtt::start_takeovers(&mut self.core);
         }
-        let is_over = |row: &_| crate::mqtt::row_is_over(row, now.wall_us);
+        let is_over = |row: &_| crate::mqtt::retained_is_expired(row, now.wall_us);
         self.core.broker.sweep_rows(now, is_over, &mut self.core.rim);
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {
             self.core.broker.busiest.fade();

@@ -46,7 +46,7 @@ impl Stopping {
         }
         let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
-            core.rim.tell_mqtt_of_stop(key);
+            core.rim.notify_mqtt_of_stop(key);
             crate::phoenix::end(&mut core.rim, key, End::Restart);
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
@@ -84,7 +84,7 @@ impl Core {
         let conns = self.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
         let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
         for key in keys {
-            self.rim.tell_mqtt_of_stop(key);
+            self.rim.notify_mqtt_of_stop(key);
             self.rim.close_soon(key);
         }
         self.rim.flush();

@@ -1,7 +1,7 @@
 //! Reads the sessions of MQTT clients from the log at a start: the latest snapshot of each, and the entries
 //! after it.
 
-use crate::mqtt::{Found, id_of_entries, id_of_row, is_of_use};
+use crate::mqtt::{Found, id_of_entries, id_of_snapshot, is_of_use};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_log::record::Kind;
@@ -15,10 +15,10 @@ use hubsub_log::{Chain, LogError};
 pub fn rebuild<S: Storage>(rows: &Chain<S>, entries: Option<&Chain<S>>) -> Result<Vec<Found>, LogError> {
     let mut found: HashMap<Box<str>, Found, RandomState> = HashMap::default();
     rows.replay(0, |record| {
-        let Some(id) = id_of_row(record.room) else { return };
+        let Some(id) = id_of_snapshot(record.room) else { return };
         if record.kind == Kind::Message && !record.payload.is_empty() {
-            let (id, row): (Box<str>, _) = (id.into(), record.payload.into());
-            found.insert(id.clone(), Found { id, row, entries: Vec::new() });
+            let (id, snapshot): (Box<str>, _) = (id.into(), record.payload.into());
+            found.insert(id.clone(), Found { id, snapshot, entries: Vec::new() });
         } else {
             found.remove(&*id);
         }
@@ -28,7 +28,7 @@ pub fn rebuild<S: Storage>(rows: &Chain<S>, entries: Option<&Chain<S>>) -> Resul
     };
     entries.replay(0, |record| {
         let session = id_of_entries(record.room).and_then(|id| found.get_mut(&*id));
-        if let Some(session) = session.filter(|session| is_of_use(&session.row, record.payload)) {
+        if let Some(session) = session.filter(|session| is_of_use(&session.snapshot, record.payload)) {
             session.entries.push(record.payload.into());
         }
     })?;

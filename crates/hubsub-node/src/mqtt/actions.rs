@@ -2,7 +2,7 @@
 //! action's room reports the delivery, so any node can read it at any time.
 
 use super::client::Client;
-use super::message::Said;
+use super::message::Content;
 use crate::core::Core;
 use crate::own::Asked;
 use hubsub_types::ConnKey;
@@ -27,23 +27,23 @@ pub struct Action {
 }
 
 impl Action {
-    fn of(said: &Said<'_>) -> Option<Action> {
-        let header = |wanted: &str| said.headers.iter().find(|(name, _)| **name == *wanted);
+    fn of(content: &Content<'_>) -> Option<Action> {
+        let header = |wanted: &str| content.headers.iter().find(|(name, _)| **name == *wanted);
         let (_, id) = header(ID)?;
         let before = header(ANSWERS)?.1.strip_suffix(DONE)?;
         let delivered = format!("{before}{DELIVERED}").into();
-        Some(Action { id: id.clone(), topic: said.topic.into(), delivered })
+        Some(Action { id: id.clone(), topic: content.topic.into(), delivered })
     }
 }
 
 impl Client {
     /// A message is sent under this packet id.
     #[inline]
-    pub(super) fn sends_action(&mut self, id: PacketId, said: &Said<'_>) {
-        if said.headers.is_empty() && self.shares.is_none() {
+    pub(super) fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
+        if content.headers.is_empty() && self.shares.is_none() {
             return;
         }
-        match Action::of(said) {
+        match Action::of(content) {
             Some(action) => _ = self.shares.get_or_insert_default().actions.insert(id, action),
             // The id may have been an action's before.
             None => _ = self.ends_action(id),

@@ -5,10 +5,10 @@
 //! Invariant: a connection gets CONNACK only after its shard was granted the id, and by then the previous
 //! holder, on any node, was sent a release request.
 
-use super::adoption::{self, Found};
-use super::handover::{self, tell};
+use super::handover::{self, post};
 use super::store::{Stored, stored};
-use super::{arrival, reading};
+use super::takeover::{self, Found};
+use super::{connect, takeover_read};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::{self, Asked};
@@ -39,9 +39,9 @@ pub enum MqttMail {
     /// To the shard of a session: the connection that was to move there is gone.
     Abandon(ConnKey),
     /// To the id's shard: a session of the previous process.
-    Adopt(Box<Found>),
+    Restore(Box<Found>),
     /// To the id's shard: the process that held this session is gone.
-    Orphan(Box<str>),
+    TakeOver(Box<str>),
     /// A reply of the session store.
     Stored(Box<Stored>),
 }
@@ -53,8 +53,8 @@ impl MqttMail {
         std::mem::size_of::<Mail>()
             + match self {
                 MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
-                MqttMail::Orphan(id) => id.len(),
-                MqttMail::Adopt(found) => found.weight(),
+                MqttMail::TakeOver(id) => id.len(),
+                MqttMail::Restore(found) => found.weight(),
                 MqttMail::Stored(stored) => stored.weight(),
                 _ => 0,
             }
@@ -75,19 +75,19 @@ const ROOMS: &str = "$claim/";
 /// Claims an id for a connection.
 pub(super) fn claim(core: &mut Core, id: Box<str>, claimant: Claimant) {
     let shard = shard_of(core, &id);
-    tell(core, shard, MqttMail::Claim(id, claimant));
+    post(core, shard, MqttMail::Claim(id, claimant));
 }
 
 /// Keeps an id that was to go to another connection.
 pub(super) fn keep(core: &mut Core, id: Box<str>, holder: Holder) {
     let shard = shard_of(core, &id);
-    tell(core, shard, MqttMail::Keep(id, holder));
+    post(core, shard, MqttMail::Keep(id, holder));
 }
 
 /// Releases an id that `holder` has.
 pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder) {
     let shard = shard_of(core, &id);
-    tell(core, shard, MqttMail::Release(id, holder));
+    post(core, shard, MqttMail::Release(id, holder));
 }
 
 pub fn receive(core: &mut Core, mail: MqttMail) {
@@ -101,16 +101,16 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         MqttMail::Release(id, holder) => {
             event(core, |core, token, actions| core.rim.claims.release(&id, holder, token, actions));
         }
-        MqttMail::Granted(key) => arrival::granted(core, key),
-        MqttMail::Refused(key) | MqttMail::Displaced(key) if reading::is_refused(core, key) => {}
-        MqttMail::Refused(key) => arrival::refused(core, key, Reason::ServerUnavailable),
-        MqttMail::Displaced(key) => arrival::displaced(core, key),
+        MqttMail::Granted(key) => connect::granted(core, key),
+        MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(core, key) => {}
+        MqttMail::Refused(key) => connect::refused(core, key, Reason::ServerUnavailable),
+        MqttMail::Displaced(key) => connect::displaced(core, key),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
         // It moves once its input is processed.
         MqttMail::Call(key, to) => core.rim.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
-        MqttMail::Adopt(found) => adoption::adopt_of_before(core, *found),
-        MqttMail::Orphan(id) => reading::claim(core, id),
+        MqttMail::Restore(found) => takeover::restore_previous(core, *found),
+        MqttMail::TakeOver(id) => takeover_read::claim(core, id),
         MqttMail::Stored(answer) => stored(core, *answer),
     }
 }
@@ -124,8 +124,8 @@ pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCo
 }
 
 /// A message in the room of an id.
-pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
-    let word = std::str::from_utf8(said).ok().and_then(|text| text.parse::<Word>().ok());
+pub fn heard(core: &mut Core, room: &[u8], content: &[u8]) {
+    let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (id_of(room), word) {
         event(core, |core, token, actions| core.rim.claims.heard(&id, word, token, actions));
     }
@@ -150,10 +150,10 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
     event(core, token, &mut actions);
     for action in actions {
         match action {
-            Action::Grant(who) => tell(core, who.shard, MqttMail::Granted(who.conn)),
-            Action::Refuse(who) => tell(core, who.shard, MqttMail::Refused(who.conn)),
-            Action::Displace(who) => tell(core, who.shard, MqttMail::Displaced(who.conn)),
-            Action::Yield(who, to) => tell(core, who.shard, MqttMail::Yield(who.conn, to)),
+            Action::Grant(who) => post(core, who.shard, MqttMail::Granted(who.conn)),
+            Action::Refuse(who) => post(core, who.shard, MqttMail::Refused(who.conn)),
+            Action::Displace(who) => post(core, who.shard, MqttMail::Displaced(who.conn)),
+            Action::Yield(who, to) => post(core, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
                 let room = room_of(&id);
                 core.watch(room.as_bytes(), Asked::Claims(ClaimAsked::Watch(id)));

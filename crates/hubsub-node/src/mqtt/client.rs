@@ -1,10 +1,10 @@
-//! An MQTT client: what its connection holds beside the protocol state machine (`hubsub-wire`), how output is
+//! An MQTT client: what its connection is_blocked beside the protocol state machine (`hubsub-wire`), how output is
 //! written, and how the connection ends.
 
-use super::arrival::Arrival;
-use super::durable;
+use super::connect::Connecting;
 use super::gaps::Gaps;
 use super::pending::Pending;
+use super::persist;
 use super::retained::Reads;
 use super::session::{self, Session};
 use super::shares::{self, Shares};
@@ -13,10 +13,11 @@ use crate::conn::Flags;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::{REPLIES, Rim, Timer};
+use hubsub_mqtt::{Fault, LastWill, Machine};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Decoder, Fault, LastWill, Machine, ProtocolError, Reason, packet_bytes};
+use hubsub_wire::mqtt::{Decoder, ProtocolError, Reason, packet_bytes};
 
 /// State that only MQTT connections have.
 pub struct Client {
@@ -24,13 +25,13 @@ pub struct Client {
     pub machine: Machine<u64>,
     pub(super) decoder: Decoder,
     /// The connect in progress; until it completes the client's input is not read.
-    pub(super) arrival: Option<Box<Arrival>>,
+    pub(super) connecting: Option<Box<Connecting>>,
     /// Message bookkeeping, if the session outlives connections.
     pub(super) session: Option<Box<Session>>,
     /// Subscriptions that are not confirmed yet.
     pub(super) unconfirmed: u32,
     /// True while a message of its own waits for them, because it should receive that message itself.
-    pub(super) holds: bool,
+    pub(super) is_blocked: bool,
     /// True if one of the publishes that it waits for goes to a log.
     pub(super) waits_for_log: bool,
     /// Records that wait to be sent.
@@ -38,11 +39,11 @@ pub struct Client {
     /// Dropped records that are still to be reported to it.
     pub(super) gaps: Gaps,
     /// True if its messages carry their positions.
-    pub(super) tells_positions: bool,
+    pub(super) reports_positions: bool,
     /// Unacknowledged messages of shared subscriptions and device actions; few clients have any.
     pub(super) shares: Option<Box<Shares>>,
     /// True if it was sent the reason for its disconnect.
-    pub was_told: bool,
+    pub was_notified: bool,
     /// Its pending reads of retained messages.
     pub(super) reads: Option<Box<Reads>>,
 }
@@ -52,22 +53,22 @@ impl Client {
     pub(super) fn new(
         machine: Machine<u64>,
         decoder: Decoder,
-        arrival: Arrival,
+        connecting: Connecting,
         session: Option<Box<Session>>,
     ) -> Client {
         Client {
             machine,
             decoder,
-            arrival: Some(Box::new(arrival)),
+            connecting: Some(Box::new(connecting)),
             session,
             unconfirmed: 0,
-            holds: false,
+            is_blocked: false,
             waits_for_log: false,
             pending: Pending::default(),
             gaps: Gaps::default(),
-            tells_positions: false,
+            reports_positions: false,
             shares: None,
-            was_told: false,
+            was_notified: false,
             reads: None,
         }
     }
@@ -80,48 +81,48 @@ impl Client {
         &self,
         requests_max: u64,
         is_congested: impl Fn() -> bool,
-        log_is_behind: impl Fn() -> bool,
+        log_is_congested: impl Fn() -> bool,
     ) -> bool {
         let pending = self.machine.pending() as u64;
-        self.arrival.is_some()
-            || (self.holds && self.unconfirmed > 0)
+        self.connecting.is_some()
+            || (self.is_blocked && self.unconfirmed > 0)
             || (pending > 0 && (pending >= requests_max || is_congested()))
             || self.reads.as_ref().is_some_and(|reads| reads.len() as u64 >= requests_max)
-            || (self.waits_for_log && log_is_behind())
+            || (self.waits_for_log && log_is_congested())
     }
 
     /// True if it is connected under one of these ids, which are sorted.
     #[must_use]
     pub fn is_any_of(&self, ids: &[String]) -> bool {
         let own = self.machine.client_id();
-        self.arrival.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
+        self.connecting.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
     }
 
     /// True if there is more to send once its output drains.
     #[must_use]
     pub fn wants_more(&self) -> bool {
-        let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
+        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
         let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
-        !self.pending.is_empty() || reads || kept.is_some_and(|kept| kept.has_prepared())
+        !self.pending.is_empty() || reads || persistence.is_some_and(|persistence| persistence.has_prepared())
     }
 
     /// True if its session is persisted.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.kept.is_some())
+        self.session.as_ref().is_some_and(|session| session.persistence.is_some())
     }
 
     /// True if a request of its is unanswered.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.arrival.is_some() || self.machine.pending() > 0
+        self.connecting.is_some() || self.machine.pending() > 0
     }
 }
 
 impl Client {
     /// Appends the reason for the close: a refusal if the client is not connected yet.
     pub(super) fn write_end(&self, fault: Fault, out: &mut Vec<u8>) {
-        match &self.arrival {
+        match &self.connecting {
             Some(_) => self.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
             None => self.machine.write_fault(fault, out),
         }
@@ -157,7 +158,7 @@ pub fn look_for_silence(core: &mut Core, key: ConnKey) {
 
 pub(super) fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
     rim.metrics.protocol_errors_total.add(1);
-    rim.with_mqtt(key, |client, _| client.was_told = true);
+    rim.with_mqtt(key, |client, _| client.was_notified = true);
     rim.push(key, |out, _| error.write(out));
     rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
     rim.close_soon(key);
@@ -167,7 +168,7 @@ pub(super) fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
 pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
     let rim = &mut core.rim;
     rim.with_mqtt(key, |client, out| {
-        client.was_told = true;
+        client.was_notified = true;
         client.write_end(fault, out);
     });
     let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
@@ -194,11 +195,11 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
     if outlives {
         session::leave(core, key, *client);
         // Where the group has no other member, the session queues them.
-        return shares::give(core, left);
+        return shares::redeliver(core, left);
     }
-    shares::give(core, left);
+    shares::redeliver(core, left);
     let will = client.machine.take_will();
-    if let Some(will) = will.filter(|_| client.arrival.is_none()) {
+    if let Some(will) = will.filter(|_| client.connecting.is_none()) {
         publish_will(core, key, *will, client.machine.client_id());
     }
     let session = client.session.take();
@@ -206,8 +207,8 @@ pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bo
         return;
     }
     let holder = Holder { shard: core.rim.shard, conn: key };
-    let kept = session.and_then(|session| session.kept);
-    durable::release(core, client.machine.client_id().into(), holder, kept);
+    let persistence = session.and_then(|session| session.persistence);
+    persist::release(core, client.machine.client_id().into(), holder, persistence);
 }
 
 /// A request number that no client uses.
@@ -275,13 +276,13 @@ impl Rim {
     pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
         match answer {
             Answer::HubEnds(ends) => self.ends.push((key, (number, ends))),
-            answer if number == NOBODY => self.gone_on(key, &answer),
+            answer if number == NOBODY => self.resumed(key, &answer),
             Answer::Published(outcome) => {
                 self.expects_more |= outcome.is_ok();
                 self.mqtt_published(key, number, outcome.map(|published| published.receivers));
             }
             Answer::Attached(outcome) => {
-                self.stands(key, number, &outcome);
+                self.cursor_confirmed(key, number, &outcome);
                 self.mqtt_confirmed(key, number, outcome.map(|_| ()));
             }
             Answer::PatternHeld => self.mqtt_confirmed(key, number, Ok(())),
@@ -292,7 +293,7 @@ impl Rim {
     }
 
     /// Notifies an MQTT client that the node stops.
-    pub(crate) fn tell_mqtt_of_stop(&mut self, key: ConnKey) {
+    pub(crate) fn notify_mqtt_of_stop(&mut self, key: ConnKey) {
         if self.conns.get(key).is_some_and(|conn| !conn.is_closing()) {
             let fault = Fault::of(Reason::ServerShuttingDown);
             self.with_mqtt(key, |client, out| client.write_end(fault, out));
@@ -303,25 +304,26 @@ impl Rim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::recalled::tests::opened;
-    use hubsub_wire::mqtt::{Opened, Version};
+    use crate::mqtt::restored::tests::opened;
+    use hubsub_mqtt::Opened;
+    use hubsub_wire::mqtt::Version;
 
     #[test]
     fn one_that_is_not_connected_is_told_so_whatever_ends_it() {
         for (version, refused) in [(Version::V311, 3), (Version::V5, 0x88)] {
             let Opened { machine, accepted, .. } = opened(version);
             let connect = Box::default();
-            let arrival = Arrival { accepted, is_resumed: false, follows: None, connect };
-            let mut client = Client::new(machine, Decoder::of_client(), arrival, None);
-            let told = |client: &Client| {
+            let connecting = Connecting { accepted, is_resumed: false, follows: None, connect };
+            let mut client = Client::new(machine, Decoder::of_client(), connecting, None);
+            let written = |client: &Client| {
                 let mut out = Vec::new();
                 client.write_end(Fault::of(Reason::ServerShuttingDown), &mut out);
                 out
             };
-            let connack = told(&client);
+            let connack = written(&client);
             assert_eq!((connack[0], connack[3]), (0x20, refused));
-            client.arrival = None;
-            assert_eq!(told(&client).first(), (version == Version::V5).then_some(&0xE0));
+            client.connecting = None;
+            assert_eq!(written(&client).first(), (version == Version::V5).then_some(&0xE0));
         }
     }
 

@@ -4,23 +4,23 @@
 //!
 //! A record is *taken* when it enters the client's window or queue, or is skipped; it is *done* when the
 //! client has completed its acknowledgement. Records that are queued when the connection ends are taken back.
-//! [`standing`](super::standing) keeps cursors in step with the broker, [`durable`](super::durable) persists
+//! [`session_cursors`](super::session_cursors) keeps cursors in step with the broker, [`persist`](super::persist) persists
 //! them.
 //!
 //! Invariant: every matching record up to a cursor's `taken` was taken.
 
 mod bytes;
 
-use super::message::Said;
+use super::message::Content;
 use super::pending::Pending;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
+use hubsub_mqtt::Progress;
 use hubsub_types::{Epoch, HubId, Position, Seq};
-use hubsub_wire::mqtt::Progress;
 
 /// The cursor that counts a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Row {
+pub enum CountedBy {
     #[default]
     None,
     Topic,
@@ -31,7 +31,7 @@ pub enum Row {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct InTopic {
     /// The epoch of its room to which the cursor refers.
-    life: Epoch,
+    epoch: Epoch,
     /// Progress in seqs of that epoch.
     progress: Progress,
     /// Records of QoS 0 before this time are skipped, in µs since 1970.
@@ -129,7 +129,7 @@ pub struct Cursors {
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
     /// True if its wildcards have hub cursors.
-    pub(super) follows: bool,
+    pub(super) has_hub_cursors: bool,
     /// True if a wildcard started at a past position and has cursors of its own: records that wildcards
     /// deliver are then queued like those of rooms without a log.
     pub(super) is_queued: bool,
@@ -144,13 +144,13 @@ pub struct Cursors {
 
 impl Cursors {
     /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
-    pub(super) fn row(&self, by_topic: bool, topic: &[u8], offset: u64) -> Row {
+    pub(super) fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
         match by_topic {
             true if std::str::from_utf8(topic).is_ok_and(|topic| self.topics.get(topic).is_some()) => {
-                Row::Topic
+                CountedBy::Topic
             }
-            false if self.follows && offset > 0 => Row::Hub,
-            _ => Row::None,
+            false if self.has_hub_cursors && offset > 0 => CountedBy::Hub,
+            _ => CountedBy::None,
         }
     }
 
@@ -174,43 +174,43 @@ impl Cursors {
     }
 
     /// A subscription to a topic is confirmed: its cursor starts after this position.
-    pub(super) fn stand(&mut self, topic: &str, after: Position) {
+    pub(super) fn start(&mut self, topic: &str, after: Position) {
         let progress = Progress::from(after.seq.0);
-        self.topics.insert(topic, InTopic { life: after.epoch, progress, quiet_us: 0 });
+        self.topics.insert(topic, InTopic { epoch: after.epoch, progress, quiet_us: 0 });
     }
 
-    pub(super) fn leave_topic(&mut self, topic: &str) {
+    pub(super) fn remove_topic(&mut self, topic: &str) {
         self.topics.remove(topic);
         self.asked.retain(|(_, asked)| **asked != *topic);
     }
 
     /// Its wildcards start after these offsets.
-    pub(super) fn follow(&mut self, ends: &[(HubId, u64)]) {
-        self.follows = true;
+    pub(super) fn start_hubs(&mut self, ends: &[(HubId, u64)]) {
+        self.has_hub_cursors = true;
         for &(hub, end) in ends {
             self.hub(hub).progress = Progress::from(end);
         }
     }
 
     /// Its wildcards have no cursors any more.
-    pub(super) fn unfollow(&mut self) {
-        (self.follows, self.hubs) = (false, Vec::new());
+    pub(super) fn remove_hubs(&mut self) {
+        (self.has_hub_cursors, self.hubs) = (false, Vec::new());
     }
 
     /// Takes a record; `is_open`: it will be acknowledged. False if it is not for this client or was taken
     /// before.
-    pub(super) fn take(&mut self, row: Row, said: &Said<'_>, is_open: bool) -> bool {
-        let (progress, place, quiet_us) = match row {
-            Row::None => return true,
-            Row::Topic => {
-                let Some(at) = self.topics.get_mut(said.topic) else { return true };
-                if at.life != said.position.epoch {
-                    (at.life, at.progress) = (said.position.epoch, Progress::default());
+    pub(super) fn take(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
+        let (progress, place, quiet_us) = match counted {
+            CountedBy::None => return true,
+            CountedBy::Topic => {
+                let Some(at) = self.topics.get_mut(content.topic) else { return true };
+                if at.epoch != content.position.epoch {
+                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
                 }
-                (&mut at.progress, said.position.seq.0, at.quiet_us)
+                (&mut at.progress, content.position.seq.0, at.quiet_us)
             }
-            Row::Hub => {
-                let (place, quiet_us) = (said.place, self.quiet_us);
+            CountedBy::Hub => {
+                let (place, quiet_us) = (content.place, self.quiet_us);
                 let at = self.hub(place.hub);
                 if at.stop == place.offset {
                     at.stop = 0;
@@ -223,41 +223,41 @@ impl Cursors {
         }
         let is_new = place > progress.taken();
         progress.passed(place);
-        is_new && said.timestamp_us >= quiet_us
+        is_new && content.timestamp_us >= quiet_us
     }
 
     /// A record arrived and was not taken: it is delivered again, or read after the reconnect.
-    pub(super) fn refuse(&mut self, row: Row, hub: HubId, offset: u64) {
-        if row == Row::Hub {
+    pub(super) fn refuse(&mut self, counted: CountedBy, hub: HubId, offset: u64) {
+        if counted == CountedBy::Hub {
             self.hub(hub).stop_at(offset);
         }
     }
 
     /// The client has completed the acknowledgement of a record.
-    pub(super) fn done(&mut self, row: Row, said: &Said<'_>) {
-        match row {
-            Row::None => {}
-            Row::Topic => {
-                let at = self.topics.get_mut(said.topic).filter(|at| at.life == said.position.epoch);
-                at.into_iter().for_each(|at| _ = at.progress.acknowledged(said.position.seq.0));
+    pub(super) fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
+        match counted {
+            CountedBy::None => {}
+            CountedBy::Topic => {
+                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
+                at.into_iter().for_each(|at| _ = at.progress.acknowledged(content.position.seq.0));
             }
-            Row::Hub if !self.follows => {}
-            Row::Hub => _ = self.hub(said.place.hub).progress.acknowledged(said.place.offset),
+            CountedBy::Hub if !self.has_hub_cursors => {}
+            CountedBy::Hub => _ = self.hub(content.place.hub).progress.acknowledged(content.place.offset),
         }
     }
 
     /// Takes back a queued record; returns whether a cursor counts it.
-    pub(super) fn take_back(&mut self, row: Row, said: &Said<'_>) -> bool {
-        match row {
-            Row::None => return false,
-            Row::Topic => {
-                let at = self.topics.get_mut(said.topic).filter(|at| at.life == said.position.epoch);
-                at.into_iter().for_each(|at| at.progress.take_back(said.position.seq.0));
+    pub(super) fn take_back(&mut self, counted: CountedBy, content: &Content<'_>) -> bool {
+        match counted {
+            CountedBy::None => return false,
+            CountedBy::Topic => {
+                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
+                at.into_iter().for_each(|at| at.progress.take_back(content.position.seq.0));
             }
-            Row::Hub => {
-                let at = self.hub(said.place.hub);
-                at.progress.take_back(said.place.offset);
-                at.stop_at(said.place.offset);
+            CountedBy::Hub => {
+                let at = self.hub(content.place.hub);
+                at.progress.take_back(content.place.offset);
+                at.stop_at(content.place.offset);
             }
         }
         true
@@ -267,7 +267,7 @@ impl Cursors {
     pub(super) fn take_back_all(&mut self, pending: &Pending) {
         // In reverse, because a cursor stores each number after one that is taken back.
         for item in pending.iter().rev() {
-            self.take_back(item.row, &item.message.said());
+            self.take_back(item.counted, &item.message.content());
         }
     }
 
@@ -276,42 +276,42 @@ impl Cursors {
     pub(super) fn as_sent(&self, pending: &Pending, places: &[(HubId, u64)]) -> Cursors {
         let mut cursors = self.clone();
         cursors.take_back_all(pending);
-        let places = if self.follows { places } else { &[] };
+        let places = if self.has_hub_cursors { places } else { &[] };
         for &(hub, upto) in places {
-            cursors.came(hub, upto);
+            cursors.arrived(hub, upto);
         }
         cursors
     }
 
     /// A record sent after the snapshot and before the process ended: it is in flight and is not taken again.
-    pub(super) fn sent_ahead(&mut self, row: Row, said: &Said<'_>) {
-        match row {
-            Row::None => {}
-            Row::Topic => {
-                let Some(at) = self.topics.get_mut(said.topic) else { return };
-                if at.life != said.position.epoch {
-                    (at.life, at.progress) = (said.position.epoch, Progress::default());
+    pub(super) fn sent_since(&mut self, counted: CountedBy, content: &Content<'_>) {
+        match counted {
+            CountedBy::None => {}
+            CountedBy::Topic => {
+                let Some(at) = self.topics.get_mut(content.topic) else { return };
+                if at.epoch != content.position.epoch {
+                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
                 }
-                at.progress.sent_ahead(said.position.seq.0);
+                at.progress.sent_ahead(content.position.seq.0);
             }
-            Row::Hub if !self.follows => {}
-            Row::Hub => self.hub(said.place.hub).progress.sent_ahead(said.place.offset),
+            CountedBy::Hub if !self.has_hub_cursors => {}
+            CountedBy::Hub => self.hub(content.place.hub).progress.sent_ahead(content.place.offset),
         }
     }
 
     /// The process has ended: of the unacknowledged records these are in flight, all others are delivered
     /// again.
-    pub(super) fn lose<'a>(&mut self, under_way: impl Iterator<Item = (Row, Said<'a>)>) {
+    pub(super) fn process_lost<'a>(&mut self, in_flight: impl Iterator<Item = (CountedBy, Content<'a>)>) {
         let (mut in_topics, mut in_hubs) = (HashSet::new(), HashSet::new());
-        for (row, said) in under_way {
-            match row {
-                Row::None => {}
-                Row::Topic => _ = in_topics.insert((said.topic, said.position)),
-                Row::Hub => _ = in_hubs.insert((said.place.hub, said.place.offset)),
+        for (counted, content) in in_flight {
+            match counted {
+                CountedBy::None => {}
+                CountedBy::Topic => _ = in_topics.insert((content.topic, content.position)),
+                CountedBy::Hub => _ = in_hubs.insert((content.place.hub, content.place.offset)),
             }
         }
         for (topic, at) in self.topics.iter_mut() {
-            let epoch = at.life;
+            let epoch = at.epoch;
             at.progress.lose(|seq| in_topics.contains(&(topic, Position { epoch, seq: Seq(seq) })));
         }
         for at in &mut self.hubs {
@@ -320,12 +320,12 @@ impl Cursors {
     }
 
     /// All records that match wildcards up to an offset of a hub have arrived.
-    pub(super) fn came(&mut self, hub: HubId, upto: u64) {
+    pub(super) fn arrived(&mut self, hub: HubId, upto: u64) {
         self.hub(hub).passed(upto);
     }
 
     /// The session is offline: frees what it does not need.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn detach(&mut self) {
         (self.asked, self.waiting) = (Vec::new(), Vec::new());
         self.awaits_ends = false;
         self.topics.iter_mut().for_each(|(_, at)| at.progress.rest());
@@ -333,7 +333,7 @@ impl Cursors {
     }
 
     /// The client is back at this time, in µs since 1970: older records of QoS 0 are skipped.
-    pub(super) fn wake(&mut self, now_us: u64) {
+    pub(super) fn resume(&mut self, now_us: u64) {
         (self.quiet_us, self.awaits_ends) = (now_us, false);
         self.topics.iter_mut().for_each(|(_, at)| at.quiet_us = now_us);
         self.hubs.iter_mut().for_each(|at| at.stop = 0);
@@ -342,7 +342,7 @@ impl Cursors {
     /// Its topics, each with the position after which it continues.
     pub(super) fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
         let seq = |at: &InTopic| Seq(at.progress.taken());
-        self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.life, seq: seq(at) }))
+        self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.epoch, seq: seq(at) }))
     }
 
     /// Hubs, each with the first offset that it has not received.

@@ -3,17 +3,18 @@
 //! Invariant: while a record is queued for a client, later ones are queued too, so order is preserved.
 
 use super::client::Client;
-use super::cursors::Row;
-use super::message::Said;
+use super::cursors::CountedBy;
+use super::message::Content;
 use super::pending::Item;
 use super::plain::Plain;
 use crate::conn::Conn;
 use crate::output::Output;
 use crate::rim::Rim;
+use hubsub_mqtt::{Grant, Match};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via, is_publisher};
 use hubsub_types::names::{FILTER_MARK, group_of};
 use hubsub_types::{OnGap, OnSlow, Position, Qos};
-use hubsub_wire::mqtt::{Grant, Match, Version};
+use hubsub_wire::mqtt::Version;
 
 /// A slow client resumes replay when its output is below this, in bytes.
 const REPLAY_BELOW: usize = 64 * 1024;
@@ -24,13 +25,13 @@ pub(super) struct Way<'a> {
     /// The group, if the client got it as a member.
     pub group: Option<&'a [u8]>,
     /// The cursor of the client's session that counts it.
-    pub row: Row,
+    pub counted: CountedBy,
 }
 
 impl Client {
-    pub(super) fn is_behind(&self, output: Option<&Output>, qos: Qos) -> bool {
+    pub(super) fn must_queue(&self, output: Option<&Output>, qos: Qos) -> bool {
         !self.pending.is_empty()
-            || self.arrival.is_some()
+            || self.connecting.is_some()
             || output.is_some_and(|output| !output.queue.is_empty())
             || (qos > Qos::AtMostOnce && self.machine.window.is_full())
             || self.waits_for_records(qos)
@@ -38,8 +39,8 @@ impl Client {
 
     /// True if a message of that QoS, or one before it, must be persisted before it is sent.
     fn waits_for_records(&self, qos: Qos) -> bool {
-        let kept = self.session.as_ref().and_then(|session| session.kept.as_ref());
-        kept.is_some_and(|kept| qos == Qos::ExactlyOnce || kept.has_prepared())
+        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
+        persistence.is_some_and(|persistence| qos == Qos::ExactlyOnce || persistence.has_prepared())
     }
 
     /// How a record is sent for this subscription, if at all.
@@ -59,34 +60,36 @@ impl Client {
     }
 
     /// True if its session has topic cursors; these count QoS 0 records too.
-    pub(super) fn stands_in_topics(&self) -> bool {
+    pub(super) fn has_topic_cursors(&self) -> bool {
         let cursors = self.session.as_ref().and_then(|session| session.cursors.as_ref());
         cursors.is_some_and(|cursors| cursors.has_topics())
     }
 
     /// The cursor of its session that counts a record.
     #[inline]
-    fn row(&self, via: Via<'_>, record: &RecordView<'_>) -> Row {
+    fn counted_by(&self, via: Via<'_>, record: &RecordView<'_>) -> CountedBy {
         let Some(cursors) = self.session.as_ref().and_then(|session| session.cursors.as_ref()) else {
-            return Row::None;
+            return CountedBy::None;
         };
         match via {
-            Via::Group(_) => Row::None,
-            via => cursors.row(matches!(via, Via::Topic), record.topic, record.place.offset),
+            Via::Group(_) => CountedBy::None,
+            via => cursors.counted_by(matches!(via, Via::Topic), record.topic, record.place.offset),
         }
     }
 
     /// Marks a record as taken by its session; false if it was taken before.
-    fn takes(&mut self, row: Row, said: &Said<'_>, is_open: bool) -> bool {
+    fn takes(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
         let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
-        cursors.filter(|_| row != Row::None).is_none_or(|cursors| cursors.take(row, said, is_open))
+        cursors
+            .filter(|_| counted != CountedBy::None)
+            .is_none_or(|cursors| cursors.take(counted, content, is_open))
     }
 
     /// Marks a record as not taken for now.
-    fn refuses(&mut self, row: Row, record: &RecordView<'_>) {
+    fn refuses(&mut self, counted: CountedBy, record: &RecordView<'_>) {
         let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
-        if let Some(cursors) = cursors.filter(|_| row != Row::None) {
-            cursors.refuse(row, record.place.hub, record.place.offset);
+        if let Some(cursors) = cursors.filter(|_| counted != CountedBy::None) {
+            cursors.refuse(counted, record.place.hub, record.place.offset);
         }
     }
 }
@@ -107,36 +110,36 @@ impl Rim {
             // A group's record goes to another member if this one has left.
             return if group.is_some() { Delivery::Full } else { Delivery::Taken };
         };
-        let Some(said) = Said::of(record) else {
+        let Some(content) = Content::of(record) else {
             self.metrics.mqtt_unsent_total.add(1);
             return Delivery::Taken;
         };
         if record.retain {
-            self.note_live(conn, &said);
+            self.note_live(conn, &content);
         }
         let Some(c) = self.conns.at(conn) else { return Delivery::Taken };
         let Some(client) = &c.mqtt else { return Delivery::Taken };
-        let (row, is_open) = (client.row(via, record), grant.qos > Qos::AtMostOnce);
-        let is_behind = client.is_behind(c.output.as_deref(), grant.qos);
-        let is_full = is_behind && self.is_full_mqtt(conn);
-        if row != Row::None {
+        let (counted, is_open) = (client.counted_by(via, record), grant.qos > Qos::AtMostOnce);
+        let must_queue = client.must_queue(c.output.as_deref(), grant.qos);
+        let is_full = must_queue && self.is_full_mqtt(conn);
+        if counted != CountedBy::None {
             let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else {
                 return Delivery::Taken;
             };
             if is_full {
-                client.refuses(row, record);
-            } else if !client.takes(row, &said, is_open) {
+                client.refuses(counted, record);
+            } else if !client.takes(counted, &content, is_open) {
                 return Delivery::Taken;
             }
         }
-        let way = Way { group, row: if is_open { row } else { Row::None } };
+        let way = Way { group, counted: if is_open { counted } else { CountedBy::None } };
         if is_full {
             return Delivery::Full;
         }
-        if is_behind {
-            self.keep_mqtt(conn, &said, grant, record.on_slow, way);
+        if must_queue {
+            self.queue_mqtt(conn, &content, grant, record.on_slow, way);
         } else {
-            self.send_mqtt(conn, &said, &grant, None, way, None);
+            self.send_mqtt(conn, &content, &grant, None, way, None);
         }
         Delivery::Taken
     }
@@ -144,13 +147,14 @@ impl Rim {
     /// Queues a record for a session whose connection is closing.
     pub(crate) fn keep_for_session(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
         let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
-        let row = client.row(via, record);
-        if row != Row::None {
-            return client.refuses(row, record);
+        let counted = client.counted_by(via, record);
+        if counted != CountedBy::None {
+            return client.refuses(counted, record);
         }
         let grant = client.grant(via, record);
-        if let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) {
-            self.keep_mqtt(conn, &said, grant, record.on_slow, Way::default());
+        if let (Some(grant), Some(content)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Content::of(record))
+        {
+            self.queue_mqtt(conn, &content, grant, record.on_slow, Way::default());
         }
     }
 
@@ -167,34 +171,34 @@ impl Rim {
     }
 
     /// Queues a record after those that wait.
-    pub(super) fn keep_mqtt(
+    pub(super) fn queue_mqtt(
         &mut self,
         conn: u32,
-        said: &Said<'_>,
+        content: &Content<'_>,
         grant: Grant,
         on_slow: OnSlow,
         way: Way<'_>,
     ) {
-        let message = self.encoded.mqtt.message(said);
+        let message = self.encoded.mqtt.message(content);
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
         let mut dropped = 0;
         let before = client.pending.bytes();
         if on_slow == OnSlow::Conflate && client.pending.conflates() {
             let Client { pending, session, .. } = &mut **client;
-            pending.conflate(said.topic, |item| {
+            pending.conflate(content.topic, |item| {
                 dropped += 1;
-                session.iter_mut().for_each(|session| session.done(item.row, &item.message.said()));
+                session.iter_mut().for_each(|session| session.done(item.counted, &item.message.content()));
             });
         }
         self.output_bytes -= before - client.pending.bytes();
         self.output_bytes += message.weight();
         let must_record = grant.qos == Qos::ExactlyOnce && client.is_recorded();
-        let Way { group, row } = way;
-        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into), key: 0, row });
+        let Way { group, counted } = way;
+        client.pending.push(Item { message, grant, on_slow, group: group.map(Into::into), key: 0, counted });
         c.plain = Plain::No;
         if must_record && let Some(key) = self.conns.key_at(conn) {
-            super::durable::call(self, key);
+            super::persist::schedule(self, key);
         }
         let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
         let soft = self.limits.output_soft_bytes as usize;
@@ -216,29 +220,29 @@ impl Rim {
         on_gap: OnGap,
     ) {
         let Some(client) = self.conns.at_mut(conn).and_then(|c| c.mqtt.as_mut()) else { return };
-        let tells = client.machine.version() >= Version::V5;
-        if !tells && on_gap == OnGap::Disconnect {
+        let reports_gaps = client.machine.version() >= Version::V5;
+        if !reports_gaps && on_gap == OnGap::Disconnect {
             return self.close(conn, CloseReason::Gap);
         }
-        let (Some(grant), Some(said)) = (client.grant(via, record), Said::of(record)) else { return };
-        let row = client.row(via, record);
-        if !client.takes(row, &said, grant.qos > Qos::AtMostOnce) {
+        let (Some(grant), Some(content)) = (client.grant(via, record), Content::of(record)) else { return };
+        let counted = client.counted_by(via, record);
+        if !client.takes(counted, &content, grant.qos > Qos::AtMostOnce) {
             return;
         }
-        let needed = said.payload.len() + said.topic.len();
+        let needed = content.payload.len() + content.topic.len();
         let (mut lost, mut gaps) = (0, Vec::new());
         let Client { pending, session, .. } = &mut **client;
         let mut each = |item: &Item| {
             lost += 1;
-            session.iter_mut().for_each(|session| session.done(item.row, &item.message.said()));
-            if tells {
-                let said = item.message.said();
-                gaps.push((said.topic.to_owned(), said.position));
+            session.iter_mut().for_each(|session| session.done(item.counted, &item.message.content()));
+            if reports_gaps {
+                let content = item.message.content();
+                gaps.push((content.topic.to_owned(), content.position));
             }
         };
         let before = pending.bytes();
         let mut freed = match policy {
-            OnSlow::Conflate => pending.conflate(said.topic, &mut each),
+            OnSlow::Conflate => pending.conflate(content.topic, &mut each),
             _ => 0,
         };
         if freed < needed {
@@ -252,18 +256,18 @@ impl Rim {
         }
         self.output_bytes -= before - client.pending.bytes();
         if freed >= needed {
-            let row = if grant.qos > Qos::AtMostOnce { row } else { Row::None };
-            self.keep_mqtt(conn, &said, grant, record.on_slow, Way { group: None, row });
+            let counted = if grant.qos > Qos::AtMostOnce { counted } else { CountedBy::None };
+            self.queue_mqtt(conn, &content, grant, record.on_slow, Way { group: None, counted });
         } else {
             // Nothing queued may be dropped, so this record is.
             lost += 1;
-            client.session.iter_mut().for_each(|session| session.done(row, &said));
-            if tells {
+            client.session.iter_mut().for_each(|session| session.done(counted, &content));
+            if reports_gaps {
                 client.gaps.add(record.topic, record.position, record.position);
             }
         }
         self.lose(conn, lost);
-        self.look_whether_plain(conn);
+        self.update_plain(conn);
     }
 
     /// Records a gap for an MQTT client; false if its protocol version cannot report one.
@@ -273,7 +277,7 @@ impl Rim {
             Some(client) => client.gaps.add(topic, from, to),
             None => return false,
         }
-        self.look_whether_plain(conn);
+        self.update_plain(conn);
         true
     }
 

@@ -1,4 +1,4 @@
-//! The byte format of a persisted session: the head of its snapshot (in code `row`), and the entries with
+//! The byte format of a persisted session: the head of its snapshot, and the entries with
 //! changes since (docs/protocol/mqtt-state.md).
 //!
 //! ```text
@@ -17,11 +17,12 @@
 //! the fence are skipped, also once retention has removed the fence: the snapshot states up to which entry
 //! its writer had read those of older holders (*before*).
 
-use super::cursors::{Cursors, Row};
-use super::message::{Message, Said};
+use super::cursors::{CountedBy, Cursors};
+use super::message::{Content, Message};
+use hubsub_mqtt::{Damaged, Event, Grant};
 use hubsub_route::LogPlace;
 use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
-use hubsub_wire::mqtt::{Damaged, Event, Grant, SubscriptionId};
+use hubsub_wire::mqtt::SubscriptionId;
 
 const VERSION: u8 = 4;
 
@@ -80,8 +81,8 @@ impl Head {
     ///
     /// # Errors
     /// If the bytes are no snapshot.
-    pub fn read(row: &[u8]) -> Result<(Head, &[u8], &[u8]), Damaged> {
-        let mut left = Reader(row);
+    pub fn read(snapshot: &[u8]) -> Result<(Head, &[u8], &[u8]), Damaged> {
+        let mut left = Reader(snapshot);
         if left.byte()? != VERSION {
             return Err(Damaged("a row of another version"));
         }
@@ -102,7 +103,7 @@ pub enum Part {
         is_queued: bool,
         key: u64,
         /// The cursor that counts it.
-        row: Row,
+        counted: CountedBy,
         message: Message,
         grant: Grant,
     },
@@ -127,24 +128,31 @@ pub fn put_event(number: u64, event: &Event<u64>, out: &mut Vec<u8>) {
     event.encode(number, out);
 }
 
-/// Appends a message; `row` is the cursor that counts it.
-pub fn put_message(is_queued: bool, key: u64, row: Row, said: &Said<'_>, grant: &Grant, out: &mut Vec<u8>) {
-    let of_cursor = match row {
-        Row::None => 0,
-        Row::Topic => OF_TOPIC,
-        Row::Hub => OF_HUB,
+/// Appends a message; `counted` is the cursor that counts it.
+pub fn put_message(
+    is_queued: bool,
+    key: u64,
+    counted: CountedBy,
+    content: &Content<'_>,
+    grant: &Grant,
+    out: &mut Vec<u8>,
+) {
+    let of_cursor = match counted {
+        CountedBy::None => 0,
+        CountedBy::Topic => OF_TOPIC,
+        CountedBy::Hub => OF_HUB,
     };
     let waits = if is_queued { WAITS } else { 0 };
     out.extend([MESSAGE, waits | of_cursor]);
     put(out, key);
-    if row == Row::Hub {
-        put(out, said.place.hub.0.into());
-        put(out, said.place.offset);
+    if counted == CountedBy::Hub {
+        put(out, content.place.hub.0.into());
+        put(out, content.place.offset);
     }
     out.push(grant.qos as u8 | if grant.retain { RETAIN } else { 0 });
     put(out, grant.ids.len() as u64);
     grant.ids.iter().for_each(|id| put(out, u64::from(id.get())));
-    let Said { topic, payload, headers, timestamp_us, position, qos, retain, .. } = *said;
+    let Content { topic, payload, headers, timestamp_us, position, qos, retain, .. } = *content;
     out.push(qos as u8 | if retain { RETAIN } else { 0 });
     [timestamp_us, position.epoch.0, position.seq.0].iter().for_each(|number| put(out, *number));
     put_bytes(out, topic.as_bytes());
@@ -179,13 +187,13 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
         }
         MESSAGE => {
             let (flags, key) = (left.byte()?, left.count()?);
-            let (is_queued, row) = match flags {
-                0 | WAITS => (flags == WAITS, Row::None),
-                OF_TOPIC => (false, Row::Topic),
-                OF_HUB => (false, Row::Hub),
+            let (is_queued, counted) = match flags {
+                0 | WAITS => (flags == WAITS, CountedBy::None),
+                OF_TOPIC => (false, CountedBy::Topic),
+                OF_HUB => (false, CountedBy::Hub),
                 _ => return Err(Damaged("flags of a message that are not known")),
             };
-            let place = if row == Row::Hub { left.place()? } else { LogPlace::default() };
+            let place = if counted == CountedBy::Hub { left.place()? } else { LogPlace::default() };
             let (granted, retained) = left.qos()?;
             let mut ids = Vec::new();
             for _ in 0..left.number()? {
@@ -200,9 +208,10 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
                 headers.push((left.text()?.into(), left.text()?.into()));
             }
             let position = Position { epoch: Epoch(epoch), seq: Seq(seq) };
-            let said = Said { topic, payload, headers: &headers, timestamp_us, position, place, qos, retain };
+            let content =
+                Content { topic, payload, headers: &headers, timestamp_us, position, place, qos, retain };
             let grant = Grant { qos: granted, ids, retain: retained };
-            Part::Message { is_queued, key, row, message: said.keep(), grant }
+            Part::Message { is_queued, key, counted, message: content.keep(), grant }
         }
         _ => return Err(Damaged("a part of no kind")),
     };
@@ -272,44 +281,45 @@ mod tests {
     fn what_was_written_is_read_and_nothing_shorter() {
         let head =
             Head { born: 7, epoch: 2, last_key: 6, last_entry: 5, through: 4, before: 2, queued_from: 3 };
-        let mut row = Vec::new();
+        let mut snapshot = Vec::new();
         let mut cursors = Cursors::default();
-        cursors.stand("a/ö", Position { epoch: Epoch(9), seq: Seq(7) });
-        head.write(Some(&cursors), &mut row);
-        row.extend(b"state");
+        cursors.start("a/ö", Position { epoch: Epoch(9), seq: Seq(7) });
+        head.write(Some(&cursors), &mut snapshot);
+        snapshot.extend(b"state");
         let mut bytes = Vec::new();
         cursors.encode(&mut bytes);
-        assert_eq!(Head::read(&row), Ok((head, &bytes[..], &b"state"[..])));
+        assert_eq!(Head::read(&snapshot), Ok((head, &bytes[..], &b"state"[..])));
 
         let headers: [(Box<str>, Box<str>); 1] = [("name".into(), "välue".into())];
         let position = Position { epoch: Epoch(9), seq: Seq(8) };
         let (qos, payload) = (Qos::ExactlyOnce, &b"\x00payload"[..]);
         let (topic, headers, place) = ("a/ö", &headers[..], LogPlace { hub: HubId(6), offset: 5 });
-        let said = Said { topic, payload, headers, timestamp_us: 1, position, place, qos, retain: true };
+        let content =
+            Content { topic, payload, headers, timestamp_us: 1, position, place, qos, retain: true };
         let ids = vec![SubscriptionId::new(268_435_455).unwrap()];
         let grant = Grant { qos: Qos::AtLeastOnce, ids, retain: true };
         let of = EntryHead { born: 1, epoch: 7, number: 2 };
         let mut entry = begin(of);
         put_event(3, &Event::Received(PacketId::new(4).unwrap()), &mut entry);
-        put_message(true, 5, Row::None, &said, &grant, &mut entry);
-        put_message(false, 6, Row::Topic, &said, &grant, &mut entry);
-        put_message(false, 7, Row::Hub, &said, &grant, &mut entry);
+        put_message(true, 5, CountedBy::None, &content, &grant, &mut entry);
+        put_message(false, 6, CountedBy::Topic, &content, &grant, &mut entry);
+        put_message(false, 7, CountedBy::Hub, &content, &grant, &mut entry);
 
         let (head, mut parts) = head_of(&entry).unwrap();
         assert_eq!(head, of);
         assert!(matches!(take_part(&mut parts), Ok(Part::Event(3, Event::Received(_)))));
         let whole = parts;
-        let rows = [(true, 5, Row::None), (false, 6, Row::Topic), (false, 7, Row::Hub)];
+        let rows = [(true, 5, CountedBy::None), (false, 6, CountedBy::Topic), (false, 7, CountedBy::Hub)];
         for (at, expected) in rows.into_iter().enumerate() {
-            let Ok(Part::Message { is_queued, key, row, message, grant: read }) = take_part(&mut parts)
+            let Ok(Part::Message { is_queued, key, counted, message, grant: read }) = take_part(&mut parts)
             else {
                 panic!("it is a message")
             };
-            assert_eq!(((is_queued, key, row), &read), (expected, &grant));
-            let read = message.said();
+            assert_eq!(((is_queued, key, counted), &read), (expected, &grant));
+            let read = message.content();
             assert_eq!((read.topic, read.payload, read.headers), (topic, payload, headers));
             assert_eq!((read.timestamp_us, read.position, read.qos, read.retain), (1, position, qos, true));
-            let of_hub = if row == Row::Hub { place } else { LogPlace::default() };
+            let of_hub = if counted == CountedBy::Hub { place } else { LogPlace::default() };
             assert_eq!(read.place, of_hub, "message {at}");
         }
         assert_eq!(parts, b"");
@@ -323,9 +333,9 @@ mod tests {
     fn numbers_that_no_other_one_follows_are_refused() {
         let head = Head { born: u64::MAX, epoch: NUMBER_MAX, ..Head::default() };
         let read = |head: Head| {
-            let mut row = Vec::new();
-            head.write(None, &mut row);
-            Head::read(&row).map(|(head, ..)| head)
+            let mut snapshot = Vec::new();
+            head.write(None, &mut snapshot);
+            Head::read(&snapshot).map(|(head, ..)| head)
         };
         assert_eq!(read(head), Ok(head));
         let far = u64::MAX;

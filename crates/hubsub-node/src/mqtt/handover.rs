@@ -10,9 +10,9 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for CONNACK.
 
-use super::arrival::displaced;
 use super::client::end;
-use super::{claims, durable, reading, session};
+use super::connect::displaced;
+use super::{claims, persist, session, takeover_read};
 use crate::conn::Conn;
 use crate::core::Core;
 use crate::listener::Door;
@@ -20,9 +20,10 @@ use crate::mail::Mail;
 use crate::meter::Meter;
 use crate::mqtt::MqttMail;
 use crate::transport::Transport;
+use hubsub_mqtt::Fault;
 use hubsub_route::claims::{Aim, Heir, Holder};
 use hubsub_types::{ConnKey, PrincipalId, ShardId};
-use hubsub_wire::mqtt::{Fault, Reason};
+use hubsub_wire::mqtt::Reason;
 
 /// A connection on its way to a session.
 pub struct Traveller {
@@ -43,15 +44,15 @@ pub struct Traveller {
 
 /// The holder must release its id to a connection of this or another node, which may want a new session.
 pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
-    if reading::ends(core, key) {
+    if takeover_read::ends(core, key) {
         return;
     }
     if core.rim.sessions.get_mut(key).is_some() {
         return match heir {
             // This slot is about to be freed, and the id with it.
-            Heir::Here(to) if to.aim == Aim::Resume && durable::parts(&mut core.rim, key) => {}
+            Heir::Here(to) if to.aim == Aim::Resume && persist::is_moving(&mut core.rim, key) => {}
             Heir::Here(to) if to.aim == Aim::Resume => call(core, key, to.who),
-            Heir::Away { is_clean: false } if durable::hand_over(core, key) => {}
+            Heir::Away { is_clean: false } if persist::hand_over(core, key) => {}
             _ => session::end(core, key),
         };
     }
@@ -60,7 +61,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
         (conn.is_closing(), conn.output.as_ref().is_some_and(|output| !output.queue.is_empty()));
     let Some(client) = &mut conn.mqtt else { return };
     let (id, outlives) = (client.machine.client_id().into(), client.outlives());
-    let (is_arriving, mut kept) = (client.arrival.is_some(), None);
+    let (is_connecting, mut persistence) = (client.connecting.is_some(), None);
     let keeps = match heir {
         Heir::Here(to) => to.aim == Aim::Resume,
         Heir::Away { is_clean } => !is_clean && client.is_recorded(),
@@ -69,11 +70,11 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
         session.is_over |= !keeps;
         session.yields_to = keeps.then(|| Box::new(heir));
         if !outlives || !keeps {
-            (kept, session.is_released) = (session.kept.take(), true);
+            (persistence, session.is_released) = (session.persistence.take(), true);
         }
     }
     if !is_closing {
-        match is_arriving {
+        match is_connecting {
             true => displaced(core, key),
             false => {
                 core.rim.metrics.mqtt_taken_over_total.add(1);
@@ -84,7 +85,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
     if !outlives || !keeps {
         // The connection may take long to close.
         let holder = Holder { shard: core.rim.shard, conn: key };
-        return durable::release(core, id, holder, kept);
+        return persist::release(core, id, holder, persistence);
     }
     if is_closing || has_queue {
         // The claimant does not wait for a client that reads nothing.
@@ -95,16 +96,16 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
 /// Calls a connection to an offline session.
 pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
     let here = Holder { shard: core.rim.shard, conn: key };
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    absent.awaits = Some(Box::new(to));
-    tell(core, to.shard, MqttMail::Call(to.conn, here));
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    offline.awaits = Some(Box::new(to));
+    post(core, to.shard, MqttMail::Call(to.conn, here));
 }
 
 /// A connection that was called to a session is gone.
 pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    absent.awaits = None;
-    let (id, here) = (absent.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    offline.awaits = None;
+    let (id, here) = (offline.id.clone(), Holder { shard: core.rim.shard, conn: key });
     claims::keep(core, id, here);
 }
 
@@ -114,7 +115,7 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
     for (key, to) in std::mem::take(&mut core.rim.called) {
         let may_go = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
         let Some(conn) = may_go.then(|| core.rim.conns.remove(key)).flatten() else {
-            tell(core, to.shard, MqttMail::Abandon(to.conn));
+            post(core, to.shard, MqttMail::Abandon(to.conn));
             continue;
         };
         core.broker.disconnected(key, core.rim.now, &mut core.rim);
@@ -123,8 +124,8 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
         let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
         core.rim.mqtt_clients -= 1;
         core.rim.sessions.connected -= usize::from(client.session.is_some());
-        let arrival = client.arrival.as_ref().expect("who is connected is not called");
-        let mut all = arrival.connect.to_vec();
+        let connecting = client.connecting.as_ref().expect("who is connected is not called");
+        let mut all = connecting.connect.to_vec();
         all.extend(input.into_iter().flat_map(|input| input.bytes));
         let (from, client_id) =
             (Holder { shard: core.rim.shard, conn: key }, client.machine.client_id().into());
@@ -149,14 +150,14 @@ impl Traveller {
     }
 
     /// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
-    /// which the caller processes. If a client id is returned, the caller then calls [`settled`]; until then
+    /// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until then
     /// no other connection is called to that session.
     pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
         let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
         let mut conn = Conn::new(io, door, id, created_s);
         (conn.principal, conn.meter) = (principal, meter);
         let is_awaited =
-            core.rim.sessions.get_mut(to).is_some_and(|absent| absent.awaits.as_deref() == Some(&from));
+            core.rim.sessions.get_mut(to).is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
         core.rim.input_bytes += conn.unfinished_bytes();
         let key = if is_awaited {
             core.rim.conns.put(to, conn);
@@ -173,12 +174,12 @@ impl Traveller {
 }
 
 /// A connection has taken over its session; another one may be called to it.
-pub fn settled(core: &mut Core, client_id: Box<str>, key: ConnKey) {
+pub fn handed_over(core: &mut Core, client_id: Box<str>, key: ConnKey) {
     let here = Holder { shard: core.rim.shard, conn: key };
     claims::keep(core, client_id, here);
 }
 
-pub(super) fn tell(core: &mut Core, shard: ShardId, mail: MqttMail) {
+pub(super) fn post(core: &mut Core, shard: ShardId, mail: MqttMail) {
     if shard == core.rim.shard {
         claims::receive(core, mail);
     } else {

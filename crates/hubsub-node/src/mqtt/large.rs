@@ -9,9 +9,10 @@ use super::packets::take;
 use crate::core::Core;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_mqtt::Fault;
 use hubsub_route::{Headers, Namespace, Record};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Fault, Packet, Publish, Reason};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Publish, Reason};
 
 /// Packets up to this size are buffered until complete, or up to `input_shard_bytes_max` where that is less.
 pub(super) const WHOLE_BYTES: usize = 2 * 1024 * 1024;
@@ -70,8 +71,8 @@ pub(super) fn begin(
 ) {
     let topic_len = publish.topic.len();
     let announced = topic_len + payload_bytes;
-    let under_way = core.rim.long_messages.bytes();
-    if under_way > 0 && (under_way + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
+    let in_flight = core.rim.long_messages.bytes();
+    if in_flight > 0 && (in_flight + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
         core.rim.metrics.mqtt_large_refused_total.add(1);
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
         return end(core, key, Fault { reason: Reason::QuotaExceeded, what });

@@ -3,7 +3,7 @@
 //! connection: an offline session has no presence.
 
 use super::deliver::Way;
-use super::message::Said;
+use super::message::Content;
 use crate::access::Action;
 use crate::core::Core;
 use crate::presence::{self, Wish};
@@ -94,7 +94,7 @@ impl Rim {
         let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
         grant.qos = Qos::AtMostOnce;
         grant.retain = is_state;
-        let said = Said {
+        let content = Content {
             topic,
             payload,
             headers: &[],
@@ -105,6 +105,6 @@ impl Rim {
             retain: is_state,
         };
         self.encoded.mqtt.begin();
-        self.send_mqtt(key.index, &said, &grant, None, Way::default(), None);
+        self.send_mqtt(key.index, &content, &grant, None, Way::default(), None);
     }
 }

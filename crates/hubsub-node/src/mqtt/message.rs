@@ -1,9 +1,10 @@
 //! The content of a record, as PUBLISH packets are written from it.
 
 use crate::shared::Shared;
+use hubsub_mqtt::expiry_s;
 use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};
-use hubsub_wire::mqtt::{expiry_s, topic_name};
+use hubsub_wire::mqtt::topic_name;
 
 /// A queued record, shared by all clients that wait for it.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Message {
 
 /// The content of a PUBLISH.
 #[derive(Clone, Copy)]
-pub struct Said<'a> {
+pub struct Content<'a> {
     /// A valid MQTT topic name.
     pub topic: &'a str,
     pub payload: &'a [u8],
@@ -38,14 +39,14 @@ pub struct Said<'a> {
     pub retain: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> Content<'a> {
     /// None if the topic is not a valid MQTT topic name.
     #[must_use]
     #[inline]
-    pub fn of(record: &RecordView<'a>) -> Option<Said<'a>> {
+    pub fn of(record: &RecordView<'a>) -> Option<Content<'a>> {
         let RecordView { payload, headers, timestamp_us, position, place, qos, retain, .. } = *record;
         let topic = topic_name(record.topic).ok()?;
-        Some(Said { topic, payload, headers, timestamp_us, position, place, qos, retain })
+        Some(Content { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
     /// The record's age, in s.
@@ -79,10 +80,10 @@ impl<'a> Said<'a> {
 
 impl Message {
     #[must_use]
-    pub fn said(&self) -> Said<'_> {
+    pub fn content(&self) -> Content<'_> {
         let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
         let (timestamp_us, position, place) = (*timestamp_us, *position, *place);
-        Said { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
+        Content { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
     }
 
     #[must_use]

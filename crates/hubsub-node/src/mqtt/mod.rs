@@ -7,25 +7,25 @@
 //! - [`subscribing`]: SUBSCRIBE and UNSUBSCRIBE
 //! - [`claims`]: one connection per client id
 //! - [`session`]: sessions that outlive their connections
-//! - [`absent`]: offline sessions
+//! - [`offline`]: offline sessions
 //! - [`cursors`]: a session's position in rooms with a log
-//! - [`standing`]: keeps those cursors in step with the broker
-//! - [`sessions_shown`]: lists and ends sessions for operators
-//! - [`durable`]: persists sessions
-//! - [`kept`]: the persistence state of one session
-//! - [`endings`]: retries deletes of sessions that failed
-//! - [`adoption`]: takes over the sessions of the previous process
-//! - [`lacking`]: sessions with missing subscriptions
+//! - [`session_cursors`]: keeps those cursors in step with the broker
+//! - [`session_list`]: lists and ends sessions for operators
+//! - [`persist`]: persists sessions
+//! - [`persistence`]: the persistence state of one session
+//! - [`delete_retry`]: retries deletes of sessions that failed
+//! - [`takeover`]: takes over the sessions of the previous process
+//! - [`missing_subscriptions`]: sessions with missing subscriptions
 //! - [`entries`]: the format of snapshots and entries
 //! - [`handover`]: moves a connection to the shard of its session
-//! - [`arrival`]: the steps of a connect until CONNACK
+//! - [`connect`]: the steps of a connect until CONNACK
 //! - [`deliver`]: delivers records to clients
 //! - [`sending`]: writes records as PUBLISH packets
 //! - [`gaps`]: reports records that were dropped
 //! - [`large`]: collects the payload of long messages
 //! - [`pending`]: records that wait for the window or the socket
-//! - [`recalled`]: a session restored from its records
-//! - [`reading`]: reads a session that another node held
+//! - [`restored`]: a session restored from its records
+//! - [`takeover_read`]: reads a session that another node held
 //! - [`retained`]: sends retained messages to new subscribers
 //! - [`members`]: room membership
 //! - [`message`]: a record as input for its packets
@@ -34,59 +34,59 @@
 //! - [`shares`]: unacknowledged messages of shared subscriptions
 //! - [`actions`]: unacknowledged device actions
 
-mod absent;
 mod actions;
-mod adoption;
-mod arrival;
 mod claims;
 mod client;
+mod connect;
 mod cursors;
+mod delete_retry;
 mod deliver;
-mod durable;
-mod endings;
 mod entries;
 mod gaps;
 mod handover;
-mod kept;
-mod lacking;
 mod large;
 mod members;
 mod message;
+mod missing_subscriptions;
+mod offline;
 mod packets;
 mod pending;
+mod persist;
+mod persistence;
 mod plain;
-mod reading;
-mod recalled;
+mod restored;
 mod retained;
 mod sending;
 mod session;
-mod sessions_shown;
+mod session_cursors;
+mod session_list;
 mod shares;
-mod standing;
 mod store;
 mod subscribing;
+mod takeover;
+mod takeover_read;
 
-pub use absent::Sessions;
-pub use adoption::{Found, id_of_entries, id_of_row, is_of_use};
-pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use client::{Client, end, gone, look_for_silence};
-pub use durable::{Written, look as look_whether_moved, record as record_session, written};
-pub use endings::{Ending, end_again, found as found_ended};
-pub use handover::{Traveller, depart, settled};
-pub use lacking::look_who_lacks;
+pub use connect::followed;
+pub use delete_retry::{SessionDelete, found as found_deleted, retry_deletes};
+pub use handover::{Traveller, depart, handed_over};
 pub use large::LongMessages;
+pub use missing_subscriptions::retry_missing;
+pub use offline::Sessions;
 pub use packets::execute;
+pub use persist::{Written, persist as persist_session, snapshot_timer, written};
 pub use plain::Plain;
-pub use reading::{Readings, adopt_orphans, came as read_of_session};
 pub use retained::{
-    Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on, read_unread,
+    Event as Retained, Pace, go_on as read_retained, is_expired as retained_is_expired, read_on, read_unread,
 };
 pub use sending::Cache;
 pub use session::timer as session_timer;
-pub use sessions_shown::{end_session, list_sessions};
+pub use session_cursors::{Ends, learn_ends};
+pub use session_list::{end_session, list_sessions};
 pub use shares::share_queued;
-pub use standing::{Ends, learn_ends};
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };
+pub use takeover::{Found, id_of_entries, id_of_snapshot, is_of_use};
+pub use takeover_read::{Readings, came as read_of_session, start_takeovers};

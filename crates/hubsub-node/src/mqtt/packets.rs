@@ -1,21 +1,20 @@
 //! Incoming packets of MQTT clients: each becomes a broker event. The machine orders the replies.
 
 use super::actions;
-use super::arrival;
 use super::client::{end, own_id, refuse_input};
-use super::durable;
-use super::kept::{Intended, Wait};
+use super::connect;
 use super::large::{self, WHOLE_BYTES, Whole};
+use super::persist;
+use super::persistence::{Intended, Wait};
 use super::retained::{self, read_on};
 use super::subscribing::{subscribe, unsubscribe};
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
+use hubsub_mqtt::{Event, Incoming, Step, read_headers};
 use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
-use hubsub_wire::mqtt::{
-    DecodeLimits, Decoded, Decoder, Event, Incoming, Packet, Reason, Step, read_headers,
-};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Reason};
 
 /// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
 pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
@@ -24,8 +23,8 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let conn = core.rim.conns.get_mut(key)?;
     conn.active_s = second;
     if let Some(client) = &mut conn.mqtt {
-        client.holds = client.unconfirmed > 0 && is_publish(input);
-        if client.holds {
+        client.is_blocked = client.unconfirmed > 0 && is_publish(input);
+        if client.is_blocked {
             return None;
         }
     }
@@ -45,7 +44,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
             core.rim.metrics.mqtt_packets_total.add(1);
-            arrival::begin(core, key, &connect, &input[..len], first);
+            connect::begin(core, key, &connect, &input[..len], first);
             Some(len)
         }
         Ok(Decoded::Packet { packet, len }) => {
@@ -112,29 +111,29 @@ pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Opt
     match step {
         Ok(Step::Done) => {}
         Ok(Step::Received { id, number }) => {
-            durable::happened(&mut core.rim, key, &Event::Received(id), Wait::Recorded(number));
+            persist::record_event(&mut core.rim, key, &Event::Received(id), Wait::Recorded(number));
         }
         Ok(Step::Released { id, number }) => {
-            durable::happened(&mut core.rim, key, &Event::Released(id), Wait::Recorded(number));
+            persist::record_event(&mut core.rim, key, &Event::Released(id), Wait::Recorded(number));
         }
         Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
         Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
         Ok(Step::Subscribe { filters, first, wants_positions }) => {
             if wants_positions {
-                core.rim.with_mqtt(key, |client, _| client.tells_positions = true);
+                core.rim.with_mqtt(key, |client, _| client.reports_positions = true);
             }
             for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
                 retained::note_unread(core, key, number, filter);
                 subscribe(core, key, number, filter, options.qos);
             }
-            core.rim.look_whether_plain(key.index);
+            core.rim.update_plain(key.index);
         }
         Ok(Step::Unsubscribe { filters, number }) => {
             unsubscribe(core, key, filters);
             if let Some(number) = number {
-                durable::due(&mut core.rim, key, Some(Wait::Unsubscribed(number)));
+                persist::request_snapshot(&mut core.rim, key, Some(Wait::Unsubscribed(number)));
             }
-            core.rim.look_whether_plain(key.index);
+            core.rim.update_plain(key.index);
         }
         Ok(Step::Goodbye) => core.rim.close_soon(key),
         Err(fault) => {
@@ -180,7 +179,7 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
             None => Record::new(Namespace::Global, topic, payload, name, headers),
         };
         let record = record.of_qos(qos).retained(retain);
-        return durable::intend(core, key, id, Intended { number, intent, record });
+        return persist::intend(core, key, id, Intended { number, intent, record });
     }
     if retain
         && qos == Qos::AtMostOnce

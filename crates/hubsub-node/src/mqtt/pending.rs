@@ -3,13 +3,13 @@
 //!
 //! Invariant: while one waits, later records wait too.
 
-use super::cursors::Row;
+use super::cursors::CountedBy;
 use super::message::Message;
 use super::shares::Group;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_mqtt::Grant;
 use hubsub_types::{OnSlow, Qos};
-use hubsub_wire::mqtt::Grant;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ pub struct Item {
     /// Its key, if it was queued while the client was offline and is persisted; else 0.
     pub key: u64,
     /// The cursor of its session that counts it.
-    pub row: Row,
+    pub counted: CountedBy,
 }
 
 impl Item {
@@ -158,7 +158,7 @@ impl Queue {
         self.bytes += item.message.weight();
         self.closers += usize::from(item.on_slow == OnSlow::Disconnect);
         if let Some(latest) = self.latest.as_mut().filter(|_| item.may_give_way()) {
-            latest.insert(item.message.said().topic.into(), self.first + self.items.len() as u64);
+            latest.insert(item.message.content().topic.into(), self.first + self.items.len() as u64);
         }
         self.items.push_back(Some(item));
     }
@@ -178,7 +178,7 @@ impl Queue {
         self.bytes -= item.message.weight();
         self.closers -= usize::from(item.on_slow == OnSlow::Disconnect);
         if let Some(latest) = &mut self.latest {
-            let topic = item.message.said().topic;
+            let topic = item.message.content().topic;
             if latest.get(topic) == Some(&(self.first + place as u64)) {
                 latest.remove(topic);
             }
@@ -210,7 +210,7 @@ impl Queue {
                 let Some(item) = self.items[place].as_ref().filter(|item| item.may_give_way()) else {
                     continue;
                 };
-                let topic = item.message.said().topic;
+                let topic = item.message.content().topic;
                 if !latest.contains_key(topic) {
                     latest.insert(topic.into(), self.first + place as u64);
                 } else if let Some(item) = self.give_way(place) {
@@ -232,7 +232,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::message::Said;
+    use crate::mqtt::message::Content;
     use hubsub_route::LogPlace;
     use hubsub_types::Position;
 
@@ -240,16 +240,23 @@ mod tests {
         let position = Position::default();
         let qos = Qos::AtMostOnce;
         let place = LogPlace::default();
-        let said =
-            Said { topic, payload, headers: &[], timestamp_us: 0, position, place, qos, retain: false };
+        let content =
+            Content { topic, payload, headers: &[], timestamp_us: 0, position, place, qos, retain: false };
         let grant = Grant { qos, ids: Vec::new(), retain: false };
-        Item { message: Rc::new(said.keep()), grant, on_slow, group: None, key: 0, row: Row::None }
+        Item {
+            message: Rc::new(content.keep()),
+            grant,
+            on_slow,
+            group: None,
+            key: 0,
+            counted: CountedBy::None,
+        }
     }
 
     fn all(pending: &mut Pending) -> String {
         let text = |item: Item| {
-            let said = item.message.said();
-            format!("{}{}", said.topic, String::from_utf8_lossy(said.payload))
+            let content = item.message.content();
+            format!("{}{}", content.topic, String::from_utf8_lossy(content.payload))
         };
         std::iter::from_fn(|| pending.pop().map(text)).collect::<Vec<_>>().join(" ")
     }
@@ -287,7 +294,7 @@ mod tests {
             ("c", "1", OnSlow::CatchUp),
         ]);
         let mut gone = Vec::new();
-        pending.conflate("b", |item| gone.push(item.message.said().topic.to_owned()));
+        pending.conflate("b", |item| gone.push(item.message.content().topic.to_owned()));
         assert_eq!(gone, ["a", "b"]);
         pending.push(item("b", b"2", Conflate));
         pending.conflate("b", |_| {});
@@ -300,7 +307,7 @@ mod tests {
     fn what_gave_way_at_the_front_is_passed_over() {
         let mut pending = filled(&[("a", "1", OnSlow::DropOldest), ("b", "1", OnSlow::CatchUp)]);
         pending.drop_oldest(1, |_| {});
-        assert_eq!(pending.front().map(|item| item.message.said().topic), Some("b"));
+        assert_eq!(pending.front().map(|item| item.message.content().topic), Some("b"));
         assert_eq!(pending.drop_oldest(1, |_| panic!("b may not give way")), 0);
         assert_eq!(all(&mut pending), "b1");
     }

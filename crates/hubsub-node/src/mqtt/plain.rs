@@ -4,14 +4,13 @@
 //! Invariant: [`Rim::deliver_plain`] sends what [`Rim::deliver_mqtt`] would send.
 
 use super::client::Client;
-use super::message::Said;
+use super::message::Content;
 use super::sending::{ARENA_BYTES, PAYLOAD_SHARED};
 use crate::rim::{PACKETS, Rim, TURN_BYTES};
+use hubsub_mqtt::write_headers;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::Qos;
-use hubsub_wire::mqtt::{
-    PropertyList, REMAINING_LENGTH_MAX, Version, is_topic_name, write_headers, write_plain,
-};
+use hubsub_wire::mqtt::{PropertyList, REMAINING_LENGTH_MAX, Version, is_topic_name, write_plain};
 
 /// Whether a connection is a plain client, and of which version.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -50,8 +49,8 @@ impl Client {
     fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
-            && !self.stands_in_topics()
-            && !self.tells_positions
+            && !self.has_topic_cursors()
+            && !self.reports_positions
             && !(self.is_recorded() && self.machine.plain_qos() > Some(Qos::AtMostOnce))
             && self.machine.own_aliases.is_empty()
             && self.machine.packet_bytes_max() > REMAINING_LENGTH_MAX;
@@ -66,7 +65,7 @@ impl Client {
 
 impl Rim {
     /// Reclassifies a client after a change of its subscriptions, its queue or its gaps.
-    pub(super) fn look_whether_plain(&mut self, conn: u32) {
+    pub(super) fn update_plain(&mut self, conn: u32) {
         if let Some(c) = self.conns.at_mut(conn) {
             c.plain = c.mqtt.as_ref().map_or(Plain::No, |client| client.plain());
         }
@@ -106,9 +105,9 @@ fn encode(arena: &mut Vec<u8>, v5: bool, record: &RecordView<'_>, now_us: u64) -
     let version = if v5 { Version::V5 } else { Version::V311 };
     let mut properties = PropertyList::default();
     if !record.headers.is_empty() {
-        let said = Said::of(record).filter(|said| !said.is_expired(now_us))?;
+        let content = Content::of(record).filter(|content| !content.is_expired(now_us))?;
         if v5 {
-            write_headers(said.headers, said.age_s(now_us), &mut properties);
+            write_headers(content.headers, content.age_s(now_us), &mut properties);
         }
     }
     let written = write_plain(arena, version, record.topic, properties.as_properties(), record.payload);

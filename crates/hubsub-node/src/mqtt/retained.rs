@@ -13,17 +13,18 @@
 
 use super::client::Client;
 use super::deliver::Way;
-use super::message::Said;
+use super::message::Content;
 use crate::control::Level;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
 use hashbrown::HashSet;
+use hubsub_mqtt::expiry_s;
 use hubsub_route::{
     Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket, is_publisher,
 };
 use hubsub_types::{ConnKey, OnSlow};
-use hubsub_wire::mqtt::{expiry_s, topic_name};
+use hubsub_wire::mqtt::topic_name;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -62,7 +63,7 @@ pub struct Reads {
     is_paced: bool,
     /// Topics of which a live message with RETAIN arrived.
     live: HashSet<Rc<str>, RandomState>,
-    /// Those topics in order of arrival.
+    /// Those topics in order of connecting.
     order: VecDeque<Rc<str>>,
 }
 
@@ -186,8 +187,8 @@ impl Reads {
 
 /// True if the message of a retained entry has expired.
 #[must_use]
-pub fn is_over(row: &Record, now_us: u64) -> bool {
-    Kept::of(row).is_some_and(|kept| {
+pub fn is_expired(entry: &Record, now_us: u64) -> bool {
+    Kept::of(entry).is_some_and(|kept| {
         let age_s = now_us.saturating_sub(kept.timestamp_us) / 1_000_000;
         expiry_s(kept.headers).is_some_and(|seconds| age_s >= u64::from(seconds))
     })
@@ -249,7 +250,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
             .and_then(|conn| conn.mqtt.as_ref())
             .is_some_and(|client| client.reads.is_some())
     };
-    while has_reads(core) && core.rim.has_room_for_rows(key) {
+    while has_reads(core) && core.rim.has_room_for_entries(key) {
         let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits.is_none()) else { return };
         let Some(read) = reads.queue.front() else {
             if reads.due == 0
@@ -261,7 +262,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
             return;
         };
         let (filter, is_wild, next) = (read.filter.clone(), read.is_wild(), read.next.clone());
-        if next.is_some() && !core.rim.may_read_rows(key) {
+        if next.is_some() && !core.rim.may_read_entries(key) {
             return;
         }
         let number = core.rim.retained_asked.wrapping_add(1);
@@ -317,13 +318,13 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
     let following = read.hub_after(hub, row_hubs, || core.broker.row_hub(&filter)).map(|hub| (hub, None));
     let next = match (answer, hub) {
         (Answer::Rows(Ok(page)), Some(hub)) => {
-            let behind = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
-            let behind = behind.map(Box::from);
-            let is_last = page.is_last || behind.is_none();
+            let after = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
+            let after = after.map(Box::from);
+            let is_last = page.is_last || after.is_none();
             let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
             core.rim.rows_pace.bytes += bytes.sum::<usize>();
-            core.rim.send_rows(key, &filter, &page);
-            if is_last { following } else { Some((hub, behind)) }
+            core.rim.send_entries(key, &filter, &page);
+            if is_last { following } else { Some((hub, after)) }
         }
         // This hub cannot be read now; others can.
         (_, Some(hub)) => {
@@ -367,8 +368,8 @@ pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &s
     if !core.broker.rows_are_away(filter.as_bytes()) {
         return;
     }
-    let told = core.rim.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
-    if told == Some(true) && core.broker.tells_rows_are_away() {
+    let is_notified = core.rim.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
+    if is_notified == Some(true) && core.broker.tells_rows_are_away() {
         let fields = vec![("filter", filter.chars().take(64).collect())];
         let what = "retained messages are delivered later: the leader of their hub is not reached";
         core.rim.control.log(Level::Warning, what, fields);
@@ -385,7 +386,7 @@ impl Rim {
     }
 
     /// True if a client may read a page in this millisecond; else it is queued for a later one.
-    fn may_read_rows(&mut self, key: ConnKey) -> bool {
+    fn may_read_entries(&mut self, key: ConnKey) -> bool {
         if self.has_room_for_page() {
             return true;
         }
@@ -401,7 +402,7 @@ impl Rim {
     }
 
     /// True if a client has taken enough output to receive more retained messages.
-    fn has_room_for_rows(&self, key: ConnKey) -> bool {
+    fn has_room_for_entries(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
         let Some(client) = &conn.mqtt else { return false };
         let has_room = |o: &crate::output::Output| {
@@ -411,27 +412,27 @@ impl Rim {
     }
 
     /// Notes a live message with RETAIN for a client with reads in progress.
-    pub(super) fn note_live(&mut self, conn: u32, said: &Said<'_>) {
+    pub(super) fn note_live(&mut self, conn: u32, content: &Content<'_>) {
         let reads = self.conns.at_mut(conn).and_then(|conn| conn.mqtt.as_mut()?.reads.as_deref_mut());
         if let Some(reads) = reads {
-            reads.note(said.topic);
+            reads.note(content.topic);
         }
     }
 
     /// Sends retained entries to a client.
-    fn send_rows(&mut self, key: ConnKey, filter: &[u8], page: &RowPage) {
+    fn send_entries(&mut self, key: ConnKey, filter: &[u8], page: &RowPage) {
         for row in page.rows.iter().filter(|row| !row.payload().is_empty()) {
-            self.send_row(key, filter, row);
+            self.send_entry(key, filter, row);
         }
     }
 
-    fn send_row(&mut self, key: ConnKey, filter: &[u8], row: &Record) {
+    fn send_entry(&mut self, key: ConnKey, filter: &[u8], row: &Record) {
         let now_us = self.now.wall_us;
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
         let Some(client) = &conn.mqtt else { return };
         let is_own = is_publisher(&row.publisher, client.machine.client_id());
         let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
-        let Some(kept) = Kept::of(row).filter(|_| !is_over(row, now_us)) else { return };
+        let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };
         let Ok(topic) = topic_name(kept.topic) else {
             self.metrics.mqtt_unsent_total.add(1);
             return;
@@ -439,7 +440,7 @@ impl Rim {
         if client.reads.as_ref().is_some_and(|reads| reads.live.contains(topic)) {
             return;
         }
-        let said = Said {
+        let content = Content {
             topic,
             payload: row.payload(),
             headers: kept.headers,
@@ -451,12 +452,12 @@ impl Rim {
         };
         let mut grant = grant;
         grant.qos = grant.qos.min(row.qos);
-        let waits = client.is_behind(conn.output.as_deref(), grant.qos);
+        let waits = client.must_queue(conn.output.as_deref(), grant.qos);
         self.encoded.mqtt.begin();
         if waits {
-            self.keep_mqtt(key.index, &said, grant, OnSlow::CatchUp, Way::default());
+            self.queue_mqtt(key.index, &content, grant, OnSlow::CatchUp, Way::default());
         } else {
-            self.send_mqtt(key.index, &said, &grant, None, Way::default(), None);
+            self.send_mqtt(key.index, &content, &grant, None, Way::default(), None);
         }
     }
 }

@@ -7,17 +7,17 @@
 use super::client::Client;
 use super::deliver::Way;
 use super::gaps::Gaps;
-use super::message::{Message, Said};
+use super::message::{Content, Message};
 use super::pending::Item;
 use super::session::Sent;
 use crate::conn::{Conn, Flags};
 use crate::consumers::Wanted;
 use crate::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use hubsub_mqtt::{Grant, write_headers};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{
-    Encoded, Grant, PacketId, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,
-    write_publish_head,
+    Encoded, PacketId, Pair, Property, PropertyList, Publish, Version, write_publish, write_publish_head,
 };
 use std::rc::Rc;
 
@@ -67,9 +67,9 @@ impl Cache {
         self.plain[version]
     }
 
-    pub(super) fn message(&mut self, said: &Said<'_>) -> Rc<Message> {
+    pub(super) fn message(&mut self, content: &Content<'_>) -> Rc<Message> {
         self.is_used = true;
-        Rc::clone(self.message.get_or_insert_with(|| Rc::new(said.keep())))
+        Rc::clone(self.message.get_or_insert_with(|| Rc::new(content.keep())))
     }
 }
 
@@ -91,7 +91,7 @@ const GAP: &str = "hubsub-gap";
 
 impl Client {
     /// The properties of a packet, and whether they are specific to this client.
-    fn properties(&self, said: &Said<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
+    fn properties(&self, content: &Content<'_>, grant: &Grant, now_us: u64) -> (PropertyList, bool) {
         let mut list = PropertyList::default();
         if self.machine.version() < Version::V5 {
             return (list, false);
@@ -99,17 +99,17 @@ impl Client {
         let mut push = |property| list.push(property).expect("numbers and short texts fit");
         let aliases = &self.machine.own_aliases;
         let alias =
-            if aliases.is_empty() { None } else { aliases.find(said.topic).or_else(|| aliases.free()) };
+            if aliases.is_empty() { None } else { aliases.find(content.topic).or_else(|| aliases.free()) };
         alias.into_iter().for_each(|alias| push(Property::TopicAlias(alias)));
         grant.ids.iter().for_each(|&id| push(Property::SubscriptionId(id)));
-        let position = self.tells_positions.then(|| said.position.to_string());
+        let position = self.reports_positions.then(|| content.position.to_string());
         position.iter().for_each(|position| push(Property::User(Pair { name: POSITION, value: position })));
         for text in self.gaps.texts() {
             // The topic may be too long for a property.
             let _ = list.push(Property::User(Pair { name: GAP, value: text }));
         }
         let is_alone = !list.as_properties().is_empty();
-        write_headers(said.headers, said.age_s(now_us), &mut list);
+        write_headers(content.headers, content.age_s(now_us), &mut list);
         (list, is_alone)
     }
 }
@@ -117,8 +117,8 @@ impl Client {
 impl Rim {
     /// Sends an MQTT client its queued records, as far as window and socket have room.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
-        let is_arriving = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.arrival.is_some());
-        if self.conns.get(key).is_none_or(is_arriving)
+        let is_connecting = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.connecting.is_some());
+        if self.conns.get(key).is_none_or(is_connecting)
             || !self.send_again_mqtt(key)
             || !self.send_prepared(key)
         {
@@ -132,12 +132,12 @@ impl Rim {
             let is_recorded = client.is_recorded();
             let Some(next) = client.pending.front() else { return };
             if is_recorded && next.is_recorded() {
-                return super::durable::call(self, key);
+                return super::persist::schedule(self, key);
             }
             if next.grant.qos > Qos::AtMostOnce && client.machine.window.is_full() {
                 return;
             }
-            let Some(Item { message, grant, group, key: queued, row, .. }) = client.pending.pop() else {
+            let Some(Item { message, grant, group, key: queued, counted, .. }) = client.pending.pop() else {
                 return;
             };
             if client.pending.bytes() <= soft {
@@ -145,10 +145,10 @@ impl Rim {
             }
             self.output_bytes -= message.weight();
             let is_last = client.pending.is_empty();
-            let way = Way { group: group.as_deref(), row };
+            let way = Way { group: group.as_deref(), counted };
             self.send_queued_mqtt(key, &message, &grant, way, queued);
             if is_last {
-                return self.look_whether_plain(key.index);
+                return self.update_plain(key.index);
             }
         }
     }
@@ -162,18 +162,18 @@ impl Rim {
         way: Way<'_>,
         queued: u64,
     ) {
-        let is_over = grant.qos == Qos::AtMostOnce || message.said().is_expired(self.now.wall_us);
+        let is_over = grant.qos == Qos::AtMostOnce || message.content().is_expired(self.now.wall_us);
         let mut under = None;
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         if let Some(client) = client.filter(|_| queued > 0 && !is_over)
             && let Some(session) = &mut client.session
         {
-            let (message, row) = (Rc::clone(message), way.row);
-            session.send(queued, Sent { message, grant: grant.clone(), row, is_recorded: true });
+            let (message, counted) = (Rc::clone(message), way.counted);
+            session.send(queued, Sent { message, grant: grant.clone(), counted, is_recorded: true });
             let id = client.machine.window.send(grant.qos, queued).expect("the window was looked at");
             under = Some(Under { id, key: queued, dup: false });
         }
-        self.send_mqtt(key.index, &message.said(), grant, Some(message), way, under);
+        self.send_mqtt(key.index, &message.content(), grant, Some(message), way, under);
     }
 
     /// Counts a record's packet that was added to a connection's output.
@@ -201,31 +201,31 @@ impl Rim {
         number: u64,
     ) {
         let under = Some(Under { id, key: number, dup: true });
-        self.send_mqtt(conn, &message.said(), grant, Some(message), Way::default(), under);
+        self.send_mqtt(conn, &message.content(), grant, Some(message), Way::default(), under);
     }
 
-    /// Sends a record to a client: `kept` if it was queued, else the current record. `under`: its packet id
+    /// Sends a record to a client: `queued` if it was queued, else the current record. `under`: its packet id
     /// and key, if it has them.
     pub(super) fn send_mqtt(
         &mut self,
         conn: u32,
-        said: &Said<'_>,
+        content: &Content<'_>,
         grant: &Grant,
-        kept: Option<&Rc<Message>>,
-        Way { group, row }: Way<'_>,
+        queued: Option<&Rc<Message>>,
+        Way { group, counted }: Way<'_>,
         under: Option<Under>,
     ) {
         let now_us = self.now.wall_us;
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
-        let is_expired = under.is_none() && said.is_expired(now_us);
+        let is_expired = under.is_none() && content.is_expired(now_us);
         let is_done = grant.qos == Qos::AtMostOnce || is_expired;
         if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
             // No acknowledgement will come, so the group's position advances now.
-            self.own.want(Wanted::Done(group.into(), said.position));
+            self.own.want(Wanted::Done(group.into(), content.position));
         }
         if is_expired {
-            client.session.iter_mut().for_each(|session| session.done(row, said));
+            client.session.iter_mut().for_each(|session| session.done(counted, content));
             self.metrics.mqtt_unsent_total.add(1);
             return;
         }
@@ -235,27 +235,27 @@ impl Rim {
             (qos, None) => {
                 let key = client.session.as_mut().map_or(0, |session| session.next_key());
                 if let Some(session) = &mut client.session {
-                    let message = kept.map_or_else(|| self.encoded.mqtt.message(said), Rc::clone);
-                    session.send(key, Sent { message, grant: grant.clone(), row, is_recorded: false });
+                    let message = queued.map_or_else(|| self.encoded.mqtt.message(content), Rc::clone);
+                    session.send(key, Sent { message, grant: grant.clone(), counted, is_recorded: false });
                 }
                 Some(client.machine.window.send(qos, key).expect("the window was looked at"))
             }
         };
         let version = client.machine.version();
-        let retain = said.retain && grant.retain;
+        let retain = content.retain && grant.retain;
         let variant =
             grant.qos as usize + if version >= Version::V5 { 3 } else { 0 } + if retain { 6 } else { 0 };
         let is_alone = !client.machine.own_aliases.is_empty()
             || !grant.ids.is_empty()
             || !client.gaps.is_empty()
-            || client.tells_positions;
+            || client.reports_positions;
         let packet_bytes_max = client.machine.packet_bytes_max();
-        let is_shared = said.payload.len() >= PAYLOAD_SHARED;
+        let is_shared = content.payload.len() >= PAYLOAD_SHARED;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
         let cache = &mut self.encoded.mqtt;
-        let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && kept.is_none());
-        let mut was_told = false;
+        let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && queued.is_none());
+        let mut reported_gaps = false;
         let range = match made {
             Some(made) if made.end - made.start > packet_bytes_max => None,
             Some(made) => match id {
@@ -269,30 +269,30 @@ impl Rim {
                 }
             },
             None => {
-                let (properties, is_alone) = client.properties(said, grant, now_us);
+                let (properties, is_alone) = client.properties(content, grant, now_us);
                 let aliases = &mut client.machine.own_aliases;
-                let is_known = !aliases.is_empty() && aliases.find(said.topic).is_some();
+                let is_known = !aliases.is_empty() && aliases.find(content.topic).is_some();
                 let publish = Publish {
                     dup: under.is_some_and(|under| under.dup),
                     qos: grant.qos,
                     retain,
-                    topic: if is_known { "" } else { said.topic },
+                    topic: if is_known { "" } else { content.topic },
                     id,
                     properties: properties.as_properties(),
-                    payload: if is_shared { &[] } else { said.payload },
+                    payload: if is_shared { &[] } else { content.payload },
                 };
                 let written = if is_shared {
-                    write_publish_head(arena, version, &publish, said.payload.len(), packet_bytes_max)
+                    write_publish_head(arena, version, &publish, content.payload.len(), packet_bytes_max)
                 } else {
                     write_publish(arena, version, &publish, packet_bytes_max)
                 };
                 written.ok().map(|written| {
                     if !aliases.is_empty() && !is_known && aliases.free().is_some() {
-                        aliases.told(said.topic);
+                        aliases.told(content.topic);
                     }
-                    was_told = !client.gaps.is_empty();
+                    reported_gaps = !client.gaps.is_empty();
                     client.gaps = Gaps::default();
-                    if !is_alone && !is_shared && kept.is_none() {
+                    if !is_alone && !is_shared && queued.is_none() {
                         cache.is_used = true;
                         cache.packets[variant] = Some(written);
                     }
@@ -312,21 +312,21 @@ impl Rim {
             return;
         };
         if let Some((group, id)) = group.zip(id) {
-            let message = kept.map_or_else(|| cache.message(said), Rc::clone);
+            let message = queued.map_or_else(|| cache.message(content), Rc::clone);
             client.shares.get_or_insert_default().sent(id, group, message, grant.qos);
         } else if let Some((shares, id)) = client.shares.as_mut().zip(id) {
             shares.ended(id);
         }
         if let Some(id) = id {
-            client.sends_action(id, said);
+            client.sends_action(id, content);
         }
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         output.push_range(REPLIES, from as u32, to as u32);
         let mut bytes = to - from;
         if is_shared {
-            let payload = match kept {
+            let payload = match queued {
                 Some(message) => message.payload().clone(),
-                None => cache.message(said).payload().clone(),
+                None => cache.message(content).payload().clone(),
             };
             bytes += payload.len();
             self.frame_bytes += payload.len();
@@ -334,8 +334,8 @@ impl Rim {
         }
         let turn_bytes = output.turn_bytes;
         self.count_sent(conn, bytes);
-        if was_told {
-            self.look_whether_plain(conn);
+        if reported_gaps {
+            self.update_plain(conn);
         }
         let is_cached = self.encoded.mqtt.packets[variant].is_some_and(|made| made.start == from);
         let is_long = self.arenas[usize::from(REPLIES)].len() > ARENA_BYTES && from == start && !is_cached;

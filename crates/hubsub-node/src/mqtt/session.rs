@@ -1,19 +1,20 @@
-//! Sessions that outlive their connections: [`Session`] beside the machine of a connection, [`Absent`] while
+//! Sessions that outlive their connections: [`Session`] beside the machine of a connection, [`OfflineSession`] while
 //! offline.
 //!
 //! Invariant: a session is in exactly one place.
 
-use super::absent::{Absent, queue_limits};
 use super::client::{Client, publish_will};
-use super::cursors::{Cursors, Row};
-use super::durable;
-use super::kept::{Entry, Kept};
-use super::message::{Message, Said};
+use super::cursors::{CountedBy, Cursors};
+use super::message::{Content, Message};
+use super::offline::{OfflineSession, queue_limits};
+use super::persist;
+use super::persistence::{Entry, Persistence};
 use crate::core::Core;
 use crate::rim::{Rim, Timer};
+use hubsub_mqtt::Grant;
 use hubsub_route::claims::{Heir, Holder};
 use hubsub_types::{ConnKey, Qos};
-use hubsub_wire::mqtt::{Grant, PacketId};
+use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -23,7 +24,7 @@ pub struct Sent {
     pub message: Rc<Message>,
     pub grant: Grant,
     /// The cursor that counts it.
-    pub row: Row,
+    pub counted: CountedBy,
     /// True if an entry contains it.
     pub is_recorded: bool,
 }
@@ -54,14 +55,14 @@ pub struct Session {
     /// True if its client id is released as soon as its snapshot is deleted, before its connection closes.
     pub(super) is_released: bool,
     /// Its persistence state, where sessions are persisted.
-    pub(super) kept: Option<Box<Kept>>,
+    pub(super) persistence: Option<Box<Persistence>>,
 }
 
 impl Session {
     /// Creates a session; `last` is the last key assigned.
     #[must_use]
-    pub fn new(kept: Option<Box<Kept>>, last: u64) -> Session {
-        Session { kept, last, ..Session::default() }
+    pub fn new(persistence: Option<Box<Persistence>>, last: u64) -> Session {
+        Session { persistence, last, ..Session::default() }
     }
 
     /// The key for the next message.
@@ -101,41 +102,41 @@ impl Session {
 
     /// Its connection has ended: persists the messages in flight, where sessions are persisted.
     fn record_sent(&mut self) {
-        let Some(kept) = &mut self.kept else { return };
-        kept.leaves();
+        let Some(persistence) = &mut self.persistence else { return };
+        persistence.disconnected();
         let sent = self.sent.iter_mut().flat_map(|sent| sent.iter_mut());
         for (&key, sent) in sent.filter(|(_, sent)| !sent.is_recorded) {
-            kept.put(false, key, sent.row, &sent.message, &sent.grant);
+            persistence.put(false, key, sent.counted, &sent.message, &sent.grant);
             sent.is_recorded = true;
         }
     }
 
     /// Returns entries with all its persisted messages: in flight and queued.
-    pub(super) fn take_all<'a>(
+    pub(super) fn take_all_entries<'a>(
         &mut self,
         waiting: impl Iterator<Item = (u64, &'a Message, &'a Grant)>,
     ) -> Vec<Entry> {
-        let Some(mut kept) = self.kept.take() else { return Vec::new() };
+        let Some(mut persistence) = self.persistence.take() else { return Vec::new() };
         let sent = self.sent.iter().flat_map(|sent| sent.iter()).filter(|(_, sent)| sent.is_recorded);
-        let sent = sent.map(|(&key, sent)| (false, key, sent.row, &*sent.message, &sent.grant));
-        let waiting = waiting.map(|(key, message, grant)| (true, key, Row::None, message, grant));
-        let entries = kept.take_all(sent.chain(waiting));
-        self.kept = Some(kept);
+        let sent = sent.map(|(&key, sent)| (false, key, sent.counted, &*sent.message, &sent.grant));
+        let waiting = waiting.map(|(key, message, grant)| (true, key, CountedBy::None, message, grant));
+        let entries = persistence.take_all_entries(sent.chain(waiting));
+        self.persistence = Some(persistence);
         entries
     }
 
     /// Removes a message from those in flight; returns whether a cursor counts it.
     pub fn ended(&mut self, key: u64) -> bool {
         let sent = self.sent.as_mut().and_then(|sent| sent.remove(&key));
-        let Some(Sent { message, row, .. }) = sent else { return false };
-        self.done(row, &message.said());
-        row != Row::None
+        let Some(Sent { message, counted, .. }) = sent else { return false };
+        self.done(counted, &message.content());
+        counted != CountedBy::None
     }
 
     /// A record that was taken is finished.
-    pub fn done(&mut self, row: Row, said: &Said<'_>) {
-        if let Some(cursors) = self.cursors.as_mut().filter(|_| row != Row::None) {
-            cursors.done(row, said);
+    pub fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
+        if let Some(cursors) = self.cursors.as_mut().filter(|_| counted != CountedBy::None) {
+            cursors.done(counted, content);
         }
     }
 
@@ -146,7 +147,7 @@ impl Session {
     }
 
     /// The session is offline: frees empty collections.
-    fn rest(&mut self) {
+    fn shrink(&mut self) {
         self.sent.take_if(|sent| sent.is_empty());
         self.intents.take_if(|intents| intents.is_empty());
     }
@@ -157,7 +158,7 @@ impl Client {
     #[must_use]
     pub fn outlives(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        self.arrival.as_ref().is_none_or(|arrival| arrival.is_resumed)
+        self.connecting.as_ref().is_none_or(|connecting| connecting.is_resumed)
             && !session.is_over
             && self.machine.session_expiry_s() > 0
     }
@@ -173,26 +174,28 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     session.record_sent();
     let id: Box<str> = client.machine.client_id().into();
     let state = client.machine.suspend(rim.now.wall_us / 1000);
-    let mut absent = Absent::new(id, state, session);
-    if let Some(cursors) = &mut absent.session.cursors {
+    let mut offline = OfflineSession::new(id, state, session);
+    if let Some(cursors) = &mut offline.session.cursors {
         cursors.take_back_all(&client.pending);
     }
     let mut dropped = 0;
-    for item in
-        client.pending.into_items().filter(|item| item.grant.qos > Qos::AtMostOnce && item.row == Row::None)
+    for item in client
+        .pending
+        .into_items()
+        .filter(|item| item.grant.qos > Qos::AtMostOnce && item.counted == CountedBy::None)
     {
-        dropped += absent.push(item.message, item.grant, item.key, None, limits);
+        dropped += offline.push(item.message, item.grant, item.key, None, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
-    rim.sessions.insert(key, absent);
+    rim.sessions.insert(key, offline);
     rim.show_sessions();
-    super::standing::leave(core, key);
-    core.rim.sessions.session_mut(key).into_iter().for_each(Session::rest);
-    durable::due(&mut core.rim, key, None);
+    super::session_cursors::detach(core, key);
+    core.rim.sessions.session_mut(key).into_iter().for_each(Session::shrink);
+    persist::request_snapshot(&mut core.rim, key, None);
     look_at(core, key);
     match yields_to.as_deref() {
         Some(Heir::Here(to)) => super::handover::call(core, key, to.who),
-        Some(Heir::Away { .. }) => _ = durable::hand_over(core, key),
+        Some(Heir::Away { .. }) => _ = persist::hand_over(core, key),
         None => {}
     }
     // It continues to read, as far as there is room.
@@ -202,28 +205,28 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
 /// Publishes the will of an offline session and ends the session when each is due.
 pub fn look_at(core: &mut Core, key: ConnKey) {
     let now_ms = core.rim.now.wall_us / 1000;
-    if durable::parts(&mut core.rim, key) {
+    if persist::is_moving(&mut core.rim, key) {
         return;
     }
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
-        && let Some(will) = absent.state.take_will()
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+        && let Some(will) = offline.state.take_will()
     {
-        let id = absent.id.clone();
+        let id = offline.id.clone();
         publish_will(core, key, *will, &id);
-        durable::due(&mut core.rim, key, None);
+        persist::request_snapshot(&mut core.rim, key, None);
     }
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
-    if absent.awaits.is_none() && absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    if offline.awaits.is_none() && offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
         core.rim.metrics.mqtt_sessions_expired_total.add(1);
         return end(core, key);
     }
-    if let Some(at_ms) = absent.next_due_ms() {
+    if let Some(at_ms) = offline.next_due_ms() {
         // A session that is being taken over is checked again soon.
         let wait_ms = at_ms.saturating_sub(now_ms).max(TIMER_MS_MIN);
         let at_ms = core.rim.now.mono_ms + wait_ms;
         // Timers are never cancelled, so a pending one is reused, however often the client comes and goes.
-        let timer_ms = &mut absent.session.timer_ms;
+        let timer_ms = &mut offline.session.timer_ms;
         if *timer_ms == 0 || at_ms < *timer_ms {
             *timer_ms = at_ms;
             core.rim.timers.set(at_ms, Timer::Session(key));
@@ -241,7 +244,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.sessions.get_mut(key).map(|absent| &mut absent.session),
+        None => rim.sessions.get_mut(key).map(|offline| &mut offline.session),
     };
     // A timer that fires after an earlier one was set instead finds that one handled.
     if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
@@ -253,16 +256,16 @@ pub fn timer(core: &mut Core, key: ConnKey) {
 /// Ends an offline session and publishes its will if that is still to be done.
 pub(super) fn end(core: &mut Core, key: ConnKey) {
     let left = core.rim.take_shared(key, None);
-    let Some(mut absent) = core.rim.sessions.remove(key) else { return };
-    if let Some(will) = absent.state.take_will() {
-        publish_will(core, key, *will, &absent.id);
+    let Some(mut offline) = core.rim.sessions.remove(key) else { return };
+    if let Some(will) = offline.state.take_will() {
+        publish_will(core, key, *will, &offline.id);
     }
     core.rim.show_sessions();
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
-    durable::release(core, absent.id, holder, absent.session.kept);
-    super::shares::give(core, left);
+    persist::release(core, offline.id, holder, offline.session.persistence);
+    super::shares::redeliver(core, left);
 }
 
 /// Stops deliveries to an offline session that moves to another node.
@@ -274,19 +277,19 @@ pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
 
 /// The other node has all of the session: frees its slot here.
 pub(super) fn part(core: &mut Core, key: ConnKey) {
-    let Some(absent) = core.rim.sessions.remove(key) else { return };
+    let Some(offline) = core.rim.sessions.remove(key) else { return };
     core.rim.show_sessions();
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
-    super::claims::release(core, absent.id, holder);
+    super::claims::release(core, offline.id, holder);
 }
 
 /// Drops the session in a slot that now holds a connection and cannot continue it.
 pub(super) fn forget(core: &mut Core, key: ConnKey) {
-    if let Some(absent) = core.rim.sessions.remove(key) {
+    if let Some(offline) = core.rim.sessions.remove(key) {
         core.rim.show_sessions();
         let holder = Holder { shard: core.rim.shard, conn: key };
-        durable::release(core, absent.id, holder, absent.session.kept);
+        persist::release(core, offline.id, holder, offline.session.persistence);
     }
 }
 
@@ -296,7 +299,7 @@ impl Rim {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         let session = client.and_then(|client| client.session.as_mut());
         if session.is_some_and(|session| session.ended(message)) {
-            durable::moved(self, key);
+            persist::request_snapshot_later(self, key);
         }
     }
 
@@ -334,8 +337,8 @@ mod tests {
 
     #[test]
     fn an_absent_session_is_small() {
-        assert!(size_of::<Absent>() <= 224, "{}", size_of::<Absent>());
-        assert!(size_of::<Kept>() <= 96, "{}", size_of::<Kept>());
+        assert!(size_of::<OfflineSession>() <= 224, "{}", size_of::<OfflineSession>());
+        assert!(size_of::<Persistence>() <= 96, "{}", size_of::<Persistence>());
         assert!(size_of::<Cursors>() <= 128, "{}", size_of::<Cursors>());
     }
 }

@@ -3,9 +3,9 @@
 
 use super::actions::Action;
 use super::client::Client;
-use super::durable;
 use super::message::Message;
 use super::pending::Item;
+use super::persist;
 use crate::core::Core;
 use crate::rim::Rim;
 use ahash::RandomState;
@@ -37,7 +37,7 @@ impl Shares {
 
     /// Removes the message of an acknowledged or reused packet id.
     pub fn ended(&mut self, id: PacketId) -> Option<(Group, Position)> {
-        self.of_groups.remove(&id).map(|(group, message, _)| (group, message.said().position))
+        self.of_groups.remove(&id).map(|(group, message, _)| (group, message.content().position))
     }
 }
 
@@ -75,11 +75,11 @@ pub fn share_queued(core: &mut Core) {
         !groups.is_empty()
     });
     core.rim.sessions.sharing.0 = sharing;
-    give(core, left);
+    redeliver(core, left);
 }
 
 /// Delivers messages to other members of their groups, in order.
-pub(super) fn give(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
+pub(super) fn redeliver(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
     for (group, message) in messages {
         let record = Arc::new(record_of(&message));
         core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
@@ -89,21 +89,21 @@ pub(super) fn give(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
 impl Rim {
     /// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
     pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
-        let Some(absent) = self.sessions.get_mut(key) else { return Vec::new() };
-        let (len, bytes, _) = absent.queued();
-        let taken = absent.take_shared(of);
-        let (len_now, bytes_now, _) = absent.queued();
+        let Some(offline) = self.sessions.get_mut(key) else { return Vec::new() };
+        let (len, bytes, _) = offline.queued();
+        let taken = offline.take_shared(of);
+        let (len_now, bytes_now, _) = offline.queued();
         self.sessions.queued -= len - len_now;
         self.sessions.queued_bytes -= bytes - bytes_now;
         self.show_sessions();
         if !taken.is_empty() {
-            durable::due(self, key, None);
+            persist::request_snapshot(self, key, None);
         }
         taken
     }
 }
 
-/// A client is gone: takes its unacknowledged and unsent group messages, in order of delivery, to [`give`]
+/// A client is gone: takes its unacknowledged and unsent group messages, in order of delivery, to [`redeliver`]
 /// them to other members.
 #[must_use]
 pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<Message>)> {
@@ -120,7 +120,7 @@ pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<
                     client.session.iter_mut().for_each(|session| _ = session.ended(key));
                 }
                 // QoS 2: only its session may send it again.
-                Some((group, message, false)) => done.push((group, message.said().position)),
+                Some((group, message, false)) => done.push((group, message.content().position)),
                 None => {}
             }
         }
@@ -138,11 +138,11 @@ pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<
 }
 
 fn record_of(message: &Message) -> Record {
-    let said = message.said();
-    let headers = (!said.headers.is_empty()).then(|| said.headers.into());
-    let topic = said.topic.as_bytes();
+    let content = message.content();
+    let headers = (!content.headers.is_empty()).then(|| content.headers.into());
+    let topic = content.topic.as_bytes();
     let mut record =
-        Record::new(Namespace::Global, topic, said.payload, Box::default(), headers).of_qos(said.qos);
-    (record.position, record.timestamp_us) = (said.position, said.timestamp_us);
+        Record::new(Namespace::Global, topic, content.payload, Box::default(), headers).of_qos(content.qos);
+    (record.position, record.timestamp_us) = (content.position, content.timestamp_us);
     record
 }

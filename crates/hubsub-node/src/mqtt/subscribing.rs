@@ -1,9 +1,9 @@
 //! Subscriptions of MQTT clients: a filter becomes a broker subscription, a group membership or a presence
 //! watch.
 
-use super::durable;
-use super::kept::Wait;
-use super::{members, standing};
+use super::persist;
+use super::persistence::Wait;
+use super::{members, session_cursors};
 use crate::core::Core;
 use crate::rim::Rim;
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
@@ -71,7 +71,7 @@ pub(super) fn attach(
     } else if filter.contains(['+', '#'])
         && from.is_none()
         && let Some((number, qos)) = asks
-        && standing::asks_wildcard(core, key, number, filter, qos)
+        && session_cursors::request_wildcard(core, key, number, filter, qos)
     {
         Outcome::Later
     } else if filter.contains(['+', '#']) {
@@ -83,7 +83,7 @@ pub(super) fn attach(
                 let from = HubsFrom::Since(us);
                 let held = core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim);
                 if asks.is_some() && !matches!(held, Outcome::Now(Err(_))) {
-                    standing::rewinds(core, key);
+                    session_cursors::rewound(core, key);
                 }
                 held
             }
@@ -95,7 +95,7 @@ pub(super) fn attach(
             Some(from) => Start::Since(since_us(from, core.rim.now.wall_us)),
         };
         if let Some((number, qos)) = asks {
-            standing::asks_topic(core, key, number, filter, qos);
+            session_cursors::request_topic(core, key, number, filter, qos);
         }
         if let Some((number, _)) = asks {
             members::subscribes(core, key, filter, Some(number));
@@ -109,7 +109,7 @@ pub(super) fn attach(
         match outcome {
             Outcome::Now(attached) => {
                 if let Some((number, _)) = asks {
-                    core.rim.stands(key, number, &attached);
+                    core.rim.cursor_confirmed(key, number, &attached);
                 }
                 Outcome::Now(attached.map(|_| ()))
             }
@@ -140,7 +140,7 @@ pub(super) fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
             let (namespace, now) = (Namespace::Global, core.rim.now);
             core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
         }
-        standing::leaves(core, key, filter);
+        session_cursors::unsubscribed(core, key, filter);
         crate::presence::left(core, key, filter);
     }
 }
@@ -165,7 +165,7 @@ impl Rim {
             && let Some(client) = client
         {
             client.machine.confirm(number);
-            if durable::due(self, key, Some(Wait::Granted(number))) {
+            if persist::request_snapshot(self, key, Some(Wait::Granted(number))) {
                 return;
             }
         }
@@ -182,6 +182,6 @@ impl Rim {
         if let Some(filter) = due {
             self.reads_retained(key, filter);
         }
-        self.look_whether_plain(key.index);
+        self.update_plain(key.index);
     }
 }

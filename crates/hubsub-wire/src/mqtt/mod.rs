@@ -11,7 +11,6 @@
 //! - [`Properties`]: those of 5.0, encoded and checked; read by iteration
 //! - [`Reason`]: every reason code, which packets carry it, and its text
 //! - [`ProtocolError`]: the error, and the packet that reports it to the peer
-//! - [`Machine`]: one client's connection on the server (`machine/`)
 //! - [`write_publish`]: encodes a message once for all subscribers with equal settings; ids are patched in
 //!
 //! Invariants:
@@ -33,7 +32,6 @@ mod decode;
 mod encode;
 mod error;
 mod field;
-mod machine;
 mod packet;
 mod property;
 mod publish;
@@ -47,10 +45,6 @@ pub use decode::{DecodeLimits, Decoded, Decoder, packet_bytes};
 pub use encode::EncodeError;
 pub use error::{Flaw, ProtocolError};
 pub use field::{Pair, SubscriptionId};
-pub use machine::{
-    Accepted, Damaged, Event, Fault, Grant, Incoming, Key, LastWill, Machine, Match, Opened, OwnAliases,
-    Progress, Refusal, SessionState, Step, Terms, Topic, Window, expiry_s, read_headers, write_headers,
-};
 pub use packet::{Packet, PacketId, Peer, Qos, REMAINING_LENGTH_MAX, Version};
 pub use property::{Place, Properties, Property, PropertyList};
 pub use publish::{Encoded, Publish, write_plain, write_publish, write_publish_head};

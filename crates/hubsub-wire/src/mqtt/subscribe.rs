@@ -62,11 +62,14 @@ impl Options {
     }
 
     /// Decodes the output of [`Options::byte`]; `None` if it is invalid.
-    pub(super) fn of_byte(byte: u8) -> Option<Options> {
+    #[must_use]
+    pub fn of_byte(byte: u8) -> Option<Options> {
         Options::from_byte(byte, Version::V5).ok()
     }
 
-    pub(super) fn byte(self) -> u8 {
+    /// Encodes them as SUBSCRIBE of 5.0 does.
+    #[must_use]
+    pub fn byte(self) -> u8 {
         let handling = (self.retain_handling as u8) << 4;
         handling | u8::from(self.retain_as_published) << 3 | u8::from(self.no_local) << 2 | self.qos as u8
     }

@@ -1,12 +1,9 @@
 //! The MQTT codec: each rule by a packet that violates it, random packets encoded and decoded, random inputs
 //! split anywhere, and comparison with another implementation.
 
-mod any_client;
 mod any_input;
 mod drafts;
 mod drafts_tests;
-mod machine_model;
-mod machine_tests;
 mod oracle;
 mod rules_answers;
 mod rules_connect;
@@ -17,7 +14,4 @@ mod rules_subscribe;
 mod sample_tests;
 #[path = "../support/samples.rs"]
 mod samples;
-mod session_model;
-mod session_tests;
-mod snapshot_tests;
 mod tools;

@@ -12,8 +12,8 @@
 //! The container has the checksum. The length of the input bounds what is allocated.
 
 use super::{Cursors, InHub, InTopic};
+use hubsub_mqtt::{Damaged, Key, Progress};
 use hubsub_types::{Epoch, HubId};
-use hubsub_wire::mqtt::{Damaged, Key, Progress};
 
 const VERSION: u8 = 1;
 const FOLLOWS: u8 = 1;
@@ -28,13 +28,13 @@ impl Cursors {
     /// Appends the cursors. Records queued without a packet id must be [taken back](Cursors::take_back)
     /// first.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let flags = if self.follows { FOLLOWS } else { 0 } | if self.is_queued { QUEUED } else { 0 };
+        let flags = if self.has_hub_cursors { FOLLOWS } else { 0 } | if self.is_queued { QUEUED } else { 0 };
         out.extend([VERSION, flags]);
         (self.topics.iter().count() as u64).write(out);
         for (topic, at) in self.topics.iter() {
             (topic.len() as u64).write(out);
             out.extend_from_slice(topic.as_bytes());
-            at.life.0.write(out);
+            at.epoch.0.write(out);
             at.progress.encode(out);
         }
         (self.hubs.len() as u64).write(out);
@@ -56,16 +56,16 @@ impl Cursors {
             return Err(Damaged("flags of cursors that are not known"));
         }
         let mut from = rest;
-        let follows = flags & FOLLOWS != 0;
-        let mut cursors = Cursors { follows, is_queued: flags & QUEUED != 0, ..Cursors::default() };
+        let has_hub_cursors = flags & FOLLOWS != 0;
+        let mut cursors = Cursors { has_hub_cursors, is_queued: flags & QUEUED != 0, ..Cursors::default() };
         for _ in 0..number(&mut from)? {
             let topic = text(&mut from)?;
-            let life = Epoch(number(&mut from)?);
+            let epoch = Epoch(number(&mut from)?);
             let progress = Progress::decode(&mut from, OPEN_MAX)?;
             if cursors.topics.get(topic).is_some() {
                 return Err(Damaged("two cursors of a topic"));
             }
-            cursors.topics.insert(topic, InTopic { life, progress, quiet_us: 0 });
+            cursors.topics.insert(topic, InTopic { epoch, progress, quiet_us: 0 });
         }
         for _ in 0..number(&mut from)? {
             let hub = u32::try_from(number(&mut from)?).map(HubId).map_err(|_| SHORT)?;

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 const HUB: HubId = HubId(3);
 const LIFE: Epoch = Epoch(7);
 
-fn said(place: u64) -> Said<'static> {
-    Said {
+fn content(place: u64) -> Content<'static> {
+    Content {
         topic: "a",
         payload: b"",
         headers: &[],
@@ -55,12 +55,12 @@ const WINDOW_MAX: usize = 3;
 enum State {
     Connected,
     Closing,
-    Absent,
+    OfflineSession,
 }
 
 /// A session with one cursor, its log, and its client.
 struct World {
-    row: Row,
+    counted: CountedBy,
     cursors: Cursors,
     /// Per record, from place 1 on, whether it needs an acknowledgement.
     log: Vec<bool>,
@@ -77,15 +77,16 @@ struct World {
 }
 
 impl World {
-    fn new(row: Row) -> World {
+    fn new(counted: CountedBy) -> World {
         let mut cursors = Cursors::default();
-        match row {
-            Row::Hub => cursors.follow(&[(HUB, 0)]),
-            _ => cursors.stand("a", Position { epoch: LIFE, seq: Seq(0) }),
+        match counted {
+            CountedBy::Hub => cursors.start_hubs(&[(HUB, 0)]),
+            _ => cursors.start("a", Position { epoch: LIFE, seq: Seq(0) }),
         }
         let (log, window, pending) = (Vec::new(), Vec::new(), VecDeque::new());
         let (state, got, recorded, since) = (State::Connected, Vec::new(), Vec::new(), Vec::new());
-        let mut world = World { row, cursors, log, state, next: 1, window, pending, got, recorded, since };
+        let mut world =
+            World { counted, cursors, log, state, next: 1, window, pending, got, recorded, since };
         world.record();
         world
     }
@@ -93,10 +94,10 @@ impl World {
     fn record(&mut self) {
         let mut cursors = self.cursors.clone();
         for &place in &self.pending {
-            assert!(cursors.take_back(self.row, &said(place)));
+            assert!(cursors.take_back(self.counted, &content(place)));
         }
-        if self.row == Row::Hub {
-            cursors.came(HUB, self.next - 1);
+        if self.counted == CountedBy::Hub {
+            cursors.arrived(HUB, self.next - 1);
         }
         self.recorded.clear();
         self.since.clear();
@@ -107,10 +108,10 @@ impl World {
         self.cursors = Cursors::decode(&self.recorded).expect("it was recorded");
         for &(place, is_acknowledged) in &self.since {
             if !is_acknowledged || place > self.reached() {
-                self.cursors.sent_ahead(self.row, &said(place));
+                self.cursors.sent_since(self.counted, &content(place));
             }
             if is_acknowledged {
-                self.cursors.done(self.row, &said(place));
+                self.cursors.done(self.counted, &content(place));
             }
         }
         self.pending.clear();
@@ -128,18 +129,18 @@ impl World {
             let place = self.next;
             match self.state {
                 State::Connected if self.pending.len() == PENDING_MAX => {
-                    self.cursors.refuse(self.row, HUB, place);
+                    self.cursors.refuse(self.counted, HUB, place);
                     return;
                 }
                 State::Connected => {
-                    if self.cursors.take(self.row, &said(place), is_open) && is_open {
+                    if self.cursors.take(self.counted, &content(place), is_open) && is_open {
                         self.pending.push_back(place);
                     }
                 }
-                State::Closing => self.cursors.refuse(self.row, HUB, place),
+                State::Closing => self.cursors.refuse(self.counted, HUB, place),
                 // A topic is not read while offline; a wildcard's records are refused.
-                State::Absent if self.row == Row::Topic => return,
-                State::Absent => self.cursors.refuse(self.row, HUB, place),
+                State::OfflineSession if self.counted == CountedBy::Topic => return,
+                State::OfflineSession => self.cursors.refuse(self.counted, HUB, place),
             }
             self.next += 1;
             self.pump();
@@ -156,9 +157,9 @@ impl World {
     }
 
     fn acknowledge(&mut self, which: usize) {
-        if self.state != State::Absent && !self.window.is_empty() {
+        if self.state != State::OfflineSession && !self.window.is_empty() {
             let place = self.window.remove(which % self.window.len());
-            self.cursors.done(self.row, &said(place));
+            self.cursors.done(self.counted, &content(place));
             match self.since.iter_mut().find(|(sent, _)| *sent == place) {
                 Some(sent) => sent.1 = true,
                 None => self.since.push((place, true)),
@@ -169,23 +170,26 @@ impl World {
     }
 
     fn leave(&mut self) {
-        if self.state == State::Absent {
+        if self.state == State::OfflineSession {
             return;
         }
         for place in self.pending.drain(..) {
-            assert!(self.cursors.take_back(self.row, &said(place)));
+            assert!(self.cursors.take_back(self.counted, &content(place)));
         }
-        self.state = State::Absent;
-        self.cursors.rest();
-        if self.row == Row::Hub {
-            self.cursors.came(HUB, self.next - 1);
+        self.state = State::OfflineSession;
+        self.cursors.detach();
+        if self.counted == CountedBy::Hub {
+            self.cursors.arrived(HUB, self.next - 1);
         }
     }
 
     /// The log's end at the time of the disconnect becomes known.
     fn learn_end(&mut self) {
-        if self.state == State::Absent && self.row == Row::Hub && self.next as usize > self.log.len() {
-            self.cursors.came(HUB, self.log.len() as u64);
+        if self.state == State::OfflineSession
+            && self.counted == CountedBy::Hub
+            && self.next as usize > self.log.len()
+        {
+            self.cursors.arrived(HUB, self.log.len() as u64);
         }
     }
 
@@ -196,7 +200,7 @@ impl World {
     }
 
     fn go_on(&mut self) {
-        self.cursors.wake(0);
+        self.cursors.resume(0);
         self.state = State::Connected;
         let offset = self.cursors.offsets().next().map(|(_, next)| next);
         let seq = self.cursors.positions().next().map(|(_, after)| after.seq.0 + 1);
@@ -211,7 +215,7 @@ proptest! {
         ops in proptest::collection::vec(op(), 1..120),
         is_hub in any::<bool>(),
     ) {
-        let mut world = World::new(if is_hub { Row::Hub } else { Row::Topic });
+        let mut world = World::new(if is_hub { CountedBy::Hub } else { CountedBy::Topic });
         for op in ops {
             match op {
                 Op::Publish(is_open) => {
@@ -255,18 +259,21 @@ proptest! {
 #[test]
 fn cursors_go_into_bytes_and_back_and_no_part_of_them_does() {
     let mut cursors = Cursors::default();
-    cursors.follow(&[(HUB, 300), (HubId(9), 0)]);
+    cursors.start_hubs(&[(HUB, 300), (HubId(9), 0)]);
     cursors.is_queued = true;
     for (at, topic) in ["a", "b/c", ""].iter().enumerate() {
-        cursors.stand(topic, Position { epoch: LIFE, seq: Seq(at as u64) });
+        cursors.start(topic, Position { epoch: LIFE, seq: Seq(at as u64) });
     }
-    assert!(cursors.take(Row::Topic, &said(5), true) && cursors.take(Row::Topic, &said(7), true));
-    cursors.sent_ahead(Row::Hub, &said(400));
+    assert!(
+        cursors.take(CountedBy::Topic, &content(5), true)
+            && cursors.take(CountedBy::Topic, &content(7), true)
+    );
+    cursors.sent_since(CountedBy::Hub, &content(400));
     let (mut bytes, mut again) = (Vec::new(), Vec::new());
     cursors.encode(&mut bytes);
     let decoded = Cursors::decode(&bytes).unwrap();
     decoded.encode(&mut again);
-    assert_eq!((&again, decoded.follows, decoded.is_queued), (&bytes, true, true));
+    assert_eq!((&again, decoded.has_hub_cursors, decoded.is_queued), (&bytes, true, true));
     assert!(decoded.positions().eq(cursors.positions()) && decoded.offsets().eq(cursors.offsets()));
     for end in 0..bytes.len() {
         assert!(Cursors::decode(&bytes[..end]).is_err());
@@ -277,25 +284,25 @@ fn cursors_go_into_bytes_and_back_and_no_part_of_them_does() {
 
 #[test]
 fn what_of_qos_0_came_while_nobody_was_there_is_passed_by() {
-    for row in [Row::Topic, Row::Hub] {
-        let mut cursors = World::new(row).cursors;
-        assert!(cursors.take(row, &said(1), false) && !cursors.take(row, &said(1), false));
-        cursors.wake(4);
-        assert!(!cursors.take(row, &said(3), false), "of before");
-        assert!(cursors.take(row, &said(4), false) && cursors.take(row, &said(5), true));
-        assert!(!cursors.take(row, &said(5), true), "once");
+    for counted in [CountedBy::Topic, CountedBy::Hub] {
+        let mut cursors = World::new(counted).cursors;
+        assert!(cursors.take(counted, &content(1), false) && !cursors.take(counted, &content(1), false));
+        cursors.resume(4);
+        assert!(!cursors.take(counted, &content(3), false), "of before");
+        assert!(cursors.take(counted, &content(4), false) && cursors.take(counted, &content(5), true));
+        assert!(!cursors.take(counted, &content(5), true), "once");
     }
 }
 
 #[test]
 fn a_room_that_lives_anew_is_read_from_its_first_record_on() {
-    let mut cursors = World::new(Row::Topic).cursors;
-    assert!(cursors.take(Row::Topic, &said(9), true));
-    let mut next = said(1);
+    let mut cursors = World::new(CountedBy::Topic).cursors;
+    assert!(cursors.take(CountedBy::Topic, &content(9), true));
+    let mut next = content(1);
     next.position.epoch = Epoch(8);
-    assert!(cursors.take(Row::Topic, &next, true));
-    cursors.done(Row::Topic, &said(9));
-    cursors.done(Row::Topic, &next);
+    assert!(cursors.take(CountedBy::Topic, &next, true));
+    cursors.done(CountedBy::Topic, &content(9));
+    cursors.done(CountedBy::Topic, &next);
     assert_eq!(cursors.positions().next(), Some(("a", next.position)));
 }
 
@@ -304,15 +311,18 @@ fn topics_are_found_few_or_many_and_leave() {
     let mut cursors = Cursors::default();
     let names: Vec<String> = (0..3 * FEW).map(|n| n.to_string()).collect();
     for (at, name) in names.iter().enumerate() {
-        cursors.stand(name, Position { epoch: LIFE, seq: Seq(at as u64) });
+        cursors.start(name, Position { epoch: LIFE, seq: Seq(at as u64) });
         assert_eq!(cursors.positions().count(), at + 1);
     }
-    cursors.stand("0", Position { epoch: LIFE, seq: Seq(99) });
+    cursors.start("0", Position { epoch: LIFE, seq: Seq(99) });
     assert_eq!(cursors.topics.get("0").map(|at| at.progress.taken()), Some(99));
     for name in &names {
-        assert_eq!(cursors.row(true, name.as_bytes(), 1), Row::Topic);
-        cursors.leave_topic(name);
-        assert_eq!((cursors.row(true, name.as_bytes(), 1), cursors.has(name)), (Row::None, false));
+        assert_eq!(cursors.counted_by(true, name.as_bytes(), 1), CountedBy::Topic);
+        cursors.remove_topic(name);
+        assert_eq!(
+            (cursors.counted_by(true, name.as_bytes(), 1), cursors.has(name)),
+            (CountedBy::None, false)
+        );
     }
     assert!(!cursors.has_topics());
 }

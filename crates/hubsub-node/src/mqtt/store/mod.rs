@@ -11,9 +11,9 @@ mod thread;
 pub use thread::{StoreState, StoreStatus, StoreThread};
 
 use super::MqttMail;
-use super::adoption::{Found, is_of_use, queue_of, room_of};
-use super::durable::{self, Written};
 use super::entries::beginning_of;
+use super::persist::{self, Written};
+use super::takeover::{Found, is_of_use, queue_of, room_of};
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::own::Asked;
@@ -45,21 +45,22 @@ impl StoreConfig {
     /// # Errors
     /// A damaged file, an unreachable server, an invalid URL.
     pub fn open(&self, limits: &Limits) -> io::Result<Option<Box<dyn SessionStore>>> {
-        let (kept, patience) = (kept(limits), Duration::from_millis(limits.inflight_store_timeout_ms));
+        let (session_limits, timeout) =
+            (session_limits(limits), Duration::from_millis(limits.inflight_store_timeout_ms));
         let opened: Result<Box<dyn SessionStore>, StoreError> = match self {
             StoreConfig::Log | StoreConfig::Memory => return Ok(None),
             StoreConfig::Disk(path) => {
                 path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-                Disk::open(path, kept).map(|store| Box::new(store) as _)
+                Disk::open(path, session_limits).map(|store| Box::new(store) as _)
             }
             StoreConfig::Redis(url, name) => {
-                Redis::new(url, name, kept, patience).map(|store| Box::new(store) as _)
+                Redis::new(url, name, session_limits, timeout).map(|store| Box::new(store) as _)
             }
         };
         let tried = opened.and_then(|mut store| {
             store.carry_out(&[nobody()]).into_iter().collect::<Result<Vec<_>, _>>().map(|_| store)
         });
-        tried.map(Some).map_err(|e| told(&e))
+        tried.map(Some).map_err(|e| startup_error(&e))
     }
 }
 
@@ -68,7 +69,7 @@ fn nobody() -> Request {
     Request::Load { id: "\0".into() }
 }
 
-fn told(error: &StoreError) -> io::Error {
+fn startup_error(error: &StoreError) -> io::Error {
     let text = error.to_string();
     // The operating system's error number does not help the reader.
     let what = text.split(" (os error").next().unwrap_or_default();
@@ -91,7 +92,7 @@ fn hint(error: &StoreError) -> &'static str {
 
 /// The limits of a session: twice the queue and in-flight limits, because a snapshot replaces entries only
 /// afterwards.
-fn kept(limits: &Limits) -> hubsub_sessions::Limits {
+fn session_limits(limits: &Limits) -> hubsub_sessions::Limits {
     hubsub_sessions::Limits {
         entries_max: 2 * limits.mqtt_session_queue_messages_max + 4 * limits.mqtt_inflight_max + 1_024,
         bytes_max: 2 * limits.mqtt_session_queue_bytes_max
@@ -154,7 +155,7 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
         let page = match page.expect("each request has its answer") {
             Ok(Answer::Listed(page)) => page,
             Ok(_) => unreachable!("a list was asked for"),
-            Err(e) => return Err(told(&e)),
+            Err(e) => return Err(startup_error(&e)),
         };
         after = page.last().map(|(id, _)| id.clone());
         if after.is_none() {
@@ -163,13 +164,13 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
         let loads: Vec<Request> = page.iter().map(|(id, _)| Request::Load { id: id.clone() }).collect();
         for ((id, _), loaded) in page.into_iter().zip(store.carry_out(&loads)) {
             match loaded {
-                Ok(Answer::Loaded { snapshot: Some(row), entries }) => {
+                Ok(Answer::Loaded { snapshot: Some(snapshot), entries }) => {
                     let entries = entries.into_iter().map(|(_, entry)| entry);
-                    let entries = entries.filter(|entry| is_of_use(&row, entry)).collect();
-                    found.push(Found { id, row, entries });
+                    let entries = entries.filter(|entry| is_of_use(&snapshot, entry)).collect();
+                    found.push(Found { id, snapshot, entries });
                 }
                 Ok(_) => {}
-                Err(e) => return Err(told(&e)),
+                Err(e) => return Err(startup_error(&e)),
             }
         }
     }
@@ -182,30 +183,30 @@ const PAGE: usize = 1_000;
 pub(super) fn save_all(
     core: &mut Core,
     id: Box<str>,
-    row: Vec<u8>,
+    snapshot: Vec<u8>,
     entries: (u64, Vec<Vec<u8>>),
     then: Written,
 ) {
     let (through, entries) = entries;
-    core.ask_store(Request::Save { id, snapshot: row, through, entries }, Asked::Session(then));
+    core.ask_store(Request::Save { id, snapshot, through, entries }, Asked::Session(then));
 }
 
 /// Saves a snapshot as the session's holder. `last` is its last entry; entries up to `through` are obsolete.
 pub(super) fn save(
     core: &mut Core,
     id: Box<str>,
-    row: Vec<u8>,
+    snapshot: Vec<u8>,
     (owner, last, through): (Owner, u64, u64),
     then: Written,
 ) {
     match core.rim.store {
         Some(_) => {
-            let request = Request::Update { id, snapshot: row, last, through };
+            let request = Request::Update { id, snapshot, last, through };
             core.ask_store(request, Asked::Session(then));
         }
         None => {
             let headers = Some(owner.headers());
-            core.say_with(&room_of(&id), &row, headers, Asked::Session(then));
+            core.say_with(&room_of(&id), &snapshot, headers, Asked::Session(then));
         }
     }
 }
@@ -258,7 +259,7 @@ pub fn stored(core: &mut Core, stored: Stored) {
             }
             (answer, _) => answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut),
         };
-        durable::written(core, what, outcome);
+        persist::written(core, what, outcome);
     }
 }
 

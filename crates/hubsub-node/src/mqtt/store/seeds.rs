@@ -2,17 +2,18 @@
 //! requests, and a process that may end between any two steps. The client is the oracle: it gets each record
 //! exactly once.
 
-use super::super::cursors::Row;
+use super::super::cursors::CountedBy;
 use super::super::entries::put_event;
-use super::super::kept::Kept;
-use super::super::message::Said;
-use super::super::recalled::{recall, tests::opened};
+use super::super::message::Content;
+use super::super::persistence::Persistence;
+use super::super::restored::{restore, tests::opened};
 use super::super::session::{Sent, Session};
+use hubsub_mqtt::{Event, Grant, SessionState};
 use hubsub_route::LogPlace;
 use hubsub_route::claims::Token;
 use hubsub_sessions::{Answer, Limits, Memory, Request, SessionStore};
 use hubsub_types::{HubId, Position, Qos};
-use hubsub_wire::mqtt::{Event, Grant, PacketId, SessionState, Version};
+use hubsub_wire::mqtt::{PacketId, Version};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 
@@ -52,7 +53,7 @@ struct Process {
     events: u64,
     last_id: u16,
     is_connected: bool,
-    row_is_due: Option<bool>,
+    snapshot_is_due: Option<bool>,
     has_moved: bool,
     waiting: Vec<PacketId>,
     prepared: VecDeque<(u64, PacketId, u64)>,
@@ -66,9 +67,9 @@ struct Client {
     mail: VecDeque<Packet>,
 }
 
-fn said(offset: u64) -> Said<'static> {
+fn content(offset: u64) -> Content<'static> {
     let (qos, place) = (Qos::ExactlyOnce, LogPlace { hub: HUB, offset });
-    Said {
+    Content {
         topic: "t",
         payload: b"",
         headers: &[],
@@ -87,12 +88,12 @@ fn grant() -> Grant {
 impl Process {
     fn event(&mut self, event: Event<u64>) {
         self.events += 1;
-        put_event(self.events, &event, &mut self.kept().work().parts);
+        put_event(self.events, &event, &mut self.persistence().work().parts);
         self.state.apply(self.events, event);
     }
 
-    fn kept(&mut self) -> &mut Kept {
-        self.session.kept.as_mut().expect("it is recorded")
+    fn persistence(&mut self) -> &mut Persistence {
+        self.session.persistence.as_mut().expect("it is recorded")
     }
 
     /// Assigns the next record a packet id; it waits for its entry.
@@ -102,66 +103,70 @@ impl Process {
         if !self.is_connected || offset > log_end || self.state.unacknowledged().count() >= WINDOW {
             return;
         }
-        if !cursors.take(Row::Hub, &said(offset), true) {
+        if !cursors.take(CountedBy::Hub, &content(offset), true) {
             return;
         }
         let key = self.session.next_key();
-        let message = Rc::new(said(offset).keep());
-        self.kept().put(false, key, Row::Hub, &message, &grant());
+        let message = Rc::new(content(offset).keep());
+        self.persistence().put(false, key, CountedBy::Hub, &message, &grant());
         self.last_id += 1;
         let id = PacketId::new(self.last_id).expect("few are given");
         self.event(Event::Sent { id, qos: Qos::ExactlyOnce, key });
-        self.session.send(key, Sent { message, grant: grant(), row: Row::Hub, is_recorded: true });
-        let after = self.kept().last_entry();
+        self.session.send(key, Sent { message, grant: grant(), counted: CountedBy::Hub, is_recorded: true });
+        let after = self.persistence().last_entry();
         self.prepared.push_back((after, id, offset));
     }
 
-    /// Like [`durable::record`](super::super::durable::record) at the end of a turn.
+    /// Like [`persist::record`](super::super::persist::record) at the end of a turn.
     fn record(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
-        let Some(is_connect) = self.row_is_due.take() else {
-            if let Some((number, entry, _)) = self.kept().take_entry() {
+        let Some(is_connect) = self.snapshot_is_due.take() else {
+            if let Some((number, entry, _)) = self.persistence().take_entry() {
                 self.asked
                     .push_back((Request::Append { id: "c".into(), entry }, Asked::Entry(number, waiting)));
             }
-            let is_due = self.kept().row_is_due;
-            self.row_is_due = is_due.then_some(false);
+            let is_due = self.persistence().snapshot_is_due;
+            self.snapshot_is_due = is_due.then_some(false);
             return;
         };
-        if self.kept().needs_all(true) {
-            let entries: Vec<Vec<u8>> =
-                self.session.take_all(std::iter::empty()).into_iter().map(|(_, entry, _)| entry).collect();
-            let last = self.kept().head.last_entry;
-            let (snapshot, through) = (self.row(), last - entries.len() as u64);
+        if self.persistence().needs_all(true) {
+            let entries: Vec<Vec<u8>> = self
+                .session
+                .take_all_entries(std::iter::empty())
+                .into_iter()
+                .map(|(_, entry, _)| entry)
+                .collect();
+            let last = self.persistence().head.last_entry;
+            let (snapshot, through) = (self.snapshot(), last - entries.len() as u64);
             let request = Request::Save { id: "c".into(), snapshot, through, entries };
             return self.asked.push_back((request, Asked::All(last, waiting, is_connect)));
         }
-        if let Some((number, entry, _)) = self.kept().take_entry() {
+        if let Some((number, entry, _)) = self.persistence().take_entry() {
             self.asked.push_back((Request::Append { id: "c".into(), entry }, Asked::Entry(number, waiting)));
         }
-        let snapshot = self.row();
-        let head = self.kept().head;
+        let snapshot = self.snapshot();
+        let head = self.persistence().head;
         let request =
             Request::Update { id: "c".into(), snapshot, last: head.last_entry, through: head.through };
         self.asked.push_back((request, Asked::Row { is_connect }));
     }
 
-    fn row(&mut self) -> Vec<u8> {
+    fn snapshot(&mut self) -> Vec<u8> {
         let (last, from) = (self.session.last_key(), self.session.first_sent().unwrap_or(u64::MAX));
-        (self.kept().row_is_due, self.has_moved) = (false, false);
-        let head = self.kept().head(last, from, last + 1);
-        let mut row = Vec::new();
-        head.write(self.session.cursors.as_deref(), &mut row);
-        self.state.encode(&mut row);
-        row
+        (self.persistence().snapshot_is_due, self.has_moved) = (false, false);
+        let head = self.persistence().head(last, from, last + 1);
+        let mut snapshot = Vec::new();
+        head.write(self.session.cursors.as_deref(), &mut snapshot);
+        self.state.encode(&mut snapshot);
+        snapshot
     }
 
     fn leave(&mut self) {
         self.is_connected = false;
         self.prepared.clear();
         self.waiting.clear();
-        self.kept().leaves();
-        self.row_is_due = Some(false);
+        self.persistence().disconnected();
+        self.snapshot_is_due = Some(false);
     }
 
     /// Handles a reply of the store.
@@ -172,7 +177,7 @@ impl Process {
             Asked::All(number, waits, is_connect) => (Some(number), waits, is_connect),
         };
         if !is_ok {
-            self.kept().has_gap = true;
+            self.persistence().has_gap = true;
             self.has_moved = true;
             // A refused snapshot affects only the operations that wait for it.
             if number.is_some() || is_connect {
@@ -187,7 +192,7 @@ impl Process {
                 match (is_received, self.session.sent(*key)) {
                     (true, _) => client.mail.push_back(Packet::Pubrel(id)),
                     (false, Some(sent)) => {
-                        client.mail.push_back(Packet::Publish(id, sent.message.said().place.offset));
+                        client.mail.push_back(Packet::Publish(id, sent.message.content().place.offset));
                     }
                     (false, None) => panic!("the window names a message that is not there"),
                 }
@@ -199,9 +204,9 @@ impl Process {
                 .for_each(|id| client.mail.push_back(Packet::Pubrel(id)));
         }
         if let Some(number) = number {
-            self.kept().safe = number;
+            self.persistence().safe = number;
         }
-        let safe = self.kept().safe;
+        let safe = self.persistence().safe;
         while let Some((_, id, offset)) = self.prepared.pop_front_if(|(after, ..)| *after <= safe) {
             client.mail.push_back(Packet::Publish(id, offset));
         }
@@ -236,21 +241,21 @@ impl Process {
 fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
     let loaded = store.carry_out(&[Request::Load { id: "c".into() }]).remove(0);
     let (session, state) = match loaded {
-        Ok(Answer::Loaded { snapshot: Some(row), entries }) => {
+        Ok(Answer::Loaded { snapshot: Some(snapshot), entries }) => {
             let entries: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
-            let mut recalled = recall(&row, &entries).expect("nothing is damaged");
-            let kept = Kept::found(&mut recalled, true);
-            let mut session = Session::new(Some(Box::new(kept)), recalled.head.last_key);
-            for (key, row, message, grant) in recalled.sent {
-                session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
+            let mut restored = restore(&snapshot, &entries).expect("nothing is damaged");
+            let persistence = Persistence::restored(&mut restored, true);
+            let mut session = Session::new(Some(Box::new(persistence)), restored.head.last_key);
+            for (key, counted, message, grant) in restored.sent {
+                session.send(key, Sent { message: Rc::new(message), grant, counted, is_recorded: true });
             }
-            session.cursors = recalled.cursors;
-            (session, recalled.state)
+            session.cursors = restored.cursors;
+            (session, restored.state)
         }
         _ => {
-            let kept = Kept::new(Token { at_us: 1, run: 1, number: 1 });
-            let mut session = Session::new(Some(Box::new(kept)), 0);
-            session.cursors.get_or_insert_default().follow(&[(HUB, 0)]);
+            let persistence = Persistence::new(Token { at_us: 1, run: 1, number: 1 });
+            let mut session = Session::new(Some(Box::new(persistence)), 0);
+            session.cursors.get_or_insert_default().start_hubs(&[(HUB, 0)]);
             (session, opened(Version::V5).machine.state())
         }
     };
@@ -260,7 +265,7 @@ fn begin(store: &mut Memory, events: u64, last_id: u16) -> Process {
         events,
         last_id,
         is_connected: false,
-        row_is_due: None,
+        snapshot_is_due: None,
         has_moved: false,
         waiting: Vec::new(),
         prepared: VecDeque::new(),
@@ -286,15 +291,15 @@ fn run(seed: u64, refuses: bool) -> u64 {
                 process = begin(&mut store, process.events, process.last_id);
             }
             1 if !stays && process.is_connected => process.leave(),
-            2..10 if !process.is_connected && process.row_is_due.is_none() => {
+            2..10 if !process.is_connected && process.snapshot_is_due.is_none() => {
                 let has_asked = |(_, asked): &(_, Asked)| {
                     matches!(asked, Asked::Row { is_connect: true } | Asked::All(.., true))
                 };
                 if !process.asked.iter().any(has_asked) {
-                    process.row_is_due = Some(true);
+                    process.snapshot_is_due = Some(true);
                 }
             }
-            10..12 if process.has_moved => _ = process.row_is_due.get_or_insert(false),
+            10..12 if process.has_moved => _ = process.snapshot_is_due.get_or_insert(false),
             12..14 => log_end = RECORDS.min(log_end + 1),
             14..50 => process.prepare(log_end),
             50..65 => process.record(),

@@ -1,0 +1,89 @@
+//! Topic aliases (section 3.3.2.3.4 of 5.0): those of the client and those of the server.
+
+use super::seldom::Seldom;
+use super::{Fault, Topic};
+use hubsub_wire::mqtt::{Property, Publish, Reason};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Topic aliases of the client.
+#[derive(Debug, Default)]
+pub(super) struct Aliases {
+    /// Topic Alias Maximum that the client was granted.
+    max: u16,
+    /// Topics by alias, from alias 1.
+    topics: Seldom<Vec<Option<Rc<str>>>>,
+}
+
+impl Aliases {
+    pub fn new(max: u16) -> Aliases {
+        Aliases { max, topics: Seldom::default() }
+    }
+
+    /// The topic of a message; a topic with an alias is remembered.
+    pub fn topic<'a>(&mut self, publish: &Publish<'a>) -> Result<Topic<'a>, Fault> {
+        let alias = publish.properties.iter().find_map(|property| match property {
+            Property::TopicAlias(alias) => Some(alias),
+            _ => None,
+        });
+        let Some(alias) = alias else { return Ok(Topic::Said(publish.topic)) };
+        if alias > self.max {
+            return Err(Fault { reason: Reason::TopicAliasInvalid, what: "a topic alias above the maximum" });
+        }
+        let place = usize::from(alias) - 1;
+        if !publish.topic.is_empty() {
+            if self.topics.len() <= place {
+                self.topics.resize(place + 1, None);
+            }
+            self.topics[place] = Some(publish.topic.into());
+            return Ok(Topic::Said(publish.topic));
+        }
+        let topic = self.topics.get(place).cloned().flatten().map(Topic::Known);
+        topic.ok_or(Fault { reason: Reason::ProtocolError, what: "a topic alias that stands for nothing" })
+    }
+}
+
+/// Topic aliases of the server: the first topics sent, as many as the client accepts. Most clients accept
+/// none and cost one pointer.
+#[derive(Debug, Default)]
+pub struct OwnAliases(Option<Box<Told>>);
+
+#[derive(Debug)]
+struct Told {
+    /// Topic Alias Maximum of the client.
+    max: u16,
+    topics: HashMap<Box<str>, u16>,
+}
+
+impl OwnAliases {
+    pub(super) fn new(max: u16) -> OwnAliases {
+        OwnAliases((max > 0).then(|| Box::new(Told { max, topics: HashMap::new() })))
+    }
+
+    /// Whether the client accepts none.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The alias of a topic, if the client has received it.
+    #[must_use]
+    pub fn find(&self, topic: &str) -> Option<u16> {
+        self.0.as_ref()?.topics.get(topic).copied()
+    }
+
+    /// An alias for the topic of the next message, if one is free. It is in use after [`OwnAliases::told`].
+    #[must_use]
+    pub fn free(&self) -> Option<u16> {
+        let Told { max, topics } = &**self.0.as_ref()?;
+        (topics.len() < usize::from(*max)).then(|| topics.len() as u16 + 1)
+    }
+
+    /// The client was sent a topic with the alias from [`OwnAliases::free`].
+    pub fn told(&mut self, topic: &str) {
+        if let (Some(alias), Some(told)) = (self.free(), &mut self.0) {
+            told.topics.insert(topic.into(), alias);
+        }
+    }
+}

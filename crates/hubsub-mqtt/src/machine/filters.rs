@@ -1,0 +1,302 @@
+//! Subscriptions of a client. A broker reports a message once per matching subscription, but the client gets
+//! it once: by its topic if the client subscribes to exactly that, else by its earliest matching filter. So
+//! the choice is the same for every message of a topic, live or historical.
+//!
+//! Shared subscriptions are separate: each yields messages of its own, which the caller assigned to this
+//! client.
+
+use super::seldom::Seldom;
+use hubsub_types::names::Filter;
+use hubsub_wire::mqtt::{Options, Qos, SubscriptionId};
+use std::collections::HashMap;
+
+/// The subscription that a message matched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Match<'a> {
+    /// A subscription to exactly its topic.
+    Topic,
+    /// This filter, which has a wildcard.
+    Filter(&'a [u8]),
+}
+
+/// How a message is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// Maximum QoS of all matching subscriptions.
+    pub qos: Qos,
+    /// Identifiers of those that have one.
+    pub ids: Vec<SubscriptionId>,
+    /// Whether one of them has Retain As Published.
+    pub retain: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    options: Options,
+    id: Option<SubscriptionId>,
+    /// Number of the request that must confirm it; `None` once confirmed.
+    asked: Option<u32>,
+}
+
+/// Subscriptions to topics. Most clients have one or a few, which need no hash table.
+#[derive(Clone, Debug, Default)]
+struct Topics {
+    /// Used up to `FEW` topics.
+    few: Box<[(Box<[u8]>, Entry)]>,
+    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+    many: Option<Box<HashMap<Box<[u8]>, Entry>>>,
+}
+
+/// Most topics for a linear search.
+const FEW: usize = 8;
+
+impl Topics {
+    fn len(&self) -> usize {
+        self.many.as_ref().map_or(self.few.len(), |many| many.len())
+    }
+
+    #[inline]
+    fn get(&self, topic: &[u8]) -> Option<&Entry> {
+        match &self.many {
+            None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
+            Some(many) => many.get(topic),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let many = self.many.iter().flat_map(|many| many.iter());
+        self.few.iter().map(|(topic, entry)| (topic, entry)).chain(many).map(|(topic, e)| (&**topic, e))
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Entry) -> bool) {
+        match &mut self.many {
+            None => self.change_few(|few| few.retain(|(_, entry)| keeps(entry))),
+            Some(many) => many.retain(|_, entry| keeps(entry)),
+        }
+    }
+
+    fn get_mut(&mut self, topic: &[u8]) -> Option<&mut Entry> {
+        match &mut self.many {
+            None => self.few.iter_mut().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
+            Some(many) => many.get_mut(topic),
+        }
+    }
+
+    /// Keeps `few` at its exact size.
+    fn change_few<R>(&mut self, change: impl FnOnce(&mut Vec<(Box<[u8]>, Entry)>) -> R) -> R {
+        let mut few = std::mem::take(&mut self.few).into_vec();
+        let changed = change(&mut few);
+        self.few = few.into();
+        changed
+    }
+
+    /// Adds a topic that is not present.
+    fn insert(&mut self, topic: &[u8], entry: Entry) {
+        if let Some(many) = &mut self.many {
+            many.insert(topic.into(), entry);
+            return;
+        }
+        self.change_few(|few| {
+            few.reserve_exact(1);
+            few.push((topic.into(), entry));
+        });
+        if self.few.len() > FEW {
+            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
+        }
+    }
+
+    /// Returns whether it was present.
+    fn remove(&mut self, topic: &[u8]) -> bool {
+        if let Some(many) = &mut self.many {
+            return many.remove(topic).is_some();
+        }
+        let place = self.few.iter().position(|(own, _)| **own == *topic);
+        place.map(|place| self.change_few(|few| few.swap_remove(place))).is_some()
+    }
+}
+
+/// The subscriptions of one client; see the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filters {
+    topics: Topics,
+    /// Filters with wildcards, in order of subscription.
+    wild: Seldom<Vec<(Filter, Entry)>>,
+    /// Shared subscriptions, with `$share/` and the group in front.
+    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
+    shared: Option<Box<HashMap<Box<[u8]>, Entry>>>,
+}
+
+impl Filters {
+    pub fn len(&self) -> usize {
+        self.topics.len() + self.wild.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
+    }
+
+    pub fn plain_qos(&self) -> Option<Qos> {
+        let is_plain = |entry: &Entry| {
+            entry.id.is_none() && !entry.options.no_local && !entry.options.retain_as_published
+        };
+        let is_one = self.wild.is_empty() && self.topics.many.is_none();
+        let all_plain = is_one && self.topics.few.iter().all(|(_, entry)| is_plain(entry));
+        self.topics.few.iter().map(|(_, entry)| entry.options.qos).max().filter(|_| all_plain)
+    }
+
+    fn find(&mut self, filter: &[u8]) -> Option<&mut Entry> {
+        if is_shared(filter) {
+            return self.shared.as_mut()?.get_mut(filter);
+        }
+        if !has_wildcard(filter) {
+            return self.topics.get_mut(filter);
+        }
+        self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
+    }
+
+    /// The QoS of a subscription that is not shared.
+    pub fn qos_of(&self, filter: &[u8]) -> Option<Qos> {
+        let entry = match has_wildcard(filter) {
+            false => self.topics.get(filter),
+            true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
+        };
+        entry.map(|entry| entry.options.qos)
+    }
+
+    /// Handles a requested subscription, or new options of one; returns whether it is new.
+    pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
+        let filter = filter.as_bytes();
+        if let Some(entry) = self.find(filter) {
+            (entry.options, entry.id) = (options, id);
+            return false;
+        }
+        self.add(filter, Entry { options, id, asked: Some(number) });
+        true
+    }
+
+    /// Adds a filter that is not present.
+    fn add(&mut self, filter: &[u8], entry: Entry) {
+        if is_shared(filter) {
+            self.shared.get_or_insert_default().insert(filter.into(), entry);
+        } else if !has_wildcard(filter) {
+            self.topics.insert(filter, entry);
+        } else if let Ok(filter) = Filter::new(filter) {
+            self.wild.push((filter, entry));
+        }
+    }
+
+    /// Adds a filter from a session; returns whether it was not present.
+    pub fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
+        let filter = filter.as_bytes();
+        let is_new = self.find(filter).is_none();
+        if is_new {
+            self.add(filter, Entry { options, id, asked: None });
+        }
+        is_new
+    }
+
+    /// Removes subscriptions that are not confirmed.
+    pub fn settle(&mut self) {
+        let holds = |entry: &Entry| entry.asked.is_none();
+        self.topics.retain(holds);
+        self.wild.retain(|(_, entry)| holds(entry));
+        if let Some(shared) = &mut self.shared {
+            shared.retain(|_, entry| holds(entry));
+        }
+    }
+
+    /// All: topics, then filters with wildcards in order of subscription, then shared ones.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
+        let wild = self.wild.iter().map(|(filter, entry)| (filter.source(), entry));
+        let shared = self.shared.iter().flat_map(|shared| shared.iter());
+        let all = self.topics.iter().chain(wild).chain(shared.map(|(filter, entry)| (&**filter, entry)));
+        all.map(|(filter, entry)| {
+            let filter = std::str::from_utf8(filter).expect("it was asked for as a text");
+            (filter, entry.options, entry.id)
+        })
+    }
+
+    /// Confirms a requested subscription.
+    pub fn confirm(&mut self, filter: &[u8], number: u32) {
+        if let Some(entry) = self.find(filter).filter(|entry| entry.asked == Some(number)) {
+            entry.asked = None;
+        }
+    }
+
+    /// Refuses a requested subscription; one that was confirmed before stays.
+    pub fn refuse(&mut self, filter: &[u8], number: u32) {
+        if self.find(filter).is_some_and(|entry| entry.asked == Some(number)) {
+            self.take(filter);
+        }
+    }
+
+    /// Returns whether it was present.
+    pub fn remove(&mut self, filter: &str) -> bool {
+        self.take(filter.as_bytes())
+    }
+
+    fn take(&mut self, filter: &[u8]) -> bool {
+        if is_shared(filter) {
+            return self.shared.as_mut().is_some_and(|shared| shared.remove(filter).is_some());
+        }
+        if !has_wildcard(filter) {
+            return self.topics.remove(filter);
+        }
+        let place = self.wild.iter().position(|(own, _)| own.source() == filter);
+        place.map(|place| self.wild.remove(place)).is_some()
+    }
+
+    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
+        self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
+    }
+
+    pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
+        let entry = match has_wildcard(filter) {
+            false => self.topics.get(filter),
+            true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
+        };
+        let grant = entry.and_then(|entry| all([entry].into_iter(), is_own))?;
+        Some(Grant { retain: true, ..grant })
+    }
+
+    #[inline]
+    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
+        if self.wild.is_empty() {
+            let entry = match by {
+                Match::Topic => self.topics.get(topic),
+                Match::Filter(_) => None,
+            };
+            return entry.and_then(|entry| all([entry].into_iter(), is_own));
+        }
+        let own = self.topics.get(topic).filter(|entry| entry.asked.is_none());
+        let mut wild = self.wild.iter().filter(|(filter, e)| e.asked.is_none() && filter.matches(topic));
+        match (by, own) {
+            (Match::Topic, Some(entry)) => all([entry].into_iter().chain(wild.map(|(_, e)| e)), is_own),
+            (Match::Filter(source), None) => {
+                let (first, entry) = wild.next()?;
+                let is_first = first.source() == source;
+                is_first.then(|| all([entry].into_iter().chain(wild.map(|(_, e)| e)), is_own)).flatten()
+            }
+            (Match::Topic, None) | (Match::Filter(_), Some(_)) => None,
+        }
+    }
+}
+
+/// The combined grant of these subscriptions.
+#[inline]
+fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
+    let mut grant: Option<Grant> = None;
+    for entry in entries.filter(|entry| !(is_own && entry.options.no_local)) {
+        let grant = grant.get_or_insert(Grant { qos: Qos::AtMostOnce, ids: Vec::new(), retain: false });
+        grant.qos = grant.qos.max(entry.options.qos);
+        grant.ids.extend(entry.id);
+        grant.retain |= entry.options.retain_as_published;
+    }
+    grant
+}
+
+/// Whether a valid filter is shared.
+fn is_shared(filter: &[u8]) -> bool {
+    filter.starts_with(b"$share/")
+}
+
+/// Whether a valid filter has a wildcard.
+pub(super) fn has_wildcard(filter: &[u8]) -> bool {
+    memchr::memchr2(b'+', b'#', filter).is_some()
+}

@@ -1,0 +1,278 @@
+//! The steps between CONNECT and CONNACK: mainly, waiting for the client id. A connection whose session has
+//! its slot in another shard moves there ([`handover`](super::handover)).
+
+use super::client::{Client, end};
+use super::persist;
+use super::persistence::{Persistence, Wait};
+use super::session::{self, Session};
+use super::{claims, missing_subscriptions, offline, session_cursors, takeover, takeover_read};
+use crate::conn::Flags;
+use crate::control::Level;
+use crate::core::Core;
+use crate::rim::{Rim, Timer};
+use hubsub_mqtt::{Accepted, Fault, Machine, Opened, Refusal, Terms};
+use hubsub_route::Answer;
+use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
+use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::{Connect, Decoder, Reason};
+
+/// A connect in progress.
+pub struct Connecting {
+    /// Its CONNACK, sent when the connect completes.
+    pub accepted: Accepted,
+    /// True if it has resumed its session and waits for the snapshot.
+    pub is_resumed: bool,
+    /// The number of unconfirmed subscriptions of a session that is restored or had missing ones.
+    /// Confirmations that arrive before the total is known make it negative. None for other connects.
+    pub follows: Option<i64>,
+    /// Its CONNECT packet, if it wants to resume a session.
+    pub connect: Box<[u8]>,
+}
+
+/// The limits granted to clients. The configuration ensures that they fit their packet fields.
+fn terms(rim: &Rim, retains: bool) -> Terms {
+    let limits = &rim.limits;
+    Terms {
+        packet_bytes_max: limits.mqtt_packet_bytes_max as u32,
+        receive_max: limits.mqtt_receive_max as u16,
+        is_strict: rim.info.mqtt.is_strict,
+        inflight_max: limits.mqtt_inflight_max as u16,
+        aliases_max: limits.mqtt_topic_aliases_max as u16,
+        keep_alive_s_max: limits.mqtt_keep_alive_s_max as u16,
+        retains,
+        long_ids: rim.info.mqtt.long_ids,
+        session_expiry_s_max: limits.mqtt_session_expiry_s_max as u32,
+        session_expiry_s_default: limits.mqtt_session_expiry_s.min(limits.mqtt_session_expiry_s_max) as u32,
+        has_shares: true,
+    }
+}
+
+pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet: &[u8], decoder: Decoder) {
+    let (retains, records) = (core.broker.rows_class().is_some(), core.records_sessions());
+    // The subscriptions that are missing in the session of this slot.
+    let missing = missing_subscriptions::takes_filters(core, key);
+    let rim = &mut core.rim;
+    // A connection that has moved to its session's slot leaves together with the session.
+    let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
+    let Some(conn) = rim.conns.get_mut(key) else { return };
+    conn.flags.set(Flags::HANDSHAKED, true);
+    let id = conn.id;
+    let is_known = connect.user_name.is_none_or(|name| name == "default");
+    let opened = if is_late {
+        Err(Refusal::new(connect, Fault::of(Reason::ServerUnavailable)))
+    } else if is_known {
+        // Unique in the cluster because the run id of the node is.
+        let new_id = || format!("hubsub-{}-{id}", &rim.info.run_id[..12]);
+        Machine::open(connect, &terms(rim, retains), rim.now.mono_ms, new_id)
+    } else {
+        Err(Refusal::new(connect, Fault::of(Reason::BadUserNameOrPassword)))
+    };
+    match opened {
+        Ok(Opened { mut machine, is_clean, accepted }) => {
+            let client_id = machine.client_id().into();
+            let mut session = None;
+            let has_session = machine.session_expiry_s() > 0;
+            // This session ends with its connection; it is persisted only for its will.
+            let is_recorded = records && rim.info.mqtt.records_wills && machine.has_will();
+            if has_session || is_recorded {
+                let persistence = records.then(|| Box::new(Persistence::new(rim.new_token())));
+                session = Some(Box::new(Session::new(persistence, 0)));
+            }
+            if session.is_some() && records {
+                machine.record();
+            }
+            rim.sessions.connected += usize::from(session.is_some());
+            let connect = if is_clean { Box::default() } else { packet.into() };
+            let connecting = Connecting { accepted, is_resumed: false, follows: None, connect };
+            let mut client = Client::new(machine, decoder, connecting, session);
+            rim.mqtt_clients += 1;
+            let is_resumed = offline::resume(rim, key, &mut client);
+            if let Some(connecting) = &mut client.connecting {
+                connecting.is_resumed = is_resumed;
+            }
+            if let Some(conn) = rim.conns.get_mut(key) {
+                conn.mqtt = Some(Box::new(client));
+            }
+            if is_resumed {
+                if let Some(filters) = missing {
+                    return takeover::follow(core, key, &filters);
+                }
+                let _ = session_cursors::resume(core, key);
+                return recorded(core, key, true);
+            }
+            let who = Holder { shard: rim.shard, conn: key };
+            let aim = if is_clean { Aim::Clean } else { Aim::Resume };
+            claims::claim(core, client_id, Claimant { who, aim });
+        }
+        Err(refusal) => {
+            // The session that it would have continued ends too: the connection occupies its slot.
+            session::forget(core, key);
+            let rim = &mut core.rim;
+            rim.metrics.mqtt_refused_total.add(1);
+            let fields = vec![
+                ("client", connect.client_id.chars().take(64).collect()),
+                ("reason", refusal.fault.what.to_owned()),
+            ];
+            rim.log_conn(Level::Info, "mqtt client refused", key, fields);
+            rim.push(key, |out, _| refusal.write(out));
+            rim.close_soon(key);
+        }
+    }
+}
+
+/// The claim to a client id was granted, to a connection or to a session takeover; this node has no session
+/// of that id.
+pub(super) fn granted(core: &mut Core, key: ConnKey) {
+    if takeover_read::begin_takeover(core, key) {
+        return;
+    }
+    let rim = &core.rim;
+    let client = rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    if client.is_some_and(|client| client.session.is_some())
+        && rim.has_sessions(0)
+        && !forgo_will(&mut core.rim, key)
+    {
+        return refused(core, key, Reason::QuotaExceeded);
+    }
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    let connecting =
+        client.and_then(|client| Some((client.machine.client_id(), client.connecting.as_deref()?)));
+    let connecting = connecting.map(|(id, connecting)| (Box::<str>::from(id), connecting.connect.is_empty()));
+    match connecting {
+        Some((id, is_clean)) if core.reads_sessions() => takeover_read::begin(core, key, id, is_clean),
+        _ => recorded(core, key, false),
+    }
+}
+
+impl Rim {
+    /// True if this many additional sessions exceed this shard's share of `mqtt_sessions_max`.
+    pub(super) fn has_sessions(&self, more: usize) -> bool {
+        let share = self.limits.mqtt_sessions_max.div_ceil(u64::from(self.mailer.shards()));
+        (self.sessions.connected + self.sessions.offline() + more) as u64 > share
+    }
+
+    /// Counts a confirmation for a session that needs all its subscriptions before CONNACK; returns whether
+    /// it is one.
+    pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        let connecting = client.and_then(|client| client.connecting.as_mut());
+        let Some(left) = connecting.and_then(|connecting| connecting.follows.as_mut()) else { return false };
+        *left -= 1;
+        let is_last = *left == 0;
+        if let Answer::Attached(Err(refused)) = *answer {
+            self.note_missing(key, refused);
+            self.own.follow(key, false);
+        } else if is_last {
+            self.own.follow(key, true);
+        }
+        true
+    }
+}
+
+/// The subscriptions of a connecting client's session are complete, or one was refused.
+pub fn followed(core: &mut Core, key: ConnKey, is_held: bool) {
+    if is_held {
+        return recorded(core, key, true);
+    }
+    if core.reads_sessions() {
+        // Here the session would lack the refused subscription. The next connect reads it from its rooms and
+        // subscribes to all again.
+        let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+        let session = client.and_then(|client| client.session.as_mut());
+        session
+            .into_iter()
+            .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
+    }
+    refused(core, key, Reason::ServerUnavailable);
+}
+
+/// Connects a client without a session although its will cannot be persisted: the will is lost if this node
+/// fails. Returns whether it is such a client.
+pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
+    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let is_meant = |client: &&mut Box<Client>| {
+        client.connecting.is_some() && client.machine.session_expiry_s() == 0 && client.session.is_some()
+    };
+    let Some(client) = client.filter(is_meant) else { return false };
+    client.session = None;
+    client.machine.forgo_record();
+    rim.sessions.connected -= 1;
+    rim.metrics.mqtt_wills_unrecorded_total.add(1);
+    true
+}
+
+/// A client has its session; it is connected once the snapshot is written, where sessions are persisted.
+pub(super) fn recorded(core: &mut Core, key: ConnKey, session_present: bool) {
+    if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+        return;
+    }
+    if !persist::request_snapshot(&mut core.rim, key, Some(Wait::Connected(session_present))) {
+        connected(core, key, session_present);
+    }
+}
+
+/// Sends CONNACK, starts the keep-alive timer and delivers what waits.
+pub(super) fn connected(core: &mut Core, key: ConnKey, session_present: bool) {
+    let rim = &mut core.rim;
+    let now_ms = rim.now.mono_ms;
+    let silent_at_ms = rim.with_mqtt(key, |client, out| {
+        client.connecting.take()?.accepted.write(session_present, out);
+        client.machine.excuse(now_ms);
+        let silent_at_ms = client.machine.silent_at_ms();
+        let looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
+        client.session.iter_mut().for_each(|session| session.looks_at_ms = looks_at_ms);
+        silent_at_ms
+    });
+    if let Some(Some(silent_at_ms)) = silent_at_ms {
+        rim.timers.set(silent_at_ms, Timer::Silence(key));
+    }
+    rim.pump_mqtt(key);
+    rim.update_plain(key.index);
+    super::members::back(core, key);
+    // Its hub subscriptions continue from where they were while it was offline.
+    core.broker.drained(key, core.rim.now, &mut core.rim);
+}
+
+/// A connecting client was superseded by a later one. No request of its was refused, so it gets CONNACK, then
+/// DISCONNECT "session taken over" and its will is published, as for a connected client. Before 5.0 its
+/// connection is closed.
+pub(super) fn displaced(core: &mut Core, key: ConnKey) {
+    let rim = &mut core.rim;
+    if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+        return;
+    }
+    let notified = rim.with_mqtt(key, |client, out| {
+        let Connecting { accepted, is_resumed, connect, .. } = *client.connecting.take()?;
+        if let Some(session) = client.session.as_mut().filter(|_| !is_resumed) {
+            // The session that it would have started does not exist.
+            session.is_over = true;
+        }
+        // With Clean Start 0 CONNACK reports a session, otherwise the client would discard its part of the
+        // session that the later client has.
+        accepted.write(is_resumed || !connect.is_empty(), out);
+        Some(())
+    });
+    if notified.flatten().is_some() {
+        rim.metrics.mqtt_taken_over_total.add(1);
+        end(core, key, Fault::of(Reason::SessionTakenOver));
+    }
+}
+
+/// Refuses a connect and closes the connection.
+pub(super) fn refused(core: &mut Core, key: ConnKey, reason: Reason) {
+    let rim = &mut core.rim;
+    if rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+        return;
+    }
+    let notified = rim.with_mqtt(key, |client, out| {
+        client.connecting.as_ref()?;
+        client.machine.refuse(Fault::of(reason)).write(out);
+        Some(())
+    });
+    if notified.flatten().is_some() {
+        rim.metrics.mqtt_refused_total.add(1);
+        let fields = vec![("reason", reason.words().to_owned())];
+        rim.log_conn(Level::Info, "mqtt client refused", key, fields);
+        rim.close_soon(key);
+    }
+}

@@ -1,0 +1,345 @@
+//! Keeps a session's [`Cursors`](super::cursors::Cursors) in step with the broker: how they start, detach
+//! when the connection ends, and resume.
+//!
+//! ```text
+//!  SUBSCRIBE topic ──► confirmed at p: cursor after p
+//!  SUBSCRIBE #     ──► request log ends ──► cursors after these offsets, for all wildcards
+//!  disconnect      ──► topics are unsubscribed; request log ends ──► earlier matches have arrived
+//!  reconnect       ──► subscribed after the positions, hubs read from the offsets; then CONNACK
+//! ```
+//!
+//! While offline, a wildcard that may match rooms without a log stays subscribed, and their records are
+//! queued.
+
+use super::client::{Client, NOBODY};
+use super::cursors::Cursors;
+use super::persist;
+use super::session::Session;
+use crate::core::Core;
+use crate::rim::Rim;
+use hubsub_mqtt::Fault;
+use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
+use hubsub_types::names::filter_pattern;
+use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
+use hubsub_wire::mqtt::{Reason, shared};
+
+/// The reply to a log-end request: its number and the last offset per hub.
+pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
+
+/// True for a filter with wildcards that is not shared.
+fn is_wild(filter: &str) -> bool {
+    filter.contains(['+', '#']) && shared(filter).is_none()
+}
+
+fn client(core: &mut Core, key: ConnKey) -> Option<&mut Client> {
+    core.rim.conns.get_mut(key)?.mqtt.as_deref_mut()
+}
+
+fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
+    client(core, key)?.session.as_deref_mut()
+}
+
+/// The cursors of an online or offline session.
+fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
+    let is_offline = core.rim.conns.get(key).is_none();
+    let session = if is_offline { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
+    session.cursors.as_deref_mut()
+}
+
+/// A client subscribes to a topic: a persistent session gets a cursor in it if its class has a log.
+pub(super) fn request_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
+    if session(core, key).is_none() || !core.broker.is_logged(Namespace::Global, topic.as_bytes()) {
+        return;
+    }
+    let Some(session) = session(core, key) else { return };
+    if qos == Qos::AtMostOnce {
+        return session.cursors.iter_mut().for_each(|cursors| cursors.remove_topic(topic));
+    }
+    let cursors = session.cursors.get_or_insert_default();
+    let is_there = cursors.has(topic);
+    cursors.asked.push((number, topic.into()));
+    if !is_there {
+        // It may be subscribed with QoS 0. Only a new subscription returns a position.
+        let (namespace, now) = (Namespace::Global, core.rim.now);
+        core.broker.unsubscribe(key, namespace, topic.as_bytes(), now, &mut core.rim);
+    }
+}
+
+/// A client has subscribed to a wildcard from a past position, for which cursors cannot exist.
+pub(super) fn rewound(core: &mut Core, key: ConnKey) {
+    let has_log = !core.broker.logged_hubs().is_empty();
+    if has_log && let Some(session) = session(core, key) {
+        let cursors = session.cursors.get_or_insert_default();
+        cursors.is_queued = true;
+        cursors.remove_hubs();
+    }
+}
+
+/// A client subscribes to a wildcard. Returns true if that waits for the log ends.
+pub(super) fn request_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
+    let Some(session) = session(core, key) else { return false };
+    let cursors = session.cursors.as_deref_mut();
+    let has_cursors = cursors.is_some_and(|cursors| cursors.has_hub_cursors || cursors.is_queued);
+    if has_cursors || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
+        return false;
+    }
+    let Some(session) = self::session(core, key) else { return false };
+    let cursors = session.cursors.get_or_insert_default();
+    cursors.waiting.push((number, filter.into()));
+    if !cursors.awaits_ends {
+        request_ends(core, key);
+    }
+    true
+}
+
+fn request_ends(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    cursors.ends = cursors.ends.wrapping_add(1);
+    cursors.awaits_ends = true;
+    let number = cursors.ends;
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    if let Outcome::Now(ends) = core.broker.hub_ends(ticket, core.rim.now, &mut core.rim) {
+        core.rim.ends.push((key, (number, ends)));
+    }
+}
+
+/// Handles the log ends received in this turn.
+pub fn learn_ends(core: &mut Core) {
+    while !core.rim.ends.is_empty() {
+        for (key, (number, ends)) in std::mem::take(&mut core.rim.ends) {
+            let Some(cursors) = cursors(core, key) else { continue };
+            if !cursors.awaits_ends || cursors.ends != number {
+                continue;
+            }
+            cursors.awaits_ends = false;
+            match core.rim.conns.get(key) {
+                Some(_) => start_wildcards(core, key, ends),
+                None => detached(core, key, ends),
+            }
+        }
+    }
+}
+
+/// The first wildcards of a session start after the ends of all logs.
+fn start_wildcards(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let waiting = std::mem::take(&mut cursors.waiting);
+    let ends = match ends {
+        Ok(ends) => ends,
+        Err(refused) => {
+            for (number, _) in waiting {
+                core.count_refusal(false);
+                core.rim.mqtt_confirmed(key, number, Err(refused));
+            }
+            return;
+        }
+    };
+    let has_hub_cursors = !cursors.is_queued;
+    if has_hub_cursors {
+        cursors.start_hubs(&ends);
+    }
+    for (number, filter) in waiting {
+        let wants = client(core, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
+        let outcome = if wants {
+            let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+            let pattern = filter_pattern(filter.as_bytes());
+            core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim)
+        } else {
+            // It was unsubscribed meanwhile, and still gets its reply.
+            Outcome::Now(Ok(()))
+        };
+        if let Outcome::Now(granted) = outcome {
+            if granted.is_err() {
+                core.count_refusal(false);
+            }
+            core.rim.mqtt_confirmed(key, number, granted);
+        }
+    }
+    if has_hub_cursors {
+        read_hubs(core, key);
+    }
+    drop_unused_hub_cursors(core, key);
+}
+
+/// Reads each hub from the session's cursor on.
+fn read_hubs(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
+    core.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), core.rim.now, &mut core.rim);
+}
+
+/// A client has unsubscribed from a filter.
+pub(super) fn unsubscribed(core: &mut Core, key: ConnKey, filter: &str) {
+    let Some(cursors) = cursors(core, key) else { return };
+    if is_wild(filter) {
+        drop_unused_hub_cursors(core, key);
+    } else {
+        cursors.remove_topic(filter);
+    }
+}
+
+/// Removes the hub cursors of a session without wildcards.
+fn drop_unused_hub_cursors(core: &mut Core, key: ConnKey) {
+    let Some(client) = client(core, key) else { return };
+    if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
+        return;
+    }
+    let Some(cursors) = cursors(core, key) else { return };
+    cursors.is_queued = false;
+    if cursors.has_hub_cursors {
+        cursors.remove_hubs();
+        core.broker.cursors.hubs.remove_conn(key.index);
+    }
+}
+
+/// The connection of a session has ended: unsubscribes from what its cursors can resume.
+pub(super) fn detach(core: &mut Core, key: ConnKey) {
+    let Some(cursors) = cursors(core, key) else { return };
+    let asked = cursors.asked.iter().map(|(_, topic)| &**topic);
+    let topics: Vec<Box<str>> =
+        cursors.positions().map(|(topic, _)| topic).chain(asked).map(Box::from).collect();
+    let has_hub_cursors = cursors.has_hub_cursors;
+    cursors.detach();
+    let now = core.rim.now;
+    for topic in topics {
+        core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
+    }
+    if has_hub_cursors {
+        advance_hubs(core, key, |_| None);
+        request_ends(core, key);
+    }
+}
+
+/// Advances hub cursors to what the broker has delivered, and of live hubs to `end`.
+fn advance_hubs(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
+    let places: Vec<(HubId, u64, bool)> = core.broker.cursors.hubs.places(key.index).collect();
+    let Some(cursors) = cursors(core, key) else { return };
+    for (hub, next, is_live) in places {
+        let end = end(hub).filter(|_| is_live);
+        cursors.arrived(hub, end.unwrap_or(0).max(next - 1));
+    }
+}
+
+/// The log ends after a disconnect are known: earlier matches have arrived.
+fn detached(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+    let ends = ends.unwrap_or_default();
+    advance_hubs(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
+    core.broker.cursors.hubs.remove_conn(key.index);
+    persist::request_snapshot_later(&mut core.rim, key);
+    if !core.broker.has_log_everywhere() {
+        return;
+    }
+    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let filters = offline.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
+    for pattern in patterns {
+        core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
+    }
+}
+
+/// The cursors of a restored session, without those whose logs no longer exist.
+pub(super) fn restored(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
+    let mut has_log = |topic: &str| core.broker.is_logged(Namespace::Global, topic.as_bytes());
+    let without: Vec<Box<str>> =
+        cursors.positions().map(|(topic, _)| topic).filter(|topic| !has_log(topic)).map(Box::from).collect();
+    without.iter().for_each(|topic| cursors.remove_topic(topic));
+    if core.broker.logged_hubs().is_empty() {
+        cursors.remove_hubs();
+    }
+    cursors
+}
+
+/// True if an offline session need not subscribe to a filter because its cursors resume it.
+pub(super) fn is_resumed(core: &Core, cursors: &Cursors, filter: &str) -> bool {
+    match is_wild(filter) {
+        true => cursors.has_hub_cursors && core.broker.has_log_everywhere(),
+        false => cursors.has(filter),
+    }
+}
+
+/// Resumes the cursors of a session that is online again, before CONNACK. Returns how many subscriptions will
+/// be confirmed or refused later.
+pub(super) fn resume(core: &mut Core, key: ConnKey) -> i64 {
+    let (now_us, mut later) = (core.rim.now.wall_us, 0);
+    let Some(cursors) = cursors(core, key) else { return 0 };
+    cursors.resume(now_us);
+    let has_hub_cursors = cursors.has_hub_cursors;
+    let topics: Vec<(Box<str>, Position)> =
+        cursors.positions().map(|(topic, at)| (topic.into(), at)).collect();
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    for (topic, after) in topics {
+        let now = core.rim.now;
+        let outcome = core.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut core.rim);
+        match outcome {
+            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
+            Outcome::Now(Ok(_)) => {}
+            Outcome::Later => later += 1,
+        }
+    }
+    if !has_hub_cursors {
+        return later;
+    }
+    let Some(client) = client(core, key) else { return later };
+    let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
+    for pattern in patterns {
+        match core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim) {
+            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
+            Outcome::Now(Ok(())) => {}
+            Outcome::Later => later += 1,
+        }
+    }
+    read_hubs(core, key);
+    later
+}
+
+impl Rim {
+    /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
+    pub(super) fn cursor_confirmed(
+        &mut self,
+        key: ConnKey,
+        number: u32,
+        outcome: &Result<Attached, ErrorCode>,
+    ) {
+        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+        let session = client.and_then(|client| client.session.as_deref_mut());
+        let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
+        let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
+        let (_, topic) = cursors.asked.swap_remove(place);
+        // An existing subscription returns no position.
+        let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
+        if position.epoch.0 != 0 {
+            let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
+            cursors.start(&topic, Position { seq, ..position });
+        }
+    }
+
+    /// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
+    /// client retries.
+    pub(super) fn cannot_resume(&mut self, key: ConnKey, refused: ErrorCode) {
+        let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
+        self.with_mqtt(key, |client, out| {
+            client.was_notified = true;
+            client.write_end(Fault::of(reason), out);
+        });
+        let fields = vec![("reason", refused.code().to_owned())];
+        self.log_conn(crate::control::Level::Warning, "mqtt session cannot go on", key, fields);
+        self.close_soon(key);
+    }
+
+    /// The outcome of a subscription of a resuming session.
+    pub(super) fn resumed(&mut self, key: ConnKey, answer: &Answer) {
+        if self.has_followed(key, answer) {
+            return;
+        }
+        if let Answer::Attached(Err(refused)) = *answer {
+            self.note_missing(key, refused);
+            self.cannot_resume(key, refused);
+        }
+    }
+
+    /// True if an offline session receives records from logs.
+    pub(crate) fn reads_offline(&self, conn: u32) -> bool {
+        self.sessions.reads(conn)
+    }
+}

@@ -1,0 +1,273 @@
+//! Takes over sessions of other processes (docs/protocol/mqtt-state.md): the rooms that contain them, and the
+//! conversion of each to an offline session or to the session of a connection.
+
+use super::client::{NOBODY, publish_will};
+use super::connect::{displaced, followed, recorded};
+use super::delete_retry::SessionDelete;
+use super::entries::{EntryHead, Head, head_of};
+use super::message::Message;
+use super::missing_subscriptions::filters_of;
+use super::offline::{self, OfflineSession};
+use super::persist::{self, Written};
+use super::persistence::Persistence;
+use super::restored::{Restored, restore};
+use super::session::{self, Sent, Session};
+use super::subscribing::attach;
+use super::{claims, session_cursors, store};
+use crate::control::Level;
+use crate::core::Core;
+use hubsub_mqtt::{Grant, SessionState};
+use hubsub_route::claims::Holder;
+use hubsub_route::{Asker, Outcome, Ticket};
+use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::mqtt::shared;
+use std::rc::Rc;
+
+/// A session as read from its rooms or store.
+#[derive(Debug)]
+pub struct Found {
+    pub id: Box<str>,
+    pub snapshot: Vec<u8>,
+    /// The entries after it, in order.
+    pub entries: Vec<Vec<u8>>,
+}
+
+impl Found {
+    /// Its memory, for mailbox limits.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        std::mem::size_of::<Found>()
+            + self.id.len()
+            + self.snapshot.len()
+            + self.entries.iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+struct Revived {
+    offline: OfflineSession,
+    queue: Vec<(u64, Message, Grant)>,
+    /// The filters that it must subscribe to also while offline.
+    filters: Vec<Box<str>>,
+}
+
+/// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
+/// logged.
+fn revive(core: &mut Core, found: Found) -> Option<Revived> {
+    let Found { id, snapshot, entries } = found;
+    let mut restored = match restore(&snapshot, &entries) {
+        Ok(restored) => restored,
+        Err(damaged) => {
+            core.rim.metrics.mqtt_sessions_damaged_total.add(1);
+            let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
+            core.rim.control.log(Level::Error, "a session is lost", fields);
+            return None;
+        }
+    };
+    let persistence = Box::new(Persistence::restored(&mut restored, core.rim.store.is_some()));
+    let Restored { head, mut state, cursors, sent, queue, .. } = restored;
+    let cursors = cursors.map(|cursors| session_cursors::restored(core, cursors));
+    state.leave(core.rim.now.wall_us / 1000);
+    let mut session = Session::new(Some(persistence), head.last_key);
+    for (key, counted, message, grant) in sent {
+        session.send(key, Sent { message: Rc::new(message), grant, counted, is_recorded: true });
+    }
+    session.cursors = cursors;
+    let offline = OfflineSession::new(id, state, session);
+    let filters = filters_of(core, &offline);
+    Some(Revived { offline, queue, filters })
+}
+
+/// The outcome of several subscriptions.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The number that will be confirmed or refused later.
+    later: i64,
+    /// The reason for the last refusal.
+    pub refused: Option<ErrorCode>,
+}
+
+/// Subscribes a slot to filters.
+pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> Asked {
+    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    let mut asked = Asked::default();
+    for filter in filters {
+        let (group, filter) =
+            shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
+        match attach(core, ticket, key, (group, None, filter), None) {
+            Outcome::Now(Ok(())) => {}
+            Outcome::Now(Err(refused)) => {
+                core.count_refusal(false);
+                asked.refused = Some(refused);
+            }
+            Outcome::Later => asked.later += 1,
+        }
+    }
+    asked
+}
+
+/// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
+/// connects.
+pub(super) fn restore_previous(core: &mut Core, found: Found) {
+    let key = core.rim.conns.reserve();
+    core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    take_over_offline(core, key, found);
+}
+
+/// Takes over a session into a reserved slot that holds its client id.
+pub(super) fn take_over_offline(core: &mut Core, key: ConnKey, found: Found) {
+    let id = found.id.clone();
+    let Some(Revived { offline, queue, filters }) = revive(core, found) else {
+        core.rim.readings.damaged(id.clone(), core.rim.now.mono_ms);
+        core.rim.conns.give_back(key);
+        return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+    };
+    core.rim.insert_restored(key, offline, queue);
+    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.broker.connected(key);
+    if let Some(refused) = subscribe(core, key, &filters).refused {
+        core.rim.note_missing(key, refused);
+    }
+    if core.reads_sessions() {
+        // A snapshot records that the session has a holder.
+        persist::request_snapshot(&mut core.rim, key, None);
+    }
+    session::look_at(core, key);
+}
+
+/// A connection takes over another process's session; `epoch` is that of the previous holder.
+pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
+    let (id, snapshot) = (found.id.clone(), found.snapshot.clone());
+    let Some(Revived { mut offline, queue, filters }) = revive(core, found) else {
+        // Its CONNACK reports no session.
+        return begin_new(core, key, epoch);
+    };
+    let now_ms = core.rim.now.wall_us / 1000;
+    if offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+        core.rim.metrics.mqtt_sessions_expired_total.add(1);
+        return clear(core, key, id, &snapshot, epoch);
+    }
+    if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+        && let Some(will) = offline.state.take_will()
+    {
+        publish_will(core, key, *will, &id);
+    }
+    let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
+    core.rim.insert_restored(key, offline, queue);
+    offline::resume(&mut core.rim, key, &mut client);
+    if let Some(connecting) = &mut client.connecting {
+        connecting.is_resumed = true;
+    }
+    if let Some(conn) = core.rim.conns.get_mut(key) {
+        conn.mqtt = Some(client);
+    }
+    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    follow(core, key, &filters);
+}
+
+/// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
+/// are confirmed.
+pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let Some(connecting) = client.and_then(|client| client.connecting.as_mut()) else { return };
+    connecting.follows = Some(0);
+    let asked = subscribe(core, key, filters);
+    if let Some(refused) = asked.refused {
+        core.rim.note_missing(key, refused);
+        return followed(core, key, false);
+    }
+    let later = asked.later + session_cursors::resume(core, key);
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let Some(left) = client.and_then(|client| client.connecting.as_mut()?.follows.as_mut()) else { return };
+    *left += later;
+    if *left == 0 {
+        recorded(core, key, true);
+    }
+}
+
+/// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
+pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
+    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let session = client.and_then(|client| client.session.as_mut());
+    session
+        .and_then(|session| session.persistence.as_mut())
+        .into_iter()
+        .for_each(|persistence| persistence.follow(epoch));
+    recorded(core, key, false);
+}
+
+/// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
+pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, snapshot: &[u8], epoch: u64) {
+    let born = publish_will_of(core, key, &id, snapshot);
+    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    match client.map(|client| client.is_recorded()) {
+        // Its own snapshot replaces that one.
+        Some(true) => begin_new(core, key, epoch),
+        Some(false) => {
+            let delete = SessionDelete::new(id.clone(), epoch + 1, born);
+            store::end(core, id, (epoch + 1, born), Written::Cleared(key, delete));
+        }
+        None => {}
+    }
+}
+
+/// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
+pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
+    let head = Head::read(snapshot);
+    // A damaged snapshot has no `born`.
+    let born = head.as_ref().map_or(0, |(head, ..)| head.born);
+    if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
+        && let Some(will) = state.take_will()
+    {
+        publish_will(core, key, *will, id);
+    }
+    born
+}
+
+/// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
+/// another holder owns it.
+pub(super) fn cleared(core: &mut Core, key: ConnKey, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
+    let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
+    core.rim.delete_done(delete, outcome);
+    match outcome {
+        _ if !is_open => {}
+        Err(ErrorCode::NotAllowed) => displaced(core, key),
+        _ => recorded(core, key, false),
+    }
+}
+
+/// The prefix of snapshot rooms; the client id follows as one level.
+const SNAPSHOTS: &str = "$system/session/";
+
+/// The room of a client id's snapshot.
+pub(super) fn room_of(id: &str) -> Vec<u8> {
+    format!("{SNAPSHOTS}{}", claims::escaped(id)).into_bytes()
+}
+
+/// The client id of a snapshot's room; none for another room.
+#[must_use]
+pub fn id_of_snapshot(room: &[u8]) -> Option<String> {
+    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(SNAPSHOTS)?))
+}
+
+/// The prefix of entry rooms; the client id follows as one level.
+const ENTRIES: &str = "$queue/";
+
+pub(super) fn queue_of(id: &str) -> Vec<u8> {
+    format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
+}
+
+/// The client id of an entries' room; none for another room.
+#[must_use]
+pub fn id_of_entries(room: &[u8]) -> Option<String> {
+    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ENTRIES)?))
+}
+
+/// True if an entry adds to a session's snapshot.
+#[must_use]
+pub fn is_of_use(snapshot: &[u8], entry: &[u8]) -> bool {
+    let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(snapshot), head_of(entry))
+    else {
+        return false;
+    };
+    born == head.born && (number == 0 || number > head.through)
+}
