@@ -15,7 +15,7 @@ use super::message::{Message, Said};
 use super::pending::Item;
 use super::session::Session;
 use super::shares::{Group, Sharing};
-use crate::rim::Rim;
+use crate::io::context::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::claims::Holder;

@@ -14,8 +14,8 @@ use super::recalled::{Recalled, recall};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
 use super::{claims, standing, store};
-use crate::control::Level;
-use crate::core::Core;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
 use hubsub_types::{ConnKey, ErrorCode};
@@ -58,7 +58,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
         Err(damaged) => {
             core.rim.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            core.rim.control.log(Level::Error, "a session is lost", fields);
+            core.rim.lines.log(Level::Error, "a session is lost", fields);
             return None;
         }
     };

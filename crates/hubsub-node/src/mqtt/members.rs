@@ -4,10 +4,10 @@
 
 use super::deliver::Way;
 use super::message::Said;
-use crate::access::Action;
-use crate::core::Core;
+use crate::io::access::Action;
+use crate::io::context::Rim;
+use crate::io::core::Core;
 use crate::presence::{self, Wish};
-use crate::rim::Rim;
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
 use hubsub_types::names::is_reserved;

@@ -8,9 +8,9 @@ use super::kept::{Intended, Wait};
 use super::large::{self, WHOLE_BYTES, Whole};
 use super::retained::{self, read_on};
 use super::subscribing::{subscribe, unsubscribe};
-use crate::control::Level;
-use crate::core::Core;
-use crate::rim::Rim;
+use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{

@@ -10,10 +10,10 @@ use super::gaps::Gaps;
 use super::message::{Message, Said};
 use super::pending::Item;
 use super::session::Sent;
-use crate::conn::{Conn, Flags};
 use crate::consumers::Wanted;
-use crate::meter::{BYTES_OUT, MESSAGES_OUT};
-use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use crate::io::conn::{Conn, Flags};
+use crate::io::context::{REPLIES, Rim, TURN_BYTES};
+use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{
     Encoded, Grant, PacketId, Pair, Property, PropertyList, Publish, Version, write_headers, write_publish,

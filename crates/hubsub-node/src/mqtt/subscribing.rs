@@ -4,8 +4,8 @@
 use super::durable;
 use super::kept::Wait;
 use super::{members, standing};
-use crate::core::Core;
-use crate::rim::Rim;
+use crate::io::context::Rim;
+use crate::io::core::Core;
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
