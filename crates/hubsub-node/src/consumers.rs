@@ -2,12 +2,12 @@
 //! the rooms of `$consumer`; dead-letter topics; and records that were delivered to Redis clients but not
 //! acknowledged.
 
-use crate::conn::Consumed;
-use crate::core::Core;
-use crate::gather::Then;
-use crate::mail::{Part, Question};
-use crate::own::Asked;
-use crate::rim::Rim;
+use crate::io::conn::Consumed;
+use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::internal_client::Asked;
+use crate::io::scatter_gather::Then;
+use crate::shard::mail::{Part, Question};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Delivery, Headers, Record, RecordView};
 use hubsub_types::names::group_of;

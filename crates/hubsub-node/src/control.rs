@@ -1,38 +1,25 @@
-//! The queue to the control plane: events in one bounded queue, log lines in another, and a descriptor that
-//! is readable while either has entries. Responses are always accepted, since each follows a request. Log
-//! lines are taken after all events, so they never delay a decision; above [`LINES_MAX`] they are counted and
-//! dropped. Log lines that clients cause are limited to one per second and message; the next line reports how
-//! many were suppressed.
+//! The queue to the control plane: events in one bounded queue, log lines in another ([`LogLines`]), and a
+//! descriptor that is readable while either has entries. Responses are always accepted, since each follows a
+//! request. Log lines are taken after all events, so they never delay a decision.
 
-use crate::link::{LeadEvent, LinkEvent};
-use crate::log::{HubAnswer, Refusal, StreamAnswer};
-use crate::mail::Part;
+mod early;
+mod room_changes;
+pub mod routes;
+
+pub use crate::io::log_lines::Level;
+
+use crate::io::log_lines::{Fields, LogLines, Wake};
+use crate::io::report::{Report, Share};
+use crate::link::{self, LeadEvent, LinkEvent};
+use crate::log::{self, HubAnswer, Refusal, StreamAnswer};
+use crate::shard::mail::Part;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
 use hubsub_types::class::ClassIndex;
-use std::collections::{HashMap, VecDeque};
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
-
-/// Limit of queued log lines: about what a busy node logs in a second.
-pub const LINES_MAX: usize = 1_024;
-/// Minimum interval between two client-caused lines with the same message.
-const QUIET: Duration = Duration::from_secs(1);
-
-/// Severity of a log line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    Debug,
-    Info,
-    /// Something may need attention.
-    Warning,
-    /// An operator must act.
-    Error,
-}
 
 /// An event for the control plane.
 #[derive(Debug)]
@@ -46,7 +33,7 @@ pub enum Event {
     /// The outcome of a request to open or close a hub.
     Hub(u64, Result<HubAnswer, Refusal>),
     /// A log line: level, constant message, data.
-    Log(Level, &'static str, Vec<(&'static str, String)>),
+    Log(Level, &'static str, Fields),
     /// A change in the state of a peer.
     Link(LinkEvent),
     /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
@@ -71,49 +58,15 @@ pub enum Event {
     Parted(u16),
 }
 
-/// One peer's share of the queue: events and their bytes. Written under the queue's lock.
-#[derive(Default, Debug)]
-pub struct Share {
-    events: AtomicUsize,
-    bytes: AtomicUsize,
-}
-
-impl Share {
-    /// Queued events and their bytes.
-    #[must_use]
-    pub fn waiting(&self) -> (usize, usize) {
-        (self.events.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
-    }
-}
-
 /// An event, with the peer's share that it counts towards.
 type Waiting = (Event, Option<(Arc<Share>, usize)>);
 
-/// A log line: level, constant message, data.
-type Line = (Level, &'static str, Vec<(&'static str, String)>);
-
-#[derive(Default)]
-struct Queues {
-    events: VecDeque<Waiting>,
-    lines: VecDeque<Line>,
-    /// Per message of client-caused lines: the end of its quiet interval, and the number of suppressed lines.
-    quiet: HashMap<&'static str, (Instant, u64)>,
-}
-
-impl Queues {
-    fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.lines.is_empty()
-    }
-}
-
 pub struct Control {
-    queues: Mutex<Queues>,
-    /// Set at a reload, read under the lock of `queues`.
+    events: Mutex<VecDeque<Waiting>>,
+    /// Set at a reload, read under the lock of `events`.
     events_max: AtomicUsize,
-    /// Log lines dropped because their queue was full.
-    dropped: AtomicU64,
-    write: UnixStream,
-    read: UnixStream,
+    lines: Arc<LogLines>,
+    wake: Arc<Wake>,
 }
 
 impl Control {
@@ -122,11 +75,9 @@ impl Control {
     /// # Errors
     /// No descriptors are left.
     pub fn new(events_max: usize) -> std::io::Result<Control> {
-        let (write, read) = UnixStream::pair()?;
-        write.set_nonblocking(true)?;
-        read.set_nonblocking(true)?;
-        let events_max = AtomicUsize::new(events_max);
-        Ok(Control { queues: Mutex::default(), events_max, dropped: AtomicU64::new(0), write, read })
+        let wake = Arc::new(Wake::new()?);
+        let (events_max, lines) = (AtomicUsize::new(events_max), Arc::new(LogLines::new(Arc::clone(&wake))));
+        Ok(Control { events: Mutex::default(), events_max, lines, wake })
     }
 
     /// Changes the limit of events; events that are queued already stay.
@@ -137,13 +88,17 @@ impl Control {
     /// The descriptor that is readable while events are queued.
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
-        self.read.as_raw_fd()
+        self.wake.fd()
     }
 
     /// Log lines dropped since the start.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.lines.dropped()
+    }
+
+    pub(crate) fn lines(&self) -> Arc<LogLines> {
+        Arc::clone(&self.lines)
     }
 
     /// Adds an event regardless of the limit, and wakes the control plane if the queue was empty.
@@ -157,112 +112,94 @@ impl Control {
         self.add(event, None, true)
     }
 
-    /// Like [`Control::offer`], for an event of `bytes` bytes that counts towards a peer's share.
-    #[must_use]
-    pub fn offer_of(&self, event: Event, share: &Arc<Share>, bytes: usize) -> bool {
-        self.add(event, Some((Arc::clone(share), bytes)), true)
+    pub fn log(&self, level: Level, message: &'static str, fields: Fields) {
+        self.lines.log(level, message, fields);
     }
 
-    /// Adds a peer's response to a request of this node; it counts `bytes` bytes towards the peer's share.
-    pub fn tell_of(&self, event: Event, share: &Arc<Share>, bytes: usize) {
-        let _ = self.add(event, Some((Arc::clone(share), bytes)), false);
-    }
-
-    fn add(&self, event: Event, share: Option<(Arc<Share>, usize)>, is_bounded: bool) -> bool {
-        let mut queues = self.lock();
-        if is_bounded && queues.events.len() >= self.events_max.load(Ordering::Relaxed) {
+    fn add(&self, event: Event, share: Option<(&Arc<Share>, usize)>, is_bounded: bool) -> bool {
+        let mut events = self.lock();
+        if is_bounded && events.len() >= self.events_max.load(Ordering::Relaxed) {
             return false;
         }
-        let was_empty = queues.is_empty();
-        if let Some((share, bytes)) = &share {
-            share.events.fetch_add(1, Ordering::Relaxed);
-            share.bytes.fetch_add(*bytes, Ordering::Relaxed);
+        self.wake.add();
+        if let Some((share, bytes)) = share {
+            share.add(bytes);
         }
-        queues.events.push_back((event, share));
-        drop(queues);
-        self.wake(was_empty);
+        events.push_back((event, share.map(|(share, bytes)| (Arc::clone(share), bytes))));
         true
-    }
-
-    pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
-        self.add_line(self.lock(), (level, message, fields));
-    }
-
-    /// Adds a log line that a client caused, unless one with this message was logged within the last second.
-    pub fn log_of_client(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
-        self.log_of_client_at(Instant::now(), level, message, fields);
-    }
-
-    fn log_of_client_at(
-        &self,
-        now: Instant,
-        level: Level,
-        message: &'static str,
-        mut fields: Vec<(&'static str, String)>,
-    ) {
-        let mut queues = self.lock();
-        let (until, left_out) = queues.quiet.entry(message).or_insert((now, 0));
-        if now < *until {
-            *left_out += 1;
-            return;
-        }
-        *until = now + QUIET;
-        let before = std::mem::take(left_out);
-        if before > 0 {
-            fields.push(("left_out", before.to_string()));
-        }
-        self.add_line(queues, (level, message, fields));
-    }
-
-    fn add_line(&self, mut queues: MutexGuard<'_, Queues>, line: Line) {
-        if queues.lines.len() >= LINES_MAX {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let was_empty = queues.is_empty();
-        queues.lines.push_back(line);
-        drop(queues);
-        self.wake(was_empty);
-    }
-
-    fn wake(&self, was_empty: bool) {
-        if was_empty {
-            // A full pipe is readable already, so a failed write is fine.
-            let _ = (&self.write).write(&[1]);
-        }
     }
 
     /// Takes up to `events_max` events and log lines: events first, each oldest first.
     #[must_use]
     pub fn drain(&self, events_max: usize) -> Vec<Event> {
-        let mut queues = self.lock();
-        let count = queues.events.len().min(events_max);
+        let mut events = self.lock();
+        let count = events.len().min(events_max);
+        self.wake.remove(count);
         let take = |(event, share): Waiting| {
             if let Some((share, bytes)) = share {
-                share.events.fetch_sub(1, Ordering::Relaxed);
-                share.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                share.remove(bytes);
             }
             event
         };
-        let mut taken: Vec<Event> = queues.events.drain(..count).map(take).collect();
-        let count = queues.lines.len().min(events_max - count);
-        let event = |(level, message, fields)| Event::Log(level, message, fields);
-        taken.extend(queues.lines.drain(..count).map(event));
-        if queues.is_empty() {
-            let mut bytes = [0; 64];
-            while matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}
-        }
+        let mut taken: Vec<Event> = events.drain(..count).map(take).collect();
+        drop(events);
+        let lines = self.lines.drain(events_max - count).into_iter();
+        taken.extend(lines.map(|(level, message, fields)| Event::Log(level, message, fields)));
         taken
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().expect("nothing panics under this lock")
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+        self.events.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl<E: Into<Event>> Report<E> for Control {
+    fn tell(&self, event: E) {
+        let _ = self.add(event.into(), None, false);
+    }
+
+    fn offer(&self, event: E) -> bool {
+        self.add(event.into(), None, true)
+    }
+
+    fn offer_of(&self, event: E, share: &Arc<Share>, bytes: usize) -> bool {
+        self.add(event.into(), Some((share, bytes)), true)
+    }
+
+    fn tell_of(&self, event: E, share: &Arc<Share>, bytes: usize) {
+        let _ = self.add(event.into(), Some((share, bytes)), false);
+    }
+
+    fn log(&self, level: Level, message: &'static str, fields: Fields) {
+        self.lines.log(level, message, fields);
+    }
+}
+
+impl From<link::Event> for Event {
+    fn from(event: link::Event) -> Event {
+        match event {
+            link::Event::Link(event) => Event::Link(event),
+            link::Event::Lead(event) => Event::Lead(event),
+            link::Event::Ready => Event::Ready,
+            link::Event::Asked(node, number, body) => Event::Asked(node, number, body),
+            link::Event::Answered(number, outcome) => Event::Answered(number, outcome),
+        }
+    }
+}
+
+impl From<log::Event> for Event {
+    fn from(event: log::Event) -> Event {
+        match event {
+            log::Event::Stream(ticket, outcome) => Event::Stream(ticket, outcome),
+            log::Event::Hub(ticket, outcome) => Event::Hub(ticket, outcome),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::log_lines::LINES_MAX;
 
     fn readable(control: &Control) -> bool {
         let mut poll = libc::pollfd { fd: control.wake_fd(), events: libc::POLLIN, revents: 0 };
@@ -301,21 +238,5 @@ mod tests {
         control.set_events_max(2);
         assert!(control.offer(Event::Ready) && control.offer(Event::Ready));
         assert_eq!(control.drain(usize::MAX).len(), 2 + LINES_MAX - 1);
-    }
-
-    #[test]
-    fn of_the_lines_that_clients_cause_one_a_second_of_a_kind_is_written() {
-        let control = Control::new(1).unwrap();
-        let begin = Instant::now();
-        let log = |ms: u64, message| {
-            control.log_of_client_at(begin + Duration::from_millis(ms), Level::Info, message, Vec::new());
-            control.drain(9).pop()
-        };
-        assert!(log(0, "a").is_some() && log(0, "b").is_some());
-        assert!(log(1, "a").is_none() && log(999, "a").is_none());
-        let Some(Event::Log(_, "a", fields)) = log(1_000, "a") else { panic!("no line") };
-        assert_eq!(fields, [("left_out", "2".to_owned())]);
-        let Some(Event::Log(_, "a", fields)) = log(2_000, "a") else { panic!("no line") };
-        assert!(fields.is_empty());
     }
 }

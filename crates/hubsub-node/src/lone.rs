@@ -1,17 +1,17 @@
 //! A shard's core without thread and node, for unit tests of cases that sockets cannot produce. The test
 //! takes the place of the event loop.
 
-use crate::classes::ClassesNow;
-use crate::conn::Conn;
 use crate::control::Control;
-use crate::core::Core;
-use crate::inbox::{Inbox, Mailer};
+use crate::io::classes::ClassesNow;
+use crate::io::conn::Conn;
+use crate::io::context::{Ends, Rim};
+use crate::io::core::Core;
+use crate::io::inbox::{Inbox, Mailer};
+use crate::io::listener::Door;
+use crate::io::metrics::ShardMetrics;
+use crate::io::transport::Transport;
 use crate::link::Board;
-use crate::listener::Door;
-use crate::metrics::ShardMetrics;
 use crate::node::NodeInfo;
-use crate::rim::{Ends, Rim};
-use crate::transport::Transport;
 use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{Class, ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};
@@ -48,7 +48,7 @@ impl Lone {
             phoenix_topics: Default::default(),
             keeps_sessions: false,
             pages: Default::default(),
-            descriptors: crate::descriptors::Descriptors::reserve(0),
+            descriptors: crate::io::descriptors::Descriptors::reserve(0),
             started: Instant::now(),
             connections: AtomicU64::new(0),
             members: AtomicU64::new(0),
@@ -66,7 +66,7 @@ impl Lone {
         let settings = Settings { shard, hubs, classes, limits: limits.clone(), epochs, retained };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let board = Board::new("lone".to_owned(), 1, info.started, Arc::clone(&control));
+        let board = Board::new("lone".to_owned(), 1, info.started, control.clone());
         let ends =
             Ends { shard, control, metrics, log: None, store: None, board: Arc::new(board), classes: now };
         let rim = Rim::new(info, limits, Now::default(), mailer, ends);

@@ -3,22 +3,22 @@
 mod cluster;
 mod threads;
 
-use crate::classes::ClassesNow;
 use crate::control::Control;
-use crate::descriptors::Descriptors;
-use crate::inbox::Inbox;
+use crate::control::routes::Routes;
+use crate::io::classes::ClassesNow;
+use crate::io::context::Ends;
+use crate::io::descriptors::Descriptors;
+use crate::io::inbox::Inbox;
+use crate::io::listener::{Door, Listener};
+use crate::io::metrics::ShardMetrics;
+use crate::io::origin_check::Pages;
 use crate::link::Board;
-use crate::listener::{Door, Listener};
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
-use crate::mail::{Mail, Request};
-use crate::metrics::ShardMetrics;
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
-use crate::pages::Pages;
-use crate::rim::Ends;
-use crate::routes::Routes;
 use crate::shard::MAILBOX;
+use crate::shard::mail::{Mail, Request};
 use hubsub_route::{Hubs, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
@@ -225,7 +225,7 @@ impl Node {
             Some(log) => {
                 let files_max = descriptors.files_max(config.limits.log_open_files_max);
                 let limits = Limits { log_open_files_max: files_max, ..config.limits.clone() };
-                Some(log::start::start(log, &limits, &mut classes, &inboxes, &control)?)
+                Some(log::start::start(log, &limits, &mut classes, &inboxes, control.clone())?)
             }
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 let why = "a class is replicated or durable, and there is no data directory";
@@ -264,7 +264,7 @@ impl Node {
             Openings::start(s, Arc::clone(&now), inboxes, control, Window::from(&config.limits))
         });
         let (threads, log) = (Mutex::new(Vec::new()), started);
-        let board = Arc::new(Board::new(config.name, shards, info.started, Arc::clone(&control)));
+        let board = Arc::new(Board::new(config.name, shards, info.started, control.clone()));
         let routes = {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
             Routes::new(inboxes, control, Arc::clone(&board), Arc::clone(&now))
@@ -291,8 +291,7 @@ impl Node {
         let listing = listing.transpose().inspect_err(|_| node.join())?;
         let store_bytes_max = config.limits.inflight_store_bytes_max as usize;
         let store = store.map(|store| {
-            let (inboxes, control) = (Arc::clone(&node.inboxes), Arc::clone(&node.control));
-            StoreThread::start(store, store_bytes_max, inboxes, control)
+            StoreThread::start(store, store_bytes_max, Arc::clone(&node.inboxes), node.control.lines())
         });
         node.store = store.transpose().inspect_err(|_| node.join())?;
         for (((poll, sockets), link_socket), id) in

@@ -5,20 +5,26 @@
 
 mod clock;
 mod intake;
+pub(crate) mod listings;
+pub mod mail;
+mod routing;
+pub(crate) mod sniff;
+mod stopping;
 
-use crate::conn::Flags;
-use crate::control::{Event, Level};
-use crate::core::{Core, FADE_S};
+use crate::control::Event;
+use crate::io::conn::Flags;
+use crate::io::context::{Rim, TURN_BYTES, Timer};
+use crate::io::core::{Core, FADE_S};
+use crate::io::lingering_close::Parting;
+use crate::io::listener::{DOORS, Listener};
+use crate::io::log_lines::Level;
+use crate::io::memory::{self, Peak};
+use crate::io::spin::Spin;
+use crate::io::transport::Transport;
 use crate::link;
-use crate::listener::{DOORS, Listener};
-use crate::mail::Mail;
-use crate::memory::{self, Peak};
 use crate::mqtt::Traveller;
-use crate::parting::Parting;
-use crate::rim::{Rim, TURN_BYTES, Timer};
-use crate::spin::Spin;
-use crate::stopping::Stopping;
-use crate::transport::Transport;
+use crate::shard::mail::Mail;
+use crate::shard::stopping::Stopping;
 use clock::Clock;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
@@ -110,7 +116,7 @@ impl Shard {
     /// # Errors
     /// The poll failed, which is not recoverable.
     pub fn run(mut self) -> io::Result<()> {
-        crate::sys::be_prompt();
+        crate::io::sys::be_prompt();
         let mut events = Events::with_capacity(EVENTS);
         self.core.rim.timers.set(self.core.rim.now.mono_ms + 1000, Timer::Housekeeping);
         while !self.is_done() {
@@ -313,7 +319,7 @@ impl Shard {
                 Timer::Silence(key) => crate::mqtt::look_for_silence(&mut self.core, key),
                 Timer::Heartbeat(key) => crate::phoenix::look_for_silence(&mut self.core.rim, key),
                 Timer::Beat(key) => crate::http::beat(&mut self.core.rim, key),
-                Timer::Window(key) => crate::http::look_at_window(&mut self.core, key),
+                Timer::Window(key) => crate::phoenix::poll::look_at_window(&mut self.core, key),
                 Timer::Idle(key) => crate::http::look_whether_idle(&mut self.core.rim, key),
                 Timer::Claim(of) => crate::mqtt::late(&mut self.core, &of.0, of.1),
                 Timer::Presence(room) => crate::presence::tick(&mut self.core, &room),
@@ -334,14 +340,16 @@ impl Shard {
     /// Feeds posted long-poll frames to their sessions; each POST is answered once its input is taken.
     fn take_posted(&mut self) {
         for (key, frames) in std::mem::take(&mut self.core.rim.posted) {
-            if let Some(mut frames) = crate::http::keep(&mut self.core.rim, key, frames) {
+            if let Some(mut frames) = crate::phoenix::poll::keep(&mut self.core.rim, key, frames) {
                 self.input(key, &mut frames);
             }
             self.posting.push(key);
         }
         let posting = std::mem::take(&mut self.posting);
-        self.posting =
-            posting.into_iter().filter(|&key| !crate::http::look_at_post(&mut self.core, key)).collect();
+        self.posting = posting
+            .into_iter()
+            .filter(|&key| !crate::phoenix::poll::look_at_post(&mut self.core, key))
+            .collect();
     }
 
     /// Sends connections to the shards that have their sessions.
@@ -438,7 +446,7 @@ impl Shard {
         self.core.rim.links.begin_to_stop();
         self.stopping = Some(Stopping::new(self.core.rim.now.mono_ms + grace_ms));
         let fields = vec![("connections", self.core.rim.conns.len().to_string())];
-        self.core.rim.control.log(Level::Info, "shard stops", fields);
+        self.core.rim.lines.log(Level::Info, "shard stops", fields);
     }
 
     fn is_done(&self) -> bool {

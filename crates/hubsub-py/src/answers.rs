@@ -1,7 +1,7 @@
 //! Converts events of the data plane to Python objects.
 
 use hubsub_log::arrow::Chunk;
-use hubsub_node::control::Level;
+use hubsub_node::Level;
 use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
 use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
 use hubsub_node::presence::Shown;

@@ -6,7 +6,7 @@ use crate::leads::{self, TableRow};
 use crate::routes::{self, ClassTuple, HubTuple};
 use crate::rows::{self, RowReader};
 use crate::{config, scan};
-use hubsub_node::led::LeadMail;
+use hubsub_node::LeadMail;
 use hubsub_node::log::{Openings, Streams};
 use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};

@@ -2,7 +2,7 @@
 
 use crate::config::bad;
 use hubsub_lead::{Census, HubTerm, Peer, Process, Route, Tables};
-use hubsub_node::led::LeadMail;
+use hubsub_node::LeadMail;
 use hubsub_node::link::{Board, LeadEvent};
 use hubsub_types::{HubId, NodeId, Term};
 use pyo3::IntoPyObjectExt;

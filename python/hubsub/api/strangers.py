@@ -2,7 +2,7 @@
 
 A page may send requests to a listener that only its own machine can reach, even if it cannot read the
 responses. It can read them if its owner resolves the page's name to this node's address (DNS rebinding). The
-data plane checks the listener `ws` in the same way (`crates/hubsub-node/src/pages.rs`,
+data plane checks the listener `ws` in the same way (`crates/hubsub-node/src/io/origin_check.rs`,
 docs/adr/0018-a-page-is-known-by-its-origin.md).
 """
 

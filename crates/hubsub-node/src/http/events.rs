@@ -1,16 +1,16 @@
 //! Server-sent events ([docs/protocol/events.md]): a subscription to one topic whose records are written as
 //! they arrive, encoded once per shard for all streams. Output for a slow reader is queued as for every
-//! client ([`crate::fanout`]). Python is not involved.
+//! client ([`crate::io::fanout`]). Python is not involved.
 //!
 //! Invariants: the response's head is written after the broker's reply, so that a refusal has its HTTP
 //! status. A client may resume from any id that it has received: while older records are pending, no newer id
 //! is sent.
 
 use super::{fields_for, refuse, write_refused};
-use crate::access;
-use crate::core::Core;
-use crate::output::{Pending, Slot};
-use crate::rim::{Rim, Timer};
+use crate::io::access;
+use crate::io::context::{Rim, Timer};
+use crate::io::core::Core;
+use crate::io::output::{Pending, Slot};
 use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::events::{

@@ -3,22 +3,20 @@
 //! API does not serve them: Python answers its requests, so each record would cross into Python.
 //!
 //! - [`events`]: `GET /v1/rooms/{room}/events`, a stream of records that ends with its connection
-//! - [`poll`]: `/socket/longpoll`, Phoenix channels by long polling
+//! - [`crate::phoenix::poll`]: `/socket/longpoll`, Phoenix channels by long polling
 //!
 //! Invariants: requests of a connection are answered one at a time, in order; input after the request of a
 //! stream is discarded.
 
 mod events;
-mod poll;
 
 pub use events::{Opening, answer, beat, encode, write_gap};
-pub use poll::{PollMail, Polled, ended, keep, look_at_post, look_at_window, receive, tell};
 
-use crate::conn::Flags;
-use crate::control::Level;
-use crate::core::Core;
-use crate::pages::Stranger;
-use crate::rim::{Rim, Timer};
+use crate::io::conn::Flags;
+use crate::io::context::{Rim, Timer};
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
+use crate::io::origin_check::Stranger;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
@@ -30,7 +28,7 @@ const BODY_MESSAGES: u64 = 2;
 /// Whether requests with this path are answered here.
 #[must_use]
 pub fn serves(path: &str) -> bool {
-    topic_of(path).is_some() || poll::is_poll(path)
+    topic_of(path).is_some() || crate::phoenix::poll::is_poll(path)
 }
 
 /// Handles the first request of a connection's input and returns its length in bytes; `None` if it is
@@ -65,16 +63,16 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         turn_away(&mut core.rim, key, &stranger);
     } else if topic_of(request.path).is_some() {
         events::begin(core, key, &request);
-    } else if !poll::is_poll(request.path) {
+    } else if !crate::phoenix::poll::is_poll(request.path) {
         refuse(&mut core.rim, key, request.origin, Refusal::Path);
     } else if request.body_bytes > body_bytes_max || whole as u64 > input_shard_bytes_max {
-        poll::refuse_long(core, key, &request);
+        crate::phoenix::poll::refuse_long(core, key, &request);
     } else {
         let body = input.get(request.len..whole)?;
         if let Some(conn) = core.rim.conns.get_mut(key) {
             conn.active_s = second;
         }
-        poll::request(core, key, &request, body);
+        crate::phoenix::poll::request(core, key, &request, body);
         return Some(whole);
     }
     Some(input.len())
@@ -96,7 +94,7 @@ pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
 
 /// Response headers that let a page of `origin` read the response, and prevent caching and its use as a
 /// script.
-fn fields_for(origin: Option<&str>) -> String {
+pub(crate) fn fields_for(origin: Option<&str>) -> String {
     let allowed =
         origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
     format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n")
@@ -120,7 +118,7 @@ fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
 
 /// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(rim: &mut Rim, key: ConnKey) {
-    let asks = |conn: &crate::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
+    let asks = |conn: &crate::io::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
     if rim.conns.get(key).is_some_and(asks) {
         refuse(rim, key, None, Refusal::Debtor);
     } else {

@@ -8,8 +8,10 @@
 //!
 //! Lock order: the table's, then the events' (`control`).
 
+use super::Event;
 use super::{Registered, Shown, ShownReady};
-use crate::control::{Control, Event, Level};
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
 use hubsub_wire::link::{Counters, End, Link, Status};
@@ -115,7 +117,7 @@ pub struct PeerRow {
 
 /// The peer table of this node.
 pub struct Board {
-    control: Arc<Control>,
+    control: Arc<dyn Report<Event>>,
     started: Instant,
     node: String,
     shards: u16,
@@ -138,7 +140,7 @@ impl Board {
 
     /// The table of a node with this name and number of shards; `started` is the zero of its clock.
     #[must_use]
-    pub fn new(node: String, shards: u16, started: Instant, control: Arc<Control>) -> Board {
+    pub fn new(node: String, shards: u16, started: Instant, control: Arc<dyn Report<Event>>) -> Board {
         let (leads, ready) = (Shown::default(), ShownReady::default());
         Board { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
@@ -359,6 +361,7 @@ fn code(end: &End) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Control;
 
     fn peer(incarnation: u64, shards: u16) -> Registered {
         Registered { id: NodeId(0), node: "b".into(), incarnation, addresses: Vec::new(), shards }
@@ -366,11 +369,12 @@ mod tests {
 
     fn board() -> (Board, Arc<Control>) {
         let control = Arc::new(Control::new(64).unwrap());
-        (Board::new("a".to_owned(), 2, Instant::now(), Arc::clone(&control)), control)
+        (Board::new("a".to_owned(), 2, Instant::now(), control.clone()), control)
     }
 
     fn changes(control: &Control) -> Vec<Change> {
-        let change = |event| if let Event::Link(event) = event { Some(event.change) } else { None };
+        let change =
+            |event| if let crate::control::Event::Link(event) = event { Some(event.change) } else { None };
         control.drain(64).into_iter().filter_map(change).collect()
     }
 

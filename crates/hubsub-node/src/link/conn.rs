@@ -2,7 +2,7 @@
 
 use super::LinkMail;
 use super::reach::Gate;
-use crate::mail::Mail;
+use crate::shard::mail::Mail;
 use hubsub_types::NodeId;
 use hubsub_wire::link::{Link, Peer};
 use mio::net::TcpStream;

@@ -7,9 +7,10 @@
 //! exceeds the receiver's limit loses its link. Receiver limits are twice the sender's, because a request
 //! that timed out may still be queued.
 
+use super::Event;
 use super::conn::Role;
 use super::links::Links;
-use crate::control::{Control, Event};
+use crate::io::report::Report;
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::link::{Frame, Payload, Sent};
 use std::collections::{BTreeMap, HashMap};
@@ -53,7 +54,7 @@ pub struct Asks {
 
 impl Default for Asks {
     fn default() -> Asks {
-        let random = crate::sys::random();
+        let random = crate::io::sys::random();
         // The upper half of the numbers is left for increments.
         let next = u64::from_le_bytes(*random.first_chunk().expect("it is longer")) >> 1;
         Asks { next, waiting: BTreeMap::new(), of_link: HashMap::new() }
@@ -62,7 +63,7 @@ impl Default for Asks {
 
 impl Asks {
     /// A link has ended: its outstanding requests may have been executed or not.
-    pub fn lost(&mut self, key: ConnKey, control: &Control) {
+    pub fn lost(&mut self, key: ConnKey, control: &dyn Report<Event>) {
         if self.of_link.remove(&key).is_none() {
             return;
         }
@@ -108,7 +109,7 @@ impl Asks {
         Some(asked)
     }
 
-    fn give_up(&mut self, now_us: u64, control: &Control) {
+    fn give_up(&mut self, now_us: u64, control: &dyn Report<Event>) {
         while let Some((&first, asked)) = self.waiting.first_key_value()
             && asked.at_us + ASK_US <= now_us
         {
@@ -121,7 +122,7 @@ impl Asks {
 impl Links {
     /// Sends a request to a peer's control plane.
     pub(in crate::link) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
-        self.asks.give_up(self.now.mono_us, &self.control);
+        self.asks.give_up(self.now.mono_us, &*self.control);
         let link = self.peers.get(node).and_then(|peer| peer.link);
         let outcome = if link.is_some_and(|link| !self.asks.has_room(link, body.len())) {
             Err(ErrorCode::LinkFull)
@@ -185,6 +186,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Control;
 
     #[test]
     fn a_question_is_answered_by_the_link_that_was_asked_and_by_no_other() {

@@ -8,9 +8,9 @@
 use super::conn::Role;
 use super::dispatch::Credit;
 use super::links::Links;
-use crate::core::Core;
-use crate::metrics::ShardMetrics;
-use crate::rim::{Rim, TURN_BYTES};
+use crate::io::context::{Rim, TURN_BYTES};
+use crate::io::core::Core;
+use crate::io::metrics::ShardMetrics;
 use hubsub_types::{ConnKey, NodeId};
 use hubsub_wire::link::{Lane, Next};
 use mio::event::Event;

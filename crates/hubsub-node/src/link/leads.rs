@@ -16,13 +16,14 @@
 //! 4. A process is forgotten when another one takes its name. An unregistered one is forgotten too, unless it
 //!    may hold a leader lease of this controller term: its hubs are withheld based on what is known of it.
 
+use super::Event;
 use super::conn::Role;
 use super::links::Links;
 use super::{Board, Registered};
-use crate::control::{Event, Level};
-use crate::core::Core;
-use crate::led::{self, LeadMail};
-use crate::mail::Mail;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
+use crate::link::leases::{self, LeadMail};
+use crate::shard::mail::Mail;
 use hubsub_lead::{Action, Beat, Grant, HubTerm, LeadGate, Leads, Process, Question, Snapshot, Timing};
 use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId, Term};
 use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
@@ -301,12 +302,12 @@ impl Core {
     /// Executes an order of the control plane; it is answered once executed and published.
     fn order(&mut self, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
         if self.rim.links.leads.is_none() {
-            self.rim.control.log(Level::Error, "an order about leads came before links began", Vec::new());
+            self.rim.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
         }
         self.call_leads(act);
         if let Some(ticket) = ticket {
             self.show_leads();
-            self.rim.control.tell(Event::Answered(ticket, Ok(Box::default())));
+            self.rim.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
         }
     }
 
@@ -407,9 +408,9 @@ impl Core {
             self.show_leads();
         }
         let Some(leads) = &mut self.rim.links.leads else { return };
-        leads.events.drain(..).for_each(|event| self.rim.control.tell(Event::Lead(event)));
+        leads.events.drain(..).for_each(|event| self.rim.links.control.tell(Event::Lead(event)));
         // A lagging control plane is notified with a later view.
-        if leads.is_changed && self.rim.control.offer(Event::Lead(LeadEvent::Changed)) {
+        if leads.is_changed && self.rim.links.control.offer(Event::Lead(LeadEvent::Changed)) {
             leads.is_changed = false;
         }
         leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
@@ -456,11 +457,11 @@ impl Core {
             Action::GiveUp(hub, term) => self.tell_home(hub, LeadMail::GiveUp(hub, term)),
             Action::Opened => {
                 leads.events.push(LeadEvent::Opened);
-                self.rim.control.log(Level::Info, "the lead runs", Vec::new());
+                self.rim.lines.log(Level::Info, "the lead runs", Vec::new());
             }
             Action::Closed => {
                 leads.events.push(LeadEvent::Closed);
-                self.rim.control.log(Level::Warning, "the lead has ended", Vec::new());
+                self.rim.lines.log(Level::Warning, "the lead has ended", Vec::new());
             }
         }
     }
@@ -469,7 +470,7 @@ impl Core {
     /// on other shards.
     fn tell_home(&mut self, hub: HubId, mail: LeadMail) {
         let shards = self.rim.mailer.shards();
-        self.rim.mailer.post(led::home(hub, shards), Mail::Lead(mail));
+        self.rim.mailer.post(leases::home(hub, shards), Mail::Lead(mail));
     }
 
     fn say(&mut self, beat: Beat) {

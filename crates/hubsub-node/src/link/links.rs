@@ -9,15 +9,17 @@ mod round;
 #[cfg(test)]
 mod tests;
 
+use super::Event;
 use super::board::Board;
 use super::conn::{Conn, Role};
 use super::dispatch::{News, Owed};
 use super::leads::LeadRim;
 use super::reach::Reach;
 use super::{LISTENER, LinkMail, TOKENS};
-use crate::control::{Control, Level};
-use crate::metrics::ShardMetrics;
-use crate::slab::Slab;
+use crate::io::log_lines::Level;
+use crate::io::metrics::ShardMetrics;
+use crate::io::report::Report;
+use crate::io::slab::Slab;
 use hubsub_lead::Timing;
 use hubsub_types::{ConnKey, NodeId, ShardId};
 use hubsub_wire::link::handshake::dials;
@@ -35,7 +37,7 @@ pub struct Links {
     /// The number of shards of this node.
     shards: u16,
     pub(super) board: Arc<Board>,
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<dyn Report<Event>>,
     pub(super) metrics: Arc<ShardMetrics>,
     registry: Option<Registry>,
     listener: Option<TcpListener>,
@@ -87,7 +89,7 @@ impl Links {
         shards: u16,
         (limits, lead_timing): (LinkLimits, Timing),
         board: Arc<Board>,
-        control: Arc<Control>,
+        control: Arc<dyn Report<Event>>,
         metrics: Arc<ShardMetrics>,
     ) -> Links {
         Links {
@@ -353,7 +355,7 @@ impl Links {
     pub(super) fn remove(&mut self, key: ConnKey) -> Option<Conn> {
         let mut conn = self.conns.remove(key)?;
         self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
-        self.asks.lost(key, &self.control);
+        self.asks.lost(key, &*self.control);
         if let Some(registry) = &self.registry {
             // A socket that is closed is deregistered anyway; one that moves is registered again there.
             let _ = registry.deregister(&mut conn.socket);

@@ -28,6 +28,7 @@ mod dispatch;
 mod frames;
 mod intake;
 mod leads;
+pub mod leases;
 mod links;
 mod reach;
 mod ready;
@@ -40,9 +41,24 @@ pub use leads::{LeadEvent, LeadView, Shown, timing};
 pub use links::Links;
 pub use ready::ShownReady;
 
+/// What the links report to the control plane.
+#[derive(Debug)]
+pub enum Event {
+    /// A change in the state of a peer.
+    Link(LinkEvent),
+    /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
+    Lead(LeadEvent),
+    /// Another process became ready, or stopped being so.
+    Ready,
+    /// A request from a peer's control plane: peer name, request number, body.
+    Asked(Box<str>, u64, Box<[u8]>),
+    /// The response of a peer's control plane: request number, body.
+    Answered(u64, Result<Box<[u8]>, ErrorCode>),
+}
+
 use dispatch::News;
 use hubsub_route::relay::NodeMessage;
-use hubsub_types::{ConnKey, Limits, NodeId, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId, ShardId};
 use mio::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;

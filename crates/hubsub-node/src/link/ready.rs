@@ -9,9 +9,9 @@
 //! registered one is dead or has just started, the others continue to lead, and a short link failure moves no
 //! hub.
 
+use super::Event;
 use super::{Board, Registered};
-use crate::control::Event;
-use crate::core::Core;
+use crate::io::core::Core;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;
@@ -58,14 +58,14 @@ impl Core {
     /// A peer has reported its state over link 0.
     pub(super) fn peer_is_ready(&mut self, process: Process, is_ready: bool) {
         if self.rim.links.board.ready.set(process, is_ready) {
-            self.rim.control.tell(Event::Ready);
+            self.rim.links.control.tell(Event::Ready);
         }
     }
 
     /// Applies the registered processes.
     pub(super) fn ready_roster(&mut self, registered: &[Registered]) {
         if self.rim.shard == ShardId(0) && self.rim.links.board.ready.keep(registered) {
-            self.rim.control.tell(Event::Ready);
+            self.rim.links.control.tell(Event::Ready);
         }
     }
 

@@ -4,8 +4,8 @@
 use super::hub_reading::{self, HubSearch};
 use super::reading::{Answer, Search};
 use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
-use crate::inbox::Inbox;
-use crate::mail::{ColdRoom, Mail, Part};
+use crate::io::inbox::Inbox;
+use crate::shard::mail::{ColdRoom, Mail, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Keep, Kind};
 use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, RoomInfo, Then};

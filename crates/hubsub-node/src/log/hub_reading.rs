@@ -2,7 +2,7 @@
 
 use super::Log;
 use super::reading::{damage, owned, refusal};
-use crate::control::Level;
+use crate::io::log_lines::Level;
 use hubsub_log::{Chain, Cursor, Disk, Kind, LogError};
 use hubsub_route::{HubLogRead, HubRange, Namespace};
 use hubsub_types::ErrorCode;

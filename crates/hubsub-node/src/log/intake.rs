@@ -1,6 +1,6 @@
 //! The queue of batches from the shards to the journal thread.
 
-use crate::spin::Spin;
+use crate::io::spin::Spin;
 use hubsub_log::Batch;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};

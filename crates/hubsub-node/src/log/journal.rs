@@ -4,7 +4,7 @@
 use super::intake::{Intake, Taken, bytes_of};
 use super::segments::{Frame, Handover, RETRY};
 use super::state::{Shared, State};
-use crate::spin::Spin;
+use crate::io::spin::Spin;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Journal, LogError};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct Thread<S: Storage> {
 impl<S: Storage> Thread<S> {
     /// Runs until the intake ends or a write fails.
     pub fn run(mut self) {
-        crate::sys::be_prompt();
+        crate::io::sys::be_prompt();
         let mut spin = Spin::default();
         loop {
             let wait = self.journal.wants_mark().then_some(MARK);

@@ -4,9 +4,9 @@
 use super::reading;
 use super::status::LoggedHub;
 use super::{Log, LoggedHubs, Readers, Turn};
-use crate::classes::ClassesNow;
-use crate::inbox::Inbox;
-use crate::mail::{ColdRoom, Listed, Mail, Part};
+use crate::io::classes::ClassesNow;
+use crate::io::inbox::Inbox;
+use crate::shard::mail::{ColdRoom, Listed, Mail, Part};
 use hubsub_log::rooms::Last;
 use hubsub_route::{Ask, RoomInfo};
 use hubsub_types::names::Glob;

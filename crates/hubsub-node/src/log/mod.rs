@@ -43,7 +43,8 @@ pub use state::{Counters, State};
 pub use status::{HubStatus, LogStatus, LoggedHub, LoggedHubs};
 pub use streams::{Answer as StreamAnswer, Refusal, Streams};
 
-use crate::control::{Control, Level};
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
 use archive::Keeping;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Opened};
@@ -55,6 +56,15 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use turns::Turns;
+
+/// What the log reports to the control plane.
+#[derive(Debug)]
+pub enum Event {
+    /// The outcome of a request about a stream of records.
+    Stream(u64, Result<StreamAnswer, Refusal>),
+    /// The outcome of a request to open or close a hub.
+    Hub(u64, Result<HubAnswer, Refusal>),
+}
 
 /// Receives the outcome of records.
 pub trait Listener: Send + Sync + 'static {
@@ -98,7 +108,7 @@ impl Log {
         opened: Opened<S>,
         settings: LogSettings,
         listener: Arc<dyn Listener>,
-        control: Arc<Control>,
+        control: Arc<dyn Report<Event>>,
     ) -> io::Result<(Log, Arc<Handover<S>>)> {
         let Opened { journal, segments, warnings, .. } = opened;
         for warning in warnings {

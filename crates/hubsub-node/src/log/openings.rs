@@ -16,16 +16,18 @@
 //!   serves again.
 //! - Only one operation runs per hub: a request for a closing hub is refused.
 
+use super::Event;
 use super::hub::{Described, describe, keep_of, limits_of, shard_of};
 use super::segments::Handover;
 use super::start::Started;
 use super::status::LoggedHub;
 use super::streams::{Refusal, refused};
 use super::{HubStatus, Log, LoggedHubs, State};
-use crate::classes::ClassesNow;
-use crate::control::{Control, Event, Level};
-use crate::inbox::Inbox;
-use crate::mail::Mail;
+use crate::io::classes::ClassesNow;
+use crate::io::inbox::Inbox;
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
+use crate::shard::mail::Mail;
 use hubsub_log::{Disk, HubName, Keep, LogError, Opening, Ready};
 use hubsub_route::Window;
 use hubsub_types::class::ClassIndex;
@@ -75,7 +77,7 @@ struct Work {
     hubs: Arc<LoggedHubs>,
     classes: Arc<ClassesNow>,
     inboxes: Arc<[Inbox]>,
-    control: Arc<Control>,
+    control: Arc<dyn Report<Event>>,
     window: Window,
     is_given: bool,
 }
@@ -116,7 +118,7 @@ impl Openings {
         of: &Started,
         classes: Arc<ClassesNow>,
         inboxes: Arc<[Inbox]>,
-        control: Arc<Control>,
+        control: Arc<dyn Report<Event>>,
         window: Window,
     ) -> io::Result<Openings> {
         let (log, handover, hubs) = (Arc::clone(&of.log), Arc::clone(&of.handover), Arc::clone(&of.hubs));
@@ -183,7 +185,7 @@ impl Work {
 
     fn run(&self) {
         // Live traffic has priority over openings.
-        crate::sys::yield_to_others();
+        crate::io::sys::yield_to_others();
         let mut closing = Vec::new();
         while let Some(requests) = self.requests(!closing.is_empty()) {
             if std::mem::take(&mut self.queue().has_classes) {

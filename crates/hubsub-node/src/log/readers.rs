@@ -118,7 +118,7 @@ impl Readers {
 impl Queue {
     fn run(&self) {
         // Live traffic has priority over history reads.
-        crate::sys::yield_to_others();
+        crate::io::sys::yield_to_others();
         // The number of consecutive turns in which a job had to wait.
         let (mut unready, mut was_long) = (0, false);
         loop {

@@ -1,7 +1,7 @@
 //! Searches a hub's chain for records of a room that are no longer in memory.
 
 use super::Log;
-use crate::control::Level;
+use crate::io::log_lines::Level;
 use hubsub_log::record::{self, decode_headers};
 use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
 use hubsub_route::{Found, LogPlace, LogRead, Namespace, Record, Then, Want};

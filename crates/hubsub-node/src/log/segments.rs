@@ -5,7 +5,7 @@ use super::LogSettings;
 use super::archive::Keeping;
 use super::intake::bytes_of;
 use super::state::{Lack, Shared, State};
-use crate::control::Level;
+use crate::io::log_lines::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, Compaction, HubId, LogError, Retention, Segments, Verdict};

@@ -2,14 +2,16 @@
 //! the threads. Each of the node's internal classes, which hold little data, has one hub; others have one per
 //! shard. In a cluster the controller assigns hubs, and a start opens those assigned before.
 
+use super::Event;
 use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
 use super::sessions;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
-use crate::control::{Control, Level};
-use crate::inbox::Inbox;
-use crate::mail::Mail;
+use crate::io::inbox::Inbox;
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
 use crate::mqtt::Found;
+use crate::shard::mail::Mail;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
 use hubsub_route::rows::CLASS;
@@ -115,7 +117,7 @@ impl Listener for Tells {
 fn keep_classes(
     segments: &mut Segments<Disk>,
     classes: &mut ClassTable,
-    control: &Control,
+    control: &dyn Report<Event>,
 ) -> Result<(), LogError> {
     let rules = classes.rules();
     if segments.manifest().rules == rules {
@@ -152,7 +154,7 @@ pub fn start(
     limits: &Limits,
     classes: &mut ClassTable,
     inboxes: &Arc<[Inbox]>,
-    control: &Arc<Control>,
+    control: Arc<dyn Report<Event>>,
 ) -> io::Result<Started> {
     let refused = |text: String| io::Error::other(text);
     let directory = config.directory.display();
@@ -211,7 +213,7 @@ pub fn start(
     }
 
     drop(logged);
-    keep_classes(&mut segments, classes, control).map_err(|e| match e {
+    keep_classes(&mut segments, classes, &*control).map_err(|e| match e {
         LogError::Full => full(),
         e => refused(format!(
             "the classes' rules have changed, and the log cannot tell which rooms keep their class: {e}; hint: \
@@ -258,7 +260,7 @@ pub fn start(
     };
     let identity = segments.manifest().identity;
     let opened = Opened { journal, segments, was_clean, warnings };
-    let (log, handover) = Log::start(opened, settings, listener, Arc::clone(control))?;
+    let (log, handover) = Log::start(opened, settings, listener, Arc::clone(&control))?;
     let log = Arc::new(log);
     let readers = match Readers::start("hubsub-log-reader", READERS, JOBS_MAX) {
         Ok(readers) => Arc::new(readers),
@@ -267,7 +269,7 @@ pub fn start(
             return Err(e);
         }
     };
-    match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(control), limits) {
+    match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(&control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
             Ok(Started {

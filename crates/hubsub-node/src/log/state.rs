@@ -1,8 +1,10 @@
 //! State shared by the log's threads: whether it accepts records, and counters.
 
+use super::Event;
 use super::Listener;
 use super::turns::Turns;
-use crate::control::{Control, Level};
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
 use hubsub_log::{HubId, LogError};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,7 +98,7 @@ pub struct Shared {
     reason: Mutex<Option<String>>,
     is_stopping: AtomicBool,
     has_ended: AtomicBool,
-    control: Arc<Control>,
+    control: Arc<dyn Report<Event>>,
     listener: Arc<dyn Listener>,
     /// Locked while the listener is notified: nothing is reported safe after a failure.
     telling: Mutex<()>,
@@ -107,7 +109,7 @@ pub struct Shared {
 
 impl Shared {
     /// The state of a log that accepts records.
-    pub fn new(control: Arc<Control>, listener: Arc<dyn Listener>) -> Shared {
+    pub fn new(control: Arc<dyn Report<Event>>, listener: Arc<dyn Listener>) -> Shared {
         Shared {
             state: AtomicU8::new(State::Open as u8),
             reason: Mutex::new(None),

@@ -8,11 +8,13 @@
 //!   ones are never included.
 //! - An error is reported after the rows before it, and differs from the end of the stream.
 
+use super::Event;
 use super::state::Counters;
 use super::status::LoggedHub;
 use super::stream::{Search, SearchTurn, Stream, Turn};
 use super::{Log, LoggedHubs};
-use crate::control::{Control, Event, Level};
+use crate::io::log_lines::Level;
+use crate::io::report::Report;
 use hubsub_log::arrow::{Chunk, Scan};
 use hubsub_log::{Chain, Disk};
 use hubsub_types::{ErrorCode, HubId, Limits};
@@ -66,7 +68,7 @@ struct Work {
     came: Condvar,
     log: Arc<Log>,
     hubs: Arc<LoggedHubs>,
-    control: Arc<Control>,
+    control: Arc<dyn Report<Event>>,
     /// The limits `log_streams_max` and `log_stream_idle_ms`.
     streams_max: AtomicU64,
     idle_ms: AtomicU64,
@@ -104,7 +106,7 @@ impl Streams {
     pub fn start(
         log: Arc<Log>,
         hubs: Arc<LoggedHubs>,
-        control: Arc<Control>,
+        control: Arc<dyn Report<Event>>,
         limits: &Limits,
     ) -> io::Result<Streams> {
         let work = Arc::new(Work {
@@ -283,7 +285,7 @@ impl Work {
 
     fn run(&self) {
         // Live traffic has priority over scans.
-        crate::sys::yield_to_others();
+        crate::io::sys::yield_to_others();
         // The number of consecutive turns in which a job had to wait.
         let mut unready = 0;
         loop {

@@ -2,6 +2,7 @@ mod hub_questions;
 mod questions;
 
 use super::*;
+use crate::control::Control;
 use hubsub_log::record::{self, Record};
 use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, Retention, open};

@@ -3,8 +3,8 @@
 
 use super::client::Client;
 use super::message::Content;
-use crate::core::Core;
-use crate::own::Asked;
+use crate::io::core::Core;
+use crate::io::internal_client::Asked;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::PacketId;
 

@@ -9,10 +9,10 @@ use super::handover::{self, post};
 use super::store::{Stored, stored};
 use super::takeover::{self, Found};
 use super::{connect, takeover_read};
-use crate::core::Core;
-use crate::mail::Mail;
-use crate::own::{self, Asked};
-use crate::rim::Timer;
+use crate::io::core::Core;
+use crate::shard::mail::Mail;
+use crate::io::internal_client::{self, Asked};
+use crate::io::context::Timer;
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
@@ -182,7 +182,7 @@ fn shard_of(core: &Core, id: &str) -> ShardId {
 /// The shard of an id on a node with this many shards.
 #[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
-    own::shard_of(id.as_bytes(), shards)
+    internal_client::shard_of(id.as_bytes(), shards)
 }
 
 /// Escapes an id to one level of a room name.

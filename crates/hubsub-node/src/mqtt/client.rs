@@ -8,11 +8,11 @@ use super::persist;
 use super::retained::Reads;
 use super::session::{self, Session};
 use super::shares::{self, Shares};
-use crate::access::Action;
-use crate::conn::Flags;
-use crate::control::Level;
-use crate::core::Core;
-use crate::rim::{REPLIES, Rim, Timer};
+use crate::io::access::Action;
+use crate::io::conn::Flags;
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
+use crate::io::context::{REPLIES, Rim, Timer};
 use hubsub_mqtt::{Fault, LastWill, Machine};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
@@ -265,7 +265,7 @@ impl Rim {
         if arena.len() > start {
             self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-            if crate::reply::emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
+            if crate::io::reply::emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
                 self.dirty.push(key);
             }
         }

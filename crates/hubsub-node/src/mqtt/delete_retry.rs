@@ -9,10 +9,10 @@
 use super::persist::Written;
 use super::takeover::{publish_will_of, room_of};
 use super::{store, takeover_read};
-use crate::core::Core;
-use crate::gather::Then;
-use crate::mail::Question;
-use crate::rim::Rim;
+use crate::io::core::Core;
+use crate::io::scatter_gather::Then;
+use crate::shard::mail::Question;
+use crate::io::context::Rim;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;

@@ -6,7 +6,7 @@
 
 use super::client::end;
 use super::packets::take;
-use crate::core::Core;
+use crate::io::core::Core;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_mqtt::Fault;

@@ -4,10 +4,9 @@
 
 use super::deliver::Way;
 use super::message::Content;
-use crate::access::Action;
-use crate::core::Core;
+use crate::io::access::Action;
+use crate::io::core::Core;
 use crate::presence::{self, Wish};
-use crate::rim::Rim;
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
 use hubsub_types::names::is_reserved;

@@ -1,6 +1,6 @@
 //! The content of a record, as PUBLISH packets are written from it.
 
-use crate::shared::Shared;
+use crate::io::shared::Shared;
 use hubsub_mqtt::expiry_s;
 use hubsub_route::{LogPlace, RecordView};
 use hubsub_types::{Position, Qos};

@@ -6,9 +6,9 @@ use super::client::NOBODY;
 use super::offline::OfflineSession;
 use super::takeover::subscribe;
 use super::{members, persist, session_cursors};
-use crate::control::Level;
-use crate::core::Core;
-use crate::rim::Rim;
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
+use crate::io::context::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ConnKey, ErrorCode};
@@ -80,7 +80,7 @@ impl Rim {
         let id = offline.or_else(|| client.map(|client| client.machine.client_id().into()));
         let client = id.unwrap_or_default().chars().take(64).collect();
         let fields = vec![("client", client), ("reason", refused.code().to_owned())];
-        self.control.log(Level::Warning, "mqtt session lacks a subscription", fields);
+        self.lines.log(Level::Warning, "mqtt session lacks a subscription", fields);
     }
 
     /// A refusal for an offline session.

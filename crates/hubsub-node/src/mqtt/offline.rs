@@ -15,7 +15,7 @@ use super::persist;
 use super::persistence::Entry;
 use super::session::Session;
 use super::shares::{Group, Sharing};
-use crate::rim::Rim;
+use crate::io::context::Rim;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_mqtt::{Grant, Match, SessionState};

@@ -19,8 +19,8 @@ use super::persistence::{Entry, Handover, HeadState, Intended, Persistence, Prep
 use super::sending::Under;
 use super::session::{Sent, Session};
 use super::{claims, packets, session, store, takeover, takeover_read};
-use crate::core::Core;
-use crate::rim::{Rim, Timer};
+use crate::io::core::Core;
+use crate::io::context::{Rim, Timer};
 use hubsub_mqtt::{Event, Fault};
 use hubsub_route::claims::Holder;
 use hubsub_route::rows::CLASS;

@@ -6,7 +6,7 @@
 use super::client::Client;
 use super::message::Content;
 use super::sending::{ARENA_BYTES, PAYLOAD_SHARED};
-use crate::rim::{PACKETS, Rim, TURN_BYTES};
+use crate::io::context::{PACKETS, Rim, TURN_BYTES};
 use hubsub_mqtt::write_headers;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::Qos;

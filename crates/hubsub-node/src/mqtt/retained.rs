@@ -14,9 +14,9 @@
 use super::client::Client;
 use super::deliver::Way;
 use super::message::Content;
-use crate::control::Level;
-use crate::core::Core;
-use crate::rim::Rim;
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
+use crate::io::context::Rim;
 use ahash::RandomState;
 use hashbrown::HashSet;
 use hubsub_mqtt::expiry_s;
@@ -372,7 +372,7 @@ pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &s
     if is_notified == Some(true) && core.broker.tells_rows_are_away() {
         let fields = vec![("filter", filter.chars().take(64).collect())];
         let what = "retained messages are delivered later: the leader of their hub is not reached";
-        core.rim.control.log(Level::Warning, what, fields);
+        core.rim.lines.log(Level::Warning, what, fields);
     }
 }
 
@@ -405,7 +405,7 @@ impl Rim {
     fn has_room_for_entries(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
         let Some(client) = &conn.mqtt else { return false };
-        let has_room = |o: &crate::output::Output| {
+        let has_room = |o: &crate::io::output::Output| {
             o.queue.is_empty() && o.turn_bytes < self.limits.retained_page_bytes as usize
         };
         client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)

@@ -10,10 +10,9 @@ use super::gaps::Gaps;
 use super::message::{Content, Message};
 use super::pending::Item;
 use super::session::Sent;
-use crate::conn::{Conn, Flags};
 use crate::consumers::Wanted;
-use crate::meter::{BYTES_OUT, MESSAGES_OUT};
-use crate::rim::{REPLIES, Rim, TURN_BYTES};
+use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::io::context::{REPLIES, Rim, TURN_BYTES};
 use hubsub_mqtt::{Grant, write_headers};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{

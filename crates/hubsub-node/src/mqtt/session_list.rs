@@ -3,8 +3,8 @@
 use super::client::{Client, end};
 use super::offline::OfflineSession;
 use super::session;
-use crate::core::Core;
-use crate::mail::SessionInfo;
+use crate::io::core::Core;
+use crate::shard::mail::SessionInfo;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;

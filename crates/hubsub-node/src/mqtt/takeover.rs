@@ -14,8 +14,8 @@ use super::restored::{Restored, restore};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
 use super::{claims, session_cursors, store};
-use crate::control::Level;
-use crate::core::Core;
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
 use hubsub_mqtt::{Grant, SessionState};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
@@ -59,7 +59,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
         Err(damaged) => {
             core.rim.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            core.rim.control.log(Level::Error, "a session is lost", fields);
+            core.rim.lines.log(Level::Error, "a session is lost", fields);
             return None;
         }
     };

@@ -15,10 +15,10 @@ use super::entries::{EntryHead, Head, begin as begin_entry};
 use super::persist::Written;
 use super::takeover::{self, Found, is_of_use, queue_of, room_of};
 use super::{MqttMail, handover, store};
-use crate::control::Level;
-use crate::core::Core;
-use crate::gather::Then;
-use crate::mail::Question;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
+use crate::io::scatter_gather::Then;
+use crate::shard::mail::Question;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::claims::{Aim, Claimant, Holder};
@@ -142,7 +142,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
         core.rim.metrics.mqtt_sessions_unadopted_total.add(1);
         if !was_full {
             let fields = vec![("limit", "mqtt_sessions_max".to_owned())];
-            core.rim.control.log(Level::Warning, "sessions without an owner wait for room", fields);
+            core.rim.lines.log(Level::Warning, "sessions without an owner wait for room", fields);
         }
         return;
     }

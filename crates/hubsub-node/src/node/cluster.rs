@@ -2,12 +2,12 @@
 //! between control planes.
 
 use super::Node;
-use crate::led::LeadMail;
+use crate::control::routes::{ClassRow, HubRow, Routes};
+use crate::link::leases::LeadMail;
 use crate::link::{Identity, LinkMail, Registered};
 use crate::log::Openings;
-use crate::mail::{Mail, Part};
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
-use crate::routes::{ClassRow, HubRow, Routes};
+use crate::shard::mail::{Mail, Part};
 use hubsub_types::{ClassTable, ErrorCode};
 use std::sync::Arc;
 

@@ -1,11 +1,12 @@
 //! Start of the shards: their sockets, and the body of their threads.
 
 use super::{NodeInfo, NotStarted};
-use crate::control::{Event, Level};
-use crate::core::Core;
-use crate::inbox::{Inbox, Mailer};
-use crate::listener::{self, Door, Listener};
-use crate::rim::{Ends, Rim};
+use crate::control::Event;
+use crate::io::context::{Ends, Rim};
+use crate::io::core::Core;
+use crate::io::inbox::{Inbox, Mailer};
+use crate::io::listener::{self, Door, Listener};
+use crate::io::log_lines::Level;
 use crate::shard::Shard;
 use hubsub_route::{Broker, Now, Settings};
 use mio::Poll;

@@ -4,11 +4,11 @@
 //! order.
 
 use super::frames::{write_message, write_text};
-use crate::access;
-use crate::core::Core;
-use crate::output::{Pending, Slot};
+use crate::io::access;
+use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::output::{Pending, Slot};
 use crate::presence;
-use crate::rim::Rim;
 use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::phoenix::{self, Action, EVENT_HEADER, FORM_HEADER, Form, Payload, joined_at};

@@ -4,8 +4,8 @@
 use super::records::record;
 use super::shown::Forms;
 use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
-use crate::core::Core;
-use crate::rim::TURN_BYTES;
+use crate::io::context::TURN_BYTES;
+use crate::io::core::Core;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::presence::Member;

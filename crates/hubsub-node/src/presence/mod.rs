@@ -22,11 +22,11 @@ pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update
 pub use occupancy::{look_after, tell_changed, tick as tick_occupancy, told as occupancy_told};
 pub use records::{Records, record_again, recorded};
 
-use crate::core::Core;
-use crate::mail::{Mail, Part};
+use crate::io::context::Timer;
+use crate::io::core::Core;
+use crate::io::internal_client::{Asked, shard_of};
 use crate::node::NodeInfo;
-use crate::own::{Asked, shard_of};
-use crate::rim::Timer;
+use crate::shard::mail::{Mail, Part};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;

@@ -14,9 +14,9 @@
 //! `hubsub_route::occupancy::Telling` decides there when to publish.
 
 use super::{PresenceMail, event, home_of, tell};
-use crate::core::Core;
-use crate::own::{Asked, shard_of};
-use crate::rim::Timer;
+use crate::io::context::Timer;
+use crate::io::core::Core;
+use crate::io::internal_client::{Asked, shard_of};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};

@@ -13,9 +13,9 @@
 //! record is retried, with the time of the event. So a record may occur twice, and none is missing except
 //! those counted as lost and those of a process that died.
 
-use crate::core::Core;
-use crate::own::Asked;
-use crate::rim::Timer;
+use crate::io::context::Timer;
+use crate::io::core::Core;
+use crate::io::internal_client::Asked;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -1,9 +1,9 @@
 //! The cost of many members in a room, and of a connection in many rooms.
 
 use super::*;
+use crate::io::output::Piece;
+use crate::io::shared::Shared;
 use crate::lone::Lone;
-use crate::output::Piece;
-use crate::shared::Shared;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::Version;
 use std::net::TcpStream;

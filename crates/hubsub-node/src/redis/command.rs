@@ -2,7 +2,7 @@
 
 use super::table::{self, COMMANDS, Command, Lookup};
 use super::{Args, SYNTAX, error, is};
-use crate::core::Core;
+use crate::io::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};

@@ -1,11 +1,11 @@
 //! Commands beyond Redis: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | ACK | POSITIONS`.
 
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
-use crate::conn::Flags;
-use crate::core::Core;
-use crate::gather::Then;
-use crate::mail::{Part, Question};
-use crate::output::Pending;
+use crate::io::conn::Flags;
+use crate::io::core::Core;
+use crate::io::output::Pending;
+use crate::io::scatter_gather::Then;
+use crate::shard::mail::{Part, Question};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};

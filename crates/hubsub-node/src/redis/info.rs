@@ -3,9 +3,9 @@
 
 use super::connection::REDIS_VERSION;
 use super::{Args, cluster, is};
-use crate::core::Core;
-use crate::metrics::{Metric, ShardMetrics};
-use crate::sys;
+use crate::io::core::Core;
+use crate::io::metrics::{Metric, ShardMetrics};
+use crate::io::sys;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use std::fmt::Display;

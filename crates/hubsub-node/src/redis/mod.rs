@@ -16,11 +16,11 @@ mod server;
 mod table;
 mod transaction;
 
-use crate::access::Action;
-use crate::conn::{Flags, NO_COMMAND};
-use crate::core::Core;
-use crate::listener::Door;
-use crate::sniff;
+use crate::io::access::Action;
+use crate::io::conn::{Flags, NO_COMMAND};
+use crate::io::core::Core;
+use crate::io::listener::Door;
+use crate::shard::sniff;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::sync::atomic::Ordering;

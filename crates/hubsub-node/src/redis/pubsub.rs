@@ -1,11 +1,11 @@
 //! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 
 use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
-use crate::access::Action;
-use crate::core::Core;
-use crate::gather::{Then, To};
-use crate::mail::{Part, Question};
-use crate::output::Pending;
+use crate::io::access::Action;
+use crate::io::core::Core;
+use crate::io::output::Pending;
+use crate::io::scatter_gather::{Then, To};
+use crate::shard::mail::{Part, Question};
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Sink, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};

@@ -3,10 +3,10 @@
 
 use super::table::{self, Lookup};
 use super::{Args, error, ok};
-use crate::conn::{Flags, Transaction};
-use crate::control::Level;
-use crate::core::Core;
-use crate::rim::TURN_BYTES;
+use crate::io::conn::{Flags, Transaction};
+use crate::io::context::TURN_BYTES;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -1,7 +1,7 @@
 //! Measures the shard's time in socket calls and in routing, in one of `SAMPLE` turns, and extrapolates to
 //! all turns.
 
-use crate::metrics::ShardMetrics;
+use crate::io::metrics::ShardMetrics;
 use std::time::Instant;
 
 /// One in this many turns is measured.

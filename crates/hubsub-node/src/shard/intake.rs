@@ -2,16 +2,16 @@
 //! and commands that a paused connection may not execute yet, are kept with the connection.
 
 use super::Shard;
-use crate::conn::{Conn, Flags, Input, append};
-use crate::control::Level;
 use crate::http;
-use crate::meter::BYTES_IN;
+use crate::io::conn::{Conn, Flags, Input, append};
+use crate::io::context::{Rim, TURN_BYTES};
+use crate::io::log_lines::Level;
+use crate::io::meter::BYTES_IN;
+use crate::io::origin_check::Stranger;
 use crate::mqtt;
-use crate::pages::Stranger;
 use crate::phoenix;
 use crate::redis;
-use crate::rim::{Rim, TURN_BYTES};
-use crate::sniff;
+use crate::shard::sniff;
 use hubsub_route::Sink;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};

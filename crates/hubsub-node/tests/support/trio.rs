@@ -3,7 +3,7 @@
 
 use super::{Client, PATIENCE, Value};
 use hubsub_lead::{Census, Process, Route};
-use hubsub_node::led::LeadMail;
+use hubsub_node::LeadMail;
 use hubsub_node::link::{Identity, Registered, Secret, VERSIONS};
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::routes::{ClassRow, HubRow};

@@ -4,8 +4,8 @@
 //! nodes at different times.
 
 use super::Links;
-use crate::control::Level;
-use crate::inbox::Mailer;
+use crate::io::inbox::Mailer;
+use crate::io::log_lines::Level;
 use crate::link::conn::{Conn, Handover, Role};
 use crate::link::dispatch::News;
 use crate::link::reach::Way;
@@ -51,9 +51,9 @@ impl Links {
     }
 
     fn admit(&mut self, socket: TcpStream, address: SocketAddr, identity: &Arc<Identity>) {
-        crate::sys::prepare(&socket, 0, 0);
+        crate::io::sys::prepare(&socket, 0, 0);
         let limits = Arc::clone(&self.limits);
-        let link = Link::accept(Arc::clone(identity), limits, crate::sys::random(), self.now);
+        let link = Link::accept(Arc::clone(identity), limits, crate::io::sys::random(), self.now);
         self.insert_stranger(Conn::new(socket, link, Role::Accepted), Some(address));
     }
 

@@ -110,7 +110,7 @@ impl Links {
                 Ok(socket) => {
                     let expected = Some(Box::from(node));
                     let (identity, limits) = (Arc::clone(identity), Arc::clone(&self.limits));
-                    let nonce = crate::sys::random();
+                    let nonce = crate::io::sys::random();
                     let link = Link::dial(identity, limits, self.shard, expected, &nonce, self.now);
                     let role = if probes { Role::Probe(node.into()) } else { Role::Dialed(node.into()) };
                     let mut conn = Conn::new(socket, link, role);
@@ -141,7 +141,7 @@ impl Links {
             Ok(None) => match conn.socket.peer_addr() {
                 Ok(_) => {
                     conn.is_connected = true;
-                    crate::sys::prepare(&conn.socket, 0, 0);
+                    crate::io::sys::prepare(&conn.socket, 0, 0);
                     self.soil(key);
                     return self.is_wanted(key);
                 }

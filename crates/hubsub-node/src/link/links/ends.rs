@@ -1,7 +1,7 @@
 //! Ends connections: notifies the peer and updates its state.
 
 use super::Links;
-use crate::control::Level;
+use crate::io::log_lines::Level;
 use crate::link::conn::Role;
 use crate::link::dispatch::News;
 use hubsub_types::ConnKey;
@@ -139,7 +139,7 @@ impl Links {
         }
         conn.role = Role::Closing(until_us);
         self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
-        self.asks.lost(key, &self.control);
+        self.asks.lost(key, &*self.control);
         conn.input = Vec::new();
         self.soil(key);
         self.again(key);

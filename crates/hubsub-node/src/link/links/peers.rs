@@ -2,7 +2,7 @@
 
 use super::Links;
 use super::round::Round;
-use crate::control::Share;
+use crate::io::report::Share;
 use crate::link::Registered;
 use crate::link::conn::Role;
 use hubsub_types::ConnKey;
@@ -65,7 +65,7 @@ impl Links {
 
     fn new_peer(&self, registered: Registered) -> PeerLink {
         let own = self.identity.as_ref().map_or("", |identity| &identity.node);
-        let seed = u64::from_le_bytes(*crate::sys::random().first_chunk().expect("it is longer"));
+        let seed = u64::from_le_bytes(*crate::io::sys::random().first_chunk().expect("it is longer"));
         PeerLink {
             dials: dials(own, &registered.node),
             registered,

@@ -14,9 +14,9 @@ use super::MqttMail;
 use super::entries::beginning_of;
 use super::persist::{self, Written};
 use super::takeover::{Found, is_of_use, queue_of, room_of};
-use crate::core::Core;
-use crate::mail::Mail;
-use crate::own::Asked;
+use crate::io::core::Core;
+use crate::shard::mail::Mail;
+use crate::io::internal_client::Asked;
 use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
@@ -100,7 +100,7 @@ fn session_limits(limits: &Limits) -> hubsub_sessions::Limits {
     }
 }
 
-/// A shard's handle to the store. The internal client ([`crate::own`]) numbers requests and maps replies.
+/// A shard's handle to the store. The internal client ([`crate::io::internal_client`]) numbers requests and maps replies.
 pub struct StoreEnd {
     work: Arc<Work>,
     shard: ShardId,

@@ -2,9 +2,9 @@
 //! trip.
 
 use super::Stored;
-use crate::control::{Control, Level};
-use crate::inbox::Inbox;
-use crate::mail::Mail;
+use crate::io::inbox::Inbox;
+use crate::io::log_lines::{Level, LogLines};
+use crate::shard::mail::Mail;
 use hubsub_sessions::{Answer, Request, SessionStore, StoreError};
 use hubsub_types::ShardId;
 use std::collections::VecDeque;
@@ -75,7 +75,7 @@ pub struct Work {
     came: Condvar,
     bytes_max: usize,
     inboxes: Arc<[Inbox]>,
-    control: Arc<Control>,
+    lines: Arc<LogLines>,
     /// Why it does not answer; none if it does.
     away: Mutex<Option<String>>,
     requests: AtomicU64,
@@ -102,14 +102,14 @@ impl StoreThread {
         store: Box<dyn SessionStore>,
         bytes_max: usize,
         inboxes: Arc<[Inbox]>,
-        control: Arc<Control>,
+        lines: Arc<LogLines>,
     ) -> io::Result<StoreThread> {
         let work = Arc::new(Work {
             queue: Mutex::default(),
             came: Condvar::new(),
             bytes_max,
             inboxes,
-            control,
+            lines,
             away: Mutex::default(),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -232,11 +232,9 @@ impl Work {
         match (&*away, &why) {
             (None, Some(why)) => {
                 let fields = vec![("reason", why.clone())];
-                self.control.log(Level::Error, "the store of sessions does not answer", fields);
+                self.lines.log(Level::Error, "the store of sessions does not answer", fields);
             }
-            (Some(_), None) => {
-                self.control.log(Level::Info, "the store of sessions answers again", Vec::new())
-            }
+            (Some(_), None) => self.lines.log(Level::Info, "the store of sessions answers again", Vec::new()),
             _ => {}
         }
         *away = why;
@@ -246,6 +244,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Control;
     use crate::mqtt::MqttMail;
     use hubsub_sessions::{Limits, Memory};
     use mio::{Poll, Token, Waker};
@@ -285,7 +284,7 @@ mod tests {
         let store = Memory::new(Limits { entries_max: 100, bytes_max: 1 << 20 });
         let store = Box::new(Gated { store, began: begins, gate: opens });
         let control = Arc::new(Control::new(64).unwrap());
-        let thread = StoreThread::start(store, bytes_max, Arc::clone(&inboxes), control).unwrap();
+        let thread = StoreThread::start(store, bytes_max, Arc::clone(&inboxes), control.lines()).unwrap();
         Bench { thread, inboxes, polls, began, gate }
     }
 
@@ -378,7 +377,7 @@ mod tests {
             assert_eq!(status.reason, error.as_ref().map(|_| "no route".to_owned()));
             assert_eq!(status.state == StoreState::Away, error.is_some());
         }
-        let told = bench.thread.work.control.drain(64).len();
+        let told = bench.thread.work.lines.drain(64).len();
         assert_eq!(told, 2, "not with each request");
         bench.thread.stop();
     }

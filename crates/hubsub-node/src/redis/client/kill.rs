@@ -2,10 +2,10 @@
 //! before it is closed.
 
 use super::list::{kind, unknown_kind};
-use crate::core::Core;
-use crate::gather::{Then, To};
-use crate::mail::{ClientFilter, Part, Question};
+use crate::io::core::Core;
+use crate::io::scatter_gather::{Then, To};
 use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
+use crate::shard::mail::{ClientFilter, Part, Question};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -1,9 +1,9 @@
 //! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
-use crate::core::Core;
-use crate::gather::To;
-use crate::mail::{ClientFilter, ClientInfo, Part, Question};
+use crate::io::core::Core;
+use crate::io::scatter_gather::To;
 use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
+use crate::shard::mail::{ClientFilter, ClientInfo, Part, Question};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use std::collections::HashMap;

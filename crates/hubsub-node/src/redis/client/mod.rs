@@ -5,8 +5,8 @@ pub mod kill;
 pub mod list;
 
 use super::{Args, SYNTAX, error, is, ok, quoting};
-use crate::conn::{Conn, Flags};
-use crate::core::Core;
+use crate::io::conn::{Conn, Flags};
+use crate::io::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -15,10 +15,10 @@ pub use show::{info, links, nodes, shards, slots};
 
 use super::table::{self, Command, Lookup};
 use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
-use crate::core::Core;
-use crate::listener::Door;
-use crate::mail::Mail;
-use crate::rim::TURN_BYTES;
+use crate::io::context::TURN_BYTES;
+use crate::io::core::Core;
+use crate::io::listener::Door;
+use crate::shard::mail::Mail;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};

@@ -4,7 +4,7 @@
 use super::roster::{ClusterNode, Roster};
 use super::slot::SLOTS;
 use super::{Args, host_here, serves};
-use crate::core::Core;
+use crate::io::core::Core;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;

@@ -1,0 +1,167 @@
+//! The encodings of the record that is being delivered, each made when first needed.
+
+use super::{ARENA_BYTES, FRAME_SHARED};
+use crate::http;
+use crate::io::conn::{Conn, Dialect, Flags};
+use crate::io::context::{ARENAS, Rim};
+use crate::io::output::Output;
+use crate::io::shared::Shared;
+use crate::mqtt;
+use crate::phoenix;
+use hubsub_route::{Namespace, RecordView, Via};
+use hubsub_wire::phoenix::Version;
+use hubsub_wire::resp::{self, Kind, Proto};
+use std::rc::Rc;
+
+/// Number of encodings of a record: RESP2 and RESP3, each with and without position; Phoenix versions 1 and
+/// 2, each with and without position; and a server-sent event.
+pub(super) const VARIANTS: usize = ARENAS - 2;
+
+/// Index of the server-sent event encoding, the last one.
+pub(super) const EVENTS: usize = VARIANTS - 1;
+
+/// The encodings of the current record, each made when first needed: first those for subscribers of its
+/// topic, then those for the pattern that was delivered last.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    /// A bit for each valid element of `ranges`.
+    in_arena: u32,
+    ranges: [(u32, u32); 2 * VARIANTS],
+    frames: Vec<(usize, Shared)>,
+    pattern: u32,
+    /// The topic, for frames that may be dropped.
+    topic: Option<Rc<[u8]>>,
+    /// Encodings for MQTT clients.
+    pub(crate) mqtt: mqtt::Cache,
+}
+
+impl Encoded {
+    pub(super) fn begin(&mut self) {
+        self.in_arena = 0;
+        self.frames.clear();
+        self.topic = None;
+        self.mqtt.begin();
+    }
+
+    /// Index of an encoding, by variant and kind of subscription.
+    pub(super) fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
+        let Via::Pattern(id, _) = via else { return variant };
+        if self.pattern != id {
+            self.pattern = id;
+            self.in_arena &= (1 << VARIANTS) - 1;
+            self.frames.retain(|(place, _)| *place < VARIANTS);
+        }
+        VARIANTS + variant
+    }
+
+    pub(super) fn range(&self, place: usize) -> Option<(u32, u32)> {
+        (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
+    }
+
+    /// Adds a record to the output of the first receiver of its variant, and keeps the encoding for the next
+    /// ones: a long one as a frame, a short one as a range of the arena. An existing frame is shared. Returns
+    /// the bytes.
+    #[inline(never)]
+    pub(super) fn push_new(
+        &mut self,
+        output: &mut Output,
+        place: usize,
+        (arena, variant): (&mut Vec<u8>, usize),
+        frame_bytes: &mut usize,
+        via: Via<'_>,
+        record: &RecordView<'_>,
+    ) -> usize {
+        if let Some(frame) = self.frame(place) {
+            output.push_frame(frame.clone());
+            return frame.len();
+        }
+        let start = arena.len();
+        encode(arena, variant, via, record);
+        let bytes = arena.len() - start;
+        if bytes >= FRAME_SHARED || arena.len() > ARENA_BYTES {
+            let frame = Shared::from(&arena[start..]);
+            arena.truncate(start);
+            *frame_bytes += bytes;
+            output.push_frame(frame.clone());
+            self.set_frame(place, frame);
+        } else {
+            let range = (start as u32, (start + bytes) as u32);
+            output.push_range(variant as u8, range.0, range.1);
+            self.set_range(place, range);
+        }
+        bytes
+    }
+
+    pub(super) fn set_range(&mut self, place: usize, range: (u32, u32)) {
+        self.in_arena |= 1 << place;
+        self.ranges[place] = range;
+    }
+
+    pub(super) fn frame(&self, place: usize) -> Option<&Shared> {
+        self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
+    }
+
+    pub(super) fn set_frame(&mut self, place: usize, frame: Shared) {
+        self.frames.push((place, frame));
+    }
+
+    pub(super) fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
+        Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
+    }
+}
+
+const _: () = assert!(2 * VARIANTS <= u32::BITS as usize);
+
+#[inline]
+pub(super) fn variant_of(conn: &Conn) -> usize {
+    let of_dialect = match conn.dialect() {
+        Dialect::Redis(Proto::Resp2) => 0,
+        Dialect::Redis(Proto::Resp3) => 1,
+        Dialect::Phoenix(Version::V1) => 4,
+        Dialect::Phoenix(Version::V2) => 5,
+        Dialect::Events => return EVENTS,
+    };
+    of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
+}
+
+fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
+    if variant == EVENTS {
+        return http::encode(out, record);
+    }
+    let position = (variant & 2 == 2).then_some(record.position);
+    if variant & 4 == 4 {
+        let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
+        return phoenix::encode(out, version, record, position);
+    }
+    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+    let (topic, payload) = (record.topic, record.payload);
+    match (via, record.namespace) {
+        (Via::Topic | Via::Group(_), Namespace::Global) => {
+            resp::message(out, proto, Kind::Message, topic, payload, position)
+        }
+        (Via::Topic | Via::Group(_), Namespace::Shard) => {
+            resp::message(out, proto, Kind::SMessage, topic, payload, position)
+        }
+        (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
+    }
+}
+
+impl Rim {
+    /// The record's shared frame of one variant.
+    pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
+        let place = self.encoded.place(variant, via);
+        if let Some(frame) = self.encoded.frame(place) {
+            return frame.clone();
+        }
+        let frame: Shared = match self.encoded.range(place) {
+            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
+            None => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, variant, via, record);
+                bytes.into()
+            }
+        };
+        self.encoded.set_frame(place, frame.clone());
+        frame
+    }
+}

@@ -1,0 +1,239 @@
+//! Mailboxes between shards. A sender collects a turn's mail per shard and delivers it as one batch, with at
+//! most one wake-up; a busy shard is not woken. Mail from one shard to another keeps its order.
+
+use crate::shard::mail::Mail;
+use hubsub_route::sparse::spare;
+use hubsub_types::ShardId;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The least capacity to which a list is shrunk, in letters.
+const KEPT: usize = 4096;
+
+/// Incoming mail of a shard; other threads append to it.
+pub struct Inbox {
+    queue: Mutex<Vec<Mail>>,
+    /// Weight of the mail that was sent and is not yet handled.
+    bytes: AtomicUsize,
+    /// Whether the shard will look into the queue without being woken.
+    awake: AtomicBool,
+    waker: mio::Waker,
+    /// The most letters taken at once since memory was last released; only the owner uses it.
+    most: AtomicUsize,
+}
+
+impl Inbox {
+    /// An empty inbox; `waker` ends the owner's wait.
+    #[must_use]
+    pub fn new(waker: mio::Waker) -> Inbox {
+        Inbox {
+            queue: Mutex::new(Vec::new()),
+            bytes: AtomicUsize::new(0),
+            awake: AtomicBool::new(true),
+            waker,
+            most: AtomicUsize::new(0),
+        }
+    }
+
+    /// Delivers a batch and empties it.
+    pub fn send(&self, batch: &mut Vec<Mail>) {
+        let bytes: usize = batch.iter().map(Mail::weight).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.queue.lock().expect("nothing panics under this lock").append(batch);
+        if !self.awake.swap(true, Ordering::SeqCst) {
+            // A failed wake-up means that the shard is gone, and its mail with it.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Takes all mail into `into`, which must be empty and whose buffer becomes the queue.
+    pub fn take(&self, into: &mut Vec<Mail>) {
+        debug_assert!(into.is_empty());
+        std::mem::swap(&mut *self.queue.lock().expect("nothing panics under this lock"), into);
+        if into.len() > self.most.load(Ordering::Relaxed) {
+            self.most.store(into.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Releases the memory of a past burst of mail, in the queue and in `taken`, which `take` filled.
+    pub fn give_back(&self, taken: &mut Vec<Mail>) {
+        let most = self.most.swap(0, Ordering::Relaxed);
+        shrink(taken, most);
+        shrink(&mut self.queue.lock().expect("nothing panics under this lock"), most);
+    }
+
+    /// Subtracts the weight of handled mail.
+    pub fn handled(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Weight of the mail that is not yet handled.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Called before the owner waits; false if there is mail, so that it must not wait.
+    pub fn may_sleep(&self) -> bool {
+        self.awake.store(false, Ordering::SeqCst);
+        let is_empty = self.queue.lock().expect("nothing panics under this lock").is_empty();
+        if !is_empty {
+            self.awake.store(true, Ordering::SeqCst);
+        }
+        is_empty
+    }
+
+    /// Called when the owner has stopped waiting.
+    pub fn woke(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Mail of one turn to one shard.
+#[derive(Default)]
+struct Batch {
+    mail: Vec<Mail>,
+    /// The most letters sent at once since memory was last released.
+    most: usize,
+}
+
+/// The outgoing side: a batch per shard.
+pub struct Mailer {
+    shard: ShardId,
+    inboxes: Arc<[Inbox]>,
+    batches: Vec<Batch>,
+    bytes_max: usize,
+}
+
+/// Shrinks a list of mail if at least half of its capacity was not used.
+fn shrink(list: &mut Vec<Mail>, most: usize) {
+    if let Some(places) = spare(most, list.capacity(), KEPT) {
+        list.shrink_to(places);
+    }
+}
+
+impl Mailer {
+    /// The mailer of `shard`; a shard with more than `bytes_max` of unhandled mail is congested.
+    #[must_use]
+    pub fn new(shard: ShardId, inboxes: Arc<[Inbox]>, bytes_max: usize) -> Mailer {
+        let batches = inboxes.iter().map(|_| Batch::default()).collect();
+        Mailer { shard, inboxes, batches, bytes_max }
+    }
+
+    /// The shard's own inbox.
+    #[must_use]
+    pub fn own(&self) -> &Inbox {
+        &self.inboxes[usize::from(self.shard.0)]
+    }
+
+    /// The number of shards.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.inboxes.len() as u16
+    }
+
+    /// Adds mail to this turn's batch.
+    pub fn post(&mut self, to: ShardId, mail: Mail) {
+        self.batches[usize::from(to.0)].mail.push(mail);
+    }
+
+    /// Whether a shard has more unhandled mail than the limit.
+    #[must_use]
+    pub fn congested(&self, to: ShardId) -> bool {
+        self.inboxes[usize::from(to.0)].bytes() > self.bytes_max
+    }
+
+    /// Whether any shard has more unhandled mail than the limit.
+    #[must_use]
+    pub fn any_congested(&self) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.bytes() > self.bytes_max)
+    }
+
+    /// Whether all shards have handled all mail that was sent to them.
+    #[must_use]
+    pub fn all_empty(&self) -> bool {
+        self.inboxes.iter().all(|inbox| inbox.bytes() == 0)
+    }
+
+    /// Releases the memory of a past burst of mail.
+    pub fn give_back(&mut self) {
+        for Batch { mail, most } in &mut self.batches {
+            shrink(mail, std::mem::take(most));
+        }
+    }
+
+    /// Sends the turn's batches.
+    pub fn flush(&mut self) {
+        for (Batch { mail, most }, inbox) in self.batches.iter_mut().zip(self.inboxes.iter()) {
+            if !mail.is_empty() {
+                *most = (*most).max(mail.len());
+                inbox.send(mail);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token, Waker};
+
+    /// A mailer to `shards` inboxes, and the polls that keep their wakers alive.
+    fn mailer(shards: usize) -> (Mailer, Vec<Poll>) {
+        let polls: Vec<Poll> = (0..shards).map(|_| Poll::new().unwrap()).collect();
+        let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        let inboxes: Arc<[Inbox]> = polls.iter().map(inbox).collect();
+        (Mailer::new(ShardId(0), inboxes, 1 << 20), polls)
+    }
+
+    /// A turn in which `letters` letters are sent and taken.
+    fn turn(mailer: &mut Mailer, mail: &mut Vec<Mail>, letters: usize) {
+        (0..letters).for_each(|_| mailer.post(ShardId(0), Mail::Accept));
+        mailer.flush();
+        mailer.own().take(mail);
+        mail.clear();
+    }
+
+    #[test]
+    fn lists_of_mail_keep_their_place_while_they_are_in_use_and_give_it_back_after() {
+        let (mut mailer, _polls) = mailer(1);
+        let mut mail = Vec::new();
+        let capacities = |mailer: &mut Mailer, mail: &mut Vec<Mail>| {
+            mailer.give_back();
+            mailer.own().give_back(mail);
+            let queue = mailer.own().queue.lock().unwrap().capacity();
+            [mailer.batches[0].mail.capacity(), queue, mail.capacity()]
+        };
+        let most = 4 * KEPT;
+        (0..2).for_each(|_| turn(&mut mailer, &mut mail, most));
+        let full = capacities(&mut mailer, &mut mail);
+        assert!(full.iter().all(|&places| (most..2 * most).contains(&places)), "{full:?}");
+        for letters in [most, most / 2 + 1] {
+            turn(&mut mailer, &mut mail, letters);
+            turn(&mut mailer, &mut mail, 1);
+            assert_eq!(capacities(&mut mailer, &mut mail), full, "{letters} of {most} were in use");
+        }
+        turn(&mut mailer, &mut mail, most / 2);
+        assert_eq!(capacities(&mut mailer, &mut mail), [most / 2; 3]);
+        assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3], "nobody sent anything since");
+        assert_eq!(capacities(&mut mailer, &mut mail), [KEPT; 3]);
+    }
+
+    #[test]
+    fn a_busy_shard_does_not_keep_the_room_of_a_burst_to_another() {
+        let (mut mailer, _polls) = mailer(2);
+        let [one, other] = [ShardId(0), ShardId(1)];
+        for to in [one, other] {
+            (0..4 * KEPT).for_each(|_| mailer.post(to, Mail::Accept));
+        }
+        mailer.flush();
+        mailer.give_back();
+        // A batch and its inbox do not swap buffers: the letters are moved.
+        (0..4 * KEPT).for_each(|_| mailer.post(one, Mail::Accept));
+        mailer.flush();
+        mailer.give_back();
+        assert!(mailer.batches[0].mail.capacity() >= 4 * KEPT);
+        assert_eq!(mailer.batches[1].mail.capacity(), KEPT);
+    }
+}

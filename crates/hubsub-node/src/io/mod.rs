@@ -1,0 +1,32 @@
+//! Sockets, their output and their timers, and the context in which protocols act. It knows no protocol.
+
+pub(crate) mod access;
+pub mod classes;
+pub(crate) mod conn;
+pub(crate) mod context;
+pub(crate) mod core;
+pub(crate) mod debtors;
+pub mod descriptors;
+pub(crate) mod fanout;
+pub(crate) mod flush;
+pub(crate) mod inbox;
+pub(crate) mod internal_client;
+pub(crate) mod lingering_close;
+pub(crate) mod listener;
+pub(crate) mod log_lines;
+pub mod memory;
+pub(crate) mod meter;
+pub mod metrics;
+pub(crate) mod origin_check;
+pub(crate) mod output;
+pub(crate) mod publishing;
+pub(crate) mod reply;
+pub(crate) mod report;
+pub(crate) mod scatter_gather;
+pub(crate) mod shared;
+pub(crate) mod slab;
+pub(crate) mod soft_limit;
+pub(crate) mod spin;
+pub(crate) mod sys;
+pub(crate) mod transport;
+pub(crate) mod wheel;

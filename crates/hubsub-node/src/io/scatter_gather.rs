@@ -1,0 +1,342 @@
+//! Scatter-gather requests to shards: the responses are collected and handed on together.
+
+use crate::io::access::Action;
+use crate::control::Event;
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
+use crate::shard::mail::{Call, Item, Mail, Part, Question, Request};
+use crate::mqtt::SessionDelete;
+use crate::io::output::Pending;
+use crate::redis::LISTING_TOO_LONG;
+use crate::shard::mail::{Call, Item, Mail, Part, Question, Request};
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_route::rooms::HistoryPart;
+use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
+use hubsub_types::names::is_reserved;
+use hubsub_types::{ConnKey, ErrorCode, PrincipalId, Qos, ShardId};
+use hubsub_wire::resp::{self, Proto};
+use std::sync::Arc;
+
+/// Writes a reply from the collected responses.
+pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
+
+/// The destination of the collected responses.
+pub enum Then {
+    /// The reply in a slot of a connection.
+    Reply(ConnKey, u32, Write),
+    /// The same, for a request that counts as [`LISTING`] requests.
+    Listing(ConnKey, u32, Write),
+    /// Records for a slot of a connection.
+    Records(ConnKey, u32),
+    /// The control plane, by ticket.
+    Control(u64),
+    /// The entry of a consumer.
+    Consumer(Arc<[u8]>),
+    /// A room's entry of the session that is being restored for a connection.
+    Session(ConnKey),
+    /// The entry of a session that has ended.
+    Ending(Box<SessionDelete>),
+}
+
+/// Weight of a request whose response may be as long as a client's unread replies may be: no further request
+/// of the client starts before it is answered.
+const LISTING: u32 = 32;
+
+/// The shards that get a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    All,
+    One(ShardId),
+}
+
+struct Gathering {
+    left: usize,
+    parts: Vec<Part>,
+    then: Then,
+}
+
+struct Batch {
+    left: usize,
+    outcomes: Vec<Result<Published, ErrorCode>>,
+}
+
+/// Requests whose responses are incomplete.
+#[derive(Default)]
+pub struct Gatherings {
+    next: u32,
+    open: HashMap<u32, Gathering, RandomState>,
+    /// Publishes of the control plane, by ticket.
+    batches: HashMap<u64, Batch, RandomState>,
+}
+
+impl Gatherings {
+    /// Whether no response is awaited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.batches.is_empty()
+    }
+}
+
+impl Core {
+    /// Sends a request to one shard or to all of them, this one included.
+    pub fn ask(&mut self, to: To, question: Question, then: Then) {
+        let (me, question) = (self.rim.shard, Arc::new(question));
+        let others = (0..self.rim.mailer.shards()).map(ShardId);
+        let asked: Vec<ShardId> = match to {
+            To::All => others.filter(|&s| s != me).collect(),
+            To::One(shard) => Vec::from_iter((shard != me).then_some(shard)),
+        };
+        let includes_me = to == To::All || to == To::One(me);
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let gathering = self.rim.gatherings.next;
+        let own = includes_me.then(|| self.part(&question, Ask { shard: me, number: gathering }));
+        let left = asked.len() + usize::from(matches!(own, Some(None)));
+        let parts = Vec::from_iter(own.flatten());
+        if left == 0 {
+            return self.rim.finish(parts, then);
+        }
+        self.rim.gatherings.open.insert(gathering, Gathering { left, parts, then });
+        for shard in asked {
+            self.rim.mailer.post(shard, Mail::Ask { from: me, gathering, question: Arc::clone(&question) });
+        }
+    }
+
+    /// Sends a request to the shard where a room lives. A request for history waits on this shard until the
+    /// room's place is known; others go to the node that leads the room, which knows it.
+    pub fn ask_home(&mut self, room: &[u8], question: Question, then: Then) {
+        let waits = matches!(question, Question::History(_)).then_some(self.rim.shard);
+        match self.broker.home_of(room).map(|home| home.or(waits)) {
+            Ok(Some(shard)) => self.ask(To::One(shard), question, then),
+            Ok(None) => self.rim.finish(vec![Part::Refused(ErrorCode::HubClosed)], then),
+            Err(refused) => self.rim.finish(vec![Part::Refused(refused)], then),
+        }
+    }
+
+    /// Requests a room's members from the shard that owns them.
+    pub fn ask_members(&mut self, room: Vec<u8>, then: Then) {
+        let shard = crate::presence::home_of(self, &room);
+        self.ask(To::One(shard), Question::Members(room), then);
+    }
+
+    /// Counts the subscribers of each topic: in the whole cluster, or on all shards of a single node.
+    pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let number = self.rim.gatherings.next;
+        if topics.is_empty() {
+            return self.rim.finish(Vec::new(), then);
+        }
+        self.rim.gatherings.open.insert(number, Gathering { left: topics.len(), parts: Vec::new(), then });
+        for (topic, item) in topics.iter().zip(0u32..) {
+            let (shard, now) = (self.rim.shard, self.rim.now);
+            let ticket = Ticket { shard, asker: Asker::Gathering { number, item } };
+            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, now, &mut self.rim)
+            {
+                self.rim.gather(number, Part::Counted(item, count));
+            }
+        }
+    }
+
+    /// Asks the control plane where a room is.
+    pub fn ask_where(&mut self, room: &[u8], then: Then) {
+        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
+        let number = self.rim.gatherings.next;
+        let asked = Event::Locate(u64::from(self.rim.shard.0) << 32 | u64::from(number), room.into());
+        if !self.rim.control.offer(asked) {
+            return self.rim.finish(vec![Part::Refused(ErrorCode::TimedOut)], then);
+        }
+        self.rim.gatherings.open.insert(number, Gathering { left: 1, parts: Vec::new(), then });
+    }
+
+    /// Handles another shard's request.
+    pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
+        if let Some(part) = self.part(question, Ask { shard: from, number: gathering }) {
+            self.rim.mailer.post(from, Mail::Part { gathering, part });
+        }
+    }
+
+    /// Handles a request of the control plane.
+    pub fn request(&mut self, ticket: u64, request: Request) {
+        let Request { principal, call } = request;
+        if let Call::All(question) | Call::Room(_, question) = &call
+            && let Some((action, topic)) = needs(question)
+            && !self.rim.access.allowed(principal, action, topic)
+        {
+            let refused = vec![Part::Refused(ErrorCode::NotAllowed)];
+            return self.rim.control.tell(Event::Parts(ticket, refused));
+        }
+        match call {
+            Call::Publish(items) => self.publish_batch(ticket, principal, items),
+            Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
+            Call::Members(room) if !self.rim.access.allowed(principal, Action::Subscribe, &room) => {
+                self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(ErrorCode::NotAllowed)]));
+            }
+            Call::Members(room) => self.ask_members(room, Then::Control(ticket)),
+            Call::Room(room, question) => self.ask_home(&room, question, Then::Control(ticket)),
+        }
+    }
+
+    fn publish_batch(&mut self, ticket: u64, principal: PrincipalId, items: Vec<Item>) {
+        let outcomes = vec![Err(ErrorCode::TimedOut); items.len()];
+        self.rim.gatherings.batches.insert(ticket, Batch { left: items.len(), outcomes });
+        if items.is_empty() {
+            self.rim.finish_batch(ticket);
+        }
+        for (item, index) in items.into_iter().zip(0u32..) {
+            let Item { topic, payload, headers, publisher, producer } = item;
+            let asker = Asker::Control { ticket, item: index };
+            let draft = Draft {
+                namespace: Namespace::Global,
+                topic: &topic,
+                payload: &payload,
+                headers,
+                publisher: Publisher::Name(&publisher),
+                producer,
+                qos: Qos::ExactlyOnce,
+                retain: false,
+            };
+            let (shard, now) = (self.rim.shard, self.rim.now);
+            let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {
+                self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.rim)
+            } else {
+                Outcome::Now(Err(ErrorCode::NotAllowed))
+            };
+            if let Outcome::Now(outcome) = outcome {
+                self.rim.answer_control(ticket, index, Answer::Published(outcome));
+            }
+        }
+    }
+}
+
+/// The permission that a request through the control plane needs. Anybody may ask where a room is, as with
+/// HUBSUB LOCATE.
+fn needs(question: &Question) -> Option<(Action, &[u8])> {
+    match question {
+        Question::Room(_, false) => None,
+        Question::Occupancy(room) => Some((Action::Subscribe, room)),
+        Question::History(query) => {
+            let topic = query.topic.as_ref().filter(|_| !is_reserved(&query.room));
+            Some((Action::Subscribe, topic.unwrap_or(&query.room)))
+        }
+        Question::Room(room, true) | Question::DeleteRoom(room) => Some((Action::Admin, room)),
+        _ => Some((Action::Admin, b"")),
+    }
+}
+
+impl Rim {
+    /// Opens the slot for the reply to a listing and returns its destination.
+    pub fn then_list(&mut self, key: ConnKey, write: Write) -> Then {
+        Then::Listing(key, self.open_question(key, LISTING), write)
+    }
+
+    /// Adds another shard's response.
+    pub fn gather(&mut self, gathering: u32, part: Part) {
+        let Some(open) = self.gatherings.open.get_mut(&gathering) else { return };
+        open.parts.push(part);
+        open.left -= 1;
+        if open.left == 0
+            && let Some(Gathering { parts, then, .. }) = self.gatherings.open.remove(&gathering)
+        {
+            self.finish(parts, then);
+        }
+    }
+
+    /// Adds a count that the broker requested from another shard or node.
+    pub fn gather_count(&mut self, gathering: u32, item: u32, answer: Answer) {
+        let Answer::Counted(count) = answer else {
+            unreachable!("a question is answered by a number: {answer:?}")
+        };
+        self.gather(gathering, Part::Counted(item, count));
+    }
+
+    fn finish(&mut self, mut parts: Vec<Part>, then: Then) {
+        let weight = if let Then::Listing(..) = then { LISTING } else { 1 };
+        match then {
+            Then::Reply(conn, slot, write) | Then::Listing(conn, slot, write) => {
+                self.close_question(conn, weight);
+                let bytes_max = self.limits.reply_bytes_max as usize;
+                let mut is_refused = parts.iter().any(|part| matches!(part, Part::TooLong));
+                self.resolve(conn, slot, |out, proto, pending| {
+                    if matches!(pending, Pending::Silence) {
+                        return;
+                    }
+                    let start = out.len();
+                    if !is_refused {
+                        write(out, proto, parts);
+                        is_refused = weight == LISTING && out.len() - start > bytes_max;
+                    }
+                    if is_refused {
+                        out.truncate(start);
+                        resp::error(out, LISTING_TOO_LONG);
+                    }
+                });
+                self.metrics.listings_refused_total.add(u64::from(is_refused));
+            }
+            Then::Records(conn, slot) => {
+                self.close_question(conn, 1);
+                match parts.pop() {
+                    Some(Part::History(HistoryPart { recovered: true, records, .. })) => {
+                        self.resolve_records(conn, slot, records);
+                    }
+                    Some(Part::History(HistoryPart { start, .. })) => {
+                        self.resolve(conn, slot, |out, _, pending| {
+                            if !matches!(pending, Pending::Silence) {
+                                let text = format!(
+                                    "NOTRECOVERED unknown epoch or lost records, history starts after {start}"
+                                );
+                                resp::error(out, text);
+                            }
+                        })
+                    }
+                    Some(Part::Refused(refused)) => self.resolve(conn, slot, |out, _, pending| {
+                        if !matches!(pending, Pending::Silence) {
+                            resp::error(out, &*refused.resp_line());
+                        }
+                    }),
+                    other => unreachable!("records answer a question for history: {other:?}"),
+                }
+            }
+            Then::Consumer(source) => {
+                let row = crate::consumers::row(parts.pop());
+                self.own.want(crate::consumers::Wanted::Loaded(source, row));
+            }
+            Then::Session(key) => {
+                let part = match parts.pop() {
+                    Some(Part::History(part)) => Ok(part),
+                    Some(Part::Refused(code)) => Err(code),
+                    other => unreachable!("records answer a question for history: {other:?}"),
+                };
+                self.own.past(key, part);
+            }
+            Then::Ending(ending) => {
+                let part = match parts.pop() {
+                    Some(Part::History(part)) => Ok(part),
+                    Some(Part::Refused(code)) => Err(code),
+                    other => unreachable!("records answer a question for history: {other:?}"),
+                };
+                self.own.found_ended(ending, part);
+            }
+            Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
+        }
+    }
+
+    /// Adds one outcome of a batch of the control plane.
+    pub fn answer_control(&mut self, ticket: u64, item: u32, answer: Answer) {
+        let Answer::Published(outcome) = answer else {
+            let fields = vec![("answer", format!("{answer:?}"))];
+            return self.lines.log(Level::Error, "unexpected answer for the control plane", fields);
+        };
+        let Some(batch) = self.gatherings.batches.get_mut(&ticket) else { return };
+        batch.outcomes[item as usize] = outcome;
+        batch.left -= 1;
+        if batch.left == 0 {
+            self.finish_batch(ticket);
+        }
+    }
+
+    fn finish_batch(&mut self, ticket: u64) {
+        if let Some(batch) = self.gatherings.batches.remove(&ticket) {
+            self.control.tell(Event::Published(ticket, batch.outcomes));
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Long polls of browsers ([docs/protocol/phoenix.md], "Long poll"). A session is a browser's connection
+//! without a socket: its output waits in its [`Polled`] until a request fetches it, and the lines of a
+//! request are its input.
+//!
+//! ```text
+//!  the shard of the request                 the shard of the session
+//! │ ── Ask: GET or POST ────────────────► │  waits for output, or until its lines are read
+//!      │ ◄─ Answer ─────────────────────────── │
+//! ```
+//!
+//! A session lives on the shard that got its first request; its token contains the shard. Later requests may
+//! arrive at connections of any shard.
+//!
+//! Invariants:
+//!
+//! - At most one request of each kind waits, and a connection reads no further request before the response.
+//! - A session whose client stops polling ends like a silent browser. One that never gets a request with the
+//!   token from its first response ends like a connection that sends nothing.
+//! - A session has at most one pending timer for its requests.
+
+use crate::http::fields_for;
+use crate::io::conn::{Conn, Flags, append};
+use crate::io::context::{Rim, Timer};
+use crate::io::core::Core;
+use crate::io::listener::Door;
+use crate::io::transport::Transport;
+use crate::shard::mail::Mail;
+use hubsub_types::{ConnKey, ShardId};
+use hubsub_wire::http::{Answer, Request};
+use hubsub_wire::phoenix::{
+    Connect, LONGPOLL_PATH, PollStatus, PollToken, poll_token, read_lines, write_messages, write_poll_status,
+};
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::atomic::Ordering;
+
+/// Limit of output that waits for the next request, in bytes; further output waits as for a full socket.
+const POLLED_BYTES: usize = 64 * 1024;
+
+/// Takes the place of a socket.
+pub struct Polled {
+    secret: u128,
+    /// Frames that no response has taken yet.
+    frames: Vec<u8>,
+    /// The waiting GET and its deadline, in ms.
+    waits: Option<(Asker, u64)>,
+    /// Whether a timer for that deadline is pending.
+    is_watched: bool,
+    /// The POST whose lines are not all read.
+    posts: Option<Asker>,
+}
+
+/// The connection of a request, and the origin of its page.
+#[derive(Debug)]
+pub struct Asker {
+    shard: ShardId,
+    conn: ConnKey,
+    origin: Option<Box<str>>,
+    is_last: bool,
+}
+
+/// A request to a session.
+#[derive(Debug)]
+pub enum What {
+    /// Fetch the pending output.
+    Get,
+    /// Take these frames of the client as input.
+    Post(Vec<u8>),
+}
+
+/// Mail about long polls.
+#[derive(Debug)]
+pub enum PollMail {
+    /// A request, to the session's shard.
+    Ask(Asker, PollToken, What),
+    /// The complete response, to the requesting connection, and whether the connection closes after it.
+    Answer(ConnKey, Vec<u8>, bool),
+}
+
+impl PollMail {
+    /// Bytes that count against the mailbox limit.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let bytes = match self {
+            PollMail::Ask(_, _, What::Post(bytes)) | PollMail::Answer(_, bytes, _) => bytes.len(),
+            PollMail::Ask(..) => 0,
+        };
+        std::mem::size_of::<PollMail>() + bytes
+    }
+}
+
+impl Polled {
+    fn new(secret: u128) -> Polled {
+        Polled { secret, frames: Vec::new(), waits: None, is_watched: false, posts: None }
+    }
+
+    /// Takes slices, each of whole frames, until `POLLED_BYTES` are pending.
+    ///
+    /// # Errors
+    /// `WouldBlock` if that many are pending already.
+    pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.frames.len() >= POLLED_BYTES {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let before = self.frames.len();
+        for slice in from {
+            self.frames.extend_from_slice(slice);
+            if self.frames.len() >= POLLED_BYTES {
+                break;
+            }
+        }
+        Ok(self.frames.len() - before)
+    }
+}
+
+/// Handles a request with its body; one that is not a long poll's has no effect.
+pub(crate) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body: &[u8]) {
+    let rim = &mut core.rim;
+    let (shard, origin) = (rim.shard, request.origin.map(Into::into));
+    // Nobody parses bytes after the response to a method such as HEAD, so the connection closes.
+    let is_known = ["GET", "POST", "OPTIONS"].contains(&request.method);
+    let asker = Asker { shard, conn: key, origin, is_last: request.is_last() || !is_known };
+    let what = match request.method {
+        "OPTIONS" => return allow(rim, key, request),
+        "GET" => Ok(What::Get),
+        "POST" => {
+            let mut frames = Vec::new();
+            let lines =
+                request.field("Content-Type").is_some_and(|of| of.starts_with("application/x-ndjson"));
+            read_lines(body, lines, &mut frames).map(|()| What::Post(frames))
+        }
+        _ => Err(PollStatus::Bad),
+    };
+    match (what, poll_token(request)) {
+        (Err(status), _) => refuse(core, &asker, status),
+        (Ok(what), Some(token)) => {
+            if let Some(conn) = rim.conns.get_mut(key) {
+                conn.io.await_answer(true);
+            }
+            // The response ends the wait.
+            match ShardId(token.shard) {
+                to if to == shard => asked(core, asker, token, what),
+                to if to.0 < rim.mailer.shards() => {
+                    rim.mailer.post(to, Mail::Poll(PollMail::Ask(asker, token, what)));
+                }
+                _ => refuse(core, &asker, PollStatus::Gone),
+            }
+        }
+        (Ok(What::Get), None) => match Connect::of_poll(request) {
+            Ok(connect) => begin(core, &asker, &connect),
+            Err(_) => refuse(core, &asker, PollStatus::Forbidden),
+        },
+        (Ok(What::Post(_)), None) => refuse(core, &asker, PollStatus::Gone),
+    }
+}
+
+/// Refuses a request whose body is too long.
+pub(crate) fn refuse_long(core: &mut Core, key: ConnKey, request: &Request<'_>) {
+    let (shard, origin) = (core.rim.shard, request.origin.map(Into::into));
+    refuse(core, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
+}
+
+#[must_use]
+pub fn is_poll(path: &str) -> bool {
+    path == LONGPOLL_PATH
+}
+
+/// Answers a CORS preflight request.
+fn allow(rim: &mut Rim, key: ConnKey, request: &Request<'_>) {
+    let fields = format!(
+        "{}Access-Control-Allow-Methods: GET, POST\r\n\
+Access-Control-Allow-Headers: content-type, x-phoenix-authtoken\r\nAccess-Control-Max-Age: 86400\r\n",
+        fields_for(request.origin)
+    );
+    let is_last = request.is_last();
+    let answer = Answer { status: "204 No Content", content_type: "", fields: &fields, body: b"", is_last };
+    rim.push(key, |out, _| answer.write(out));
+    if is_last {
+        rim.close_soon(key);
+    }
+}
+
+fn refuse(core: &mut Core, asker: &Asker, status: PollStatus) {
+    core.rim.metrics.events_refused_total.add(1);
+    answer_status(core, asker, status, None);
+}
+
+/// Begins a session; its first request is answered at once.
+fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
+    let rim = &mut core.rim;
+    let Some(principal) = rim.access.principal_of(connect.token.as_deref()) else {
+        return refuse(core, asker, PollStatus::Forbidden);
+    };
+    let share = rim.limits.longpoll_sessions_max.div_ceil(u64::from(rim.mailer.shards()));
+    let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
+    if open >= rim.limits.connections_max || rim.polled_clients as u64 >= share {
+        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
+        rim.metrics.connections_refused_total.add(1);
+        return refuse(core, asker, PollStatus::Full);
+    }
+    let random = crate::io::sys::random();
+    let secret = u128::from_be_bytes(*random.first_chunk().expect("32 bytes have 16"));
+    let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
+    let polled = Polled::new(secret);
+    let mut conn = Conn::new(Transport::Polled(Box::new(polled)), Door::WebSocket, id, rim.second());
+    conn.principal = principal;
+    let key = rim.add(conn);
+    rim.polled_clients += 1;
+    rim.metrics.connections_accepted_total.add(1);
+    crate::phoenix::admit(rim, key, connect);
+    if let Some(conn) = rim.conns.get_mut(key) {
+        // A client that never sends its token is not a browser: the handshake time-out ends it.
+        conn.flags.set(Flags::HANDSHAKED, false);
+    }
+    core.broker.connected(key);
+    let token = token_of(core.rim.shard, key, secret);
+    answer_status(core, asker, PollStatus::Gone, Some(&token));
+}
+
+/// The session that a token names; `None` if it is gone or the secret differs.
+fn session(rim: &mut Rim, token: &PollToken) -> Option<ConnKey> {
+    let key = ConnKey { index: token.place, generation: token.generation };
+    let conn = rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
+    let Transport::Polled(polled) = &conn.io else { return None };
+    (polled.secret == token.secret).then_some(key)
+}
+
+fn token_of(shard: ShardId, key: ConnKey, secret: u128) -> PollToken {
+    PollToken { secret, shard: shard.0, place: key.index, generation: key.generation }
+}
+
+pub fn receive(core: &mut Core, mail: PollMail) {
+    match mail {
+        PollMail::Ask(asker, token, what) => asked(core, asker, token, what),
+        PollMail::Answer(key, bytes, is_last) => answered(&mut core.rim, key, &bytes, is_last),
+    }
+}
+
+/// Handles a request to a session of this shard.
+fn asked(core: &mut Core, asker: Asker, token: PollToken, what: What) {
+    let now_ms = core.rim.now.mono_ms;
+    let window_ms = core.rim.limits.longpoll_window_ms;
+    let Some(key) = session(&mut core.rim, &token) else {
+        return answer_status(core, &asker, PollStatus::Gone, None);
+    };
+    crate::phoenix::heard(&mut core.rim, key);
+    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+    match what {
+        What::Get => {
+            let was_watched = std::mem::replace(&mut polled.is_watched, true);
+            let before = polled.waits.replace((asker, now_ms + window_ms));
+            if let Some((before, _)) = before {
+                // A new GET means that the client gave the earlier one up.
+                answer(core, &before, |out| write_messages(out, &token, &mut []));
+            }
+            if !was_watched {
+                core.rim.timers.set(now_ms + window_ms, Timer::Window(key));
+            }
+            tell(core, key);
+        }
+        What::Post(_) if polled.posts.is_some() => refuse(core, &asker, PollStatus::TooMany),
+        What::Post(frames) => {
+            polled.posts = Some(asker);
+            core.rim.posted.push((key, frames));
+        }
+    }
+}
+
+fn polled_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Polled> {
+    match &mut rim.conns.get_mut(key)?.io {
+        Transport::Polled(polled) => Some(polled),
+        _ => None,
+    }
+}
+
+/// Sends a session's pending output to its waiting GET, if there is one.
+pub fn tell(core: &mut Core, key: ConnKey) {
+    let shard = core.rim.shard;
+    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+    if polled.frames.is_empty() {
+        return;
+    }
+    let Some((asker, _)) = polled.waits.take() else { return };
+    let token = token_of(shard, key, polled.secret);
+    let mut frames = std::mem::take(&mut polled.frames);
+    answer(core, &asker, |out| write_messages(out, &token, &mut frames));
+    // Output that waited as for a full socket.
+    core.rim.write_queue(key);
+}
+
+/// Ends the wait of a GET at its deadline. The timer may also find that a newer GET waits: then it is set
+/// again.
+pub fn look_at_window(core: &mut Core, key: ConnKey) {
+    let (shard, now_ms) = (core.rim.shard, core.rim.now.mono_ms);
+    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+    let later_ms = polled.waits.as_ref().map(|(_, until_ms)| *until_ms).filter(|until_ms| *until_ms > now_ms);
+    polled.is_watched = later_ms.is_some();
+    if let Some(until_ms) = later_ms {
+        core.rim.timers.set(until_ms, Timer::Window(key));
+    } else if let Some((asker, _)) = polled.waits.take() {
+        let token = token_of(shard, key, polled.secret);
+        answer(core, &asker, |out| write_messages(out, &token, &mut []));
+    }
+}
+
+/// Ends a session: its last output goes to the waiting request, and the next request gets `Gone`.
+pub fn ended(core: &mut Core, key: ConnKey, mut polled: Polled) {
+    core.rim.polled_clients -= 1;
+    let token = token_of(core.rim.shard, key, polled.secret);
+    if let Some((asker, _)) = polled.waits.take() {
+        // A Close frame cannot be sent in a response.
+        if polled.frames.first().is_none_or(|first| first & 0x08 != 0) {
+            answer_status(core, &asker, PollStatus::Gone, None);
+        } else {
+            answer(core, &asker, |out| write_messages(out, &token, &mut polled.frames));
+        }
+    }
+    if let Some(asker) = polled.posts.take() {
+        answer_status(core, &asker, PollStatus::Gone, None);
+    }
+}
+
+/// Answers the POST once all its lines are read, and returns whether they are.
+pub fn look_at_post(core: &mut Core, key: ConnKey) -> bool {
+    let Some(conn) = core.rim.conns.get_mut(key) else { return true };
+    if conn.input.is_some() && !conn.is_closing() {
+        return false;
+    }
+    let Some(asker) = polled_of(&mut core.rim, key).and_then(|polled| polled.posts.take()) else {
+        return true;
+    };
+    answer_status(core, &asker, PollStatus::Taken, None);
+    true
+}
+
+/// Appends lines to the unfinished input of a session that is paused; else returns them.
+pub fn keep(rim: &mut Rim, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
+    let Some(conn) = rim.conns.get_mut(key).filter(|conn| conn.flags.any(Flags::PAUSED)) else {
+        return Some(frames);
+    };
+    let input = conn.input.get_or_insert_default();
+    append(&mut input.bytes, &frames, 0, rim.limits.input_shard_bytes_max);
+    rim.input_bytes -= input.counted;
+    input.counted = input.bytes.capacity();
+    rim.input_bytes += input.counted;
+    None
+}
+
+fn answer_status(core: &mut Core, asker: &Asker, status: PollStatus, token: Option<&PollToken>) {
+    answer(core, asker, |out| write_poll_status(out, status, token));
+}
+
+/// Answers a request, on whichever shard its connection is.
+fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    write(&mut body);
+    let fields = fields_for(asker.origin.as_deref());
+    let (status, content_type, is_last) = ("200 OK", "application/json", asker.is_last);
+    Answer { status, content_type, fields: &fields, body: &body, is_last }.write(&mut out);
+    if asker.shard == core.rim.shard {
+        answered(&mut core.rim, asker.conn, &out, is_last);
+    } else {
+        core.rim.mailer.post(asker.shard, Mail::Poll(PollMail::Answer(asker.conn, out, is_last)));
+    }
+}
+
+/// Writes the response to a request of a connection of this shard.
+fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
+    let Some(conn) = rim.conns.get_mut(key) else { return };
+    conn.io.await_answer(false);
+    if conn.flags.any(Flags::PAUSED) {
+        rim.answered.push(key);
+    }
+    rim.push(key, |out, _| out.extend_from_slice(bytes));
+    if is_last {
+        rim.close_soon(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lone::Lone;
+    use hubsub_types::Limits;
+
+    #[test]
+    fn what_waits_for_a_request_is_bounded_and_has_whole_frames() {
+        let mut polled = Polled::new(0);
+        let frame = [0; 48 * 1024];
+        let queue = [IoSlice::new(&frame); 100];
+        assert_eq!(polled.write(&queue).unwrap(), 2 * frame.len());
+        assert_eq!(polled.write(&queue).unwrap_err().kind(), ErrorKind::WouldBlock);
+        polled.frames.clear();
+        assert_eq!(polled.write(&queue[..1]).unwrap(), frame.len());
+    }
+
+    #[test]
+    fn however_much_a_session_asks_one_timer_looks_at_its_requests() {
+        let mut lone = Lone::new(Limits { longpoll_window_ms: 1_000, ..Limits::default() });
+        let (conn, _peer) = lone.connect();
+        let core = &mut lone.core;
+        let asker = || Asker { shard: ShardId(0), conn, origin: None, is_last: false };
+        let head = b"GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nHost: a\r\n\r\n";
+        let request = Request::read(head).unwrap().unwrap();
+        begin(core, &asker(), &Connect::of_poll(&request).unwrap());
+        let key = core.rim.conns.key_at(conn.index + 1).unwrap();
+        let secret = polled_of(&mut core.rim, key).unwrap().secret;
+        let token = token_of(ShardId(0), key, secret);
+        let mut looks = 0;
+        for _ in 0..5 {
+            for _ in 0..100 {
+                asked(core, asker(), token, What::Get);
+            }
+            core.rim.now.mono_ms += 900;
+            let mut due = Vec::new();
+            core.rim.timers.due(core.rim.now.mono_ms, &mut due);
+            for timer in due {
+                if let Timer::Window(key) = timer {
+                    looks += 1;
+                    look_at_window(core, key);
+                    assert!(
+                        polled_of(&mut core.rim, key).unwrap().waits.is_some(),
+                        "its own time is not over"
+                    );
+                }
+            }
+        }
+        assert!((2..=5).contains(&looks), "{looks}");
+        core.rim.now.mono_ms += 1_000;
+        look_at_window(core, key);
+        assert!(polled_of(&mut core.rim, key).unwrap().waits.is_none());
+    }
+}

@@ -1,0 +1,141 @@
+//! Limits on two sums over all clients of a shard: unread replies and unfinished input. Above a limit the
+//! clients with the most are closed, so that the others are not affected. A client with too much unfinished
+//! input is sent the reason; one that does not read its replies would not receive it.
+//!
+//! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
+
+use crate::io::conn::{Conn, Dialect, Flags};
+use crate::io::log_lines::Level;
+use crate::io::core::Core;
+use crate::io::context::Rim;
+use hubsub_mqtt::Fault;
+use hubsub_types::ConnKey;
+use hubsub_wire::mqtt::Reason;
+use hubsub_wire::phoenix::End;
+use hubsub_wire::resp;
+
+/// Divisor of a limit: closing clients brings a sum below its limit by this fraction. Each pass scans all
+/// connections, so the next byte must not trigger another.
+const MARGIN: usize = 16;
+
+/// Error for the client with the most unfinished input.
+pub(crate) const UNFINISHED: &str = "max bytes of unfinished input reached, and yours was the most";
+
+impl Rim {
+    /// Bytes of records that are queued for subscribers.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.output_bytes.saturating_sub(self.reply_bytes)
+    }
+}
+
+impl Core {
+    /// Closes the clients with the most unread replies or unfinished input if the sum is above its limit.
+    pub(crate) fn close_debtors(&mut self) {
+        let Rim { limits, reply_bytes, input_bytes, .. } = &self.rim;
+        let (replies_max, input_max) =
+            (limits.reply_shard_bytes_max as usize, limits.input_shard_bytes_max as usize);
+        let (reply_bytes, input_bytes) = (*reply_bytes, *input_bytes);
+        if reply_bytes > replies_max {
+            let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
+            let over = reply_bytes - replies_max + replies_max / MARGIN;
+            let closed =
+                self.close_largest(over, "unread replies", unread, |core, key| core.rim.close_now(key));
+            self.rim.metrics.reply_debtors_closed_total.add(closed);
+        }
+        if input_bytes > input_max {
+            let over = input_bytes - input_max + input_max / MARGIN;
+            let closed =
+                self.close_largest(over, "unfinished input", Conn::unfinished_bytes, Core::drop_unfinished);
+            self.rim.metrics.input_debtors_closed_total.add(closed);
+        }
+    }
+
+    /// Drops a client's unfinished input, sends the reason and closes it.
+    fn drop_unfinished(&mut self, key: ConnKey) {
+        let Some(conn) = self.rim.conns.get_mut(key) else { return };
+        self.rim.input_bytes -= conn.unfinished_bytes();
+        conn.drop_unfinished();
+        if conn.is_closing() {
+            // Its final reply is already written.
+            return self.rim.close_now(key);
+        }
+        match conn.dialect() {
+            _ if conn.is_mqtt() => crate::mqtt::end(self, key, Fault::of(Reason::QuotaExceeded)),
+            Dialect::Phoenix(_) => crate::phoenix::end(&mut self.rim, key, End::Debtor),
+            _ if conn.io.is_http() => crate::http::refuse_debtor(&mut self.rim, key),
+            _ => {
+                conn.extra().was_told = true;
+                self.rim.push(key, |out, _| {
+                    resp::error(out, format!("ERR {UNFINISHED}; hint: input_shard_bytes_max"))
+                });
+            }
+        }
+        self.rim.close_soon(key);
+    }
+
+    /// Closes the largest debtors until `over` bytes are free. Returns how many.
+    fn close_largest(
+        &mut self,
+        over: usize,
+        reason: &str,
+        debt: impl Fn(&Conn) -> usize,
+        close: impl Fn(&mut Core, ConnKey),
+    ) -> u64 {
+        let debtors =
+            self.rim.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
+        let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
+        // Bytes of connections that are closing already are about to be freed, so those count first.
+        debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
+        let (mut freed, mut closed) = (0, 0);
+        for (is_closed, bytes, key) in debtors {
+            if freed >= over {
+                break;
+            }
+            freed += bytes;
+            if !is_closed {
+                let fields = vec![("reason", reason.to_owned()), ("bytes", bytes.to_string())];
+                self.rim.log_conn(Level::Warning, "largest debtor closed", key, fields);
+                close(self, key);
+                closed += 1;
+            }
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::output::Pending;
+    use crate::lone::Lone;
+    use hubsub_types::Limits;
+
+    /// Queues a reply after one that is not known yet.
+    fn owe(lone: &mut Lone, key: ConnKey, bytes: usize) {
+        lone.core.rim.reply(key, |out, _| out.extend(std::iter::repeat_n(b'.', bytes)));
+    }
+
+    #[test]
+    fn unread_replies_at_the_limit_close_nobody_and_a_byte_more_closes_who_has_most() {
+        let mut lone = Lone::new(Limits { reply_shard_bytes_max: 1_000, ..Limits::default() });
+        let clients = [600, 399].map(|bytes| {
+            let (key, peer) = lone.connect();
+            lone.core.rim.wait(key, Pending::Publish);
+            owe(&mut lone, key, bytes);
+            (key, peer)
+        });
+        let [large, small] = [clients[0].0, clients[1].0];
+        for (more, left) in [(0, 2), (1, 2), (1, 1)] {
+            owe(&mut lone, small, more);
+            lone.core.reap();
+            assert_eq!(lone.core.rim.conns.len(), left);
+        }
+        assert!(lone.core.rim.conns.get(large).is_none());
+        assert_eq!((lone.core.rim.reply_bytes, lone.core.rim.record_bytes()), (401, 0));
+        assert_eq!(lone.core.rim.metrics.reply_debtors_closed_total.get(), 1);
+        lone.core.rim.resolve(small, 0, |out, _, _| out.push(b'.'));
+        lone.core.flush();
+        assert_eq!((lone.core.rim.reply_bytes, lone.core.rim.output_bytes), (0, 0), "it took them");
+    }
+}

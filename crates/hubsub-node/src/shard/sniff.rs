@@ -1,0 +1,150 @@
+//! Detects peers that speak another protocol than their port's. Such a peer gets the clearest error that its
+//! own protocol has, a log line, and a close.
+
+use crate::io::context::{Once, Rim};
+use crate::io::listener::Door;
+use crate::io::log_lines::Level;
+use hubsub_types::ConnKey;
+
+/// A protocol that its first bytes identify.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stranger {
+    Tls,
+    /// An MQTT CONNECT on another port.
+    Mqtt,
+    /// A Redis command on another port.
+    Redis,
+    Http,
+}
+
+/// A fatal alert, handshake_failure, in a TLS 1.0 record, which every version reads (RFC 8446, sections 5.1
+/// and 6).
+const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
+
+/// The foreign protocol that a connection's first bytes show; `None` if they may be the port's own protocol.
+/// An HTTP request on a Redis port is an inline command at first.
+#[must_use]
+pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
+    match (door, first) {
+        // MQTT starts after the WebSocket handshake, which has its own check.
+        (Door::WebSocket, _) => None,
+        (_, first) if is_tls(first) => Some(Stranger::Tls),
+        (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
+        (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(Stranger::Http),
+        (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(Stranger::Mqtt),
+        _ => None,
+    }
+}
+
+/// Whether an inline command is the first line of an HTTP request.
+#[must_use]
+pub fn is_http(args: &[&[u8]]) -> bool {
+    matches!(args, [_, _, version] if version.starts_with(b"HTTP/1."))
+}
+
+/// Whether the first bytes of an expected HTTP request are a TLS ClientHello, as far as received.
+#[must_use]
+pub fn is_tls(first: &[u8]) -> bool {
+    matches!(first, [0x16, 0x03, ..] | [0x16])
+}
+
+impl std::fmt::Display for Stranger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the peer speaks {}", self.name())
+    }
+}
+
+impl std::error::Error for Stranger {}
+
+impl Stranger {
+    /// The error for such a peer at a port.
+    #[must_use]
+    pub fn answer(self, door: Door) -> &'static [u8] {
+        match (self, door) {
+            (Stranger::Tls, _) => TLS_ALERT,
+            (Stranger::Mqtt, _) => b"",
+            (Stranger::Redis, _) => REDIS_ANSWER,
+            (Stranger::Http, Door::Mqtt) => HTTP_ANSWER_OF_MQTT,
+            (Stranger::Http, _) => HTTP_ANSWER,
+        }
+    }
+
+    /// Name of the protocol in log lines.
+    #[must_use]
+    fn name(self) -> &'static str {
+        match self {
+            Stranger::Tls => "tls",
+            Stranger::Mqtt => "mqtt",
+            Stranger::Redis => "redis",
+            Stranger::Http => "http",
+        }
+    }
+}
+
+/// Error for a Redis client at another protocol's port.
+const REDIS_ANSWER: &[u8] = b"-ERR this is HubSub's MQTT port; Redis has one of its own\r\n";
+
+/// Error for an HTTP client at the Redis port.
+const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
+connection: close\r\n\r\nThis is HubSub's Redis port; HTTP has one of its own.\n";
+
+/// Error for an HTTP client at the MQTT port.
+const HTTP_ANSWER_OF_MQTT: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 53\r\n\
+connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
+
+/// Sends the error to a peer that speaks another protocol, and closes.
+pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
+    rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
+    note(rim, key, stranger);
+    rim.close_soon(key);
+}
+
+/// Counts and logs a refused peer.
+pub fn note(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
+    rim.metrics.protocol_errors_total.add(1);
+    if rim.limited_log(Once::Stranger) {
+        let fields = vec![("protocol", stranger.name().to_owned())];
+        let message = match door {
+            Door::Mqtt => "another protocol on the MQTT port",
+            Door::WebSocket => "another protocol on the WebSocket port",
+            Door::Redis | Door::RedisCluster => "another protocol on the Redis port",
+        };
+        rim.log_conn(Level::Warning, message, key, fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_http_answers_have_the_length_they_say() {
+        for answer in [HTTP_ANSWER, HTTP_ANSWER_OF_MQTT] {
+            let text = std::str::from_utf8(answer).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        }
+    }
+
+    #[test]
+    fn redis_is_no_stranger() {
+        for first in [&b"*1\r\n"[..], b"PING\r\n", b"\r\n", b"G", b"\x16\x01"] {
+            assert_eq!(stranger(Door::Redis, first), None);
+        }
+        assert_eq!(stranger(Door::Redis, b"\x16\x03\x01"), Some(Stranger::Tls));
+        assert_eq!(stranger(Door::Redis, b"\x10\x0e\x00\x04MQTT"), Some(Stranger::Mqtt));
+    }
+
+    #[test]
+    fn mqtt_is_no_stranger_at_its_own_port() {
+        for first in [&b"\x10\x0e\x00\x04MQTT"[..], b"\x10", b"G", b"P\x05"] {
+            assert_eq!(stranger(Door::Mqtt, first), None);
+        }
+        assert_eq!(stranger(Door::Mqtt, b"\x16\x03\x01"), Some(Stranger::Tls));
+        assert_eq!(stranger(Door::Mqtt, b"*1\r\n"), Some(Stranger::Redis));
+        assert_eq!(stranger(Door::Mqtt, b"GET / HTTP/1.1"), Some(Stranger::Http));
+    }
+}

@@ -1,0 +1,162 @@
+//! A graceful stop, coordinated between shards. Once ordered to stop, no shard reads from clients, so work
+//! only decreases. A shard is quiet when it awaits no response and holds no publish. When all shards are
+//! quiet and no mail is in flight, every request is answered and delivered: then leader leases end, links send
+//! a goodbye, and connections close as they take their output. After its deadline, a stop does so in any case.
+
+use crate::control::Event;
+use crate::io::conn::Conn;
+use crate::io::core::Core;
+use crate::io::inbox::Mailer;
+use crate::io::output::Slot;
+use crate::node::NodeInfo;
+use hubsub_types::ConnKey;
+use hubsub_wire::phoenix::End;
+use std::sync::atomic::Ordering;
+
+/// State of one shard's stop.
+pub struct Stopping {
+    /// Deadline in ms of the node's clock.
+    at_ms: u64,
+    /// Whether connections are being closed.
+    closes: bool,
+    /// Whether clients with recorded sessions were closed.
+    parts: bool,
+}
+
+impl Stopping {
+    pub fn new(at_ms: u64) -> Stopping {
+        Stopping { at_ms, closes: false, parts: false }
+    }
+
+    /// Called at the end of each turn, after the turn's mail is sent.
+    pub fn end_turn(&mut self, core: &mut Core) {
+        let is_late = core.rim.now.mono_ms >= self.at_ms;
+        let own_mail = core.rim.mailer.own().bytes() > 0;
+        let mut is_quiet = !own_mail && core.is_quiet();
+        if is_quiet && !self.parts {
+            // Only now: all their requests are answered.
+            self.parts = true;
+            core.part_from_sessions();
+            is_quiet = core.is_quiet();
+        }
+        core.rim.info.set_quiet(core.rim.shard.0, is_quiet && !core.parts_from_sessions());
+        self.closes |= is_late || core.rim.info.all_done(&core.rim.mailer);
+        if !self.closes {
+            return;
+        }
+        let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            core.rim.notify_mqtt_of_stop(key);
+            crate::phoenix::end(&mut core.rim, key, End::Restart);
+            if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
+        }
+        // A peer that receives the goodbye considers the process gone and its leadership ended.
+        core.rim.led.end();
+        core.rim.links.leave(is_late);
+        core.rim.links.flush(&core.rim.metrics);
+        drop(core.reap());
+        core.rim.mailer.flush();
+    }
+
+    /// Whether the shard may end.
+    pub fn is_done(&self, core: &Core) -> bool {
+        self.closes && core.rim.conns.len() == 0 && core.rim.links.is_empty()
+    }
+}
+
+impl Core {
+    /// Called at the end of each turn before the node leaves its cluster: records sessions while links are
+    /// up.
+    pub fn part_before_leaving(&mut self) {
+        if !self.rim.is_leaving || self.rim.has_parted {
+            return;
+        }
+        self.part_from_sessions();
+        if !self.parts_from_sessions() {
+            self.rim.has_parted = true;
+            self.rim.control.tell(Event::Parted(self.rim.shard.0));
+        }
+    }
+
+    /// Closes the connections of recorded sessions, which continue offline.
+    fn part_from_sessions(&mut self) {
+        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+        let conns = self.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
+        let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
+        for key in keys {
+            self.rim.notify_mqtt_of_stop(key);
+            self.rim.close_soon(key);
+        }
+        self.rim.flush();
+        drop(self.reap());
+        self.take_own();
+        self.rim.mailer.flush();
+    }
+
+    /// Whether such connections are left, or session records are not confirmed.
+    fn parts_from_sessions(&self) -> bool {
+        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+        self.rim.own.records() || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
+    }
+
+    /// Whether nothing here waits for another shard, a commit or the control plane.
+    fn is_quiet(&self) -> bool {
+        let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
+        let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
+        let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
+        self.broker.stalled() == 0
+            && self.broker.unlogged() == 0
+            && !self.broker.is_waiting()
+            && self.rim.gatherings.is_empty()
+            && !self.rim.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
+            && !outputs.any(|output| output.slots.iter().any(waits))
+    }
+}
+
+impl NodeInfo {
+    /// Sets whether a shard is quiet. The shard clears it before it handles mail.
+    pub fn set_quiet(&self, shard: u16, is_quiet: bool) {
+        let changes = &self.quiet[usize::from(shard)];
+        if (changes.load(Ordering::SeqCst) % 2 == 1) != is_quiet {
+            changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether no shard has work left. Once a shard has seen this, it holds for all: ending shards still send
+    /// mail, which nobody will take.
+    fn all_done(&self, mailer: &Mailer) -> bool {
+        let changes = || self.quiet.iter().map(|c| c.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        if self.all_done.load(Ordering::SeqCst) {
+            return true;
+        }
+        // Shards and mailboxes are checked one after the other, so mail could slip through: no shard may have
+        // become busy meanwhile.
+        let before = changes();
+        let is_done = before.iter().all(|c| c % 2 == 1) && mailer.all_empty() && changes() == before;
+        self.all_done.fetch_or(is_done, Ordering::SeqCst);
+        is_done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::leases::tests::leading;
+    use crate::lone::Lone;
+    use crate::shard::mail::Mail;
+    use hubsub_types::Limits;
+
+    #[test]
+    fn who_says_goodbye_past_its_time_leads_no_more() {
+        let mut lone = Lone::new(Limits::default());
+        let (led, (hub, term), now_us) = leading();
+        lone.core.rim.led = led;
+        let mut stopping = Stopping::new(lone.core.rim.now.mono_ms + 1);
+        lone.core.rim.mailer.own().send(&mut vec![Mail::Accept]);
+        stopping.end_turn(&mut lone.core);
+        assert_eq!(lone.core.rim.led.leads(hub, now_us), Some(term), "it may still order what waits");
+        lone.core.rim.now.mono_ms += 1;
+        stopping.end_turn(&mut lone.core);
+        assert_eq!(lone.core.rim.led.leads(hub, now_us), None);
+    }
+}
