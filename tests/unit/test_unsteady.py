@@ -164,7 +164,14 @@ def test_a_run_passes_if_what_failed_passes_alone(
     (tmp_path / "test_it.py").write_text(TESTS + tests)
     (tmp_path / "pytest.ini").write_text("[pytest]")
     monkeypatch.chdir(tmp_path)
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "HUBSUB_SKIPS": str(tmp_path / "skips")}
+    # Most of a start of pytest is the import of plugins that no test here needs.
+    without = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    env = {
+        **os.environ,
+        **without,
+        "PYTHONPATH": str(ROOT / "tests"),
+        "HUBSUB_SKIPS": str(tmp_path / "skips"),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
     said: list[str] = []
     has_passed, failures = unsteady.pytest(command, env, tmp_path, said.append)
