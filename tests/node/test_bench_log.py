@@ -46,7 +46,8 @@ def test_a_tiny_run_measures_every_figure_and_leaves_nothing(
     monkeypatch.setitem(log_scenarios.DURABLE_ONE, "messages", PUBLISHES_ONE)
     monkeypatch.setattr("hubsub.bench.disk.IN_MEMORY", ())
     monkeypatch.setattr("hubsub.bench.disk.SPARE_BYTES", 0)
-    monkeypatch.setattr("hubsub.bench.log_scenarios.SLOW_SUBSCRIBERS", 50)
+    monkeypatch.setattr(log_scenarios, "SLOW_SUBSCRIBERS", 50)
+    monkeypatch.setattr(log_scenarios, "ROUNDS", 1)
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     out.mkdir()
