@@ -71,6 +71,7 @@ soak: build ## long runs of the same tests, bounded: SOAK_ROUNDS of them (10), K
 	EXTREMES_S=$${EXTREMES_S:-3600} EXTREMES_SEED=$${EXTREMES_SEED:-1000} $(BIN)/pytest -q tests/cluster/test_extremes.py
 	CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/cluster/test_chat_log.py
 	LARGE_BYTES=200000000 $(BIN)/pytest -q tests/pipeline/test_large.py
+	$(BIN)/pytest -q -n auto -m soak
 	@[ -z "$${PAHO_TESTING:-}" ] || $(BIN)/python scripts/paho.py "$$PAHO_TESTING"
 	@for round in $$(seq 1 $${SOAK_ROUNDS:-10}); do echo "round $$round"; \
 	  HUBSUB_TESTING_FRESH=1 HYPOTHESIS_PROFILE=soak CHAT_EVENTS=$${CHAT_EVENTS:-60282} $(BIN)/pytest -q tests/property tests/node; done

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import command_line
 import pytest
 from clients.mqtt import PUBLISH, Wire
+from clients.servers import until
 
 from hubsub.client import BlockingClient, Client, Gap, Options
 from hubsub.errors import StartError
@@ -47,12 +48,14 @@ def metric(node: Node, name: str) -> float:
 
 
 def wait_log(node: Node, event: str) -> dict[str, Any]:
-    """The first log event of that name; the test's own time-out ends a vain wait."""
-    while True:
-        for entry in node.events:
-            if entry["event"] == event:
-                return entry
-        assert node.process.poll() is None, node.log
+    """Waits for a log event of that name; returns the first."""
+
+    def first() -> dict[str, Any]:
+        entry = next((entry for entry in node.events if entry["event"] == event), {})
+        assert entry or node.process.poll() is None, node.log
+        return entry
+
+    return until(first, event)
 
 
 def test_a_node_is_ready_and_ends_cleanly_on_sigterm(make_node: Callable[..., Node]) -> None:
@@ -71,8 +74,8 @@ def test_a_node_ends_with_the_process_that_made_it() -> None:
     try:
         # Its log goes to a file and its output to a closed pipe, so only its process id shows that it has
         # ended.
-        while (state := Path(f"/proc/{int(run.stdout)}/stat")).exists() and ") Z " not in state.read_text():
-            pass
+        state = Path(f"/proc/{int(run.stdout)}/stat")
+        until(lambda: not state.exists() or ") Z " in state.read_text(), "its end")
     except OSError:
         pass
 

@@ -1,5 +1,5 @@
-"""Fixture `three`: three nodes of one cluster, shared per session and coordinator. Fixture `cluster`: the
-same for a single test."""
+"""Fixture `three`: three nodes of one cluster, shared per session and coordinator; over etcd and ZooKeeper in
+`make soak`. Fixture `cluster`: the same for a single test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import pytest
 from cluster.cluster import Cluster
 from hubsub.testing.stores import STORES
 
+# Nodes do the same with each coordinator. A cluster over each runs in `test_away.py`, and
+# `tests/coordination` tests each.
+_COORDINATORS = ["embedded", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("etcd", "zookeeper"))]
 
-@pytest.fixture(scope="session", params=["embedded", "etcd", "zookeeper"])
+
+@pytest.fixture(scope="session", params=_COORDINATORS)
 def three(
     request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -1,4 +1,8 @@
-"""Fixture `store`: each store in turn, one start a session; `prefix`: keys of this test alone."""
+"""Fixture `store`: each store in turn, one start a session; `prefix`: keys of this test alone.
+
+Most tests of the embedded store with one member run in `make soak`: with three it has the same code, and more to do.
+`make test` compares one member with the model (`test_model.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from hubsub.coordination import Coordinator
 
 Opener = Callable[..., Awaitable[Coordinator]]
 
+KINDS = ["memory", "embedded-one", *STORES]
 only_members = pytest.mark.parametrize("store", list(STORES), indirect=True)
 """For what has no meaning in memory."""
 only_servers = pytest.mark.parametrize("store", ["etcd", "zookeeper"], indirect=True)
@@ -24,7 +29,9 @@ only_zookeeper = pytest.mark.parametrize("store", ["zookeeper"], indirect=True)
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session", params=["memory", "embedded-one", *STORES])
+@pytest.fixture(
+    scope="session", params=["memory", pytest.param("embedded-one", marks=pytest.mark.soak), *STORES]
+)
 def store(
     request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:

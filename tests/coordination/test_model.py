@@ -7,11 +7,13 @@ from collections.abc import Coroutine
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from coordination.conftest import KINDS
 from coordination.stores import Store
 from hubsub.coordination import Delete, Entry, Lease, Put, Watch
 from hubsub.coordination.memory import MemoryCoordinator
@@ -143,6 +145,7 @@ class Machine(RuleBasedStateMachine):
         return Entry(entry.key, entry.value, self._real(entry.key, entry.revision))
 
 
+@pytest.mark.parametrize("store", KINDS, indirect=True)
 def test_each_store_does_what_the_model_does(store: Store) -> None:
     errors: list[Exception] = []
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients.servers import until
 
 from hubsub.names import producer_id
 from hubsub.testing import Node
@@ -172,7 +173,7 @@ def test_where_the_log_is_damaged_no_number_is_guessed_and_the_rest_goes_on(http
     for body in (record(30, "x" * 10_000), record(31), record(1, producer="new")):
         status, answer = client.publish(body)
         assert (status, answer["code"]) == (503, "quarantined")
-    assert any("cannot tell repeats" in line for line in http_of.node.log.splitlines())
+    until(lambda: "cannot tell repeats" in http_of.node.log, "a log line")
     _, ready = client.ask("GET", "/readyz")
     assert ready["status"] == "ready" and "numbered records are refused" in ready["reasons"][0]
     assert segments[-1].name in ready["reasons"][0]
