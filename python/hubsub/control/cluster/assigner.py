@@ -228,7 +228,7 @@ class Assigner:
             view = self._controller.view()
             if not left or view is None:
                 break
-            choice = choose(view, self._clock(), self._timing, room_class, left, self._loads, refused)
+            choice = choose(view, room_class, left, self._loads, refused)
             self._loads.update(choice.loads)
             if not choice.hubs and not refused:
                 raise NoControllerError("no hub of the class can take rooms yet", room_class)
