@@ -48,6 +48,8 @@ def view(
         "controller": Stored(
             ControllerRecord(node="a", incarnation=1, controller_term=2), CONTROLLER_REVISION
         ),
+        "now": NOW,
+        "timing": TIMING,
         "elected_s": 10.0,
         "nodes": dict(node(name) for name in nodes),
         "classes": {"chat": ClassRecord(version=1, hubs=len(hubs))},

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from hubsub.config import Config, resolve
-from hubsub.control.cluster.buckets import hash_of
+from hubsub.control.cluster.bucket_values import hash_of
 from hubsub.control.cluster.classes import version_of
 from hubsub.control.cluster.membership import prepare
 from hubsub.control.cluster.node import ClusterNode

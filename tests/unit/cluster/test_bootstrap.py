@@ -27,7 +27,7 @@ from hubsub.control.cluster.view import Stored
 from hubsub.coordination import Put
 from hubsub.coordination.memory import MemoryCoordinator, MemoryStore
 from hubsub.errors import OtherClusterError, StartError
-from unit.cluster.fixtures import NOW, TIMING, peer, view
+from unit.cluster.fixtures import peer, view
 from unit.cluster.played import YEAR_2030, play
 
 LOGGED = {"name": "log", "match": ["log:*"], "durability": "durable", "history": {"bytes": "64MiB"}}
@@ -51,7 +51,7 @@ def classes(**hubs: int) -> dict[str, ClassRecord]:
 def test_hubs_of_the_founders_log_keep_their_numbers_and_their_node() -> None:
     founder = Founder(node="b", log="1f", hubs={"log": (9, 4)})
     known = view("abc", classes=classes(chat=2, log=2, more=1), founder=founder)
-    hubs = made(decide(known, NOW, TIMING).steps)
+    hubs = made(decide(known).steps)
     assert {hub: (record.room_class, record.index) for hub, record in hubs.items()} == {
         9: ("log", 0), 4: ("log", 1), 10: ("chat", 0), 11: ("chat", 1), 12: ("more", 0)
     }  # fmt: skip
@@ -63,9 +63,7 @@ def test_hubs_of_the_founders_log_wait_for_it_and_others_do_not() -> None:
     founder = Founder(node="b", log="1f", hubs={"log": (2,)})
     away = {("b", 1): peer(is_ready=False)}
     known = view("abc", classes=classes(chat=1, log=1), peers=away, founder=founder)
-    assert {hub: record.room_class for hub, record in made(decide(known, NOW, TIMING).steps).items()} == {
-        3: "chat"
-    }
+    assert {hub: record.room_class for hub, record in made(decide(known).steps).items()} == {3: "chat"}
 
 
 class World:

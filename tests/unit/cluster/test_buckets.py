@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubsub.control.cluster.buckets import (
-    FORMAT,
-    NAME_BYTES_MAX,
-    SPLIT_BYTES,
-    VALUE_BYTES_MAX,
-    Buckets,
-    NotKnown,
-    Piece,
-    Room,
-    hash_of,
-)
+from hubsub.control.cluster.bucket_values import FORMAT, SPLIT_BYTES, Piece, Room, hash_of
+from hubsub.control.cluster.buckets import NAME_BYTES_MAX, VALUE_BYTES_MAX, Buckets, NotKnown
 from hubsub.control.cluster.commits import CONTROLLER, OPERATIONS_MAX, Commit
 from hubsub.errors import RecordDamagedError, RecordFormatError, TopicLengthError
 

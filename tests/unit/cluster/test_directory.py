@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hubsub.control.cluster import buckets as bucket_values
 from hubsub.control.cluster import directory, rpc
-from hubsub.control.cluster.buckets import Room
+from hubsub.control.cluster.bucket_values import Room, encode_value
 from hubsub.control.cluster.directory import WAIT_S, Located
 from hubsub.control.cluster.placement import Load
 from hubsub.errors import (
@@ -91,11 +90,11 @@ def test_a_removed_class_gives_no_room_a_place_and_those_that_have_one_are_found
             await until(lambda: all(n.class_records["chat"].is_removed for n in cluster.nodes.values()))
             for name in "abc":
                 assert await located(cluster, name, b"chat:x") == there
-                assert await cluster.nodes[name].look_up(b"chat:x") == there
+                assert await cluster.nodes[name].directory.look_up(b"chat:x") == there
                 with pytest.raises(ClassRemovedError, match="removed"):
                     await located(cluster, name, b"chat:new")
                 with pytest.raises(ClassRemovedError, match="removed"):
-                    await cluster.nodes[name].look_up(b"chat:new")
+                    await cluster.nodes[name].directory.look_up(b"chat:new")
             assert cluster.status()["rooms_with_record"] == 1
 
     play(test)
@@ -108,19 +107,19 @@ def test_a_question_finds_a_room_that_its_node_has_not_heard_of_and_makes_none()
             await cluster.settle()
             asked = {name: cluster.nodes[name] for name in "abc"}
             for name, node in asked.items():
-                assert await node.find("chat", b"chat:none", 0) is None, name
-                assert await node.look_up(b"chat:none") is None, name
+                assert await node.directory.find("chat", b"chat:none", 0) is None, name
+                assert await node.directory.look_up(b"chat:none") is None, name
             assert cluster.status()["rooms_with_record"] == 0
             there = await located(cluster, "a", b"chat:x")
             # No time has passed, so the other nodes are not notified yet.
-            assert {await node.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
-            assert [await node.look_up(b"chat:x") for node in asked.values()] == [there] * 3
+            assert {await node.directory.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
+            assert [await node.directory.look_up(b"chat:x") for node in asked.values()] == [there] * 3
             # A lookup that creates the room succeeds while a lookup that does not is in flight.
             found, made = await asyncio.gather(
-                asked["b"].find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
+                asked["b"].directory.find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
             )
             assert found in (None, made.hub)
-            assert await asked["c"].find("chat", b"chat:y", 0) == made.hub
+            assert await asked["c"].directory.find("chat", b"chat:y", 0) == made.hub
 
     play(test)
 
@@ -327,7 +326,7 @@ def test_a_room_that_waits_looks_at_the_others_only_when_too_many_wait(
             await cluster.start("a", "b")
             await cluster.settle()
             cluster.store.away = True
-            waiting = cluster.nodes["b"]._directory
+            waiting = cluster.nodes["b"].directory
             drop, drops = waiting._drop_waited, 0
 
             def counted() -> None:
@@ -350,7 +349,7 @@ def test_a_lookup_that_waits_when_its_node_stops_asks_no_more() -> None:
             await cluster.start(*"abc")
             await cluster.settle()
             other = other_than_the_controller(cluster)
-            stopped = cluster.nodes[other]._directory
+            stopped = cluster.nodes[other].directory
             stopped.known = lambda *_: None  # type: ignore[method-assign]
             waiting = asyncio.create_task(located(cluster, other, b"chat:x"))
             await asyncio.sleep(directory.RETRY_S / 2)
@@ -369,7 +368,7 @@ def test_who_waits_in_vain_is_told_so_and_no_question_stays_open() -> None:
             await cluster.start("a", "b")
             await cluster.settle()
             cluster.store.away = True
-            waiting = cluster.nodes["b"]._directory
+            waiting = cluster.nodes["b"].directory
             asked = [asyncio.create_task(cluster.nodes["b"].locate(topic)) for topic in topics(3)]
             await asyncio.sleep(1)
             wanted = list(waiting._wanted.values())
@@ -393,12 +392,12 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
             node, buckets = cluster.nodes[other], cluster.nodes[other]._cache.rooms["chat"]
             release = hold(cluster, other, "rooms/chat")
             before = await located(cluster, controller, b"chat:x")
-            ask, questions = node._directory._ask, 0
+            ask, questions = node.directory._ask, 0
 
             async def give_up() -> list[bytes]:
                 return [b"chat:x"]
 
-            forget = cluster.nodes[controller]._assigner.forget
+            forget = cluster.nodes[controller]._assigner.writer.forget
 
             async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
                 nonlocal questions
@@ -422,14 +421,12 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
                 revision = buckets.revision(key)
                 hubs: dict[bytes, int | Room] = {b"chat:x": before.hub}
                 for name, there, later in ((other, {}, 1), (controller, hubs, 2)):
-                    value = bucket_values._encoder.encode(
-                        bucket_values._Value(bucket_values.FORMAT, 0, there)
-                    )
+                    value = encode_value(0, there)
                     cluster.nodes[name]._cache.add_bucket("chat", key, value, revision + later)
 
-            node._directory._ask = asked
+            node.directory._ask = asked
             asked_s = cluster.now
-            found = await node.find("chat", b"chat:x", 0)
+            found = await node.directory.find("chat", b"chat:x", 0)
             assert questions > 1 and cluster.now - asked_s < 2
             # The first answer was not accepted; the result is that of the second one.
             assert found == (None if when == "on its way" else before.hub)
@@ -439,7 +436,7 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
 
 def count_questions(cluster: Cluster, name: str) -> list[rpc.Assign | rpc.Find | rpc.Move | rpc.Moves]:
     """Returns a list that gets each request of a node to the controller."""
-    directory, questions = cluster.nodes[name]._directory, list[Any]()
+    directory, questions = cluster.nodes[name].directory, list[Any]()
     ask = directory._ask
 
     async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
@@ -475,7 +472,7 @@ def test_who_gets_an_answer_that_is_not_known_here_asks_again_after_a_pause() ->
             await cluster.start(*"abc")
             await cluster.settle()
             other = other_than_the_controller(cluster)
-            directory = cluster.nodes[other]._directory
+            directory = cluster.nodes[other].directory
             directory.known = lambda *_: None  # type: ignore[method-assign]
             questions = count_questions(cluster, other)
             with pytest.raises(NoControllerError):
@@ -493,16 +490,16 @@ def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -
             before = await located(cluster, "a", b"chat:x")
             leader = before.members[0].node
             await until(lambda: cluster.nodes[leader]._cache.rooms["chat"].find(b"chat:x"))
-            assert cluster.nodes[leader]._directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
+            assert cluster.nodes[leader].directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
             assert await located(cluster, leader, b"chat:x") == before
 
             async def give_up() -> list[bytes]:
                 return [b"chat:x"]
 
             controller = cluster.nodes[str(cluster.controller())]
-            assert await controller._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            assert await controller._assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 1
             await until(lambda: not cluster.nodes[leader]._cache.rooms["chat"].count)
-            assert cluster.nodes[leader]._directory.known("chat", b"chat:x", 0) is None
+            assert cluster.nodes[leader].directory.known("chat", b"chat:x", 0) is None
 
     play(test)
 
@@ -515,7 +512,7 @@ def test_an_answer_with_a_hub_that_is_not_known_here_is_not_taken() -> None:
             other = other_than_the_controller(cluster)
             node = cluster.nodes[other]
             hold(cluster, other, "rooms/chat")
-            ask, questions = node._directory._ask, 0
+            ask, questions = node.directory._ask, 0
 
             async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
                 nonlocal questions
@@ -526,7 +523,7 @@ def test_an_answer_with_a_hub_that_is_not_known_here_is_not_taken() -> None:
                     return rpc.Assigned({b"chat:x": 99_999}, {}, answer.revisions)
                 return answer
 
-            node._directory._ask = asked
+            node.directory._ask = asked
             found = await located(cluster, other, b"chat:x")
             assert questions == 2 and found.hub in node._cache.hubs
 
@@ -541,13 +538,13 @@ def test_an_answer_of_an_older_version_states_no_revision_and_is_taken(is_made: 
             await cluster.settle()
             other = other_than_the_controller(cluster)
             node = cluster.nodes[other]
-            ask = node._directory._ask
+            ask = node.directory._ask
 
             async def asked(request: rpc.Assign | rpc.Find | rpc.Move | rpc.Moves) -> rpc.Response:
                 name, hubs, rest, _ = msgspec.msgpack.decode(rpc.encode(await ask(request)), strict=False)
                 return rpc.decode_response(msgspec.msgpack.encode([name, hubs, rest]))
 
-            node._directory._ask = asked
+            node.directory._ask = asked
             if not is_made:
                 await located(cluster, str(cluster.controller()), b"chat:x")
             asked_s = cluster.now

@@ -19,7 +19,7 @@ from hubsub.control.cluster.view import Claims, Stored, View
 from hubsub.errors import DiskFullError, LogFailedError
 
 from .fake_data import FakeData
-from .fixtures import NOW, TIMING, hub, node, peer, view
+from .fixtures import NOW, hub, node, peer, view
 from .played import Cluster, play, until
 from .test_core_plane import ME, OTHER, plane, row
 
@@ -50,7 +50,7 @@ def founded(**proposed: str) -> dict[int, Stored[HubRecord]]:
 
 def decided(hubs: dict[int, Stored[HubRecord]], claims: Claims, **fields: object) -> Decision:
     seen: View = view(hubs=hubs, classes=LOGGED, claims={A: claims}, **fields)  # type: ignore[arg-type]
-    return decide(seen, NOW, TIMING)
+    return decide(seen)
 
 
 def whys(decision: Decision) -> dict[int, str]:
@@ -88,9 +88,9 @@ def test_a_hub_goes_when_its_leader_has_sealed_it_by_the_record_that_stands() ->
 def test_what_an_earlier_process_of_a_name_said_moves_nothing() -> None:
     claims = Claims(empty=frozenset(range(9)), sealed={1: 90})
     seen = view(hubs=founded(h1="b"), classes=LOGGED, claims={("a", 0): claims}, peers={("a", 2): peer()})
-    assert not decide(seen, NOW, TIMING).steps
+    assert not decide(seen).steps
     again = replace(seen, nodes={**seen.nodes, **dict([node("a", 2)])}, claims={A: claims})
-    assert {step.why for step in decide(again, NOW, TIMING).steps} == {"started again"}
+    assert {step.why for step in decide(again).steps} == {"started again"}
 
 
 def test_a_hub_is_not_taken_from_who_is_dead_nor_given_to_who_is() -> None:

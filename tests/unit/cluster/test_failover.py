@@ -24,7 +24,7 @@ def at_home() -> dict[int, Stored[HubRecord]]:
 
 
 def decided(seen: View, now: float = NOW, **options: int) -> Decision:
-    return decide(seen, now, TIMING, **options)
+    return decide(replace(seen, now=now), **options)
 
 
 def whys(decision: Decision) -> set[tuple[int, str]]:

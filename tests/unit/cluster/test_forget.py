@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from hubsub.control.cluster import commits, rpc
-from hubsub.control.cluster.buckets import FORMAT, Buckets, Room, hash_of
+from hubsub.control.cluster.bucket_values import FORMAT, Room, hash_of
+from hubsub.control.cluster.buckets import Buckets
 from hubsub.control.cluster.forget import Idle
 from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
 from hubsub.control.cluster.records import HubRecord, format_of, hub_key, parse
@@ -181,7 +182,7 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
             to = next(name for name in "abc" if name != before.members[0].node)
             node = cluster.nodes[str(cluster.controller())]
             assigner, coordinator = node._assigner, node._coordinator
-            taken, gate = assigner._take, asyncio.Event()
+            taken, gate = assigner._confirm, asyncio.Event()
             committed = coordinator.commit
 
             async def take(name: str, request: rpc.Confirm) -> rpc.Confirmation:
@@ -195,7 +196,7 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
                     raise CoordinatorUnknownError()
                 return await committed(expect, writes)
 
-            assigner._take = take
+            assigner._confirm = take
             coordinator.commit = commit  # type: ignore[method-assign]
             moving = asyncio.create_task(cluster.nodes["b"].move(b"chat:x", to))
             await asyncio.sleep(0.1)
@@ -203,7 +204,7 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
             async def give_up() -> list[bytes]:
                 return [b"chat:x"]
 
-            assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
+            assert await assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 0
             await asyncio.sleep(1)
             for name in "abc":
                 found = cluster.nodes[name]._cache.rooms["chat"].find(b"chat:x")
@@ -229,7 +230,7 @@ def test_a_record_stays_where_the_hub_got_another_leader_after_its_room_was_give
                 await writer.commit({entry.key: entry.revision}, [Put(entry.key, format_of(after))])
                 return [b"chat:x"]
 
-            assert await node._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 0
+            assert await node._assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 0
             assert cluster.status()["rooms_with_record"] == 1
             found = await node._assigner.find(rpc.Find("chat", (b"chat:x",)))
             assert found.hubs == {b"chat:x": before.hub}
@@ -270,8 +271,8 @@ def test_a_removal_that_a_new_leader_stops_leaves_rooms_of_an_unknown_part_of_a_
                 return [lower, upper]
 
             node._coordinator.commit = commit  # type: ignore[method-assign]
-            assert await node._assigner.forget("chat", 1, [lower, upper], give_up) == 0
-            assert not node._assigner._forgetting
+            assert await node._assigner.writer.forget("chat", 1, [lower, upper], give_up) == 0
+            assert not node._assigner.writer.forgetting
             await writer.close()
 
     play(test)
@@ -306,7 +307,7 @@ def test_while_a_removal_is_in_doubt_no_lookup_is_answered_whatever_fails_then(
                 coordinator.commit, coordinator.get = commit, get  # type: ignore[method-assign]
                 return [b"chat:x"]
 
-            forgetting = asyncio.create_task(assigner.forget("chat", before.hub, [b"chat:x"], give_up))
+            forgetting = asyncio.create_task(assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up))
             await until(lambda: len(late) > 3)
             coordinator.get = got  # type: ignore[method-assign]
             assert await assigner.find(rpc.Find("chat", (b"chat:x",))) == rpc.Found({}, ())
@@ -345,12 +346,12 @@ def test_rooms_of_a_bucket_that_cannot_be_read_wait_and_no_other_rooms(is_watche
             found = await node._assigner.find(rpc.Find("chat", (*rooms, NAMES[-2])))
             assert found.hubs == assigned.hubs
             with pytest.raises(NoControllerError, match="cannot be read"):
-                await node._assigner.move(rpc.Move("chat", upper, controller))
+                await node._assigner.moves.move(rpc.Move("chat", upper, controller))
 
             async def give_up() -> list[bytes]:
                 return [upper, lower]
 
-            assert await node._assigner.forget("chat", hub, [upper, lower], give_up) == 1
+            assert await node._assigner.writer.forget("chat", hub, [upper, lower], give_up) == 1
             assert cluster.store.entries["rooms/chat/80000000"].value == newer
             # A value that can be read makes the rooms found again.
             await writer.commit({}, [Put("rooms/chat/80000000", halves["80000000"])])
@@ -389,7 +390,7 @@ def test_a_removal_that_was_applied_before_the_hub_got_another_leader_is_known()
                 coordinator.commit, coordinator.get = commit, get  # type: ignore[method-assign]
                 return [b"chat:x"]
 
-            assert await node._assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            assert await node._assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 1
             coordinator.commit = committed  # type: ignore[method-assign]
 
     play(test)
@@ -415,7 +416,7 @@ def test_a_commit_in_doubt_that_is_applied_later_is_in_the_next_answer() -> None
 
             coordinator.commit = commit  # type: ignore[method-assign]
             with pytest.raises(CoordinatorUnreachableError):
-                await assigner.move(rpc.Move("chat", b"chat:x", to))
+                await assigner.moves.move(rpc.Move("chat", b"chat:x", to))
             coordinator.commit = committed  # type: ignore[method-assign]
             await committed(*late[0])
             found = await assigner.find(rpc.Find("chat", (b"chat:x",)))
@@ -432,14 +433,14 @@ def test_a_room_that_is_moved_while_others_of_its_request_are_placed_is_answered
             before = await located(cluster, "a", b"chat:x")
             to = next(name for name in "abc" if name != before.members[0].node)
             assigner = cluster.nodes[str(cluster.controller())]._assigner
-            taken, moved = assigner._take, list[rpc.Moved]()
+            taken, moved = assigner._confirm, list[rpc.Moved]()
 
             async def take(name: str, request: rpc.Confirm) -> rpc.Confirmation:
                 if any(b"chat:new" in rooms for rooms in request.rooms.values()):
-                    moved.append(await assigner.move(rpc.Move("chat", b"chat:x", to)))
+                    moved.append(await assigner.moves.move(rpc.Move("chat", b"chat:x", to)))
                 return await taken(name, request)
 
-            assigner._take = take
+            assigner._confirm = take
             answer = await assigner.assign(rpc.Assign("chat", (b"chat:x", b"chat:new")))
             assert answer.hubs.keys() == {b"chat:x", b"chat:new"}
             assert answer.hubs[b"chat:x"] == moved[0].hub != before.hub
@@ -460,14 +461,14 @@ def test_a_room_that_was_removed_and_made_again_stays_known_when_its_removal_arr
             hold(cluster, other, "rooms/chat")
 
             async def give_up() -> list[bytes]:
-                return node._directory.give_up("chat", [b"chat:x"])
+                return node.directory.give_up("chat", [b"chat:x"])
 
-            assert await assigner.forget("chat", before.hub, [b"chat:x"], give_up) == 1
+            assert await assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 1
             removed = cluster.store.entries["rooms/chat/00000000"]
             assert await located(cluster, other, b"chat:x") == before
             node._cache.add_bucket("chat", removed.key, removed.value, removed.revision)
             assert buckets.find(b"chat:x") is None
-            assert node._directory.known("chat", b"chat:x", 0) == before.hub
+            assert node.directory.known("chat", b"chat:x", 0) == before.hub
 
     play(test)
 
@@ -488,7 +489,7 @@ def test_who_is_elected_answers_by_no_record_that_was_changed_before() -> None:
             async def give_up() -> list[bytes]:
                 return [b"chat:y"]
 
-            assert await assigner.forget("chat", hubs[b"chat:y"], [b"chat:y"], give_up) == 1
+            assert await assigner.writer.forget("chat", hubs[b"chat:y"], [b"chat:y"], give_up) == 1
             moved = await cluster.nodes[first].move(b"chat:x", first if hubs[b"chat:x"] else second)
             await cluster.kill(first)
             await until(lambda: cluster.controller() == second)
@@ -510,7 +511,7 @@ def test_a_pin_that_comes_after_its_room_was_given_up_counts_at_once() -> None:
             await cluster.settle()
             before = await located(cluster, "a", b"chat:x")
             leader = before.members[0].node
-            directory = cluster.nodes[leader]._directory
+            directory = cluster.nodes[leader].directory
             assert directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
             assert directory.known("chat", b"chat:x", 0) is None
             to = next(name for name in "abc" if name != leader)

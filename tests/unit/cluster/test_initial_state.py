@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hubsub.control.cluster import buckets
-from hubsub.control.cluster.buckets import hash_of
+from hubsub.control.cluster.bucket_values import encode_value, hash_of
 from hubsub.control.cluster.records import HubRecord, format_of, hub_key, node_key, parse
 from hubsub.coordination import Delete, Put
 from hubsub.coordination.memory import MemoryCoordinator
@@ -112,7 +111,7 @@ def test_a_room_whose_bucket_is_half_known_is_asked_for_again_and_others_are_pla
             writer = MemoryCoordinator(cluster.store)
 
             async def bucket(start: int) -> None:
-                value = buckets._encoder.encode(buckets._Value(buckets.FORMAT, 1, {}))
+                value = encode_value(1, {})
                 await writer.commit({}, [Put(f"rooms/chat/{start:08x}", value)])
 
             # The upper half of a split, which a watch may report first.
@@ -137,14 +136,14 @@ def test_a_batch_that_fails_in_an_unforeseen_way_is_answered_and_the_next_one_is
             await cluster.start("a")
             await cluster.settle()
             assigner = cluster.nodes["a"]._assigner
-            placed, failures = assigner._placed, iter([RuntimeError("broken")])
+            placed, failures = assigner._place, iter([RuntimeError("broken")])
 
             async def once(room_class: str, names: list[bytes]) -> dict[bytes, int]:
                 for failure in failures:
                     raise failure
                 return await placed(room_class, names)
 
-            monkeypatch.setattr(assigner, "_placed", once)
+            monkeypatch.setattr(assigner, "_place", once)
             begun_s = cluster.now
             assert await cluster.nodes["a"].locate(b"chat:x") is not None
             assert cluster.now - begun_s < 2

@@ -18,7 +18,7 @@ from hubsub.control.cluster.placement import (
 )
 from hubsub.control.cluster.records import Proposed
 from hubsub.control.cluster.view import View
-from unit.cluster.fixtures import NOW, TIMING, hub, node, peer, view
+from unit.cluster.fixtures import NOW, hub, node, peer, view
 
 HUBS = {1: hub("a", 0), 2: hub("b", 1), 3: hub("c", 2)}
 
@@ -34,7 +34,7 @@ def chosen(
     seen: View | None = None,
 ) -> Choice:
     names = [b"room%d" % i for i in range(rooms)]
-    return choose(seen or view(hubs=HUBS), NOW, TIMING, "chat", names, loads, refused)
+    return choose(seen or view(hubs=HUBS), "chat", names, loads, refused)
 
 
 def test_a_room_goes_to_the_hub_of_the_least_busy_node() -> None:

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from hubsub.config import RoomClass
-from hubsub.control.cluster import buckets
-from hubsub.control.cluster.buckets import Room
+from hubsub.control.cluster.bucket_values import Room, encode_value, hash_of
 from hubsub.control.cluster.classes import class_key, record_of
 from hubsub.control.cluster.core_plane import CorePlane
 from hubsub.control.cluster.records import HubRecord, NodeRecord, Record, format_of, hub_key, node_key
@@ -73,7 +72,7 @@ class World:
 
 def bucket(depth: int, at: Mapping[bytes, Room]) -> bytes:
     plain = {room: where.hub if where == Room(where.hub) else where for room, where in at.items()}
-    return buckets._encoder.encode(buckets._Value(buckets.FORMAT, depth, plain))
+    return encode_value(depth, plain)
 
 
 def pinned(room: bytes, hub: int) -> bytes:
@@ -107,7 +106,7 @@ def test_a_pinned_room_is_told_when_its_hub_is_known() -> None:
     play(test)
 
 
-UPPER = next(room for room in (b"chat:%d" % number for number in range(100)) if buckets.hash_of(room) >> 31)
+UPPER = next(room for room in (b"chat:%d" % number for number in range(100)) if hash_of(room) >> 31)
 """In the second bucket of two."""
 
 WHOLE, LOWER_HALF, UPPER_HALF = (

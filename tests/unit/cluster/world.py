@@ -42,7 +42,7 @@ TIMING = Timing()
 
 R = TypeVar("R", bound=Record)
 
-Decide = Callable[[View, float, Timing], Decision]
+Decide = Callable[[View], Decision]
 
 
 class Store:
@@ -400,6 +400,8 @@ class World:
                 c.peers[id_] = with_(peer, dead_s=now)
         view = View(
             controller=c.controller_term,
+            now=now,
+            timing=TIMING,
             elected_s=c.elected_s,
             nodes=c.nodes,
             classes=self.classes,
@@ -410,7 +412,7 @@ class World:
             tables={id_: frozenset().union(*(t.get(id_, ()) for t in c.tables)) for id_ in c.peers},
             replacing=frozenset().union(*c.replacing),
         )
-        decision = self.decide(view, now, TIMING)
+        decision = self.decide(view)
         tables = c.tables
         tables.append(decision.tables)
         self.queue.append((self.now + 0.07, lambda: tables.__delitem__(0)))

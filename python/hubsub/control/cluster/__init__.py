@@ -6,7 +6,7 @@
   majority that a controller needs before it replaces a leader
 - `placement` chooses the hub of a new room, within `room_limits`
 - `view` is all that the controller knows at one moment
-- `records` and `buckets` are the values in the coordinator, `commits` the writes to it
+- `records`, `buckets` and `bucket_values` are the values in the coordinator, `commits` the writes to it
 
 **Runtime**, in one event loop; `node` ties it together.
 
@@ -14,10 +14,12 @@
   must have in common, `bootstrap` the hubs of the node that founds the cluster
 - `watch_cache` merges all watches into one state, `forgotten` has the rooms that were removed lately
 - `controller` is elected and takes turns: it begins from `initial_state`, commits by `controller_writes`, logs
-  by `step_log`; `assigner` places rooms while its node is the controller, `forget` removes unused ones
+  by `step_log`; `assigner` places rooms while its node is the controller, `room_moves` pins them, `forget`
+  removes unused ones, all by `room_writer`
 - `directory` looks rooms up, `log_owners` the nodes that have logs, `partition` the acting leaders while there
   is no controller
-- `rpc` defines the requests between nodes, `reports` sends loads and claims, `status` shows the cluster
+- `rpc` defines the requests between nodes, `hub_member` answers those of the controller, `reports` sends loads
+  and claims, `status` shows the cluster
 
 **Integration into a process**: `core_plane` implements `plane` over a running node, with `peer_addresses` (host
 names of peers), `logged_hubs` (hubs with logs) and `lookup` (answers to the data plane's lookups); `process`

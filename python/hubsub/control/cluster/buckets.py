@@ -7,16 +7,6 @@ the two sees a bucket that ends before the room's hash, and knows that it cannot
 reported as absent because of a split. Buckets are not merged again: a class that had many rooms will have
 them again.
 
-Value, MessagePack: `[format, depth, {name: room}]`, names as bytes. A room is the number of its hub, or
-`[hub, is_pinned, [[hub, first seq, last seq], …]]` if it has more state: pieces of its history that stay
-where they were written. In memory a bucket is the value as it was read, and a look-up unpacks one (5 µs): a
-million rooms with names of 18 bytes take 24 MB, in 16,384 buckets. MessagePack was chosen because it takes
-bytes as keys and escapes nothing.
-
-A small bucket is cheap to write and a large one cheap to list: with 2 KiB a single new room writes 1.5 KiB on
-average, and each room of a batch of a thousand not much less, because they are spread. With 8 KiB, stores had
-twice the files and memory for 120,000 rooms, and a million rooms are 17 pages to list instead of 5.
-
 A watch delivers the latest value of each key, so a reader may miss values between: a room whose record was
 removed and created again in another hub appears to change its hub at once, possibly together with a split,
 its buckets in any order. `Buckets.apply` compares each value with the known rooms of its range, whichever
@@ -30,39 +20,37 @@ the response: revisions grow across all keys of a store. At most `ANSWERS_MAX` r
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
+from hubsub.control.cluster.bucket_values import (
+    HASH_BITS,
+    PIECES_MAX,
+    Room,
+    Rooms,
+    end_of,
+    hash_of,
+    hub_in,
+    parse_value,
+    place_in,
+    split,
+    summary_of,
+)
 from hubsub.control.cluster.commits import Change, Commit, Put, packed
 from hubsub.control.cluster.records import ROOMS
-from hubsub.errors import RecordDamagedError, RecordFormatError, TopicLengthError
-
-FORMAT: Final = 1
-"""Format of a bucket's value."""
+from hubsub.errors import RecordDamagedError, TopicLengthError
 
 VALUE_BYTES_MAX = 64 << 10
 """Maximum size of a value in the coordinator."""
 
-SPLIT_BYTES = 2 << 10
-"""A bucket that is longer is split when it is written."""
-
 NAME_BYTES_MAX = 4_096
 """Maximum name of a room with a record: a bucket must hold several. Rooms of ring classes need no record."""
 
-PIECES_MAX = 512
-"""Maximum number of pieces of one room's history."""
-
 ADDED_BYTES_MAX = 32 << 10
 """Maximum bytes added to one bucket in one commit; the rest waits for the next."""
-
-LEAVES_MAX = 32
-"""Maximum number of buckets that one becomes in one commit: key and expectation of each must fit into it."""
-
-HASH_BITS = 32
 
 NOTHING: Final[Mapping[str, int]] = {}
 
@@ -70,24 +58,6 @@ ANSWERS_MAX = 50_000
 ANSWERS_BYTES_MAX = 8 << 20
 """Maximum number of responses of the controller that the watch has not reached, and of the bytes of their
 rooms' names; the latest are retained."""
-
-
-class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a room's history, in the hub where it was written; `first` and `last` are seqs, inclusive."""
-
-    hub: int
-    first: int
-    last: int
-
-
-class Room(msgspec.Struct, frozen=True, array_like=True):
-    """Record of a room."""
-
-    hub: int
-    is_pinned: bool = False
-    """An operator placed it there: only an operator moves it."""
-    pieces: tuple[Piece, ...] = ()
-    """Parts of its history in other hubs, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +71,6 @@ class Batch:
 
 class NotKnown(Exception):
     """The watch has not delivered all buckets of a split yet; retry after its next change."""
-
-
-Rooms = dict[bytes, int | Room]
-
-
-class _Value(msgspec.Struct, frozen=True, array_like=True):
-    format: int
-    depth: int
-    rooms: Rooms
-
-
-class _Plain(msgspec.Struct, frozen=True, array_like=True):
-    """A bucket whose rooms are all a hub number, as most are."""
-
-    format: int
-    depth: int
-    rooms: dict[bytes, int]
-
-
-class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a value that is readable in any format."""
-
-    format: int
 
 
 class _Bucket(NamedTuple):
@@ -183,13 +130,13 @@ class Buckets:
             self._starts.remove(start)
             self.count -= old.rooms
             self.bytes -= len(key) + len(old.value)
-            gone: dict[bytes, int | None] = {name: _hub(room) for name, room in had.items()}
+            gone: dict[bytes, int | None] = {name: hub_in(room) for name, room in had.items()}
             return gone | {
-                name: self._dropped(name) for name in self._answered(start, _end(start, old.depth))
+                name: self._dropped(name) for name in self._answered(start, end_of(start, old.depth))
             }
         if old is not None and revision <= old.revision:
             return {}
-        depth, rooms, pins = _summary(key, value)
+        depth, rooms, pins = summary_of(key, value)
         had = self._had(start) | self._split
         if old is None:
             insort(self._starts, start)
@@ -197,19 +144,19 @@ class Buckets:
         self.count += rooms - (0 if old is None else old.rooms)
         self.bytes += len(value) - (-len(key) if old is None else len(old.value))
         changed: dict[bytes, int | None] = {name: None for name in pins if name not in had}
-        end = _end(start, depth)
+        end = end_of(start, depth)
         before_next = min(end, self._next_start(bisect_left(self._starts, start)))
         reached = [name for name in self._answered(start, before_next) if self._answers[name][1] <= revision]
-        there = _parse(key, value).rooms if had or reached else {}
+        there = parse_value(key, value).rooms if had or reached else {}
         self._split = {}
         for name, room in had.items():
             if name not in there and not start <= hash_of(name) < end:
                 self._split[name] = room
-            elif name not in there or _place(there[name]) != _place(room):
-                changed[name] = _hub(room)
+            elif name not in there or place_in(there[name]) != place_in(room):
+                changed[name] = hub_in(room)
         for name in reached:
             answer = self._dropped(name)
-            if name not in there or answer != _hub(there[name]):
+            if name not in there or answer != hub_in(there[name]):
                 changed[name] = answer
         return changed
 
@@ -286,7 +233,7 @@ class Buckets:
         start, bucket = self._bucket(hash_of(name))
         if name not in bucket.value:
             return None  # Most look-ups are for new rooms: avoid unpacking for them.
-        room = _parse(self._key(start), bucket.value).rooms.get(name)
+        room = parse_value(self._key(start), bucket.value).rooms.get(name)
         return Room(room) if isinstance(room, int) else room
 
     def commits(
@@ -375,10 +322,10 @@ class Buckets:
             return {}
         begin = self._starts[at]
         bucket = self._buckets[begin]
-        end, next_start = _end(begin, bucket.depth), self._next_start(at)
+        end, next_start = end_of(begin, bucket.depth), self._next_start(at)
         if end <= start:
             return {}
-        rooms = _parse(self._key(begin), bucket.value).rooms
+        rooms = parse_value(self._key(begin), bucket.value).rooms
         if begin == start and end <= next_start:
             return rooms
         return {name: room for name, room in rooms.items() if start <= hash_of(name) < next_start}
@@ -391,7 +338,7 @@ class Buckets:
         half of a split is missing."""
         start = self._starts[at]
         end = self._next_start(at)
-        rooms = _parse(self._key(start), self._buckets[start].value).rooms
+        rooms = parse_value(self._key(start), self._buckets[start].value).rooms
         rows = ((hash_of(name), name, room) for name, room in rooms.items())
         return sorted((row for row in rows if row[0] < end), key=lambda row: row[:2])
 
@@ -401,7 +348,7 @@ class Buckets:
             raise NotKnown
         start = self._starts[at]
         bucket = self._buckets[start]
-        if hashed >= _end(start, bucket.depth):
+        if hashed >= end_of(start, bucket.depth):
             raise NotKnown
         return start, bucket
 
@@ -414,7 +361,7 @@ class Buckets:
         old, revision = (b"", 0) if bucket is None else (bucket.value, bucket.revision)
         depth, rooms = 0, Rooms()
         if old:
-            value = _parse(self._key(start), old)
+            value = parse_value(self._key(start), old)
             depth, rooms = value.depth, dict(value.rooms)
         for name, room in changes.items():
             if room is None:
@@ -422,7 +369,7 @@ class Buckets:
             else:
                 assert len(room.pieces) <= PIECES_MAX, f"{name!r} has {len(room.pieces)} pieces"
                 rooms[name] = room.hub if room == Room(room.hub) else room
-        values = _split(start, depth, rooms)
+        values = split(start, depth, rooms)
         if values == {start: old}:
             return None
         keys = {s: self._key(s) for s in values}
@@ -439,71 +386,3 @@ class Buckets:
             return int(key.removeprefix(f"{ROOMS}/{self._class}/"), 16)
         except ValueError as error:
             raise RecordDamagedError("a key of room records cannot be read", key) from error
-
-
-def hash_of(name: bytes) -> int:
-    """32-bit hash of a room's name, which selects its bucket."""
-    return int.from_bytes(blake2b(name, digest_size=HASH_BITS // 8, person=b"hubsub-room").digest())
-
-
-def _split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
-    """Splits a bucket until its parts are small enough, the largest part first; returns values by start."""
-    leaves = {start: (depth, rooms)}
-    values = {start: _encoder.encode(_Value(FORMAT, depth, rooms))}
-    while len(leaves) < LEAVES_MAX:
-        start = max(values, key=lambda s: len(values[s]))
-        depth, rooms = leaves[start]
-        if len(values[start]) <= SPLIT_BYTES or depth == HASH_BITS:
-            break
-        depth += 1
-        middle = start + (1 << (HASH_BITS - depth))
-        upper = {name: room for name, room in rooms.items() if hash_of(name) >= middle}
-        lower = {name: room for name, room in rooms.items() if name not in upper}
-        for leaf, held in ((start, lower), (middle, upper)):
-            leaves[leaf] = (depth, held)
-            values[leaf] = _encoder.encode(_Value(FORMAT, depth, held))
-    return values
-
-
-def _summary(key: str, value: bytes) -> tuple[int, int, Collection[bytes]]:
-    """Returns a bucket's depth, its number of rooms, and its pinned rooms; the fast path is for buckets
-    without pins."""
-    try:
-        plain = _plain_decoder.decode(value)
-    except msgspec.MsgspecError:
-        pass
-    else:
-        if plain.format <= FORMAT:
-            return plain.depth, len(plain.rooms), ()
-    read = _parse(key, value)
-    pins = [name for name, room in read.rooms.items() if isinstance(room, Room) and room.is_pinned]
-    return read.depth, len(read.rooms), pins
-
-
-def _end(start: int, depth: int) -> int:
-    """The first hash after a bucket."""
-    return start + (1 << (HASH_BITS - depth))
-
-
-def _hub(room: int | Room) -> int:
-    return room.hub if isinstance(room, Room) else room
-
-
-def _place(room: int | Room) -> tuple[int, bool]:
-    return _hub(room), isinstance(room, Room) and room.is_pinned
-
-
-def _parse(key: str, value: bytes) -> _Value:
-    try:
-        head = _head_decoder.decode(value)
-        if head.format > FORMAT:
-            raise RecordFormatError(value=f"{key} has format {head.format}, this version reads {FORMAT}")
-        return _decoder.decode(value)
-    except msgspec.MsgspecError as error:
-        raise RecordDamagedError(value=f"{key}: {error}") from error
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Value)
-_plain_decoder = msgspec.msgpack.Decoder(_Plain)
-_head_decoder = msgspec.msgpack.Decoder(_Head)

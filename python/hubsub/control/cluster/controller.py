@@ -196,6 +196,8 @@ class Controller:
         known = self._cache
         return View(
             controller=term.stored,
+            now=self._clock(),
+            timing=self._timing,
             elected_s=term.elected_s,
             nodes=dict(known.nodes),
             classes={name: stored.record for name, stored in known.classes.items()},
@@ -432,7 +434,7 @@ class Controller:
         await term.writes.check_delivered()
         view = self.view()
         assert view is not None
-        decision = decide(view, self._clock(), self._timing, self._moves_max)
+        decision = decide(view, self._moves_max)
         await self._grant(term, decision)
         if self._term is not term or not self._may_act(term):
             return

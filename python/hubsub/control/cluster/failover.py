@@ -41,7 +41,7 @@ from hubsub.control.cluster.records import (
     format_of,
     hub_key,
 )
-from hubsub.control.cluster.view import Claims, HubTerm, ProcessId, Stored, Tables, Timing, View
+from hubsub.control.cluster.view import Claims, HubTerm, ProcessId, Stored, Tables, View
 
 MOVES_MAX = 4
 """Maximum number of hubs that move at a time: each is silent for two round trips to the coordinator."""
@@ -76,25 +76,23 @@ class Decision:
     steps: tuple[Step, ...] = ()
 
 
-def decide(view: View, now: float, timing: Timing, moves_max: int = MOVES_MAX) -> Decision:
+def decide(view: View, moves_max: int = MOVES_MAX) -> Decision:
     """Decides the next actions.
 
     Args:
         view: State known to the controller.
-        now: Time, seconds, of the clock of all times in `view`.
-        timing: The same in the whole cluster.
         moves_max: Hubs that move at a time; default: `MOVES_MAX`.
     """
-    settled_s = voters.settled_s(view, now, timing)
-    tables = _tables(view, now, timing, settled_s)
+    settled_s = voters.settled_s(view)
+    tables = _tables(view, settled_s)
     changes: list[Change] = []
     steps: list[Step] = []
-    if view.voters is None or voters.is_heard(view, now, timing):
-        change = voters.next_change(view, now, timing)
+    if view.voters is None or voters.is_heard(view):
+        change = voters.next_change(view)
         if change is not None:
             changes.append(change)
-    if voters.is_heard(view, now, timing):
-        steps = list(_steps(view, now, timing, settled_s, tables, moves_max))
+    if voters.is_heard(view):
+        steps = list(_steps(view, settled_s, tables, moves_max))
         gone = voters.expected(view)
         changes += [_change(view, step, gone if step.why == LEASE_ENDED else {}) for step in steps]
     return Decision(tables, tuple(packed(changes, view.controller.revision)), tuple(steps))
@@ -108,13 +106,11 @@ def hub_name(room_class: str, index: int) -> str:
     return f"{RESERVED if room_class.startswith(RESERVED) else room_class}/{index}"
 
 
-def _steps(
-    view: View, now: float, timing: Timing, settled_s: float, tables: Tables, moves_max: int
-) -> Iterator[Step]:
-    candidates = view.candidates(now, timing)
+def _steps(view: View, settled_s: float, tables: Tables, moves_max: int) -> Iterator[Step]:
+    candidates = view.candidates()
     # A node is ready only once it knows all hubs, so the first hubs cannot wait for ready nodes. They have no
     # rooms yet.
-    first = candidates or view.heard_places(now, timing)
+    first = candidates or view.heard_places()
     if first:
         yield from _created(view, _targets(view, first), {place.name for place in first})
     if not candidates:
@@ -130,15 +126,15 @@ def _steps(
         home, proposed = homes[name], record.proposed
         if room_class.durability != EPHEMERAL:
             may_move = moving < moves_max and home[0] in names
-            is_heard = view.is_heard(view.peers.get((record.leader, record.incarnation)), now, timing)
-            step = _restarted(view, hub, record, now, timing) or _rebalanced(
+            is_heard = view.is_heard(view.peers.get((record.leader, record.incarnation)))
+            step = _restarted(view, hub, record) or _rebalanced(
                 view, hub, stored, home, names, may_move=may_move and is_heard, may_go=is_heard
             )
             if step is not None:
                 moving += step.why == "propose"
                 yield step
             continue
-        why = _loss_reason(view, hub, record, now, timing, settled_s, tables)
+        why = _loss_reason(view, hub, record, settled_s, tables)
         if why is not None:
             members = home if home[0] in names else refuges[name]
             if proposed is not None and proposed.leader in names:
@@ -204,12 +200,12 @@ def _created(view: View, targets: Mapping[str, tuple[str, ...]], names: Collecti
                 yield Step(hub, None, _next_term(view, record, members), "new")
 
 
-def _restarted(view: View, hub: int, record: HubRecord, now: float, timing: Timing) -> Step | None:
+def _restarted(view: View, hub: int, record: HubRecord) -> Step | None:
     """Returns a logged hub to its node after the node restarted."""
     stored, peer = view.nodes.get(record.leader), view.peer(record.leader)
     if stored is None or stored.record.incarnation <= record.incarnation:
         return None
-    if peer is not None and peer.is_ready and view.is_heard(peer, now, timing):
+    if peer is not None and peer.is_ready and view.is_heard(peer):
         return Step(hub, record, _next_term(view, record, record.members), "started again")
     return None
 
@@ -262,9 +258,7 @@ def _change(view: View, step: Step, expect: Mapping[str, int]) -> Change:
     return Change({hub_key(step.hub): revision, **expect}, (Put(hub_key(step.hub), format_of(step.after)),))
 
 
-def _loss_reason(
-    view: View, hub: int, record: HubRecord, now: float, timing: Timing, settled_s: float, tables: Tables
-) -> str | None:
+def _loss_reason(view: View, hub: int, record: HubRecord, settled_s: float, tables: Tables) -> str | None:
     """Why the leader of a hub no longer leads it; None: it may still lead."""
     process = (record.leader, record.incarnation)
     peer = view.peers.get(process)
@@ -273,8 +267,8 @@ def _loss_reason(
     if _is_dead(view, process):
         return "dead"
     may_be_granted = any((hub, record.term) in t.get(process, ()) for t in (view.tables, tables))
-    ends_s = _ends_s(view, process, timing, settled_s)
-    if not may_be_granted and now >= ends_s and voters.is_proved(view, ends_s, timing):
+    ends_s = _ends_s(view, process, settled_s)
+    if not may_be_granted and view.now >= ends_s and voters.is_proved(view, ends_s):
         return LEASE_ENDED
     return None
 
@@ -287,15 +281,15 @@ def _is_dead(view: View, process: ProcessId) -> bool:
     )
 
 
-def _ends_s(view: View, process: ProcessId, timing: Timing, settled_s: float) -> float:
+def _ends_s(view: View, process: ProcessId, settled_s: float) -> float:
     """When a process's leader lease ends if it gets no new one."""
     peer = view.peers.get(process)
     if peer is None or peer.lease_until_s is None:
         return settled_s
-    return max(settled_s, peer.lease_until_s + timing.guard_s)
+    return max(settled_s, peer.lease_until_s + view.timing.guard_s)
 
 
-def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
+def _tables(view: View, settled_s: float) -> Tables:
     """The leader leases that each process may get: the hubs of its records, unless its lease ended.
 
     Every registered process has a table, so that it has a lease when it gets a hub. A process that is heard
@@ -307,8 +301,8 @@ def _tables(view: View, now: float, timing: Timing, settled_s: float) -> Tables:
         process = (name, stored.record.incarnation)
         if not _is_dead(view, process):
             tables[process] = set()
-            grace_s = timing.lease_s if view.is_heard(view.peers.get(process), now, timing) else 0.0
-            if now < _ends_s(view, process, timing, settled_s) + grace_s:
+            grace_s = view.timing.lease_s if view.is_heard(view.peers.get(process)) else 0.0
+            if view.now < _ends_s(view, process, settled_s) + grace_s:
                 keeping.add(process)
     for hub, stored_hub in view.hubs.items():
         process = (stored_hub.record.leader, stored_hub.record.incarnation)

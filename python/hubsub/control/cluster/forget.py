@@ -32,10 +32,10 @@ from typing import Final
 import structlog
 
 from hubsub.control.cluster import rpc
-from hubsub.control.cluster.assigner import Assigner
-from hubsub.control.cluster.buckets import Room
+from hubsub.control.cluster.bucket_values import Room
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.records import EPHEMERAL
+from hubsub.control.cluster.room_writer import RoomWriter
 from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.errors import HubSubError
 
@@ -129,7 +129,7 @@ class Forgetter:
     Args:
         cache: Watch cache of the cluster.
         controller: Knows whether this node is the controller.
-        assigner: Writes room records.
+        writer: Writes room records.
         ask: Sends a request to the leader of a hub.
         idle_s: How long a room must be unused, seconds; 0: no room is forgotten.
         clock: Monotonic, seconds.
@@ -140,7 +140,7 @@ class Forgetter:
         self,
         cache: WatchCache,
         controller: Controller,
-        assigner: Assigner,
+        writer: RoomWriter,
         ask: Ask,
         *,
         idle_s: float,
@@ -149,7 +149,7 @@ class Forgetter:
     ) -> None:
         self._cache = cache
         self._controller = controller
-        self._assigner = assigner
+        self._writer = writer
         self._ask = ask
         self._clock = clock
         self._idle = Idle(idle_s)
@@ -228,7 +228,7 @@ class Forgetter:
                 self._idle.drop((room_class, name) for name in given_up)
                 return given_up
 
-            forgotten += await self._assigner.forget(room_class, hub, part, give_up)
+            forgotten += await self._writer.forget(room_class, hub, part, give_up)
         return forgotten
 
     async def _asked(self, room_class: str, hub: int, names: list[bytes], *, gives_up: bool) -> list[bytes]:

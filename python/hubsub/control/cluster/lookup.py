@@ -7,11 +7,11 @@ Invariants: each lookup gets one answer, unless the data plane has already refus
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
-from hubsub.control.cluster.directory import WAITING_MAX, Located
+from hubsub.control.cluster.directory import WAITING_MAX, Directory
 from hubsub.errors import (
     ClassRemovedError,
     HubClosedError,
@@ -31,26 +31,18 @@ CLIENT_ERRORS: Final = (ClassRemovedError, TooManyRoomsError, RoomCreationRateEr
 log = structlog.get_logger("hubsub.cluster")
 
 
-class RoomFinder(Protocol):
-    """The lookups of `ClusterNode`."""
-
-    async def look_up(self, topic: bytes) -> Located | None: ...
-    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None: ...
-    async def find(self, room_class: str, room: bytes, index: int) -> int | None: ...
-
-
 class Lookups:
     """Serves the data plane's lookups until it is closed.
 
     Args:
         data: Data plane that asks and gets the answers.
-        finder: Looks up rooms, asking the controller if needed.
+        directory: Looks up rooms, asking the controller if needed.
         own: This node's name and its Redis address for clients; None: it has no Redis listener.
     """
 
-    def __init__(self, data: Node, finder: RoomFinder, own: tuple[str, str] | None = None) -> None:
+    def __init__(self, data: Node, directory: Directory, own: tuple[str, str] | None = None) -> None:
         self._data = data
-        self._finder = finder
+        self._directory = directory
         self._own = own
         self._tasks: set[asyncio.Task[None]] = set()
         data.on_room_miss, data.on_locate = self._on_room_miss, self._on_locate
@@ -82,7 +74,7 @@ class Lookups:
     async def _place(self, room_class: str, room: bytes, creates: bool) -> None:
         try:
             _, _, index = self._data.route_of(room)
-            ask = self._finder.place if creates else self._finder.find
+            ask = self._directory.place if creates else self._directory.find
             hub = await ask(room_class, room, index)
         except HubSubError as error:
             log.debug("a room gets no place", room_class=room_class, reason=error.message)
@@ -95,7 +87,7 @@ class Lookups:
 
     async def _locate(self, number: int, room: bytes) -> None:
         try:
-            located = await self._finder.look_up(room)
+            located = await self._directory.look_up(room)
         except HubSubError as error:
             log.debug("a room cannot be located", reason=error.message)
             self._data.route_located(number, None, _client_code(error))

@@ -22,6 +22,7 @@ from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
 from hubsub.control.cluster.failover import MOVES_MAX
 from hubsub.control.cluster.forget import Forgetter
+from hubsub.control.cluster.hub_member import HubMember
 from hubsub.control.cluster.log_owners import LogOwners
 from hubsub.control.cluster.membership import Membership, Prepared, prepare
 from hubsub.control.cluster.partition import PartitionMode
@@ -30,6 +31,7 @@ from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import CLASSES, ClassRecord, NodeRecord
 from hubsub.control.cluster.reports import Reports
 from hubsub.control.cluster.room_limits import RoomRecords, record_limits
+from hubsub.control.cluster.room_writer import RoomWriter
 from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Timing
 from hubsub.control.cluster.watch_cache import WatchCache
@@ -44,12 +46,6 @@ from hubsub.version import VERSION
 
 CONFIRM_S: Final = 1.0
 """How long to wait for a member to confirm rooms: other rooms wait for the same batch."""
-
-MOVES_LISTED: Final = 256
-"""Maximum number of moves, of rooms and hubs together, in a response: it must fit into one message."""
-
-INTERMEDIATE: Final = frozenset({"propose", "withdraw", "has records"})
-"""Steps that do not change a hub's leader, so they are no moves."""
 
 DRAIN_S: Final = 10.0
 """How long a stopping node waits for other nodes to lead its hubs."""
@@ -112,11 +108,12 @@ class ClusterNode:
         self.room_records = RoomRecords(
             self._cache, record_limits(config.limits, coordinator.store_bytes_max)
         )
+        writer = RoomWriter(coordinator, self._cache, self._controller, self.room_records)
         self._assigner = Assigner(
-            coordinator,
+            writer,
             self._cache,
             self._controller,
-            self._take,
+            self._confirm,
             self._loads,
             rooms_per_second=config.limits["room_creations_per_second_max"],
             rooms_max=config.limits["rooms_max"],
@@ -124,12 +121,12 @@ class ClusterNode:
             timing=timing,
             clock=clock,
         )
-        self._directory = Directory(plane, self._cache, self._ask_controller, clock)
+        self.directory = Directory(plane, self._cache, self._ask_controller, clock)
         self._forgetter = Forgetter(
             self._cache,
             self._controller,
-            self._assigner,
-            self._ask_to_forget,
+            writer,
+            self._ask_for_unused,
             idle_s=config.limits["room_record_idle_ms"] / 1_000,
             clock=clock,
             ended=membership.task_ended,
@@ -144,6 +141,15 @@ class ClusterNode:
             self.incarnation,
             self._claim_news,
             clock,
+        )
+        self._member = HubMember(
+            self.name,
+            plane,
+            self._cache,
+            self.directory,
+            membership,
+            self._reports,
+            rooms_max=config.limits["rooms_max"],
         )
         self._reporter = asyncio.create_task(self._reports.report())
         self._claimer = asyncio.create_task(self._reports.claim())
@@ -268,40 +274,15 @@ class ClusterNode:
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
         """Returns the hub and members of a topic's room, placing it if needed; see `Directory.locate`."""
-        return await self._directory.locate(topic, create)
-
-    async def look_up(self, topic: bytes) -> Located | None:
-        """Returns the hub and members of a topic's room without placing it; see `Directory.look_up`."""
-        return await self._directory.look_up(topic)
-
-    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
-        """Returns the hub of a room, placing it if needed; see `Directory.place`.
-
-        Args:
-            room_class: Its class.
-            room: Its name.
-            index: Index of the hub that the ring selects for it.
-            create: Whether to place a room that has no hub; default: yes.
-        """
-        return await self._directory.place(room_class, room, index, create)
-
-    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
-        """Returns the hub of a room without placing it; see `Directory.find`.
-
-        Args:
-            room_class: Its class.
-            room: Its name.
-            index: Index of the hub that the ring selects for it.
-        """
-        return await self._directory.find(room_class, room, index)
+        return await self.directory.locate(topic, create)
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Moves the room of a topic to a node; see `Directory.move`."""
-        return await self._directory.move(topic, to)
+        return await self.directory.move(topic, to)
 
     async def moves(self) -> tuple[rpc.MoveRow, ...]:
         """Returns the controller's recent moves; see `Directory.moves`."""
-        return await self._directory.moves()
+        return await self.directory.moves()
 
     async def apply(self, given: Sequence[RoomClass]) -> list[str]:
         """Adds or changes the given classes in the cluster; other classes stay.
@@ -405,7 +386,7 @@ class ClusterNode:
                 task.cancel()
             await asyncio.gather(self._reporter, self._claimer, return_exceptions=True)
             await self._forgetter.close()
-            await self._directory.close()
+            await self.directory.close()
             await self._assigner.close()
             await self._controller.stop()
             await self._partition_mode.close()
@@ -423,13 +404,13 @@ class ClusterNode:
             warnings=self.warnings,
             kind=self._config.coordinator.partition("://")[0],
             failed=self._coordinator.failed,
-            waiting=self._directory.waiting,
+            waiting=self.directory.waiting,
             room_records=self.room_records,
             now=self._clock(),
             timing=self._timing,
         )
 
-    # -- Face --
+    # -- callbacks of the plane --
 
     def changed(self) -> None:
         """Wakes everything that depends on the plane or the watch cache."""
@@ -437,7 +418,7 @@ class ClusterNode:
         self._claim_news.set()
         self._partition_mode.wake()
         self._controller.wake()
-        self._directory.wake()
+        self.directory.wake()
 
     async def on_request(self, node: str, body: bytes) -> bytes:
         """Answers a request from the control plane of another node."""
@@ -451,13 +432,13 @@ class ClusterNode:
                 case rpc.Find():
                     return await self._assigner.find(request)
                 case rpc.Move():
-                    return await self._assigner.move(request)
+                    return await self._assigner.moves.move(request)
                 case rpc.Moves():
-                    return self._moving()
+                    return self._assigner.moves.recent()
                 case rpc.Confirm():
-                    return self._takes(request)
+                    return self._member.confirm(request)
                 case rpc.Forget():
-                    return await self._forget(request)
+                    return await self._member.unused(request)
                 case rpc.Report():
                     self._reports.note_load(node, request.load)
                     return rpc.Acknowledged()
@@ -484,66 +465,14 @@ class ClusterNode:
         except TimeoutError:
             raise PeerError("the other node gave no answer in time", node) from None
 
-    async def _take(self, node: str, request: rpc.Confirm) -> rpc.Confirmation:
+    async def _confirm(self, node: str, request: rpc.Confirm) -> rpc.Confirmation:
         answer = await self._ask(node, request, CONFIRM_S)
         if not isinstance(answer, rpc.Confirmation):
             raise PeerError(value=node)
         return answer
 
-    async def _ask_to_forget(self, node: str, request: rpc.Forget) -> rpc.Response:
+    async def _ask_for_unused(self, node: str, request: rpc.Forget) -> rpc.Response:
         return await self._ask(node, request, CONFIRM_S)
-
-    async def _forget(self, request: rpc.Forget) -> rpc.Unused:
-        """Returns the unused rooms of a hub; none if this node does not lead the hub in that term."""
-        room_class, hub, term = request.room_class, request.hub, request.term
-        stored = self._cache.hubs.get(hub)
-        if stored is None or (stored.record.leader, stored.record.term) != (self.name, term):
-            return rpc.Unused(())
-        if not request.gives_up:
-            return rpc.Unused(tuple(await self._plane.unused(hub, term, request.rooms, gives_up=False)))
-        # From here on this node's cached room records may be outdated.
-        rooms, unused = self._directory.give_up(room_class, request.rooms), frozenset[bytes]()
-        try:
-            unused = frozenset(await self._plane.unused(hub, term, rooms, gives_up=True))
-        finally:
-            self._directory.keep(room_class, [room for room in rooms if room not in unused])
-        return rpc.Unused(tuple(unused))
-
-    def _moving(self) -> rpc.MoveList:
-        """Rooms and hubs that this node moved as the controller, in the order of time."""
-        if not self.is_controller:
-            raise NoControllerError("this node is not the controller now")
-        now = self._clock()
-        hubs = [
-            rpc.MoveRow(
-                room=None,
-                room_class=step.after.room_class,
-                before=None,
-                hub=step.hub,
-                leader=step.after.leader,
-                why=step.why,
-                refused=None,
-                ago_s=round(now - at_s, 3),
-            )
-            for at_s, step in self._controller.steps
-            if step.why not in INTERMEDIATE
-        ]
-        rows = sorted([*hubs, *self._assigner.moves()], key=lambda row: -row.ago_s)
-        return rpc.MoveList(tuple(rows[-MOVES_LISTED:]))
-
-    def _takes(self, request: rpc.Confirm) -> rpc.Confirmation:
-        """Refuses rooms of hubs that this node is no member of, and rooms beyond its capacity."""
-        refused: list[bytes] = []
-        space = self._config.limits["rooms_max"] - self._reports.taken
-        space -= 0 if self._reports.latest is None else round(self._reports.latest.rooms)
-        for hub, rooms in request.rooms.items():
-            stored = self._cache.hubs.get(hub)
-            is_mine = stored is not None and self.name in stored.record.members
-            taken = max(0, space) if is_mine and not self._membership.is_draining else 0
-            refused += rooms[taken:]
-            space -= min(taken, len(rooms))
-            self._reports.taken += min(taken, len(rooms))
-        return rpc.Confirmation(tuple(refused))
 
     def _led_hubs(self) -> set[int]:
         return {hub for hub, stored in self._cache.hubs.items() if stored.record.leader == self.name}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf
 
-from hubsub.control.cluster.view import Timing, View
+from hubsub.control.cluster.view import View
 
 SMOOTH_S = 5.0
 """Time constant of the smoothing, seconds: after it, a constant load makes up about two thirds of the
@@ -60,10 +60,10 @@ class NodeLoad:
 
     def sampled(self, sample: Load, now: float) -> "NodeLoad":
         """Adds a sample. `added` decays at the rate at which the sample gains weight."""
-        stored = exp(-max(0.0, now - self.at_s) / SMOOTH_S)
+        weight = exp(-max(0.0, now - self.at_s) / SMOOTH_S)
 
         def smooth(before: float, seen: float) -> float:
-            return stored * before + (1 - stored) * seen
+            return weight * before + (1 - weight) * seen
 
         load = Load(
             cpu_share=smooth(self.load.cpu_share, sample.cpu_share),
@@ -72,7 +72,7 @@ class NodeLoad:
             connections=smooth(self.load.connections, sample.connections),
             rooms=smooth(self.load.rooms, sample.rooms),
         )
-        return NodeLoad(load=load, at_s=now, added=stored * self.added)
+        return NodeLoad(load=load, at_s=now, added=weight * self.added)
 
 
 def score(node: NodeLoad, capacity: float) -> float:
@@ -134,8 +134,6 @@ class Choice:
 
 def choose(
     view: View,
-    now: float,
-    timing: Timing,
     room_class: str,
     rooms: Sequence[bytes],
     loads: Mapping[str, NodeLoad],
@@ -145,8 +143,6 @@ def choose(
 
     Args:
         view: Hubs and nodes.
-        now: Time, seconds, of the clock of all times in `view`.
-        timing: As in `failover`.
         room_class: Class of all the rooms.
         rooms: Names, each once.
         loads: By node. A node without an entry ranks after those with one.
@@ -156,7 +152,7 @@ def choose(
         A hub for each room that found one, and the loads including these rooms.
     """
     refused = refused or {}
-    names = {place.name for place in view.candidates(now, timing)}
+    names = {place.name for place in view.candidates()}
     members = {
         hub: stored.record.members
         for hub, stored in view.hubs.items()
@@ -167,7 +163,7 @@ def choose(
     capacity = {name: view.nodes[name].record.capacity for name in names}
     known = {name: loads.get(name, UNKNOWN) for name in names}
     scores = {name: score(node, capacity[name]) for name, node in known.items()}
-    stale = {name for name, node in known.items() if now - node.at_s > STALE_S}
+    stale = {name for name, node in known.items() if view.now - node.at_s > STALE_S}
     cost = _room_cost(known, capacity)
     added = dict.fromkeys(names, 0.0)
     given = dict.fromkeys(members, 0)

@@ -205,7 +205,7 @@ class ClusterProcess:
         self._cleanup.push_async_callback(self._leave)
         redis = addresses.get("redis")
         own = None if redis is None else (self.node.name, redis)
-        self._cleanup.push_async_callback(Lookups(self.node, cluster, own).close)
+        self._cleanup.push_async_callback(Lookups(self.node, cluster.directory, own).close)
         try:
             async with asyncio.timeout(WATCHES_S):
                 await self._unless_failed(

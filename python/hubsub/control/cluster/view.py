@@ -14,9 +14,9 @@ not lead yet it may claim again, because its watch may have been ahead. So a gra
 leadership of a hub that is removed from the table ends with the last lease.
 
 **Acknowledging a controller.** A heartbeat names the controller term that its sender acknowledges (none if it
-hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.acknowledged_s` is
-when the controller's node first heard that number; `Peer.acknowledged_until_s` is when the last ping was sent that
-was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
+hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.acknowledged_s`
+is when the controller's node first heard that number; `Peer.acknowledged_until_s` is when the last ping was sent
+that was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
 and have helped a leader to prolong its lease.
 
 Invariant: tables and `lease_until_s` are read together: no grant happens in between.
@@ -144,6 +144,10 @@ class View:
     """All state that a decision is based on."""
 
     controller: Stored[ControllerRecord]
+    now: float
+    """The moment of the view."""
+    timing: Timing
+    """The same in the whole cluster."""
     elected_s: float
     """When this node learned of its election. Leases of the previous controller may run for one more lease
     duration."""
@@ -176,19 +180,13 @@ class View:
         stored = self.nodes.get(name)
         return None if stored is None else self.peers.get((name, stored.record.incarnation))
 
-    def is_heard(self, peer: Peer | None, now: float, timing: Timing) -> bool:
-        """Whether a process was heard within the silence timeout.
-
-        Args:
-            peer: State of the process; None: not known.
-            now: Time, seconds, of the clock of all times in the view.
-            timing: Defines the timeout.
-        """
+    def is_heard(self, peer: Peer | None) -> bool:
+        """Whether a process was heard within the silence timeout."""
         return (
             peer is not None
             and not peer.is_dead
             and peer.heard_s is not None
-            and now - peer.heard_s <= timing.silence_s
+            and self.now - peer.heard_s <= self.timing.silence_s
         )
 
     def spread_places(self) -> frozenset[Place]:
@@ -200,20 +198,20 @@ class View:
             if _may_hold(stored.record) and (peer := self.peer(name)) and peer.is_ready and not peer.is_dead
         )
 
-    def candidates(self, now: float, timing: Timing) -> frozenset[Place]:
+    def candidates(self) -> frozenset[Place]:
         """Nodes that could lead a hub at once: ready, heard, not suspected, with a current leader lease."""
-        return self.spread_places() & self.heard_places(now, timing)
+        return self.spread_places() & self.heard_places()
 
-    def heard_places(self, now: float, timing: Timing) -> frozenset[Place]:
+    def heard_places(self) -> frozenset[Place]:
         """Nodes that could lead a hub at once, except that they may not be ready."""
         return frozenset(
             _place(name, stored.record)
             for name, stored in self.nodes.items()
             if _may_hold(stored.record)
             and (peer := self.peer(name))
-            and self.is_heard(peer, now, timing)
+            and self.is_heard(peer)
             and peer.lease_until_s is not None
-            and peer.lease_until_s > now
+            and peer.lease_until_s > self.now
             and len(peer.suspected_by) < OBSERVERS_MIN
         )
 

@@ -34,7 +34,7 @@ from types import MappingProxyType
 
 from hubsub.control.cluster.commits import Change, Put
 from hubsub.control.cluster.records import VOTERS, NodeRecord, VotersRecord, format_of, node_key
-from hubsub.control.cluster.view import Peer, ProcessId, Stored, Timing, View
+from hubsub.control.cluster.view import Peer, ProcessId, Stored, View
 
 GONE_MAX = 16
 """Maximum number of dead nodes that count: each adds an expectation to a commit."""
@@ -62,44 +62,31 @@ def may_extend_lease(voters: VotersRecord, without_controller: Collection[str]) 
     return bool(voters.nodes) and is_majority(voters, without_controller)
 
 
-def is_heard(view: View, now: float, timing: Timing) -> bool:
-    """Whether the controller hears a majority of the voters that acknowledges it.
-
-    Args:
-        view: State known to the controller.
-        now: Time, seconds, of the clock of all times in `view`.
-        timing: The same in the whole cluster.
-    """
+def is_heard(view: View) -> bool:
+    """Whether the controller hears a majority of the voters that acknowledges it."""
     dead = dead_nodes(view.nodes, view.peers)
-    return view.voters is not None and is_majority(
-        view.voters.record, _acknowledging(view, now, timing), dead
-    )
+    return view.voters is not None and is_majority(view.voters.record, _acknowledging(view), dead)
 
 
-def settled_s(view: View, now: float, timing: Timing) -> float:
+def settled_s(view: View) -> float:
     """When all leader leases that this controller did not grant have ended.
-
-    Args:
-        view: State known to the controller.
-        now: Time, seconds, of the clock of all times in `view`.
-        timing: The same in the whole cluster.
 
     Returns:
         Time in seconds of that clock; infinite while it hears no majority.
     """
     if view.voters is None:
         return inf
-    since = _acknowledging(view, now, timing)
+    since = _acknowledging(view)
     voters = view.voters.record
     begun_s = _majority_since(voters.nodes, since)
     if voters.before:
         begun_s = max(
             begun_s, _majority_since(voters.before, {**since, **dead_nodes(view.nodes, view.peers)})
         )
-    return max(begun_s, view.elected_s) + timing.wait_s
+    return max(begun_s, view.elected_s) + view.timing.wait_s
 
 
-def is_proved(view: View, ends_s: float, timing: Timing) -> bool:
+def is_proved(view: View, ends_s: float) -> bool:
     """Whether one majority has acknowledged this controller term without a break for one maximum leader
     lease, up to a time.
 
@@ -109,20 +96,19 @@ def is_proved(view: View, ends_s: float, timing: Timing) -> bool:
     Args:
         view: State known to the controller.
         ends_s: The time, seconds, of the clock of all times in `view`.
-        timing: The same in the whole cluster.
     """
     heeded = {
         name
         for name, (_, peer) in _latest(view.peers).items()
         if peer.acknowledged_s is not None
-        and peer.acknowledged_s <= ends_s - timing.wait_s
+        and peer.acknowledged_s <= ends_s - view.timing.wait_s
         and peer.acknowledged_until_s is not None
         and peer.acknowledged_until_s >= ends_s
     }
     dead = {
         name
         for name, since_s in dead_nodes(view.nodes, view.peers).items()
-        if since_s <= ends_s - timing.wait_s
+        if since_s <= ends_s - view.timing.wait_s
     }
     return view.voters is not None and is_majority(view.voters.record, heeded, dead)
 
@@ -151,15 +137,10 @@ def expected(view: View) -> Mapping[str, int]:
     return {node_key(name): view.nodes[name].revision for name in dead_nodes(view.nodes, view.peers)}
 
 
-def next_change(view: View, now: float, timing: Timing) -> Change | None:
+def next_change(view: View) -> Change | None:
     """Computes the next change of the voters towards the registered nodes.
 
     A node that is not registered is removed, which takes a majority of the previous voters.
-
-    Args:
-        view: State known to the controller.
-        now: Time, seconds, of the clock of all times in `view`.
-        timing: The same in the whole cluster.
 
     Returns:
         The change; None if there is nothing to do yet.
@@ -169,8 +150,8 @@ def next_change(view: View, now: float, timing: Timing) -> Change | None:
         return _put(VotersRecord(nodes=registered), 0) if registered else None
     voters, revision = view.voters.record, view.voters.revision
     if voters.before:
-        ends_s = max(settled_s(view, now, timing), view.voters_s + timing.wait_s)
-        if now >= ends_s and is_proved(view, ends_s, timing):
+        ends_s = max(settled_s(view), view.voters_s + view.timing.wait_s)
+        if view.now >= ends_s and is_proved(view, ends_s):
             return _put(VotersRecord(nodes=voters.nodes, rest=voters.rest), revision, expected(view))
     if voters.nodes == registered or not registered:
         return None
@@ -198,12 +179,12 @@ def _put(voters: VotersRecord, revision: int, expect: Mapping[str, int] = Mappin
     return Change({VOTERS: revision, **expect}, (Put(VOTERS, format_of(voters)),))
 
 
-def _acknowledging(view: View, now: float, timing: Timing) -> Mapping[str, float]:
+def _acknowledging(view: View) -> Mapping[str, float]:
     """Nodes that are heard and acknowledge this controller term, with the time since when."""
     return {
         name: peer.acknowledged_s
         for name, (_, peer) in _latest(view.peers).items()
-        if peer.acknowledged_s is not None and view.is_heard(peer, now, timing)
+        if peer.acknowledged_s is not None and view.is_heard(peer)
     }
 
 
