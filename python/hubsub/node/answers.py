@@ -1,7 +1,17 @@
 """Types that the control plane exchanges with a node."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Ticket(int, Generic[T]):
+    """The number of a request of the core, which answers a T."""
+
+
+class Rows(list[tuple[Any, ...]], Generic[T]):
+    """Tuples with the fields of T, as the core makes them."""
 
 
 class Member(NamedTuple):

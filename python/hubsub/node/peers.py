@@ -7,11 +7,11 @@ Times of leader leases are seconds of `time.monotonic()`; the core's clock is th
 import time
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import Any
 
 from hubsub.errors import StartError
 from hubsub.node.answers import LeadPeer, LeadSnapshot
 from hubsub.node.life import Life
+from hubsub.node.status import Peer
 
 READS = 8
 """Reads of both clocks at the first comparison, so that one pair is not interrupted."""
@@ -51,8 +51,8 @@ class Peers(Life):
         """
         self._core.link_roster([(name, number, list(to), shards) for name, number, to, shards in peers])
 
-    def link_peers(self) -> list[dict[str, Any]]:
-        """Peers and the state of their links, as `Core.link_peers`."""
+    def link_peers(self) -> list[Peer]:
+        """Peers and the state of their links, by name."""
         return self._core.link_peers() if self.addresses else []
 
     def link_status(self, classes: int) -> None:
@@ -70,8 +70,7 @@ class Peers(Life):
             LinkLostError: the link ended; the request may have been carried out.
             TimedOutError: no reply within `request_timeout_ms`; it may have been carried out.
         """
-        answer: bytes = await self._ask_in_time(self._core.link_ask, node, body)
-        return answer
+        return await self._ask_in_time(self._core.link_ask, node, body)
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
         """Replies to a request of `on_asked`. If the link has ended since, the reply is dropped and the peer

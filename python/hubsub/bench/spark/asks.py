@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hubsub.bench.spark.fresh import Fresh
 from hubsub.bench.spark.sources import IpcSource, TupleSource
+from hubsub.columns import COLUMNS
 from hubsub.pipeline.archive import open_table, read
-from hubsub.pipeline.options import COLUMNS
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.jobs import archive_job
 from hubsub.pipeline.run.runner import Ending, run

@@ -7,10 +7,13 @@ in order.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hubsub.config import RoomClass
 from hubsub.errors import HubClosedError
+
+if TYPE_CHECKING:
+    from hubsub.node.status import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +215,8 @@ class Hubs(Protocol):
     async def close_hub(self, hub: int) -> int | None:
         """Returns the last assigned offset; 0: the hub has no record; None: it was not open."""
 
-    def log(self) -> Mapping[str, Any] | None:
-        """Returns `hubs`: `id` and `latest` (last offset) of each open hub. None without a log."""
+    def log(self) -> "Log | None":
+        """The log and its open hubs; None without a log."""
 
 
 class DataPlane(Links, Leads, Routes, Hubs, Protocol):
