@@ -1,10 +1,10 @@
-"""Writes the Rust that is defined in Python: limits and error codes.
+"""Writes the Rust that is defined in Python: limits, error codes and the columns of records.
 
     tables.py [--check]
 
-`python/hubsub/tables/limits.toml` defines the limits, `hubsub.errors.refused` the errors of the data plane. Python
-reads both when it runs; Rust has them as `crates/hubsub-types/src/tables.rs`, which this script writes. With `--check`
-it writes nothing, and exits with 1 if the file differs.
+`python/hubsub/tables/limits.toml` defines the limits, `hubsub.errors.refused` the errors of the data plane,
+`hubsub.columns` the columns. Python reads them when it runs; Rust has them as files that this script writes. With
+`--check` it writes nothing, and exits with 1 if a file differs.
 """
 
 import json
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hubsub.columns import RECORD
 from hubsub.config.limits import LIMITS
 from hubsub.errors.refused import Refused
 
 ROOT: Final = Path(__file__).parents[1]
-FILE: Final = ROOT / "crates/hubsub-types/src/tables.rs"
 
 
-def rust() -> Iterator[str]:
-    """The lines of the file."""
+def limits_and_errors() -> Iterator[str]:
+    """The lines of `crates/hubsub-types/src/tables.rs`."""
     yield "//! The limits and the error codes of the data plane. Written by `scripts/tables.py` from"
     yield "//! `python/hubsub/tables/limits.toml` and `python/hubsub/errors/refused.py`; `make fix` writes it again."
     yield ""
@@ -40,14 +40,32 @@ def rust() -> Iterator[str]:
     yield "}"
 
 
+def columns() -> Iterator[str]:
+    """The lines of `crates/hubsub-log/src/arrow/columns.rs`."""
+    yield "// Written by `scripts/tables.py` from `python/hubsub/columns.py`; `make fix` writes it again."
+    yield ""
+    yield "columns! {"
+    for name, kind in RECORD.items():
+        yield f"    {name.capitalize()} = ({json.dumps(name)}, {kind.partition('<')[0]});"
+    yield "}"
+
+
+FILES: Final = {
+    "crates/hubsub-types/src/tables.rs": limits_and_errors,
+    "crates/hubsub-log/src/arrow/columns.rs": columns,
+}
+
+
 def main() -> int:
-    text = "\n".join(rust()) + "\n"
-    if sys.argv[1:] != ["--check"]:
-        FILE.write_text(text, "utf-8")
-    elif not FILE.exists() or FILE.read_text("utf-8") != text:
-        print(f"{FILE.relative_to(ROOT)} differs from its tables\nhint: python scripts/tables.py writes it")
-        return 1
-    return 0
+    differs = False
+    for name, lines in FILES.items():
+        file, text = ROOT / name, "\n".join(lines()) + "\n"
+        if sys.argv[1:] != ["--check"]:
+            file.write_text(text, "utf-8")
+        elif not file.exists() or file.read_text("utf-8") != text:
+            print(f"{name} differs from its table\nhint: python scripts/tables.py writes it")
+            differs = True
+    return int(differs)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ async def kept_alone(file: dict[str, Any]) -> dict[int, tuple[str, int]]:
     try:
         items = [Item(room, b"x", {}, "me") for room in ROOMS]
         assert all(isinstance(one, Published) for one in await alone.publish(items))
-        return {row["id"]: (row["class"], row["index"]) for row in (alone.log() or {})["hubs"]}
+        return {row.id: (row.room_class, row.index) for row in alone.log().hubs}
     finally:
         await alone.stop()
 

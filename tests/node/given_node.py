@@ -13,6 +13,7 @@ import json
 import sys
 from typing import Any
 
+import msgspec
 import pyarrow.ipc
 import structlog
 
@@ -48,13 +49,13 @@ async def call(node: Node, line: str) -> None:
     try:
         match request["call"]:
             case "open_hub":
-                answer: Any = await node.open_hub(*request["args"])
+                answer: Any = msgspec.to_builtins(await node.open_hub(*request["args"]))
             case "close_hub":
                 answer = await node.close_hub(*request["args"])
             case "offsets":
                 answer = await offsets(node, *request["args"])
             case "log":
-                answer = node.log()
+                answer = msgspec.to_builtins(node.log())
             case other:
                 raise AssertionError(other)
     except HubSubError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import (
     HubSubError,
     NotConnectedError,
@@ -18,7 +19,7 @@ from hubsub.errors import (
     StreamBrokenError,
     TooManyStreamsError,
 )
-from hubsub.pipeline.options import COLUMNS, SourceOptions
+from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.packing import Range
 from hubsub.pipeline.reading import Part, Reading
 from hubsub.pipeline.selection import Selection

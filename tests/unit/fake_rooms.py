@@ -86,8 +86,8 @@ class FakeRooms:
 
     # -- the node's interface --
 
-    def log(self) -> dict[str, Any]:
-        return {"hubs": []}
+    def log(self) -> None:
+        """The node has no log."""
 
     def row_reader(self, topic: bytes | None, publisher: str) -> Reader:
         return Reader()

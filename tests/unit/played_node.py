@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
+import msgspec
 
 from hubsub.api.app import App
 from hubsub.api.clients import SORTS
@@ -16,6 +17,7 @@ from hubsub.config import resolve
 from hubsub.control.memory import POOLS
 from hubsub.errors import RoomInUseError
 from hubsub.node import BusyRoom, Failed, HistoryRow, Published
+from hubsub.node.status import Client, Log, Session, Store
 
 ODD_ROOM = b"a/b c%2F\xff"
 
@@ -35,10 +37,10 @@ def client_row(number: int) -> dict[str, Any]:
 
 def hub_row(number: int, **more: Any) -> dict[str, Any]:
     texts = {"class": "chat", "durability": "durable", "state": "open", "reason": None, "damaged": None}
-    numbers = ("shard", "earliest", "latest", "committed", "synced", "bytes", "segments", "rooms")
+    numbers = ("shard", "earliest", "latest", "committed", "synced", "bytes", "segments", "rooms", "opened")
     traffic = dict.fromkeys(("deliveries", "bytes_in", "bytes_out"), 0)
-    archive = {"archived": 0, "archive_waiting_bytes": 0, "archive_lost": 0}
-    times = archive | {"index_bytes": 9, "first_us": 1_500_000, "last_us": 2_500_000}
+    archive = {"archived": None, "archive_waiting_bytes": 0, "archive_lost": 0}
+    times = archive | {"index_bytes": 9, "first_timestamp_us": 1_500_000, "last_timestamp_us": 2_500_000}
     return {"id": number, "index": number - 1} | dict.fromkeys(numbers, 3) | texts | traffic | times | more
 
 
@@ -51,7 +53,8 @@ def played_log(*hubs: dict[str, Any], state: str = "open", reason: str | None = 
         "pending_bytes": 0,
     }
     syncs = [(100, 0), (1_000, 3), (None, 1)]
-    return {"state": state, "reason": reason, "figures": figures, "syncs": syncs, "hubs": list(hubs)}
+    whole = {"identity": "00", "figures": figures, "syncs": syncs, "hubs": list(hubs)}
+    return {"state": state, "reason": reason} | whole
 
 
 class PlayedNode:
@@ -122,21 +125,22 @@ class PlayedNode:
 
     async def clients(
         self, sort: str, limit: int, client: int | None = None, client_ids: Sequence[str] = ()
-    ) -> list[dict[str, Any]]:
+    ) -> list[Client]:
         self.asked.append((sort, limit, client))
         rows = self.connected if client in (None, 4) else []
-        return [row for row in rows if not client_ids or row["name"] in client_ids]
+        shown = [row | {"node": self.name} for row in rows if not client_ids or row["name"] in client_ids]
+        return msgspec.convert(shown, list[Client])
 
     async def client_kill(self, client: int, reason: str) -> bool:
         return client == 4
 
     async def sessions(
         self, limit: int, after: str | None = None, client_id: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Session]:
         names = [name for name in ("lamp/1", "lamp/2") if client_id in (None, name) and name > (after or "")]
         numbers = dict.fromkeys(("subscriptions", "unacknowledged", "queued", "queued_bytes", "dropped"), 1)
-        row = {"shard": 0, "client": None, "expiry_s": 60, "ends_in_s": 9, **numbers}
-        return [{"client_id": name, **row} for name in names][:limit]
+        row = {"node": self.name, "shard": 0, "client": None, "expiry_s": 60, "ends_in_s": 9, **numbers}
+        return msgspec.convert([{"client_id": name, **row} for name in names][:limit], list[Session])
 
     async def session_end(self, client_id: str) -> bool:
         return client_id == "lamp/1"
@@ -144,11 +148,11 @@ class PlayedNode:
     async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
         return [BusyRoom(b"r", 2.5, 250, 1_000)]
 
-    def log(self) -> dict[str, Any] | None:
-        return self.played_log
+    def log(self) -> Log | None:
+        return msgspec.convert(self.played_log, Log | None)
 
-    def inflight_store(self) -> dict[str, Any] | None:
-        return self.played_store
+    def inflight_store(self) -> Store | None:
+        return msgspec.convert(self.played_store, Store | None)
 
     def metrics(self) -> dict[str, Any]:
         gauges = {name: 0 for names, _ in POOLS.values() for name in names}

@@ -1,11 +1,15 @@
 """The log line that names the busiest clients."""
 
+import msgspec
+
 from hubsub.control.activity import NAMED_MAX, busiest
+from hubsub.node.status import Client
+
+from .played_node import client_row
 
 
-def client(number: int, out: float) -> dict[str, object]:
-    zero = {"messages_in_60s": 0.0, "bytes_out_60s": 0.0, "pending_bytes": 0, "dropped": 0}
-    return {"id": number, "addr": "127.0.0.1:1", "name": "", "messages_out_60s": out, **zero}
+def client(number: int, out: float) -> Client:
+    return msgspec.convert(client_row(number) | {"node": "one", "messages_out_60s": out}, Client)
 
 
 def test_only_clients_that_move_something_are_named_and_only_a_few() -> None:

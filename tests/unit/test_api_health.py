@@ -95,7 +95,9 @@ async def test_hubs_are_listed_page_by_page_and_shown_by_name_or_id() -> None:
 
 async def test_a_quarantined_hub_is_listed_with_its_reason_and_without_what_is_not_known() -> None:
     api = Api()
-    api.node.played_log = played_log(hub_row(1, state="quarantined", reason="byte 7", first_us=0, last_us=0))
+    api.node.played_log = played_log(
+        hub_row(1, state="quarantined", reason="byte 7", first_timestamp_us=None, last_timestamp_us=None)
+    )
     (hub,) = (await api.get("/v1/hubs")).json["hubs"]
     assert (hub["state"], hub["reason"], hub["rooms"]) == ("quarantined", "byte 7", None)
     assert hub["first_timestamp_us"] is None and hub["last_timestamp_us"] is None

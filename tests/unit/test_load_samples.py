@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("hubsub._core", reason="needs hubsub-core")
@@ -14,6 +15,7 @@ from hubsub.control import load_samples
 from hubsub.control.load_samples import ROOM_BYTES_MAX, Measurement, sample
 from hubsub.errors import DiskFullError
 from hubsub.node import BusyRoom, Failed, Item, Published
+from hubsub.node.status import Hub, Log
 
 from .played_node import hub_row, room_row
 
@@ -21,6 +23,10 @@ from .played_node import hub_row, room_row
 def shard(**more: int) -> dict[str, int]:
     names = ("published_total", "delivered_total", "bytes_in_total", "bytes_out_total", "connections")
     return dict.fromkeys((*names, "rooms", "socket_ns_total", "routing_ns_total"), 0) | more
+
+
+def hub_of(number: int, **more: Any) -> Hub:
+    return msgspec.convert(hub_row(number, **more), Hub)
 
 
 def room(seq: int, epoch: int = 7) -> dict[str, Any]:
@@ -62,12 +68,12 @@ def test_rates_are_what_was_counted_between_two_looks_by_the_time_between() -> N
 
 
 def test_hubs_tell_of_their_records_and_bytes_and_one_that_is_lost_of_nothing() -> None:
-    before = measure(0, hubs=[hub_row(1, latest=100, bytes_out=70), hub_row(2)])
+    before = measure(0, hubs=[hub_of(1, latest=100, bytes_out=70), hub_of(2)])
     traffic = {"deliveries": 600, "bytes_in": 2_000, "bytes_out": 20_070}
     hubs = [
-        hub_row(1, latest=160, bytes=9_000, **traffic),
-        hub_row(2, state="quarantined"),
-        hub_row(3, bytes=10),
+        hub_of(1, latest=160, bytes=9_000, **traffic),
+        hub_of(2, state="quarantined"),
+        hub_of(3, bytes=10),
     ]
     after = measure(2, hubs=hubs)
     (hub,) = rows("hub", before, after)
@@ -124,9 +130,9 @@ class Played:
     def metrics(self) -> dict[str, Any]:
         return {"shards": [shard()]}
 
-    def log(self) -> dict[str, Any]:
+    def log(self) -> Log:
         self.looks.append(time.monotonic())
-        return {"hubs": [hub_row(1)]}
+        return Log(state="open", identity="00", reason=None, figures={}, syncs=[], hubs=[hub_of(1)])
 
     async def publish(self, items: list[Item], *, as_node: bool) -> list[Published | Failed]:
         assert as_node

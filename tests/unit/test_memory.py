@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hubsub.config import LIMITS, Config, reloaded, resolve
 from hubsub.config.memory import LEAST, SHARES, available_bytes
 from hubsub.control.memory import DOCS, pools
 from hubsub.errors import ConfigError
+from hubsub.node.status import Log
+
+from .played_node import hub_row, played_log
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -138,7 +142,8 @@ def test_pools_add_up_to_the_resident_size() -> None:
     names = ("connections", "topics", "rooms", "patterns", "history", "retained", "waiting", "input")
     shard = {f"{name}_bytes": 10 for name in (*names, "mailbox", "pool", "mqtt_session_queued", "mqtt_large")}
     metrics = {"shards": [shard, shard], "node": {"memory_used_bytes": 1_000}}
-    log = {"figures": {"pending_bytes": 5}, "hubs": [{"index_bytes": 7}, {"index_bytes": 8}]}
+    hubs = [hub_row(1, index_bytes=7), hub_row(2, index_bytes=8)]
+    log = msgspec.convert(played_log(*hubs) | {"figures": {"pending_bytes": 5}}, Log)
     of = pools(metrics, log, 500, 1_700)
     assert of.keys() == DOCS.keys()
     assert (of["history"], of["sessions"], of["log"], of["other"]) == (20, 40, 20, 1_000 - 240 - 20)

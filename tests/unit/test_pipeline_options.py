@@ -2,8 +2,9 @@
 
 import pytest
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import OptionError
-from hubsub.pipeline.options import COLUMNS, NAMES, SourceOptions
+from hubsub.pipeline.options import NAMES, SourceOptions
 
 
 def test_what_is_not_given_has_a_default() -> None:

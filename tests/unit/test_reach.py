@@ -97,7 +97,7 @@ def busiest(rooms: list[BusyRoom]) -> Callable[..., object]:
 
 async def test_clients_of_all_nodes_are_sorted_and_closed_where_they_are(cluster: Cluster) -> None:
     for rate, api in enumerate(cluster.apis.values(), 1):
-        api.node.clients = clients([client_row(4) | {"bytes_in": rate}])  # type: ignore[method-assign]
+        api.node.connected = [client_row(4) | {"bytes_in": rate}]
     answer = await cluster.ask("GET", "/v1/clients?sort=bytes_in&limit=2")
     assert [(row["node"], row["bytes_in"]) for row in answer.json["clients"]] == [("three", 3), ("two", 2)]
     fits(answer, "/v1/clients")
@@ -106,15 +106,6 @@ async def test_clients_of_all_nodes_are_sorted_and_closed_where_they_are(cluster
     assert (await cluster.ask("DELETE", "/v1/clients/4?node=three")).status == 204
     nobody = await cluster.ask("GET", "/v1/clients/4?node=four")
     assert (nobody.status, nobody.json["code"]) == (404, "no_such_node")
-
-
-def clients(rows: list[dict[str, object]]) -> Callable[..., object]:
-    async def played(
-        sort: str, limit: int, client: int | None = None, client_ids: object = ()
-    ) -> list[dict[str, object]]:
-        return rows[:limit]
-
-    return played
 
 
 async def test_nodes_are_listed_by_name_and_each_shown_from_anywhere(cluster: Cluster) -> None:

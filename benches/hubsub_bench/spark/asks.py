@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hubsub.columns import COLUMNS
 from hubsub.pipeline.archive import open_table, read
-from hubsub.pipeline.options import COLUMNS
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.jobs import archive_job
 from hubsub.pipeline.run.runner import Ending, run

@@ -2,20 +2,36 @@
 
 use hubsub_log::arrow::Chunk;
 use hubsub_node::Level;
-use hubsub_node::log::{HubAnswer, HubStatus, LogStatus, Refusal, StreamAnswer};
-use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part, SessionInfo};
+use hubsub_node::log::{HubAnswer, Refusal, StreamAnswer};
+use hubsub_node::mail::{ClientInfo, ColdRoom, Listed, Part};
 use hubsub_node::presence::Shown;
-use hubsub_node::{Event, NodeInfo, StoreState, StoreStatus};
+use hubsub_node::{Event, NodeInfo};
 use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
-use hubsub_types::{ClassTable, Durability, Position, Protocol};
+use hubsub_types::{ClassTable, Position, Protocol};
 use hubsub_wire::phoenix::reference_text;
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use serde::Serialize;
 use std::sync::Arc;
 
 type Object<'py> = Bound<'py, PyAny>;
+
+/// The JSON text of a value, which Python decodes to the type of the same fields in `node/types.py`.
+pub fn json<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyBytes>> {
+    let text = serde_json::to_vec(value).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
+    Ok(PyBytes::new(py, &text))
+}
+
+/// A part of a node, with the node's name.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    node: &'a str,
+    #[serde(flatten)]
+    of: &'a T,
+}
 
 /// The result type of a request, which determines how its parts are combined.
 pub enum Wanted {
@@ -49,7 +65,7 @@ pub enum Wanted {
 pub fn event<'py>(
     py: Python<'py>,
     event: Event,
-    classes: &ClassTable,
+    (node, classes): (&str, &ClassTable),
     wanted: impl FnOnce(u64) -> Option<Wanted>,
 ) -> PyResult<Option<Object<'py>>> {
     match event {
@@ -118,7 +134,7 @@ pub fn event<'py>(
         Event::Hub(ticket, outcome) => hub_answer(py, ticket, outcome).map(Some),
         Event::Parts(ticket, parts) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };
-            match answer(py, parts, wanted, classes)? {
+            match answer(py, parts, wanted, (node, classes))? {
                 Ok(value) => ("answer", ticket, value).into_bound_py_any(py).map(Some),
                 Err(e) => ("refused", ticket, e.code(), e.resp()).into_bound_py_any(py).map(Some),
             }
@@ -140,7 +156,7 @@ fn stream(py: Python<'_>, ticket: u64, outcome: Result<StreamAnswer, Refusal>) -
 /// The reply to a request to open or close a hub.
 fn hub_answer(py: Python<'_>, ticket: u64, outcome: Result<HubAnswer, Refusal>) -> PyResult<Object<'_>> {
     let value = match outcome {
-        Ok(HubAnswer::Opened(status)) => hub(py, &status)?.into_any(),
+        Ok(HubAnswer::Opened(status)) => json(py, &*status)?.into_any(),
         Ok(HubAnswer::Closed(last)) => last.into_bound_py_any(py)?,
         Err(refusal) => return refused(py, ticket, refusal),
     };
@@ -169,7 +185,7 @@ fn answer<'py>(
     py: Python<'py>,
     parts: Vec<Part>,
     wanted: Wanted,
-    classes: &ClassTable,
+    (node, classes): (&str, &ClassTable),
 ) -> PyResult<Answer<'py>> {
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut history, mut sessions, mut consumers) = (None, Vec::new(), Vec::new());
@@ -177,7 +193,10 @@ fn answer<'py>(
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
-            Part::Clients(some) => clients.extend(some),
+            Part::Clients(some) => clients.extend(some.into_iter().map(|mut info: ClientInfo| {
+                info.subscriptions += info.shard_subscriptions;
+                info
+            })),
             Part::Busiest(some) => busiest.extend(some),
             Part::Sessions(some) => sessions.extend(some),
             Part::Consumers(some) => consumers.extend(some),
@@ -205,8 +224,8 @@ fn answer<'py>(
         Wanted::Clients(sort, limit) => {
             clients.sort_by(|a, b| sort_key(b, &sort).total_cmp(&sort_key(a, &sort)).then(a.id.cmp(&b.id)));
             clients.truncate(limit);
-            let clients = clients.iter().map(|info| client(py, info)).collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, clients)?.into_any()
+            let named: Vec<_> = clients.iter().map(|of| Named { node, of }).collect();
+            json(py, &named)?.into_any()
         }
         Wanted::Busiest(limit) => {
             busiest.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]).then_with(|| a.0.cmp(&b.0)));
@@ -219,8 +238,8 @@ fn answer<'py>(
         Wanted::Sessions(limit) => {
             sessions.sort_by(|a, b| a.client_id.cmp(&b.client_id));
             sessions.truncate(limit);
-            let sessions = sessions.iter().map(|info| session(py, info)).collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, sessions)?.into_any()
+            let named: Vec<_> = sessions.iter().map(|of| Named { node, of }).collect();
+            json(py, &named)?.into_any()
         }
         Wanted::Consumers => {
             consumers.sort_by(|a, b| a.source.cmp(&b.source));
@@ -275,21 +294,6 @@ fn answer<'py>(
     Ok(Ok(value))
 }
 
-fn session<'py>(py: Python<'py>, info: &SessionInfo) -> PyResult<Bound<'py, PyDict>> {
-    let session = PyDict::new(py);
-    session.set_item("client_id", &info.client_id)?;
-    session.set_item("shard", info.shard)?;
-    session.set_item("client", info.conn)?;
-    session.set_item("expiry_s", info.expiry_s)?;
-    session.set_item("ends_in_s", info.ends_in_s)?;
-    session.set_item("subscriptions", info.subscriptions)?;
-    session.set_item("unacknowledged", info.unacknowledged)?;
-    session.set_item("queued", info.queued)?;
-    session.set_item("queued_bytes", info.queued_bytes)?;
-    session.set_item("dropped", info.dropped)?;
-    Ok(session)
-}
-
 fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
     match listed {
         Listed::Here(info) => room_here(py, info, classes),
@@ -340,35 +344,6 @@ fn room_here<'py>(
 
 const COUNTERS: [&str; 4] = ["messages_in", "messages_out", "bytes_in", "bytes_out"];
 
-fn client<'py>(py: Python<'py>, info: &ClientInfo) -> PyResult<Bound<'py, PyDict>> {
-    let client = PyDict::new(py);
-    client.set_item("id", info.id)?;
-    client.set_item("shard", info.shard)?;
-    client.set_item("addr", &info.addr)?;
-    client.set_item("laddr", &info.laddr)?;
-    client.set_item("name", &info.name)?;
-    client.set_item("lib_name", &info.lib_name)?;
-    client.set_item("lib_ver", &info.lib_ver)?;
-    client.set_item("protocol", info.protocol)?;
-    client.set_item("age_s", info.age_s)?;
-    client.set_item("idle_s", info.idle_s)?;
-    client.set_item("subscriptions", info.subscriptions + info.shard_subscriptions)?;
-    client.set_item("patterns", info.patterns)?;
-    client.set_item("pending_bytes", info.pending_bytes)?;
-    client.set_item("keep_alive_s", info.keep_alive_s)?;
-    client.set_item("inflight", info.inflight)?;
-    client.set_item("inflight_max", info.inflight_max)?;
-    client.set_item("waiting", info.waiting)?;
-    client.set_item("dropped", info.dropped)?;
-    client.set_item("lagging", info.lagging)?;
-    for (i, name) in COUNTERS.iter().enumerate() {
-        client.set_item(name, info.totals[i])?;
-        client.set_item(format!("{name}_1s"), info.per_second[i])?;
-        client.set_item(format!("{name}_60s"), info.per_minute[i])?;
-    }
-    Ok(client)
-}
-
 /// The value by which clients are sorted, descending; the id for an unknown key.
 fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
     let (name, rates) = match sort.strip_suffix("_1s") {
@@ -384,7 +359,7 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
     let value = match sort {
         "age_s" => info.age_s,
         "idle_s" => info.idle_s,
-        "subscriptions" => info.subscriptions + info.shard_subscriptions,
+        "subscriptions" => info.subscriptions,
         "patterns" => info.patterns,
         "pending_bytes" => info.pending_bytes,
         "keep_alive_s" => info.keep_alive_s,
@@ -424,77 +399,4 @@ pub fn metrics<'py>(
     all.set_item("shards", shards)?;
     all.set_item("node", node)?;
     Ok(all)
-}
-
-/// The status of the log and its hubs.
-pub fn log<'py>(py: Python<'py>, status: &LogStatus) -> PyResult<Bound<'py, PyDict>> {
-    let figures = PyDict::new(py);
-    for (name, value) in &status.figures {
-        figures.set_item(name, value)?;
-    }
-    let hubs = status.hubs.iter().map(|status| hub(py, status)).collect::<PyResult<Vec<_>>>()?;
-    let log = PyDict::new(py);
-    log.set_item("state", status.state)?;
-    log.set_item("identity", format!("{:016x}", status.identity))?;
-    log.set_item("reason", &status.reason)?;
-    log.set_item("figures", figures)?;
-    log.set_item("syncs", &status.syncs)?;
-    log.set_item("hubs", hubs)?;
-    Ok(log)
-}
-
-/// The status of the session store.
-pub fn store<'py>(py: Python<'py>, status: &StoreStatus) -> PyResult<Bound<'py, PyDict>> {
-    let figures = PyDict::new(py);
-    for (name, value) in &status.figures {
-        figures.set_item(name, value)?;
-    }
-    let store = PyDict::new(py);
-    let state = match status.state {
-        StoreState::Open => "open",
-        StoreState::Away => "away",
-    };
-    store.set_item("state", state)?;
-    store.set_item("reason", &status.reason)?;
-    store.set_item("figures", figures)?;
-    Ok(store)
-}
-
-fn hub<'py>(py: Python<'py>, status: &HubStatus) -> PyResult<Bound<'py, PyDict>> {
-    let durability = match status.durability {
-        Durability::Ephemeral => "ephemeral",
-        Durability::Replicated => "replicated",
-        Durability::Durable => "durable",
-    };
-    let hub = PyDict::new(py);
-    hub.set_item("id", status.id.0)?;
-    hub.set_item("class", &status.class)?;
-    hub.set_item("index", status.index)?;
-    hub.set_item("durability", durability)?;
-    hub.set_item("shard", status.shard)?;
-    hub.set_item("state", status.state)?;
-    hub.set_item("reason", &status.reason)?;
-    hub.set_item("damaged", &status.damaged)?;
-    for (name, value) in [
-        ("opened", status.opened),
-        ("earliest", status.earliest),
-        ("latest", status.latest),
-        ("committed", status.committed),
-        ("synced", status.synced),
-        ("bytes", status.bytes),
-        ("segments", status.segments),
-        ("rooms", status.rooms),
-        ("index_bytes", status.index_bytes),
-        ("first_us", status.first_us),
-        ("last_us", status.last_us),
-        ("deliveries", status.traffic.deliveries),
-        ("bytes_in", status.traffic.bytes_in),
-        ("bytes_out", status.traffic.bytes_out),
-        ("archived", status.archived),
-        ("archive_waiting_bytes", status.waiting_bytes),
-        ("archive_lost", status.unarchived_lost),
-    ] {
-        hub.set_item(name, value)?;
-    }
-    Ok(hub)
 }

@@ -19,6 +19,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -55,7 +56,7 @@ impl Core {
         })
     }
 
-    fn start<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn start(&self, py: Python<'_>) -> PyResult<HashMap<&'static str, Option<String>>> {
         self.check_process()?;
         if self.node.get().is_some() {
             return Err(PyRuntimeError::new_err("already started"));
@@ -65,12 +66,14 @@ impl Core {
             let address = address.map(|a| a.to_string());
             PyOSError::new_err((error.raw_os_error().unwrap_or(0), os_message(&error), address))
         })?;
-        let listeners = PyDict::new(py);
-        listeners.set_item("redis", node.redis.map(|a| a.to_string()))?;
-        listeners.set_item("redis_cluster", node.redis_cluster.map(|a| a.to_string()))?;
-        listeners.set_item("mqtt", node.mqtt.map(|a| a.to_string()))?;
-        listeners.set_item("ws", node.ws.map(|a| a.to_string()))?;
-        listeners.set_item("link", node.link.map(|a| a.to_string()))?;
+        let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        let listeners = HashMap::from([
+            ("redis", text(node.redis)),
+            ("redis_cluster", text(node.redis_cluster)),
+            ("mqtt", text(node.mqtt)),
+            ("ws", text(node.ws)),
+            ("link", text(node.link)),
+        ]);
         // Only this call sets it; a second caller got an error above.
         let _ = self.node.set(node);
         Ok(listeners)
@@ -84,7 +87,8 @@ impl Core {
         let mut tickets = self.tickets.lock().expect("nothing panics under this lock");
         let mut events = Vec::new();
         for event in self.control.drain(events_max) {
-            events.extend(answers::event(py, event, &self.classes(), |ticket| tickets.remove(&ticket))?);
+            let of = (&*self.config.name, &*self.classes());
+            events.extend(answers::event(py, event, of, |ticket| tickets.remove(&ticket))?);
         }
         Ok(events)
     }
@@ -236,14 +240,14 @@ impl Core {
         answers::metrics(py, &node.info, self.control.dropped(), node.routes().left_out())
     }
 
-    fn log<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn log<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let status = self.started()?.log_status();
-        status.map(|status| answers::log(py, &status)).transpose()
+        status.map(|status| answers::json(py, &status)).transpose()
     }
 
-    fn inflight_store<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn inflight_store<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let status = self.started()?.store_status();
-        status.map(|status| answers::store(py, &status)).transpose()
+        status.map(|status| answers::json(py, &status)).transpose()
     }
 
     fn log_hub_of(&self, room: &[u8]) -> PyResult<(String, Option<u32>)> {

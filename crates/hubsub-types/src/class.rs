@@ -2,13 +2,15 @@
 //! matches its name, and keeps it for life.
 
 use crate::names::{DeviceTemplate, Matcher, NameError, Template, hash_tag};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// When a publish is acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// At once; retained in memory only as far as `History` allows.
     #[default]

@@ -1,6 +1,7 @@
 //! Identifiers. On the hot path everything is an integer: the first parse of a name yields a handle, and only
 //! handles are passed on from there (docs/adr/0002).
 
+use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,7 +19,7 @@ pub struct NodeId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Term(pub u64);
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize)]
 pub struct HubId(pub u32);
 
 /// The producer that numbers records before they have an offset; 0 is none.

@@ -1,5 +1,5 @@
 //! Types that all other crates of HubSub share: identifiers, limits, error codes, room classes, topic and
-//! room names. Data and pure functions on it; no I/O, no clock, no dependency but a byte search (memchr).
+//! room names. Data and pure functions on it; no I/O, no clock, no dependency but a byte search (memchr) and serde.
 
 pub mod class;
 pub mod error;

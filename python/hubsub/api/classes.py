@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.params import body, decode, path_name
 from hubsub.api.routes import Routes
-from hubsub.api.schema import AppliedClasses, ClassList, ClassOnNode, HistoryLimits, RoomClass
+from hubsub.api.schema import AppliedClasses, ClassList, ClassOnNode, RoomClass
 from hubsub.api.state import State
 from hubsub.config import RoomClass as Configured
 from hubsub.config import room_classes
@@ -90,37 +91,9 @@ def _cluster(state: State) -> ClusterNode:
 
 
 def _class(state: State, cls: Configured) -> RoomClass:
-    history = cls.history
     record = None if state.cluster is None else state.cluster.class_records.get(cls.name)
-    return RoomClass(
-        name=cls.name,
-        version=None if record is None else record.version,
-        state="removed" if record is not None and record.is_removed else "in_force",
-        hubs=None if record is None else record.hubs,
-        match=list(cls.match),
-        room=cls.room,
-        device=cls.device,
-        device_state=cls.device_state,
-        device_actions=cls.device_actions,
-        durability=cls.durability,
-        members=cls.members,
-        history=None
-        if history is None
-        else HistoryLimits(
-            messages=history.messages,
-            bytes=history.bytes,
-            age_ms=history.age_ms,
-            archive_wait=history.archive_wait,
-        ),
-        on_slow=cls.on_slow,
-        on_gap=cls.on_gap,
-        share_strategy=cls.share_strategy,
-        placement=cls.placement,
-        on_partition=cls.on_partition,
-        payload_bytes_max=cls.payload_bytes_max,
-        idle_ms=cls.idle_ms,
-        browser_events=cls.browser_events,
-        presence=cls.presence,
-        presence_records=cls.presence_records,
-        occupancy_records=cls.occupancy_records,
-    )
+    fields = {name: getattr(cls, name) for name in Configured.__struct_fields__}
+    fields["version"] = None if record is None else record.version
+    fields["state"] = "removed" if record is not None and record.is_removed else "in_force"
+    fields["hubs"] = None if record is None else record.hubs
+    return msgspec.convert(fields, RoomClass, from_attributes=True)

@@ -1,7 +1,6 @@
 """/v1/clients: connected clients, their traffic, and closing a connection."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,9 +11,10 @@ from hubsub.api.merges import limit_of
 from hubsub.api.params import number, path_id
 from hubsub.api.reach import AtNode, Gathered
 from hubsub.api.routes import LIMIT, NODE, Param, Routes
-from hubsub.api.schema import Client, ClientList
+from hubsub.api.schema import ClientList
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, NoSuchClientError
+from hubsub.node.status import Client
 
 _NUMBERS = tuple(
     f.name for f in msgspec.structs.fields(Client) if f.type in (int, float) and f.name != "shard"
@@ -51,7 +51,7 @@ async def list_clients(state: State, request: Request) -> Response:
         raise BadRequestError("clients are not sorted by this", sort, f"one of {', '.join(SORTS)}")
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     rows = await state.node.clients(sort, limit, client_ids=request.query_params.getlist("client_id"))
-    return json_answer(ClientList(clients=[client_body(state, row) for row in rows]))
+    return json_answer(ClientList(clients=rows))
 
 
 @routes(
@@ -68,7 +68,7 @@ async def show_client(state: State, request: Request) -> Response:
     rows = await state.node.clients("id", 1, client)
     if not rows:
         raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
-    return json_answer(client_body(state, rows[0]))
+    return json_answer(rows[0])
 
 
 @routes(
@@ -85,8 +85,3 @@ async def kill_client(state: State, request: Request) -> Response:
     if not await state.node.client_kill(client, "killed by an operator"):
         raise NoSuchClientError(value=client, hint="GET /v1/clients lists them")
     return Response(status_code=204)
-
-
-def client_body(state: State, row: dict[str, Any]) -> Client:
-    """Converts the core's description of a connection of this node."""
-    return msgspec.convert({"node": state.node.name, **row}, Client)

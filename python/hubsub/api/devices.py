@@ -27,7 +27,7 @@ from hubsub.api.params import body, decode, flag, number, path_name
 from hubsub.api.publish import once
 from hubsub.api.rooms import record_body
 from hubsub.api.routes import LIMIT, Param, Routes, key_of
-from hubsub.api.schema import Client, Record, payload_fields
+from hubsub.api.schema import Record, payload_fields
 from hubsub.api.state import State
 from hubsub.control.devices import ACTION_ID, CORRELATION, EXPIRY, RESPONSE_TOPIC, Action, Devices, actions_of
 from hubsub.errors import (
@@ -41,6 +41,7 @@ from hubsub.errors import (
 )
 from hubsub.names import literal_glob, text_of
 from hubsub.node import Failed, HistoryRow, Item
+from hubsub.node.status import Client
 
 STATES: Final = ("queued", "delivered", "acknowledged", "expired")
 READS_MAX: Final = 32

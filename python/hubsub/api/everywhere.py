@@ -13,16 +13,16 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from hubsub.api.clients import client_body
 from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
 from hubsub.api.params import position
 from hubsub.api.reach import UNREACHABLE
 from hubsub.api.retained import Retained, retained_here
-from hubsub.api.schema import Client, ClientList, HistoryPage, Record, RoomPage
+from hubsub.api.schema import ClientList, HistoryPage, Record, RoomPage
 from hubsub.api.state import State
 from hubsub.errors import HubSubError, NodesUnreachableError
 from hubsub.names import bytes_of, text_of
 from hubsub.node import HistoryRow
+from hubsub.node.status import Client
 
 
 class Named(NamedTuple):
@@ -89,7 +89,7 @@ class Everywhere:
         own, replies = await asyncio.gather(
             self._state.node.clients("age_s", limit, client_ids=client_ids), self._ask("/v1/clients", query)
         )
-        rows = [client_body(self._state, row) for row in own]
+        rows = list(own)
         for reply in replies:
             rows += _decoded(reply, ClientList).clients
         return {row.name: row for row in sorted(rows, key=lambda row: -row.age_s)}

@@ -1,7 +1,6 @@
 """/v1/hubs: the hubs that have a log, their offsets and contents."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +15,8 @@ from hubsub.api.state import State
 from hubsub.config import RESERVED
 from hubsub.errors import NoSuchClassError, NoSuchHubError
 from hubsub.names import text_of
+from hubsub.node import status
+from hubsub.node.status import Log
 
 routes = Routes("hubs")
 
@@ -86,48 +87,21 @@ def find_hub(state: State, wanted: str) -> Hub | None:
 def hub_list(state: State) -> list[Hub]:
     """All logged hubs of this node, by id."""
     log = state.node.log()
-    return [_hub(row, state.node.name) for row in log["hubs"]] if log else []
+    return [_hub(row, state.node.name) for row in log.hubs] if log else []
 
 
-def hub_troubles(log: Mapping[str, Any]) -> list[str]:
-    """Descriptions of the damaged and quarantined hubs of a log.
-
-    Args:
-        log: As returned by `Node.log`.
-    """
+def hub_troubles(log: Log) -> list[str]:
+    """Descriptions of the damaged and quarantined hubs of a log."""
     troubles = []
-    for hub in log["hubs"]:
-        name = f"hub {hub['class']}-{hub['index']}"
-        if hub["state"] == "quarantined":
-            troubles.append(f"{name} is quarantined: {hub['reason']}")
-        elif hub["damaged"]:
-            troubles.append(f"{name} is damaged: {hub['damaged']}")
+    for hub in log.hubs:
+        if hub.state == "quarantined":
+            troubles.append(f"hub {hub.name} is quarantined: {hub.reason}")
+        elif hub.damaged:
+            troubles.append(f"hub {hub.name} is damaged: {hub.damaged}")
     return troubles
 
 
-def _hub(row: dict[str, Any], leader: str) -> Hub:
-    return Hub(
-        name=f"{row['class']}-{row['index']}",
-        id=row["id"],
-        room_class=row["class"],
-        index=row["index"],
-        durability=row["durability"],
-        shard=row["shard"],
-        leader=leader,
-        state=row["state"],
-        reason=row["reason"],
-        damaged=row["damaged"],
-        earliest=row["earliest"],
-        latest=row["latest"],
-        committed=row["committed"],
-        synced=row["synced"],
-        bytes=row["bytes"],
-        archived=row["archived"] or None,
-        archive_waiting_bytes=row["archive_waiting_bytes"],
-        archive_lost=row["archive_lost"],
-        segments=row["segments"],
-        rooms=None if row["state"] == "quarantined" else row["rooms"],
-        index_bytes=row["index_bytes"],
-        first_timestamp_us=row["first_us"] or None,
-        last_timestamp_us=row["last_us"] or None,
-    )
+def _hub(row: status.Hub, leader: str) -> Hub:
+    fields = {field: getattr(row, field) for field in status.HubState.__struct_fields__}
+    rooms = None if row.state == "quarantined" else row.rooms
+    return Hub(**fields, name=row.name, leader=leader, rooms=rooms)

@@ -5,44 +5,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from hubsub.node.status import HubState
 
-class Hub(Struct, kw_only=True):
+
+class Hub(HubState, kw_only=True):
     """A hub that has a log. Offsets count the records of all its rooms, from 1."""
 
     name: Annotated[str, Meta(description="CLASS-INDEX, as its rooms name it.")]
-    id: Annotated[int, Meta(description="The number of its directory.")]
-    room_class: str = msgspec.field(name="class")
-    index: int
-    durability: str
-    shard: int
     leader: Annotated[str, Meta(description="Name of the node that gives out its offsets.")]
-    state: Annotated[
-        Literal["open", "damaged", "full", "failed", "quarantined"],
-        Meta(description="An open or damaged one takes records; one that is full or failed is still read."),
-    ]
-    reason: Annotated[str | None, Meta(description="Why it is not open.")]
-    damaged: Annotated[
-        str | None, Meta(description="What was found damaged since the start; the rest is served.")
-    ]
-    earliest: Annotated[int, Meta(description="Offset of the oldest record kept, or of the next one.")]
-    latest: Annotated[int, Meta(description="Last offset given out; 0 before the first.")]
-    committed: Annotated[int, Meta(description="Last offset that is acknowledged and delivered.")]
-    synced: Annotated[int, Meta(description="Last offset that is on disk.")]
-    bytes: Annotated[int, Meta(description="Of all its segments.")]
-    archived: Annotated[
-        int | None, Meta(description="First offset that is not archived; null where no archive has told.")
-    ]
-    archive_waiting_bytes: Annotated[
-        int, Meta(description="Of segments that stay for the archive alone (`history.archive_wait`).")
-    ]
-    archive_lost: Annotated[
-        int, Meta(description="Records removed since the start that were not archived, for want of disk.")
-    ]
-    segments: int
     rooms: Annotated[int | None, Meta(description="Rooms with records; null while it is quarantined.")]
-    index_bytes: Annotated[int, Meta(description="Memory that finds its rooms and records.")]
-    first_timestamp_us: Annotated[int | None, Meta(description="Of its oldest record; null without one.")]
-    last_timestamp_us: int | None
 
 
 class HubPage(Struct, kw_only=True):

@@ -17,6 +17,7 @@ from hubsub.api.state import State
 from hubsub.control.cluster.room_limits import BYTES_LIMIT, CLASS_LIMIT, RoomRecords
 from hubsub.control.resource_usage import cpu_s, resident_bytes
 from hubsub.node import BUILD_PROFILE
+from hubsub.node.status import Log, Store
 from hubsub.version import VERSION
 
 Labels = Mapping[str, object]
@@ -125,10 +126,10 @@ STORE_FIGURES = {
 }
 
 
-def _store(page: Page, store: Mapping[str, Any]) -> None:
+def _store(page: Page, store: Store) -> None:
     """Metrics of the session store, if it is a file or a server."""
-    page.add("hubsub_inflight_store_up", int(store["state"] == "open"), doc="1: it answered the last time.")
-    for name, value in store["figures"].items():
+    page.add("hubsub_inflight_store_up", int(store.state == "open"), doc="1: it answered the last time.")
+    for name, value in store.figures.items():
         seconds = name.removesuffix("_ns_total")
         if seconds != name:
             page.add(f"hubsub_inflight_store_{seconds}_seconds_total", value / 1e9, doc=STORE_FIGURES[name])
@@ -163,11 +164,12 @@ def _links(page: Page, state: State) -> None:
     """Metrics of the links, summed per peer."""
     for peer in state.node.link_peers():
         labels, links = {"peer": peer["node"]}, peer["links"]
+        rows: Sequence[Mapping[str, Any]] = links
 
-        def total(name: str, links: Sequence[Mapping[str, Any]] = links) -> int:
+        def total(name: str, links: Sequence[Mapping[str, Any]] = rows) -> int:
             return sum(link[name] for link in links)
 
-        def known(name: str, links: Sequence[Mapping[str, Any]] = links) -> list[float]:
+        def known(name: str, links: Sequence[Mapping[str, Any]] = rows) -> list[float]:
             return [link[name] for link in links if link[name] is not None]
 
         page.add("hubsub_peer_links", len(links), labels, "Links that there are with the peer when it is up.")
@@ -188,7 +190,7 @@ def _links(page: Page, state: State) -> None:
             ("refused", "Frames for which there was no room."),
         ):
             for lane in LANES:
-                count = sum(link[name][lane] for link in links)
+                count = sum(link[name][lane] for link in rows)
                 page.add(f"hubsub_peer_{name}_total", count, {**labels, "lane": lane}, doc)
         if heard := known("heard_ms"):
             page.add("hubsub_peer_silence_seconds", max(heard) / 1e3, labels, "Of its most silent link.")
@@ -215,38 +217,38 @@ HUB_GAUGES = (
 )
 
 
-def _log(page: Page, log: Mapping[str, Any]) -> None:
+def _log(page: Page, log: Log) -> None:
     """Metrics of the log and of each of its hubs."""
     for state in STATES:
-        page.add("hubsub_log_state", int(state == log["state"]), {"state": state}, "1 for the present one.")
-    figures = dict(log["figures"])
+        page.add("hubsub_log_state", int(state == log.state), {"state": state}, "1 for the present one.")
+    figures = dict(log.figures)
     sync_us = figures.pop("sync_us_total")
     for name, value in figures.items():
         page.add(f"hubsub_log_{name}", value)
     doc = "Time of syncs of the journal that carried records."
-    page.add_histogram("hubsub_log_sync_seconds", log["syncs"], sync_us, doc)
-    for hub in log["hubs"]:
-        labels = {"hub": f"{hub['class']}-{hub['index']}", "class": hub["class"]}
+    page.add_histogram("hubsub_log_sync_seconds", log.syncs, sync_us, doc)
+    for hub in log.hubs:
+        labels = {"hub": hub.name, "class": hub.room_class}
         for name, doc in HUB_GAUGES:
-            page.add(f"hubsub_hub_{name}", hub[name], labels, doc)
+            page.add(f"hubsub_hub_{name}", getattr(hub, name) or 0, labels, doc)
         doc = "Records removed since the start that were not archived, for want of disk."
-        page.add("hubsub_hub_unarchived_lost_total", hub["archive_lost"], labels, doc)
-        is_lost = int(hub["state"] == "quarantined")
+        page.add("hubsub_hub_unarchived_lost_total", hub.archive_lost, labels, doc)
+        is_lost = int(hub.state == "quarantined")
         page.add("hubsub_hub_quarantined", is_lost, labels, "1: neither written nor read, files are kept.")
-        is_damaged = int(hub["damaged"] is not None)
+        is_damaged = int(hub.damaged is not None)
         page.add(
             "hubsub_hub_damaged", is_damaged, labels, "1: a part of it cannot be read, the rest is served."
         )
 
 
-def _queries(page: Page, state: State, log: Mapping[str, Any]) -> None:
+def _queries(page: Page, state: State, log: Log) -> None:
     """Lag of data pipelines."""
     doc = "Committed records that a query has not read, as it reported last."
     for query, told in state.queries.all().items():
-        for hub in log["hubs"]:
-            lag = told.lag(hub["id"], hub["committed"] + 1)
+        for hub in log.hubs:
+            lag = told.lag(hub.id, hub.committed + 1)
             if lag is not None:
-                labels = {"query": query, "hub": f"{hub['class']}-{hub['index']}"}
+                labels = {"query": query, "hub": hub.name}
                 page.add("hubsub_query_lag_records", lag, labels, doc)
 
 

@@ -129,18 +129,18 @@ async def ready(state: State, request: Request) -> Response:
         )
     reasons = []
     store = state.node.inflight_store()
-    if store is not None and store["state"] != "open":
-        reasons.append(f"MQTT clients whose sessions are kept are refused: {store['reason']}")
+    if store is not None and store.state != "open":
+        reasons.append(f"MQTT clients whose sessions are kept are refused: {store.reason}")
     log = state.node.log()
     if log is None:
         return json_answer(Ready(log="none", reasons=reasons))
     reasons += hub_troubles(log)
-    if log["state"] == "failed":
+    if log.state == "failed":
         raise LogFailedError(
             "the log has failed, records of replicated and durable classes are refused",
-            "; ".join([log["reason"] or "no reason given", *reasons]),
+            "; ".join([log.reason or "no reason given", *reasons]),
             "what was written is still served; mend the disk, then start the node again",
         )
-    if log["state"] == "full":
-        reasons.insert(0, f"records of replicated and durable classes are refused: {log['reason']}")
-    return json_answer(Ready(log=log["state"], reasons=reasons))
+    if log.state == "full":
+        reasons.insert(0, f"records of replicated and durable classes are refused: {log.reason}")
+    return json_answer(Ready(log=log.state, reasons=reasons))

@@ -24,6 +24,7 @@ from hubsub.api.params import names, optional_number, path_name
 from hubsub.api.reach import AtHub
 from hubsub.api.routes import I64_MAX, Param, Routes
 from hubsub.api.state import State
+from hubsub.columns import COLUMNS
 from hubsub.errors import (
     BadRequestError,
     HubSubError,
@@ -36,22 +37,6 @@ from hubsub.names import bytes_of, text_of
 from hubsub.node import Records
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
-
-COLUMNS = (
-    "hub",
-    "term",
-    "offset",
-    "room",
-    "epoch",
-    "seq",
-    "topic",
-    "timestamp",
-    "publisher",
-    "device",
-    "headers",
-    "payload",
-)
-"""Column order of every response."""
 
 BATCH_ROWS, BATCH_ROWS_MAX = 16_384, 1 << 20
 BATCH_BYTES, BATCH_BYTES_MAX = 4 << 20, 64 << 20

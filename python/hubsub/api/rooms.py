@@ -117,9 +117,7 @@ async def place_room(state: State, request: Request) -> Response:
     """A room, created if it does not exist. For a class without history, the nodes that would serve it."""
     room = room_name(state, request)
     await _placed(state, room, create=True)
-    found = await state.node.room(room)
-    if found is None:
-        found = await state.node.room_create(room) or _unrecorded(state, room)
+    found = await state.node.room(room) or await state.node.room_create(room) or _unrecorded(state, room)
     return json_answer(room_body(found, await _members(state, request, room)))
 
 

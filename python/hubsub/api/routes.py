@@ -1,4 +1,4 @@
-"""Routes: each stands beside its handler. Routing and the OpenAPI document are both derived from them."""
+"""Types of the routes, which are beside their handlers. Routing and the OpenAPI document are derived from them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -5,6 +5,7 @@ them.
 """
 
 import base64
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from hubsub.api.cluster_schema import PeerLinks
 from hubsub.api.routes import ATTEMPT, U32_MAX, digits
 from hubsub.errors import BadRequestError
 from hubsub.names import text_of
+from hubsub.node.status import Client
 
 NAME = "UTF-8; a byte that is not stands as %XX, and so does a % that two hex digits follow."
 
@@ -215,47 +217,6 @@ class PublishResults(Struct, kw_only=True):
     results: list[PublishResult]
 
 
-class Client(Struct, kw_only=True):
-    """A connection. Counts are totals; `_1s` and `_60s` are rates per second, averaged over that time.
-
-    These are 0 except for MQTT clients: `keep_alive_s`; `inflight`, unacknowledged messages of QoS 1 and 2,
-    of at most `inflight_max`; `waiting`, records that wait until there is room among these or on the socket.
-    """
-
-    id: Annotated[int, Meta(description="Of the node that has it.")]
-    node: str
-    shard: int
-    addr: str
-    laddr: str
-    name: Annotated[str, Meta(description="As CLIENT SETNAME set it; of MQTT: the client id.")]
-    lib_name: str
-    lib_ver: str
-    protocol: str
-    age_s: float
-    idle_s: float
-    subscriptions: int
-    patterns: int
-    pending_bytes: int
-    keep_alive_s: int
-    inflight: int
-    inflight_max: int
-    waiting: int
-    dropped: int
-    lagging: int
-    messages_in: int
-    messages_out: int
-    bytes_in: int
-    bytes_out: int
-    messages_in_1s: float
-    messages_out_1s: float
-    bytes_in_1s: float
-    bytes_out_1s: float
-    messages_in_60s: float
-    messages_out_60s: float
-    bytes_in_60s: float
-    bytes_out_60s: float
-
-
 class ClientList(Struct, kw_only=True):
     """Clients, sorted with the largest first."""
 
@@ -413,7 +374,7 @@ def payload_fields(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def room_body(room: dict[str, Any], nodes: list[NodeRef]) -> Room:
+def room_body(room: Mapping[str, Any], nodes: list[NodeRef]) -> Room:
     """Converts a room of the core."""
     fields = {k: v for k, v in room.items() if k not in ("name", "class", "epoch")}
     return Room(

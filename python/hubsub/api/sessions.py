@@ -1,10 +1,9 @@
 """/v1/sessions: MQTT sessions that outlive their connections, and ending a session."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import unquote
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,28 +15,9 @@ from hubsub.api.reach import AtNode, Gathered
 from hubsub.api.routes import LIMIT, NODE, Param, Routes
 from hubsub.api.state import State
 from hubsub.errors import NoSuchSessionError
+from hubsub.node.status import Session
 
 HINT = "GET /v1/sessions lists them, with their nodes"
-
-
-class Session(Struct, kw_only=True):
-    """An MQTT session that outlives its connection."""
-
-    client_id: str
-    node: str
-    shard: int
-    client: Annotated[int | None, Meta(description="Id of its connection; null while there is none.")]
-    expiry_s: Annotated[int | None, Meta(description="How long it outlives that; null: for ever.")]
-    ends_in_s: Annotated[
-        int | None, Meta(description="Until it ends, while there is no connection; null: not by itself.")
-    ]
-    subscriptions: int
-    unacknowledged: Annotated[
-        int, Meta(description="Messages that the client was sent and has not acknowledged.")
-    ]
-    queued: Annotated[int, Meta(description="Messages that wait for it.")]
-    queued_bytes: int
-    dropped: Annotated[int, Meta(description="Messages that gave way to later ones while it was away.")]
 
 
 class SessionPage(Struct, kw_only=True):
@@ -75,7 +55,7 @@ async def list_sessions(state: State, request: Request) -> Response:
     query = request.query_params
     # One extra entry shows whether there is another page.
     rows = await state.node.sessions(limit + 1, query.get("after"), query.get("client_id"))
-    page = [session_body(state, row) for row in rows[:limit]]
+    page = rows[:limit]
     return json_answer(SessionPage(sessions=page, next=page[-1].client_id if len(rows) > limit else None))
 
 
@@ -93,7 +73,7 @@ async def show_session(state: State, request: Request) -> Response:
     rows = await state.node.sessions(1, client_id=client_id)
     if not rows:
         raise NoSuchSessionError(value=client_id, hint=HINT)
-    return json_answer(session_body(state, rows[0]))
+    return json_answer(rows[0])
 
 
 @routes(
@@ -110,8 +90,3 @@ async def end_session(state: State, request: Request) -> Response:
     if not await state.node.session_end(client_id):
         raise NoSuchSessionError(value=client_id, hint=HINT)
     return Response(status_code=204)
-
-
-def session_body(state: State, row: dict[str, Any]) -> Session:
-    """Converts a session of this node from the core's form."""
-    return msgspec.convert({"node": state.node.name, **row}, Session)

@@ -85,7 +85,7 @@ class State:
         if self.others is not None:
             return self.others.log_owners.log
         log = self.node.log()
-        return None if log is None else log["identity"]
+        return None if log is None else log.identity
 
     @property
     def classes(self) -> tuple[RoomClass, ...]:

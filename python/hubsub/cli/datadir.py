@@ -8,15 +8,18 @@ import base64
 import contextlib
 import datetime
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hubsub.cli.common import Json, group, print_fields, print_json, print_rows, say, shown
 from hubsub.errors import DataDirectoryError
 from hubsub.names import bytes_of, text_of
+
+if TYPE_CHECKING:
+    from hubsub.node.status import LogRecord, Manifest, Repaired, VerifiedHub
 
 app = group("Verifies, shows and repairs the log of a node that does not run.")
 
@@ -72,7 +75,7 @@ def show(
         _print_manifest(log, manifest, as_json)
         return
 
-    def take(records: list[dict[str, Any]]) -> None:
+    def take(records: "list[LogRecord]") -> None:
         for record in records:
             if as_json:
                 print_json(_as_json(record))
@@ -182,24 +185,23 @@ def progress_bar() -> Iterator[Callable[[int, int], object] | None]:
 # -- output for people --
 
 
-def _print_hubs(hubs: list[dict[str, Any]]) -> None:
-    rows = [row | {"records": row["records"] + row["journal_records"]} for row in hubs]
+def _print_hubs(hubs: "Sequence[VerifiedHub]") -> None:
+    rows = [{**row, "records": row["records"] + row["journal_records"]} for row in hubs]
     print_rows(rows, ("hub", "class", "segments", "records", "bytes", "earliest", "next"), False)
 
 
-def _print_manifest(log: Path, manifest: dict[str, Any], as_json: bool) -> None:
+def _print_manifest(log: Path, manifest: "Manifest", as_json: bool) -> None:
     if as_json:
         print_json(manifest)
         return
-    hubs = manifest.pop("hubs")
-    manifest["journals"] = _range(*manifest["journals"])
-    print_fields({"log": log, **manifest}, False)
-    for hub in hubs:
+    fields = {name: value for name, value in manifest.items() if name != "hubs"}
+    print_fields({"log": log, **fields, "journals": _range(*manifest["journals"])}, False)
+    for hub in manifest["hubs"]:
         print()
-        print_fields(hub | {"lost": "; ".join(_range(*pair) for pair in hub["lost"]) or None}, False)
+        print_fields({**hub, "lost": "; ".join(_range(*pair) for pair in hub["lost"]) or None}, False)
 
 
-def _print_repair(done: Mapping[str, Any], hub: int | None) -> None:
+def _print_repair(done: "Repaired", hub: int | None) -> None:
     for problem in done["problems"]:
         print(f"problem: {shown(problem)}")
     if not done["problems"]:
@@ -234,8 +236,8 @@ def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _as_json(record: dict[str, Any]) -> dict[str, Any]:
-    payload = record.pop("payload")
+def _as_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    payload = record["payload"]
     text = _text(payload)
     return {
         **record,

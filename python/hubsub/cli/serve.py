@@ -125,9 +125,9 @@ class _Process:
             await (node.stop() if process is None else process.stop())
             await http.stop()
         log = node.log()
-        if log is not None and log["state"] == "failed":
+        if log is not None and log.state == "failed":
             # The exit code shows the failure to whatever supervises the process.
-            self._log.error("log has failed, restart when the disk is mended", reason=log["reason"])
+            self._log.error("log has failed, restart when the disk is mended", reason=log.reason)
             code = 1
         self._log.info("node stopped", node=node.name)
         return code

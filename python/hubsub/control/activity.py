@@ -7,32 +7,33 @@ from typing import Any
 import structlog
 
 from hubsub.errors import HubSubError
+from hubsub.node.status import Client
 
 NAMED_MAX = 5
 
 log = structlog.get_logger()
 
 
-def busiest(clients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def busiest(clients: Sequence[Client]) -> list[dict[str, Any]]:
     """Log fields of each client that had traffic in the last minute."""
     return [
         {
-            "conn": c["id"],
-            "addr": c["addr"],
-            "name": c["name"],
-            "messages_in_60s": c["messages_in_60s"],
-            "messages_out_60s": c["messages_out_60s"],
-            "bytes_out_60s": c["bytes_out_60s"],
-            "pending_bytes": c["pending_bytes"],
-            "dropped": c["dropped"],
+            "conn": c.id,
+            "addr": c.addr,
+            "name": c.name,
+            "messages_in_60s": c.messages_in_60s,
+            "messages_out_60s": c.messages_out_60s,
+            "bytes_out_60s": c.bytes_out_60s,
+            "pending_bytes": c.pending_bytes,
+            "dropped": c.dropped,
         }
         for c in clients[:NAMED_MAX]
-        if c["messages_in_60s"] or c["messages_out_60s"]
+        if c.messages_in_60s or c.messages_out_60s
     ]
 
 
 async def report(
-    clients: Callable[[str, int], Awaitable[list[dict[str, Any]]]], interval_ms: Callable[[], int]
+    clients: Callable[[str, int], Awaitable[list[Client]]], interval_ms: Callable[[], int]
 ) -> None:
     """Logs one line per interval until cancelled; none while no client is busy, or the interval is 0."""
     while True:

@@ -11,13 +11,14 @@ disk space, but no records.
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from hubsub.config import RoomClass
 from hubsub.config.matching import covers
 from hubsub.errors import OtherLogError
+from hubsub.node.status import Log
 
 FILE = "archived.json"
 """In the data directory: `log`, its identity, and `offsets`, hub to the first offset that is not archived."""
@@ -25,10 +26,10 @@ FILE = "archived.json"
 log = structlog.get_logger()
 
 
-class Log(Protocol):
+class LogNode(Protocol):
     """The part of a node that is used here."""
 
-    def log(self) -> dict[str, Any] | None:
+    def log(self) -> Log | None:
         """State and hubs of the log."""
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
@@ -52,7 +53,7 @@ class ArchiveOffsets:
 
     def __init__(
         self,
-        node: Log,
+        node: LogNode,
         classes: Callable[[], Sequence[RoomClass]],
         identity: Callable[[], str | None],
     ) -> None:
@@ -72,13 +73,13 @@ class ArchiveOffsets:
             return
         try:
             body = json.loads(text)
-            is_ours = body["log"] == known["identity"]
+            is_ours = body["log"] == known.identity
             before = {int(hub): int(offset) for hub, offset in body["offsets"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("archived offsets cannot be read, retention waits for archives", reason=str(error))
             return
         # A log that lost its end assigns these offsets to other records, perhaps already.
-        ends = {hub["id"]: hub["opened"] for hub in known["hubs"]}
+        ends = {hub.id: hub.opened for hub in known.hubs}
         found = {hub: min(offset, ends[hub]) for hub, offset in before.items() if hub in ends and is_ours}
         async with self._lock:
             self._offsets = found
@@ -106,8 +107,8 @@ class ArchiveOffsets:
         if identity is not None and identity.lower() != there:
             raise OtherLogError(value=there, hint=f"offsets of {identity} mean nothing here")
         whole = {cls.name for cls in self._classes() if pattern is None or covers(pattern, cls.match)}
-        of_whole = {hub["id"] for hub in known["hubs"] if hub["class"] in whole}
-        ends = {hub["id"]: hub["committed"] + 1 for hub in known["hubs"]}
+        of_whole = {hub.id for hub in known.hubs if hub.room_class in whole}
+        ends = {hub.id: hub.committed + 1 for hub in known.hubs}
         ahead = {hub: offset for hub, offset in offsets.items() if offset > ends.get(hub, offset)}
         if ahead:
             log.warning("an archive has more than the log, it is not waited for less", hubs=ahead)
@@ -122,8 +123,8 @@ class ArchiveOffsets:
             if more or not self._is_saved:
                 await self._save(known)
 
-    async def _save(self, known: Mapping[str, Any]) -> None:
-        body = {"log": known["identity"], "offsets": {str(hub): n for hub, n in self._offsets.items()}}
+    async def _save(self, known: Log) -> None:
+        body = {"log": known.identity, "offsets": {str(hub): n for hub, n in self._offsets.items()}}
         try:
             await self._node.write_file(FILE, json.dumps(body) + "\n")
             self._is_saved = True

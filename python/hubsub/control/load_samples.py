@@ -21,6 +21,7 @@ import structlog
 from hubsub.errors import HubSubError, refusal
 from hubsub.names import text_of
 from hubsub.node import BusyRoom, Failed, Item, Node
+from hubsub.node.status import Hub
 
 ROOM = b"$stats/load"
 
@@ -51,10 +52,10 @@ class Measurement:
     """CPU seconds of the whole process."""
     shards: Sequence[Mapping[str, int]]
     """Metrics by shard, as in `Core.metrics`."""
-    hubs: Sequence[Mapping[str, Any]]
+    hubs: Sequence[Hub]
     """Hubs with a log, as in `Core.log`."""
     rooms: Mapping[bytes, Mapping[str, Any]]
-    """The busiest rooms, the busiest first, as `Core.room`, and `busy`: the estimated `BusyRoom`."""
+    """The busiest rooms, the busiest first, as `node.status.Room`, and `busy`: the estimated `BusyRoom`."""
 
 
 def sample(node: str, before: Measurement, after: Measurement) -> list[dict[str, Any]]:
@@ -99,7 +100,7 @@ def sample(node: str, before: Measurement, after: Measurement) -> list[dict[str,
     }
     whole["cpu_share"] = per_second(after.cpu_s, before.cpu_s)
     if after.hubs:
-        whole["log_bytes"] = sum(hub["bytes"] for hub in after.hubs)
+        whole["log_bytes"] = sum(hub.bytes for hub in after.hubs)
     return [
         head | {"kind": "node"} | whole,
         *(head | {"kind": "shard"} | shard for shard in shards),
@@ -112,22 +113,22 @@ PerSecond = Callable[[float, float], float]
 
 
 def _hubs(before: Measurement, after: Measurement, per_second: PerSecond) -> list[dict[str, Any]]:
-    then = {hub["id"]: hub for hub in before.hubs}
+    then = {hub.id: hub for hub in before.hubs}
     return [
         {
-            "hub": f"{hub['class']}-{hub['index']}",
-            "class": hub["class"],
-            "shard": hub["shard"],
-            "messages_per_second": per_second(hub["latest"], then[hub["id"]]["latest"]),
-            "deliveries_per_second": per_second(hub["deliveries"], then[hub["id"]]["deliveries"]),
-            "bytes_in_per_second": per_second(hub["bytes_in"], then[hub["id"]]["bytes_in"]),
-            "bytes_out_per_second": per_second(hub["bytes_out"], then[hub["id"]]["bytes_out"]),
-            "rooms": hub["rooms"],
-            "log_bytes": hub["bytes"],
+            "hub": hub.name,
+            "class": hub.room_class,
+            "shard": hub.shard,
+            "messages_per_second": per_second(hub.latest, then[hub.id].latest),
+            "deliveries_per_second": per_second(hub.deliveries, then[hub.id].deliveries),
+            "bytes_in_per_second": per_second(hub.bytes_in, then[hub.id].bytes_in),
+            "bytes_out_per_second": per_second(hub.bytes_out, then[hub.id].bytes_out),
+            "rooms": hub.rooms,
+            "log_bytes": hub.bytes,
         }
         for hub in after.hubs
         # A quarantined hub does nothing, and its contents are unknown.
-        if hub["id"] in then and hub["state"] != "quarantined"
+        if hub.id in then and hub.state != "quarantined"
     ]
 
 
@@ -172,13 +173,13 @@ async def measure(node: Node) -> Measurement:
         room = await node.room(busy.name)
         if room is not None:
             rooms[busy.name] = {**room, "busy": busy}
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    usage, log = resource.getrusage(resource.RUSAGE_SELF), node.log()
     return Measurement(
         at_us=time.time_ns() // 1_000,
         clock_s=time.monotonic(),
         cpu_s=usage.ru_utime + usage.ru_stime,
         shards=node.metrics()["shards"],
-        hubs=(node.log() or {"hubs": ()})["hubs"],
+        hubs=() if log is None else log.hubs,
         rooms=rooms,
     )
 

@@ -12,6 +12,7 @@ import structlog
 
 from hubsub.control.resource_usage import resident_bytes
 from hubsub.node import Node
+from hubsub.node.status import Log
 
 LOOK_S = 10.0
 
@@ -45,9 +46,7 @@ DOCS: Mapping[str, str] = {
 }
 
 
-def pools(
-    metrics: Mapping[str, Any], log: Mapping[str, Any] | None, program: int, resident: int
-) -> dict[str, int]:
+def pools(metrics: Mapping[str, Any], log: Log | None, program: int, resident: int) -> dict[str, int]:
     """Bytes by pool.
 
     Args:
@@ -60,7 +59,7 @@ def pools(
     of = {pool: sum(shard[name] for shard in shards for name in names) for pool, (names, _) in POOLS.items()}
     of["log"] = 0
     if log is not None:
-        of["log"] = log["figures"]["pending_bytes"] + sum(hub["index_bytes"] for hub in log["hubs"])
+        of["log"] = log.figures["pending_bytes"] + sum(hub.index_bytes for hub in log.hubs)
     of["other"] = max(0, used - sum(of.values()))
     of["program"] = program
     of["rest"] = max(0, resident - program - used)

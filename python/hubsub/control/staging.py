@@ -92,8 +92,9 @@ class Staging:
             hint = 'data = "DIR", or --data DIR, gives it a directory'
             raise NoStagesError(hint=hint)
         if self._space is None:
-            hubs = (self._node.log() or {"hubs": []})["hubs"]
-            written = sum(hub["bytes"] for hub in hubs if hub["class"] == STAGES)
+            log = self._node.log()
+            hubs = () if log is None else log.hubs
+            written = sum(hub.bytes for hub in hubs if hub.room_class == STAGES)
             cluster = self._cluster()
             if cluster is not None and has_remote_stages(cluster, self._node.name):
                 # Bytes that this node wrote into hubs of others in earlier runs are unknown: assume the

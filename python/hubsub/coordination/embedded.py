@@ -42,6 +42,7 @@ from hubsub.errors import (
     WrongSecretError,
 )
 from hubsub.node import CoordinatorCore
+from hubsub.node.status import CoordinatorStatus
 
 PORT_DEFAULT = 3224
 VOTERS_MAX = 3
@@ -150,7 +151,12 @@ class EmbeddedCoordinator(Coordinator):
         """Starts a member.
 
         Args:
-            setup: As `hubsub._core.Coordinator` takes it; missing keys have the values of this module.
+            setup: `directory`, `node` (name), `listen` (HOST:PORT), `advertise` (host or None: as bound),
+                `join` (HOST:PORT of members; none: it bootstraps a cluster, unless its directory belongs to
+                one), `join_ms` (for all of them), `secret` (bytes), `voters_max` (3 or 5), `request_ms`,
+                `away_ms` (a voter that is silent for this long loses its vote to a learner, and its name to a
+                node that requests it), `detours` (address to address). Missing keys have the values of this
+                module.
         """
         defaults = {
             "join": [],
@@ -170,9 +176,9 @@ class EmbeddedCoordinator(Coordinator):
             raise _not_started(*error.args) from None
         return cls(core, prefix)
 
-    async def status(self) -> dict[str, Any]:
-        """This node's knowledge of the cluster, as `hubsub._core.Coordinator.status`; asks no other node."""
-        status: dict[str, Any] = await self.ask(self._core.status)
+    async def status(self) -> CoordinatorStatus:
+        """This node's knowledge of the cluster; asks no other node."""
+        status: CoordinatorStatus = await self.ask(self._core.status)
         return status
 
     async def listens_at(self) -> str | None:

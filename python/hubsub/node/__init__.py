@@ -6,6 +6,7 @@ The node owns the core. No code here runs per client message, only per request o
 - `rooms`, `logs`, `peers`, `routes`: requests by subject
 - `setup`: the core's configuration
 - `types`: types of requests and replies
+- `status`: types of what the core reports of the node, its rooms, links and log
 """
 
 from hubsub import _native

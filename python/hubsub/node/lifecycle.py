@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import structlog
 
@@ -34,7 +34,8 @@ from hubsub.errors import (
 from hubsub.names import redis_cluster_id
 from hubsub.node.incarnation import INCARNATION_MAX, stored_incarnation
 from hubsub.node.setup import Cluster, core_config, log_problem, write_synced
-from hubsub.node.types import LeaseEvent, PeerEvent, RedisClusterNode
+from hubsub.node.status import Metrics
+from hubsub.node.types import LeaseEvent, PeerEvent, RedisClusterNode, Ticket
 
 DRAIN_EVENTS_MAX = 1_024
 """Events handled before other work of the loop has its turn."""
@@ -47,6 +48,9 @@ SLOW_STOP_S = 5.0
 
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -253,31 +257,34 @@ class Lifecycle:
         """
         self._core.redis_cluster_nodes(list(nodes))
 
-    def metrics(self) -> dict[str, Any]:
-        """Current counters and gauges: `{"shards": [{name: int}, …], "node": {name: int}}`."""
+    def metrics(self) -> Metrics:
         return self._core.metrics()
 
     # -- tickets and events --
 
-    async def _ask_in_time(self, call: Callable[..., None], *args: Any) -> Any:
+    async def _ask_in_time(
+        self, call: Callable[Concatenate[Ticket[T], P], None], *args: P.args, **named: P.kwargs
+    ) -> T:
         try:
             # Not `wait_for`: in Python 3.11 it loses a cancellation that coincides with the result.
             async with asyncio.timeout(self._limits["request_timeout_ms"] / 1_000):
-                return await self._ask(call, *args)
+                return await self._ask(call, *args, **named)
         except TimeoutError:
             raise TimedOutError(hint="limits.request_timeout_ms is the time it had") from None
 
-    async def _ask(self, call: Callable[..., None], *args: Any) -> Any:
+    async def _ask(
+        self, call: Callable[Concatenate[Ticket[T], P], None], *args: P.args, **named: P.kwargs
+    ) -> T:
         if self._loop is None:
             raise refusal("stopping", "server is stopping")
         if len(self._waiting) >= self._limits["control_requests_max"]:
             self.refused_requests += 1
             raise TooBusyError(hint="limits.control_requests_max is reached")
-        ticket = next(self._tickets)
-        future: asyncio.Future[Any] = self._loop.create_future()
+        ticket: Ticket[T] = Ticket(next(self._tickets))
+        future: asyncio.Future[T] = self._loop.create_future()
         self._waiting[ticket] = future
         try:
-            call(ticket, *args)
+            call(ticket, *args, **named)
             return await future
         finally:
             self._waiting.pop(ticket, None)

@@ -5,13 +5,13 @@ directory.
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from hubsub.errors import BadRequestError
 from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.setup import write_synced
+from hubsub.node.status import Hub, Log, Scan, Store, read
 
 log = structlog.get_logger()
 
@@ -19,17 +19,17 @@ log = structlog.get_logger()
 class Logs(Lifecycle):
     """The log part of `Node`."""
 
-    def log(self) -> dict[str, Any] | None:
-        """State, figures and hubs of the log, as `Core.log`; None if no class has one."""
-        return self._core.log() if self.addresses else None
+    def log(self) -> Log | None:
+        """State, figures and hubs of the log; None if no class has one."""
+        text = self._core.log() if self.addresses else None
+        return None if text is None else read(text, Log)
 
-    def inflight_store(self) -> dict[str, Any] | None:
-        """State and figures of the session store, as `Core.inflight_store`; None if it is neither a file nor
-        a server.
-        """
-        return self._core.inflight_store() if self.addresses else None
+    def inflight_store(self) -> Store | None:
+        """State and figures of the session store; None if it is neither a file nor a server."""
+        text = self._core.inflight_store() if self.addresses else None
+        return None if text is None else read(text, Store)
 
-    async def open_hub(self, hub: int, room_class: str, index: int) -> dict[str, Any]:
+    async def open_hub(self, hub: int, room_class: str, index: int) -> Hub:
         """Opens a hub of a class with a log while the node runs, and creates it if it does not exist here.
 
         Opening a large log may take long; other requests do not wait for it.
@@ -40,7 +40,7 @@ class Logs(Lifecycle):
             index: Its index among the class's hubs, from 0.
 
         Returns:
-            The hub's state, an entry of `log()["hubs"]`. A hub that is already open does not change.
+            The hub's state. A hub that is already open does not change.
 
         Raises:
             HubDiffersError: the id, or the class's index, is another hub's here; both are named.
@@ -51,10 +51,10 @@ class Logs(Lifecycle):
             BadRequestError: the node does not know the class, or has no log for it.
         """
         try:
-            opened: dict[str, Any] = await self._ask(self._core.open_hub, hub, room_class, index)
+            opened = await self._ask(self._core.open_hub, hub, room_class, index)
         except ValueError as error:
             raise BadRequestError(str(error), value=room_class) from None
-        return opened
+        return read(opened, Hub)
 
     async def close_hub(self, hub: int) -> int | None:
         """Closes a hub after its records are safe on disk, where it stays.
@@ -66,8 +66,7 @@ class Logs(Lifecycle):
             HubClosedError: it is being closed.
             LogFailedError: it could not be made safe.
         """
-        last: int | None = await self._ask(self._core.close_hub, hub)
-        return last
+        return await self._ask(self._core.close_hub, hub)
 
     def log_archived(self, offsets: Mapping[int, int]) -> None:
         """Sets the offsets up to which hubs are archived: retention need not wait for records before them."""
@@ -96,13 +95,13 @@ class Logs(Lifecycle):
         """The first offset of a hub with that timestamp or a later one; else the first offset that is not
         committed.
         """
-        return int(await self._ask_in_time(self._core.log_offset, hub, timestamp_us))
+        return await self._ask_in_time(self._core.log_offset, hub, timestamp_us)
 
-    async def open_records(self, scan: Mapping[str, Any]) -> "Records":
+    async def open_records(self, scan: Scan) -> "Records":
         """Opens a stream of a hub's records.
 
         Args:
-            scan: As `Core.log_open` takes it.
+            scan: Selects the records, and their form.
 
         Returns:
             The stream; errors up to its first chunk are raised here.
@@ -120,8 +119,7 @@ class Logs(Lifecycle):
 
     async def next_records(self, number: int) -> bytes | None:
         """The next chunk of a stream; None after the last."""
-        chunk: bytes | None = await self._ask(self._core.log_next, number)
-        return chunk
+        return await self._ask(self._core.log_next, number)
 
     def close_records(self, number: int) -> None:
         """Ends a stream, if it is open."""

@@ -7,10 +7,10 @@ Times of leader leases are seconds of `time.monotonic()`; the core's clock is th
 import time
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import Any
 
 from hubsub.errors import StartError
 from hubsub.node.lifecycle import Lifecycle
+from hubsub.node.status import Peer
 from hubsub.node.types import LeasePeer, LeaseSnapshot
 
 READS = 8
@@ -51,8 +51,8 @@ class Peers(Lifecycle):
         """
         self._core.link_roster([(name, number, list(to), shards) for name, number, to, shards in peers])
 
-    def link_peers(self) -> list[dict[str, Any]]:
-        """Peers and the state of their links, as `Core.link_peers`."""
+    def link_peers(self) -> list[Peer]:
+        """Peers and the state of their links, by name."""
         return self._core.link_peers() if self.addresses else []
 
     def link_status(self, classes: int) -> None:
@@ -70,8 +70,7 @@ class Peers(Lifecycle):
             LinkLostError: the link ended; the request may have been carried out.
             TimedOutError: no reply within `request_timeout_ms`; it may have been carried out.
         """
-        answer: bytes = await self._ask_in_time(self._core.link_ask, node, body)
-        return answer
+        return await self._ask_in_time(self._core.link_ask, node, body)
 
     def link_answer(self, node: str, number: int, body: bytes) -> None:
         """Replies to a request of `on_request`. If the link has ended since, the reply is dropped and the peer

@@ -1,11 +1,11 @@
 """Requests to a node about rooms, records in memory and clients."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hubsub import _native
 from hubsub.config import RESERVED
 from hubsub.node.lifecycle import Lifecycle
+from hubsub.node.status import Client, Room, Session, read
 from hubsub.node.types import (
     BusyRoom,
     Consumer,
@@ -60,11 +60,10 @@ class Rooms(Lifecycle):
         """
         return self._core.row_reader(topic, publisher)
 
-    async def room(self, room: bytes) -> dict[str, Any] | None:
-        answer: dict[str, Any] | None = await self._ask_in_time(self._core.room, room)
-        return answer
+    async def room(self, room: bytes) -> Room | None:
+        return await self._ask_in_time(self._core.room, room)
 
-    async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[dict[str, Any]]:
+    async def rooms(self, match: bytes | None, after: bytes | None, limit: int) -> list[Room]:
         """Up to `limit` rooms in memory and in the log, in order of name.
 
         Args:
@@ -72,12 +71,10 @@ class Rooms(Lifecycle):
             after: Name to start after; None starts at the first room.
             limit: Most rooms to return.
         """
-        answer: list[dict[str, Any]] = await self._ask_in_time(self._core.rooms, match, after, limit)
-        return answer
+        return await self._ask_in_time(self._core.rooms, match, after, limit)
 
-    async def room_create(self, room: bytes) -> dict[str, Any] | None:
-        answer: dict[str, Any] | None = await self._ask_in_time(self._core.room_create, room)
-        return answer
+    async def room_create(self, room: bytes) -> Room | None:
+        return await self._ask_in_time(self._core.room_create, room)
 
     async def room_delete(self, room: bytes, *, as_node: bool = False) -> bool:
         """Deletes a room. Returns whether it existed.
@@ -85,7 +82,7 @@ class Rooms(Lifecycle):
         Raises:
             RoomInUseError: it has subscribers.
         """
-        return bool(await self._ask_in_time(self._core.room_delete, room, as_node))
+        return await self._ask_in_time(self._core.room_delete, room, as_node)
 
     async def history(
         self,
@@ -113,7 +110,7 @@ class Rooms(Lifecycle):
 
     async def clients(
         self, sort: str, limit: int, client: int | None = None, client_ids: Sequence[str] = ()
-    ) -> list[dict[str, Any]]:
+    ) -> list[Client]:
         """Connected clients.
 
         Args:
@@ -123,16 +120,16 @@ class Rooms(Lifecycle):
             client_ids: Only MQTT clients with one of these ids.
         """
         ask = self._core.clients
-        answer: list[dict[str, Any]] = await self._ask_in_time(ask, sort, limit, client, list(client_ids))
-        return answer
+        text = await self._ask_in_time(ask, sort, limit, client, list(client_ids))
+        return read(text, list[Client])
 
     async def client_kill(self, client: int, reason: str) -> bool:
         """Closes a connection. Returns whether it existed."""
-        return bool(await self._ask_in_time(self._core.client_kill, client, reason))
+        return await self._ask_in_time(self._core.client_kill, client, reason)
 
     async def sessions(
         self, limit: int, after: str | None = None, client_id: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Session]:
         """MQTT sessions that outlive their connections, in order of client id.
 
         Args:
@@ -141,12 +138,12 @@ class Rooms(Lifecycle):
             client_id: Only the session of this client id.
         """
         ask = self._core.sessions
-        answer: list[dict[str, Any]] = await self._ask_in_time(ask, limit, after, client_id)
-        return answer
+        text = await self._ask_in_time(ask, limit, after, client_id)
+        return read(text, list[Session])
 
     async def session_end(self, client_id: str) -> bool:
         """Ends the session of a client id; returns whether there was one."""
-        return bool(await self._ask_in_time(self._core.session_end, client_id))
+        return await self._ask_in_time(self._core.session_end, client_id)
 
     async def busiest_rooms(self, limit: int, *, own: bool = False) -> list[BusyRoom]:
         """The busiest rooms, the busiest first; with `own` including internal rooms."""
@@ -176,7 +173,7 @@ class Rooms(Lifecycle):
         """Drops a consumer's state here; it continues from its entry, or from new records. Returns whether it
         was known.
         """
-        return bool(await self._ask_in_time(self._core.forget_consumer, group, topic))
+        return await self._ask_in_time(self._core.forget_consumer, group, topic)
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:
         """Room of a topic and the name of its class."""

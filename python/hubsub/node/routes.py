@@ -83,10 +83,7 @@ class Routes(Lifecycle):
         Raises:
             TimedOutError: no reply within `request_timeout_ms`.
         """
-        unused: list[bytes] = await self._ask_in_time(
-            self._core.route_unused, hub, term, list(rooms), gives_up
-        )
-        return unused
+        return await self._ask_in_time(self._core.route_unused, hub, term, list(rooms), gives_up)
 
     def route_located(
         self, number: int, members: Sequence[tuple[str, str]] | None, code: str = HubClosedError.code

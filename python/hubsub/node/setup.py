@@ -5,6 +5,8 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hubsub import _native
 from hubsub.config import Config, RoomClass
 
@@ -77,36 +79,16 @@ def _inflight_store(config: Config, cluster: Cluster | None) -> tuple[str, ...]:
             return ("redis", url, config.node if cluster is None else cluster.id)
 
 
+CONTROL_KEYS = ("device_state", "device_actions", "members", "placement", "on_partition")
+"""Keys of a class that the control plane alone needs."""
+
+
 def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
     """A class in the core's form; a removed one gets no new rooms."""
-    history = cls.history
-    return {
-        "name": cls.name,
-        "match": list(cls.match),
-        "room": None if cls.room == "topic" else cls.room,
-        "device": cls.device,
-        "durability": cls.durability,
-        "history": None
-        if history is None
-        else {
-            "messages": history.messages,
-            "bytes": history.bytes,
-            "age_ms": history.age_ms,
-            "archive_wait": history.archive_wait,
-        },
-        "keeps_latest": cls.keeps_latest,
-        "on_slow": cls.on_slow,
-        "on_gap": cls.on_gap,
-        "share_strategy": cls.share_strategy,
-        "payload_bytes_max": cls.payload_bytes_max,
-        "idle_ms": cls.idle_ms,
-        "browser_events": cls.browser_events,
-        "presence": cls.presence,
-        "presence_records": cls.presence_records,
-        "occupancy_records": cls.occupancy_records,
-        "commit_delay_ms": cls.commit_delay_ms,
-        "is_removed": is_removed,
-    }
+    fields: dict[str, Any] = msgspec.to_builtins(cls)
+    for name in CONTROL_KEYS:
+        del fields[name]
+    return fields | {"room": None if cls.room == "topic" else cls.room, "is_removed": is_removed}
 
 
 def room_of(config: Config, topic: bytes) -> tuple[bytes, str]:

@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hubsub.config import RoomClass
+
+T = TypeVar("T")
+
+
+class Ticket(int, Generic[T]):
+    """The number of a request of the core, which answers a T."""
+
+
+class Rows(list[tuple[Any, ...]], Generic[T]):
+    """Tuples with the fields of T, as the core makes them."""
 
 
 class Member(NamedTuple):

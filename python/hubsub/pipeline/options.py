@@ -14,26 +14,11 @@ from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import OptionError, without_secrets
 from hubsub.names import bytes_of
 
 SERVER_DEFAULT = "127.0.0.1:3220"
-
-COLUMNS = (
-    "hub",
-    "term",
-    "offset",
-    "room",
-    "epoch",
-    "seq",
-    "topic",
-    "timestamp",
-    "publisher",
-    "device",
-    "headers",
-    "payload",
-)
-"""All columns, in the node's order."""
 
 CAUGHT_UP = "caught_up"
 """An additional column that the reader adds on request: whether the record's batch, or one before it, reaches

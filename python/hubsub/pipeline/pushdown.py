@@ -22,8 +22,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from hubsub.columns import COLUMNS
 from hubsub.names import bytes_of, text_of
-from hubsub.pipeline.options import COLUMNS, timestamp_us
+from hubsub.pipeline.options import timestamp_us
 from hubsub.pipeline.selection import OFFSET_END, Selection, fits
 
 _Range = tuple[int, int]

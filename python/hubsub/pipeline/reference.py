@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from hubsub.columns import COLUMNS as RECORD_COLUMNS
 from hubsub.pipeline.options import CAUGHT_UP, NAMES, SINK_NAMES
-from hubsub.pipeline.options import COLUMNS as RECORD_COLUMNS
 from hubsub.pipeline.schema import spark_schema
 from hubsub.pipeline.sink import COLUMNS
 

@@ -20,28 +20,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from hubsub.columns import COLUMNS, RECORD
 from hubsub.errors import OptionError
-from hubsub.pipeline.options import CAUGHT_UP, COLUMNS
+from hubsub.pipeline.options import CAUGHT_UP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TYPES: dict[str, DataType] = {
-    "hub": IntegerType(),
-    "term": LongType(),
-    "offset": LongType(),
-    "room": StringType(),
-    "epoch": LongType(),
-    "seq": LongType(),
-    "topic": StringType(),
+_OF_NAME: dict[str, DataType] = {
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "string": StringType(),
     "timestamp": TimestampType(),
-    "publisher": StringType(),
-    "device": StringType(),
-    "headers": MapType(StringType(), StringType()),
-    "payload": BinaryType(),
-    CAUGHT_UP: BooleanType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "binary": BinaryType(),
 }
-assert tuple(_TYPES) == (*COLUMNS, CAUGHT_UP)
+_TYPES = {name: _OF_NAME[kind] for name, kind in RECORD.items()} | {CAUGHT_UP: BooleanType()}
 
 
 def spark_schema(columns: Iterable[str] = COLUMNS) -> StructType:

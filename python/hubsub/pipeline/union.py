@@ -3,10 +3,11 @@
 import json
 from typing import TYPE_CHECKING
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import OptionError
 from hubsub.pipeline.archive.formats import open_table
 from hubsub.pipeline.archive.reading import read
-from hubsub.pipeline.options import COLUMNS, SourceOptions
+from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:

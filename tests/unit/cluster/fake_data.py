@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import ip_address
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from hubsub.config import split_address
@@ -238,8 +238,9 @@ class FakeData:
             self.closing.discard(hub)
         return None if self.open.pop(hub, None) is None else self.latest.get(hub, 0)
 
-    def log(self) -> Mapping[str, Any]:
-        return {"hubs": [{"id": hub, "latest": self.latest.get(hub, 0)} for hub in self.open]}
+    def log(self) -> Any:
+        hubs = [SimpleNamespace(id=hub, latest=self.latest.get(hub, 0)) for hub in self.open]
+        return SimpleNamespace(hubs=hubs)
 
     def metrics(self) -> Mapping[str, Any]:
         return {"shards": self.shards}

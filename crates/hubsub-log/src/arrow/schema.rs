@@ -1,87 +1,62 @@
-//! The canonical columns and their Arrow types. They match Spark's types for the same fields, including
+//! The canonical columns, which `python/hubsub/columns.py` defines, and their Arrow types. They match Spark's types for the same fields, including
 //! nullability and the names within the map, so that Spark finds the schemas equal.
 
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use std::sync::Arc;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Column {
-    /// Id of the hub.
-    Hub,
-    /// Term of the hub's configuration.
-    Term,
-    /// Place in the hub's log.
-    Offset,
-    /// Name as text, escaped as `python/hubsub/names.py` does.
-    Room,
-    /// Epoch of the room.
-    Epoch,
-    /// Place in the epoch.
-    Seq,
-    /// As text, like the room.
-    Topic,
-    /// In µs since 1970, UTC.
-    Timestamp,
-    /// Name of the publisher.
-    Publisher,
-    /// As text; null if the class has no device template, or the topic does not match it.
-    Device,
-    /// Map of string to string.
-    Headers,
-    Payload,
-}
+macro_rules! columns {
+    ($($name:ident = ($text:literal, $kind:ident);)+) => {
+        /// A column of records.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum Column { $($name,)+ }
 
-/// All columns in canonical order, which is that of their discriminants.
-pub const COLUMNS: [Column; 12] = [
-    Column::Hub,
-    Column::Term,
-    Column::Offset,
-    Column::Room,
-    Column::Epoch,
-    Column::Seq,
-    Column::Topic,
-    Column::Timestamp,
-    Column::Publisher,
-    Column::Device,
-    Column::Headers,
-    Column::Payload,
-];
+        /// All columns in canonical order, which is that of their discriminants.
+        pub const COLUMNS: [Column; [$($text,)+].len()] = [$(Column::$name,)+];
+
+        impl Column {
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Column::$name => $text,)+ }
+            }
+
+            fn data_type(self) -> DataType {
+                match self { $(Column::$name => $kind(),)+ }
+            }
+        }
+    };
+}
+include!("columns.rs");
 
 impl Column {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Column::Hub => "hub",
-            Column::Term => "term",
-            Column::Offset => "offset",
-            Column::Room => "room",
-            Column::Epoch => "epoch",
-            Column::Seq => "seq",
-            Column::Topic => "topic",
-            Column::Timestamp => "timestamp",
-            Column::Publisher => "publisher",
-            Column::Device => "device",
-            Column::Headers => "headers",
-            Column::Payload => "payload",
-        }
-    }
-
     #[must_use]
     pub fn named(name: &str) -> Option<Column> {
         COLUMNS.into_iter().find(|column| column.name() == name)
     }
+}
 
-    fn data_type(self) -> DataType {
-        match self {
-            Column::Hub => DataType::Int32,
-            Column::Term | Column::Offset | Column::Epoch | Column::Seq => DataType::Int64,
-            Column::Room | Column::Topic | Column::Publisher | Column::Device => DataType::Utf8,
-            Column::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Column::Headers => DataType::Map(Arc::new(entries()), false),
-            Column::Payload => DataType::Binary,
-        }
-    }
+fn int() -> DataType {
+    DataType::Int32
+}
+
+fn bigint() -> DataType {
+    DataType::Int64
+}
+
+fn string() -> DataType {
+    DataType::Utf8
+}
+
+fn timestamp() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+}
+
+fn map() -> DataType {
+    DataType::Map(Arc::new(entries()), false)
+}
+
+fn binary() -> DataType {
+    DataType::Binary
 }
 
 /// The only field of the headers map.

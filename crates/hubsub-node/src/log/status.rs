@@ -10,6 +10,7 @@ use hubsub_route::{Traffic, TrafficTotals};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::DeviceTemplate;
 use hubsub_types::{Class, Durability, HubId};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
@@ -258,7 +259,7 @@ impl LoggedHubs {
 }
 
 /// The status of a hub.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct HubStatus {
     /// Its id, which is the name of its directory.
     pub id: HubId,
@@ -292,34 +293,50 @@ pub struct HubStatus {
     /// Memory of its index, in bytes.
     pub index_bytes: u64,
     /// Indexes rebuilt since the start.
+    #[serde(skip)]
     pub index_rebuilds: u64,
     /// Timestamp of its oldest record in a segment, in µs; 0 without one.
+    #[serde(rename = "first_timestamp_us", serialize_with = "unless_zero")]
     pub first_us: u64,
     /// Timestamp of its last record in a segment, in µs; 0 without one.
+    #[serde(rename = "last_timestamp_us", serialize_with = "unless_zero")]
     pub last_us: u64,
     /// Its traffic since the start.
+    #[serde(flatten, serialize_with = "traffic")]
     pub traffic: TrafficTotals,
     /// The first offset not archived; 0 without an archive.
+    #[serde(serialize_with = "unless_zero")]
     pub archived: u64,
     /// Bytes kept only because they are not archived.
+    #[serde(rename = "archive_waiting_bytes")]
     pub waiting_bytes: u64,
     /// Records removed since the start that the archive lacks, if retention waits for one.
+    #[serde(rename = "archive_lost")]
     pub unarchived_lost: u64,
     /// Damages found since the start; the rest of the hub is served.
     pub damaged: Option<String>,
 }
 
+fn unless_zero<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
+    (*value != 0).then_some(*value).serialize(to)
+}
+
+fn traffic<S: Serializer>(totals: &TrafficTotals, to: S) -> Result<S::Ok, S::Error> {
+    let TrafficTotals { deliveries, bytes_in, bytes_out } = totals;
+    to.collect_map([("deliveries", deliveries), ("bytes_in", bytes_in), ("bytes_out", bytes_out)])
+}
+
 /// The status of a log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LogStatus {
     /// `open`, `full` or `failed`.
     pub state: &'static str,
-    /// The random identity of its directory.
-    pub identity: u64,
+    /// The random identity of its directory, in hexadecimal.
+    pub identity: String,
     /// Why it accepts no records.
     pub reason: Option<String>,
     /// Counters (their names end in `_total`) and gauges.
-    pub figures: Vec<(&'static str, u64)>,
+    pub figures: BTreeMap<&'static str, u64>,
     /// The sync time histogram: upper bound in µs (none for the last bucket) and the number of syncs in the
     /// bucket.
     pub syncs: Vec<(Option<u64>, u64)>,
@@ -337,7 +354,7 @@ impl Started {
         let counters = self.log.counters();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (waiting, running) = self.readers.load();
-        let figures = vec![
+        let figures = BTreeMap::from([
             ("records_total", load(&counters.records)),
             ("bytes_total", load(&counters.bytes)),
             ("syncs_total", load(&counters.syncs)),
@@ -358,9 +375,16 @@ impl Started {
             ("pending_bytes", self.log.pending_bytes() as u64),
             ("reads_waiting", waiting as u64),
             ("reads_running", running as u64),
-        ];
+        ]);
         let bounds = SYNC_BOUNDS_US.iter().copied().map(Some).chain([None]);
         let syncs = bounds.zip(counters.syncs_by_time.iter().map(load)).collect();
-        LogStatus { state: state.name(), identity: self.identity, reason, figures, syncs, hubs }
+        LogStatus {
+            state: state.name(),
+            identity: format!("{:016x}", self.identity),
+            reason,
+            figures,
+            syncs,
+            hubs,
+        }
     }
 }

@@ -15,6 +15,7 @@ use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Found, Headers, HubLogRead, HubRange, LogRead, Msg, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
+use serde::{Serialize, Serializer};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -234,13 +235,14 @@ impl ClientInfo {
 }
 
 /// A client connection as CLIENT LIST and the API show it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientInfo {
     pub id: u64,
     pub shard: u16,
     pub addr: String,
     /// Local address of the connection.
     pub laddr: String,
+    #[serde(skip)]
     pub descriptor: i64,
     pub name: String,
     pub lib_name: String,
@@ -251,16 +253,21 @@ pub struct ClientInfo {
     pub age_s: u64,
     /// Time since its last command, in s.
     pub idle_s: u64,
+    #[serde(skip)]
     pub flags: String,
     pub subscriptions: u64,
     pub patterns: u64,
+    #[serde(skip)]
     pub shard_subscriptions: u64,
     /// Number of commands queued by MULTI; `None` outside of it.
+    #[serde(skip)]
     pub multi: Option<u64>,
     /// Bytes of an unfinished command.
+    #[serde(skip)]
     pub query_bytes: u64,
     /// Bytes of output that its socket has not taken.
     pub pending_bytes: u64,
+    #[serde(skip)]
     pub pending_frames: u64,
     /// Keep-alive interval of an MQTT client, in s; 0 for other clients and if disabled.
     pub keep_alive_s: u64,
@@ -274,21 +281,38 @@ pub struct ClientInfo {
     pub dropped: u64,
     pub lagging: u64,
     /// Its last command, in lower case.
+    #[serde(skip)]
     pub command: &'static str,
     /// Totals, in the order of `meter`.
+    #[serde(flatten, serialize_with = "totals")]
     pub totals: [u64; 4],
     /// Rates per second over the last second, in the order of `meter`.
+    #[serde(flatten, serialize_with = "per_second")]
     pub per_second: [f32; 4],
     /// Rates per second over about a minute, in the order of `meter`.
+    #[serde(flatten, serialize_with = "per_minute")]
     pub per_minute: [f32; 4],
 }
 
+fn totals<S: Serializer>(totals: &[u64; 4], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(["messages_in", "messages_out", "bytes_in", "bytes_out"].iter().zip(totals))
+}
+
+fn per_second<S: Serializer>(rates: &[f32; 4], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(["messages_in_1s", "messages_out_1s", "bytes_in_1s", "bytes_out_1s"].iter().zip(rates))
+}
+
+fn per_minute<S: Serializer>(rates: &[f32; 4], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(["messages_in_60s", "messages_out_60s", "bytes_in_60s", "bytes_out_60s"].iter().zip(rates))
+}
+
 /// An MQTT session that outlives its connection, as the API shows it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SessionInfo {
     pub client_id: String,
     pub shard: u16,
     /// Id of its connection, if it is connected.
+    #[serde(rename = "client")]
     pub conn: Option<u64>,
     /// Session expiry interval after disconnection, in s; `None`: it never expires.
     pub expiry_s: Option<u64>,

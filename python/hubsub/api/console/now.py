@@ -106,7 +106,7 @@ def _reasons(state: State) -> list[str]:
         found.append(f"its part of the coordinator has failed: {state.cluster.coordinator_failed}")
     log = state.node.log()
     if log is not None:
-        if log["state"] != "open":
-            found.append(f"its log is {log['state']}: {log['reason'] or 'no reason given'}")
+        if log.state != "open":
+            found.append(f"its log is {log.state}: {log.reason or 'no reason given'}")
         found += hub_troubles(log)
     return found

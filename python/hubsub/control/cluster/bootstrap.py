@@ -10,13 +10,16 @@ Invariant: if anything is refused, nothing is written, neither here nor to the c
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from hubsub.config import Config
 from hubsub.control.cluster.records import ClassRecord, ClusterRecord, Founder
 from hubsub.errors import OtherClusterError, StartError
+
+if TYPE_CHECKING:
+    from hubsub.node.status import Manifest
 
 HINT = "found the cluster with another data directory, or start this one as it was"
 
@@ -88,7 +91,7 @@ def check_unfinished(there: Mapping[str, ClassRecord], founder: Founder | None) 
             )
 
 
-def _manifest(config: Config) -> dict[str, Any] | None:
+def _manifest(config: Config) -> "Manifest | None":
     if config.data is None:
         return None
     directory = Path(config.data) / "log"

@@ -15,13 +15,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from hubsub.control.cluster.view import Claims
 from hubsub.errors import HubSubError
 from hubsub.node import Node, RouteRow
+
+if TYPE_CHECKING:
+    from hubsub.node.status import Hub
 
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
@@ -99,8 +102,7 @@ class LoggedHubs:
         """Claims of this process about its hubs without a record."""
         if not self._open and not self._resigning:
             return Claims()
-        there = self._data.log() or {"hubs": ()}
-        blank = {row["id"] for row in there["hubs"] if row["latest"] == 0}
+        blank = {row.id for row in self._hubs() if row.latest == 0}
         return Claims(
             empty=frozenset((blank & self._open.keys()) - self._resigning.keys() - self._stuck_open),
             sealed={hub: by for hub, by in self._resigning.items() if hub in self._empty},
@@ -116,8 +118,7 @@ class LoggedHubs:
     def unmovable(self) -> frozenset[int]:
         """Hubs that no other node can lead when this process leaves: they have records here, or may have
         some."""
-        there = self._data.log() or {"hubs": ()}
-        recorded = {row["id"] for row in there["hubs"] if row["latest"] > 0}
+        recorded = {row.id for row in self._hubs() if row.latest > 0}
         return frozenset(recorded & self._open.keys() | self._stuck_open | self.open_errors.keys())
 
     async def close(self) -> None:
@@ -140,10 +141,13 @@ class LoggedHubs:
         gone = [hub for hub in self._open if hub not in self._led or self._is_resigning(hub)]
         return gone + sorted((self._found or set()) & other_owner)
 
+    def _hubs(self) -> "Sequence[Hub]":
+        log = self._data.log()
+        return () if log is None else log.hubs
+
     def _since_start(self) -> frozenset[int]:
         """Hubs in the data directory at the start; one may be left over from a hub that was moved away."""
-        there = self._data.log()
-        return frozenset() if there is None else frozenset(row["id"] for row in there["hubs"])
+        return frozenset(row.id for row in self._hubs())
 
     def _publish_rows(self) -> None:
         self._publish(

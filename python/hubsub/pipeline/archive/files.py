@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import OptionError
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.archive.table import DataFile
-from hubsub.pipeline.options import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from hubsub.columns import COLUMNS
 from hubsub.pipeline.archive.table import DataFile, Table
-from hubsub.pipeline.options import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from hubsub.columns import COLUMNS
 from hubsub.errors import HubSubError, OptionError
 from hubsub.pipeline import events
 from hubsub.pipeline.activity import activity
@@ -13,7 +14,7 @@ from hubsub.pipeline.archive import Archive, open_table
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.devices import dead_letters, named, readings
 from hubsub.pipeline.devices import streamed as changes
-from hubsub.pipeline.options import CAUGHT_UP, COLUMNS, Access, SourceOptions
+from hubsub.pipeline.options import CAUGHT_UP, Access, SourceOptions
 from hubsub.pipeline.reading import LOG
 from hubsub.pipeline.run.backlog import patient
 from hubsub.pipeline.run.lineage import Lineage, join

@@ -7,7 +7,8 @@ use crate::io::log_lines::{Level, LogLines};
 use crate::shard::mail::Mail;
 use hubsub_sessions::{Answer, Request, SessionStore, StoreError};
 use hubsub_types::ShardId;
-use std::collections::VecDeque;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +54,8 @@ impl Asks {
 }
 
 /// Whether a store answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum StoreState {
     /// The last batch succeeded.
     Open,
@@ -62,11 +64,12 @@ pub enum StoreState {
 }
 
 /// The store's status for operators.
+#[derive(Serialize)]
 pub struct StoreStatus {
     pub state: StoreState,
     /// Why it does not answer; none if it does.
     pub reason: Option<String>,
-    pub figures: Vec<(&'static str, u64)>,
+    pub figures: BTreeMap<&'static str, u64>,
 }
 
 /// State shared by the thread and the shards.
@@ -138,7 +141,7 @@ impl StoreThread {
             (queue.requests.len() as u64, queue.bytes as u64)
         };
         let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-        let figures = vec![
+        let figures = BTreeMap::from([
             ("requests_total", read(&work.requests)),
             ("errors_total", read(&work.errors)),
             ("refused_total", read(&work.refused)),
@@ -146,7 +149,7 @@ impl StoreThread {
             ("batch_ns_total", read(&work.batch_ns)),
             ("waiting", waiting),
             ("waiting_bytes", bytes),
-        ];
+        ]);
         StoreStatus { state, reason, figures }
     }
 
@@ -314,7 +317,7 @@ mod tests {
         }
 
         fn figure(&self, name: &str) -> u64 {
-            self.thread.status().figures.iter().find(|(known, _)| *known == name).unwrap().1
+            self.thread.status().figures[name]
         }
     }
 
