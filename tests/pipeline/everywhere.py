@@ -1,8 +1,8 @@
-"""A program that runs source, sink and each job in one session of a Spark master, one after the other.
+"""A program that runs source, sink and jobs in one session of a Spark master, one after the other.
 
 Arguments: the master (`sc` starts a Spark Connect server), a node's HTTP address, an output directory, a
-prefix of rooms to write to, Spark's settings as JSON. The program prints one JSON object with the values that
-only Spark itself can report; all other results are in the directory and in the rooms.
+prefix of rooms to write to, Spark's settings as JSON, the jobs with commas in between. The program prints one JSON
+object with the values that only Spark itself can report; all other results are in the directory and in the rooms.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ JOBS: dict[str, tuple[str, ...]] = {
     "archive": ("--once", "--pattern", "chat:*"),
     "devices": ("--once", "--pattern", "devices/#"),
     "sessions": ("--once", "--pattern", "chat:*", "--watermark", "1 second"),
+    "replay": ("--rate", "1000000"),
 }
-
+"""Jobs with their arguments; a replay is of the archive."""
 
 PLUGIN = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -39,15 +40,15 @@ spark.stop()
 """
 
 
-def main(master: str, servers: str, directory: str, prefix: str, conf: str) -> None:
+def main(master: str, servers: str, directory: str, prefix: str, conf: str, jobs: str) -> None:
     settings: dict[str, str] = json.loads(conf)
     if master != "sc":
         with connect(master, settings) as spark:
-            run_all(spark, master, servers, directory, prefix, settings)
+            run_all(spark, master, servers, directory, prefix, settings, jobs.split(","))
         return
     # A session that ends after its server repeats its last request for minutes.
     with connect_server(settings | PLUGIN) as address, connect(address, {}) as spark:
-        run_all(spark, address, servers, directory, prefix, {})
+        run_all(spark, address, servers, directory, prefix, {}, jobs.split(","))
 
 
 @contextlib.contextmanager
@@ -68,7 +69,13 @@ def connect_server(conf: dict[str, str]) -> Iterator[str]:
 
 
 def run_all(
-    spark: Any, master: str, servers: str, directory: str, prefix: str, settings: dict[str, str]
+    spark: Any,
+    master: str,
+    servers: str,
+    directory: str,
+    prefix: str,
+    settings: dict[str, str],
+    jobs: list[str],
 ) -> None:
     rooms = {"servers": servers, "subscribePattern": "chat:*"}
     batch = spark.read.format("hubsub").options(**rooms).load()
@@ -83,15 +90,16 @@ def run_all(
     out = live.selectExpr(f"concat('{prefix}stream:', seq % 3) as topic", "payload").repartition(3)
     run(out, "hubsub", f"{directory}/sink", servers=servers)
 
-    for job, arguments in JOBS.items():
-        places = ["--checkpoint", f"{directory}/{job}/checkpoint", "--out", f"{directory}/{job}/out"]
+    for job in jobs:
+        places = ["--checkpoint", f"{directory}/{job}/checkpoint"]
+        if job == "replay":
+            places += ["--from", f"{directory}/archive/out", "--prefix", f"{prefix}replay:"]
+        else:
+            places += ["--out", f"{directory}/{job}/out"]
         if job == "activity":
             places += ["--plot", f"{directory}/plot.png", "--publish"]
             places += ["--option", f"queryName={prefix}activity"]
-        pipeline(job, *arguments, *places, "--servers", servers, master=master, settings=settings)
-    archive = ["--from", f"{directory}/archive/out", "--checkpoint", f"{directory}/replay"]
-    pace = ["--rate", "1000000", "--prefix", f"{prefix}replay:"]
-    pipeline("replay", *archive, *pace, "--servers", servers, master=master, settings=settings)
+        pipeline(job, *JOBS[job], *places, "--servers", servers, master=master, settings=settings)
     print(json.dumps({"rooms": told, "streamed": list(streamed.collect()[0])}))
 
 

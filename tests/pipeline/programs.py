@@ -1,6 +1,7 @@
 """Programs with their own Spark, several at once; the tests of a file check what they left.
 
-The fixtures yield functions that wait for the programs to end.
+The fixtures yield functions that wait for the programs to end. Without the tests that are marked `soak`, programs
+leave out what only those check.
 """
 
 from __future__ import annotations
@@ -79,8 +80,15 @@ def logged(*match: str) -> dict[str, Any]:
 Ends = Callable[[], dict[str, Left]]
 
 
+def soaks(request: pytest.FixtureRequest) -> bool:
+    """Whether tests that are marked `soak` may run."""
+    return bool(request.config.option.markexpr != "not soak")
+
+
 @pytest.fixture(scope="session")
-def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+def places(
+    request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ends]:
     """Runs `everywhere.py` per place, `cluster` and `connect`."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("places")
@@ -92,14 +100,17 @@ def places(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory)
         commands = {}
         for name, master in (("cluster", "local-cluster[2,1,1024]"), ("connect", "sc")):
             conf = CONF | {"spark.sql.warehouse.dir": str(base / name / "warehouse")}
-            where = [node.http_url, str(base / name), f"{name}:", json.dumps(conf)]
+            jobs = everywhere.JOBS if name == "cluster" or soaks(request) else ["archive"]
+            where = [node.http_url, str(base / name), f"{name}:", json.dumps(conf), ",".join(jobs)]
             commands[name] = [everywhere.__file__, master, *where]
         with running(commands, node, base, 0) as ends:
             yield ends
 
 
 @pytest.fixture(scope="session")
-def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+def drivers(
+    request: pytest.FixtureRequest, needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ends]:
     """Runs `dying.py` per point of its death: `before` and `behind` its commits."""
     needs("hubsub-core")
     base = tmp_path_factory.mktemp("drivers")
@@ -108,7 +119,7 @@ def drivers(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
         with BlockingClient(node.redis_url) as client:
             client.publish_many((f"chat:{n % 4}".encode(), str(n).encode()) for n in range(NUMBERS))
         commands = {}
-        for where in dying.POINTS:
+        for where in dying.POINTS if soaks(request) else ["before"]:
             directory = base / where
             conf = CONF | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
             places = [node.http_url, str(directory), f"{where}:", json.dumps(conf)]

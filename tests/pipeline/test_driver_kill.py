@@ -1,7 +1,8 @@
 """SIGKILL ends drivers, process and JVM, next to a commit; the next driver completes their work with each row
 once.
 
-`dying.py` was killed in its second batch of 500 rows.
+`dying.py` was killed in its second batch of 500 rows. `make test` kills it before the commits; after them, it kills
+the driver of a replay (`test_replay.py`), and ends sink and archive by exceptions (`test_sink.py`, `test_archive.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pipeline import dying
 from pipeline.programs import NUMBERS, Ends, Left
 
 ALL = Counter(str(n) for n in range(NUMBERS))
+POINTS = [("before", 500), pytest.param("behind", 1_000, marks=pytest.mark.soak)]
+"""Where the driver died, and the number of rows that it left."""
 
 
 def go_on(spark: Any, driver: Left, kind: str, prefix: str = "", take: Archive | None = None) -> None:
@@ -32,7 +35,7 @@ def go_on(spark: Any, driver: Left, kind: str, prefix: str = "", take: Archive |
     assert query.awaitTermination(60)
 
 
-@pytest.mark.parametrize(("where", "left"), [("before", 500), ("behind", 1_000)])
+@pytest.mark.parametrize(("where", "left"), POINTS)
 def test_a_sinks_driver_that_is_killed_publishes_each_row_once(
     spark: Any, drivers: Ends, where: str, left: int
 ) -> None:
@@ -43,7 +46,7 @@ def test_a_sinks_driver_that_is_killed_publishes_each_row_once(
     assert Counter(driver.published(*rooms)) == ALL
 
 
-@pytest.mark.parametrize(("where", "left"), [("before", 500), ("behind", 1_000)])
+@pytest.mark.parametrize(("where", "left"), POINTS)
 def test_an_archives_driver_that_is_killed_archives_each_record_once(
     spark: Any, drivers: Ends, where: str, left: int
 ) -> None:

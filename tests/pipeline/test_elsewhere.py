@@ -1,6 +1,7 @@
 """Source, sink and jobs with tasks in other processes: executors of a cluster, the Spark Connect server.
 
-`everywhere.py` has run there; each test checks one part of its results.
+`everywhere.py` has run there; each test checks one part of its results. Over Spark Connect, `make test` runs source,
+sink and one job, and `make soak` all jobs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ def place(places: Ends, request: pytest.FixtureRequest) -> Left:
     return places()[request.param]
 
 
+of_jobs = pytest.mark.parametrize(
+    "place", ["cluster", pytest.param("connect", marks=pytest.mark.soak)], indirect=True
+)
+
+
 def table(place: Left, name: str) -> pd.DataFrame:
     return pd.read_parquet(place.directory / name)
 
@@ -41,6 +47,7 @@ def test_the_sink_publishes_each_row_once(place: Left, kind: str) -> None:
     assert published(place, kind, "0", "1", "2") == PAYLOADS
 
 
+@of_jobs
 def test_activity_counts_each_message(place: Left) -> None:
     windows = table(place, "activity/out")
     windows = windows.sort_values("batch_id").drop_duplicates(["room", "window_start"], keep="last")
@@ -48,6 +55,7 @@ def test_activity_counts_each_message(place: Left) -> None:
     assert (place.directory / "plot.png").exists()
 
 
+@of_jobs
 def test_activity_tells_each_room_its_windows_under_its_query(place: Left) -> None:
     rows = [json.loads(payload) for payload in place.published(*(f"$stats/room/{room}" for room in ROOMS))]
     mine = [row for row in rows if row["query"] == f"{place.name}:activity"]
@@ -62,11 +70,13 @@ def test_the_archive_has_each_record_once(place: Left) -> None:
     assert Counter(payload.decode() for payload in rows.payload) == PAYLOADS
 
 
+@of_jobs
 def test_devices_have_their_latest_value(place: Left) -> None:
     state = table(place, "devices/out/state")
     assert dict(zip(state.device, state.value, strict=True)) == {str(n): str(15 + n) for n in range(5)}
 
 
+@of_jobs
 def test_sessions_are_closed_by_their_leaves(place: Left) -> None:
     sessions = table(place, "sessions/out/sessions")
     assert sorted(sessions.user) == sorted(f"user-{n}" for n in range(USERS))
@@ -76,5 +86,6 @@ def test_sessions_are_closed_by_their_leaves(place: Left) -> None:
     assert set(sessions.duration_s) == {2.0}
 
 
+@of_jobs
 def test_a_replay_publishes_each_archived_record_once(place: Left) -> None:
     assert published(place, "replay", *(f"chat:{n}" for n in range(4))) == PAYLOADS

@@ -125,7 +125,8 @@ def parts(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", "1")
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+# Reading the other format is tested by test_archive.py and test_history.py.
+@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("small", "parts")
 def test_records_come_again_once_each_room_in_its_order(
     spark: Any, node: Node, tmp_path: Path, table_format: str
@@ -259,7 +260,13 @@ POINTS: dict[str, tuple[type, str, bool]] = {
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("staged", "published"),
+        *(pytest.param(point, marks=pytest.mark.soak) for point in ("planned", "done")),
+    ],
+)
 def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
     spark: Any, node: Node, tmp_path: Path, archive: str, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -374,6 +381,7 @@ def test_a_node_that_is_killed_and_started_again_has_each_record_once(
     assert said(records(spark, again, "again/#"), "again/") == expected
 
 
+@pytest.mark.soak  # The test of what is archived meanwhile stops a replay, and test_runners.py sends signals.
 def test_a_signal_ends_a_replay_and_the_next_run_goes_on(
     spark: Any,
     node: Node,
