@@ -7,6 +7,8 @@
 //! on); the stored position is never ahead of the acknowledgements.
 
 use crate::record::Record;
+use ahash::RandomState;
+use hashbrown::HashMap;
 use hubsub_types::{Epoch, Limits, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +38,21 @@ pub struct ConsumerInfo {
     pub given: u64,
     /// The number of members, in the whole cluster.
     pub members: u64,
+}
+
+/// The named consumers of rooms that are led on a shard.
+#[derive(Debug, Default)]
+pub struct Consumers {
+    /// By the text of the group.
+    pub(crate) by_source: HashMap<Arc<[u8]>, Consumer, RandomState>,
+    /// The number of their last read.
+    pub(crate) last_read: u32,
+    /// Records redelivered because they were not acknowledged in time, since the start.
+    pub redelivered: u64,
+    /// Records that retention removed before their consumer read them, since the start.
+    pub missed: u64,
+    /// Records that arrived while the window of their group was full, since the start.
+    pub full: u64,
 }
 
 /// The state of a named consumer at the leader of its room.

@@ -95,6 +95,14 @@ pub struct Ticket {
     pub asker: Asker,
 }
 
+impl Ticket {
+    /// Whether another node requested it.
+    #[must_use]
+    pub fn is_of_node(&self) -> bool {
+        matches!(self.asker, Asker::Node { .. })
+    }
+}
+
 /// The requester that waits for a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asker {

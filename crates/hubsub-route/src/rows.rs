@@ -39,7 +39,7 @@ pub struct RowTotals {
     /// Memory of the entries, in bytes.
     pub bytes: AtomicU64,
     /// The number of entries that are being written.
-    pub under_way: AtomicU64,
+    pub in_flight: AtomicU64,
     /// The length of `away`, for readers that need no list.
     hubs_away: AtomicU64,
     /// Hubs of a cluster whose leader this node does not reach, as reported by their shards.
@@ -52,8 +52,8 @@ impl RowTotals {
     /// Whether a single node has no entries, and none is being written.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        // The order matters: a written entry is counted before it leaves `under_way`.
-        self.under_way.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
+        // The order matters: a written entry is counted before it leaves `in_flight`.
+        self.in_flight.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
     }
 
     /// Whether the leaders of all hubs are reachable.

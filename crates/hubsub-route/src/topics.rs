@@ -2,17 +2,18 @@
 //! subscribers stays for a while as a route, so that publishing to it again needs no look-up; the oldest
 //! routes are removed first.
 
+mod placing;
+
 use crate::hubs::Hubs;
 use crate::idset::IdSet;
-use crate::places::{Change, Place, UNPLACED};
+use crate::places::Place;
 use crate::record::Namespace;
-use crate::ring::NOWHERE;
 use crate::rooms::RoomHandle;
 use crate::sparse::is_sparse;
 use ahash::RandomState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashTable};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ClassTable, HubId, ShardId};
+use hubsub_types::{ClassTable, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -164,156 +165,6 @@ impl Topics {
         elsewhere
     }
 
-    #[must_use]
-    pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
-        let (class, hub) = self.place(room);
-        self.hubs.placement.shard(class, hub)
-    }
-
-    /// The number of known hubs of a class.
-    #[must_use]
-    pub fn hubs_of(&self, class: ClassIndex) -> u16 {
-        self.hubs.placement.hubs(class)
-    }
-
-    /// Class of a room, and index of its hub in the class, by the table.
-    #[must_use]
-    pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
-        let (class, place) = self.placed(room);
-        (class, place.hub)
-    }
-
-    /// As `place`, with the revision.
-    #[must_use]
-    pub fn placed(&self, room: &[u8]) -> (ClassIndex, Place) {
-        let class = self.classes.class_of_room(room);
-        (class, self.hubs.placement.place(class, room))
-    }
-
-    /// Whether the place of a room has to be requested.
-    #[must_use]
-    pub fn is_unplaced(&self, room: &[u8]) -> bool {
-        self.place(room).1 == UNPLACED
-    }
-
-    /// The place of a room if it is of that class.
-    #[must_use]
-    pub fn place_in(&self, class: ClassIndex, room: &[u8]) -> Place {
-        self.hubs.placement.place(class, room)
-    }
-
-    /// Removes the place of a room, which has to be requested again; returns the change. None: the class has
-    /// a ring.
-    #[must_use]
-    pub fn forget_place(&self, class: ClassIndex, room: &[u8]) -> Option<Change> {
-        let is_asked = self.hubs.placement.places().is_some_and(|places| places.is_asked(class));
-        if is_asked { self.hubs.placement.move_room(class, room, None) } else { None }
-    }
-
-    /// Whether this shard was notified of all changes of the table.
-    #[must_use]
-    pub fn has_heard_all(&self) -> bool {
-        self.hubs.placement.places().is_none_or(|places| places.revision() <= self.heard)
-    }
-
-    /// Whether this shard uses these hubs and their table.
-    #[must_use]
-    pub fn has_hubs(&self, hubs: &Arc<Hubs>) -> bool {
-        Arc::ptr_eq(&self.hubs, hubs)
-    }
-
-    /// Whether rooms of a class may be in other hubs than its ring assigns.
-    #[inline]
-    #[must_use]
-    pub fn moves(&self, class: ClassIndex) -> bool {
-        self.hubs.placement.moves(class)
-    }
-
-    /// The home on this node of a hub of a class.
-    #[must_use]
-    pub fn shard_of_hub(&self, class: ClassIndex, hub: u16) -> ShardId {
-        self.hubs.placement.shard(class, hub)
-    }
-
-    /// This shard was notified of all changes of the table up to this one.
-    pub fn hear(&mut self, revision: u64) {
-        self.heard = self.heard.max(revision);
-    }
-
-    /// The place to which this shard sends requests for a room: that of the table, if this shard was notified
-    /// of it and is not leaving the room.
-    fn asked_at(&self, room: &[u8]) -> (ClassIndex, Place, ShardId) {
-        let (class, place) = self.placed(room);
-        if place.revision > self.heard || self.is_leaving(room) {
-            return (class, Place { hub: UNPLACED, revision: UNHEARD }, NOWHERE);
-        }
-        (class, place, self.hubs.placement.shard(class, place.hub))
-    }
-
-    /// Whether this shard has yet to be notified of a room's place in the table, or possibly of its removal.
-    #[must_use]
-    pub fn is_unheard(&self, room: &[u8]) -> bool {
-        let (class, place) = self.placed(room);
-        let forgotten = || self.hubs.placement.places().map_or(0, |places| places.forgotten(class));
-        let since = if place.hub == UNPLACED { forgotten() } else { place.revision };
-        since > self.heard
-    }
-
-    /// Whether this shard is leaving the previous place of a room.
-    #[must_use]
-    pub fn is_leaving(&self, room: &[u8]) -> bool {
-        !self.leaving.is_empty() && self.leaving.contains_key(room)
-    }
-
-    /// Stops requests for these rooms at their previous places; returns those for which that is new. It
-    /// examines all topics once.
-    pub fn leave(&mut self, rooms: impl Iterator<Item = Arc<[u8]>>) -> HashSet<Arc<[u8]>, RandomState> {
-        let is_news = |room: &Arc<[u8]>| !self.leaving.contains_key(room);
-        let mut left: HashMap<Arc<[u8]>, bool, RandomState> =
-            rooms.filter(is_news).map(|room| (room, false)).collect();
-        if !left.is_empty() {
-            for topic in self.slots.iter_mut().flatten() {
-                if let Some(has_topics) = left.get_mut(&*self.classes.room(&topic.name)) {
-                    topic.shard = NOWHERE;
-                    *has_topics = true;
-                }
-            }
-        }
-        let names = left.keys().cloned().collect();
-        self.leaving.extend(left);
-        names
-    }
-
-    /// All requests for a room at its previous place are answered.
-    pub fn left(&mut self, room: &[u8]) {
-        if self.leaving.remove(room) == Some(true) {
-            for id in self.of_room(room) {
-                self.place_again(id);
-            }
-        }
-    }
-
-    /// Looks up the place of a topic's room again; returns whether its shard or hub has changed. Nothing
-    /// changes while this shard leaves the room, or was not notified of its move.
-    pub fn place_again(&mut self, id: TopicId) -> bool {
-        let room = self.classes.room(&self.get(id).name);
-        if self.is_leaving(&room) {
-            return false;
-        }
-        let (class, place, shard) = self.asked_at(&room);
-        let topic = self.get_mut(id);
-        if place.revision == UNHEARD && topic.shard != NOWHERE {
-            return false;
-        }
-        let is_news = (topic.class, topic.hub, topic.shard) != (class, place.hub, shard);
-        if is_news {
-            (topic.class, topic.hub, topic.shard) = (class, place.hub, shard);
-            topic.room = RoomHandle::NONE;
-        }
-        self.set_revision(id, place.revision);
-        is_news
-    }
-
     /// The revision by which this shard knows the place of a topic's room; 0: there is none.
     #[inline]
     #[must_use]
@@ -327,24 +178,6 @@ impl Topics {
         } else if !self.revisions.is_empty() {
             self.revisions.remove(&id);
         }
-    }
-
-    /// Topics of one room, including those without subscribers. It examines all topics.
-    #[must_use]
-    pub fn of_room(&self, room: &[u8]) -> Vec<TopicId> {
-        let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
-        topics.filter(|(_, topic)| *self.classes.room(&topic.name) == *room).map(|(id, _)| id).collect()
-    }
-
-    #[must_use]
-    pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {
-        self.hubs.placement.hubs(class) > 0
-    }
-
-    /// The id of a hub of a class, in a known cluster.
-    #[must_use]
-    pub fn hub_id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
-        self.hubs.placement.id(class, hub)
     }
 
     /// The handle of a topic, if it is known.
@@ -577,124 +410,4 @@ fn hash_of(hasher: &RandomState, namespace: Namespace, name: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hubsub_types::Class;
-    use hubsub_types::names::Matcher;
-
-    fn table(routes_max: usize) -> Topics {
-        let classes = ClassTable::new(Vec::new(), true);
-        let hubs = Hubs::new(2, &classes, Vec::new());
-        Topics::new(Arc::new(classes), Arc::new(hubs), routes_max)
-    }
-
-    #[test]
-    fn routes_are_bounded_and_subscribed_topics_stay() {
-        let mut topics = table(10);
-        let kept = topics.intern(Namespace::Global, b"kept");
-        topics.subscribe(kept, 7);
-        for i in 0..1000 {
-            topics.intern(Namespace::Global, format!("t{i}").as_bytes());
-        }
-        assert!(topics.len() <= 11);
-        assert_eq!(topics.find(Namespace::Global, b"kept"), Some(kept));
-        assert!(topics.unsubscribe(kept, 7));
-        (0..20).for_each(|i| _ = topics.intern(Namespace::Global, format!("u{i}").as_bytes()));
-        assert_eq!(topics.find(Namespace::Global, b"kept"), None);
-    }
-
-    #[test]
-    fn few_topics_that_are_left_of_many_give_memory_back_and_what_is_put_there_counts_as_another() {
-        let mut topics = table(10);
-        let name = |n: usize| format!("t{n}").into_bytes();
-        let ids: Vec<TopicId> = (0..20_000)
-            .map(|n| {
-                let id = topics.intern(Namespace::Global, &name(n));
-                topics.subscribe(id, 7);
-                id
-            })
-            .collect();
-        let full = topics.table_bytes();
-        let names = |ids: std::ops::Range<usize>| ids.map(|n| name(n).len() as u64).sum::<u64>();
-        assert_eq!(topics.subscribed_bytes(), names(0..20_000));
-        ids[2_000..].iter().for_each(|&id| assert!(topics.unsubscribe(id, 7)));
-        assert_eq!(topics.subscribed_bytes(), names(0..2_000));
-        let reused = topics.reused();
-        topics.give_back();
-        assert_eq!((topics.len(), topics.slots.len()), (2_000, 2_000), "routes go, too");
-        assert!(topics.table_bytes() < full / 4, "{} of {full}", topics.table_bytes());
-        assert_eq!(topics.find(Namespace::Global, &name(1_999)), Some(ids[1_999]));
-        assert_eq!(topics.find(Namespace::Global, &name(2_000)), None);
-        assert_eq!(topics.intern(Namespace::Global, b"other"), 2_000);
-        assert_eq!(topics.reused(), reused + 1);
-    }
-
-    #[test]
-    fn routes_are_forgotten_only_where_half_of_the_table_goes_with_them() {
-        const PLACES: u32 = 10_000;
-        let name = |n: u32| format!("t{n}").into_bytes();
-        for (last, goes) in [(PLACES / 2 - 1, true), (PLACES / 2, false), (PLACES - 1, false)] {
-            let mut topics = table(10);
-            for n in 0..PLACES {
-                let id = topics.intern(Namespace::Global, &name(n));
-                topics.subscribe(id, 7);
-            }
-            (0..PLACES).filter(|&n| n != last).for_each(|id| _ = topics.unsubscribe(id, 7));
-            assert!(topics.intern(Namespace::Global, b"route") < PLACES, "it has a place that was free");
-            let routes = topics.len() - 1;
-            assert!(routes > 1);
-            for _ in 0..3 {
-                topics.give_back();
-                let places = if goes { last + 1 } else { PLACES } as usize;
-                let left = if goes { 1 } else { 1 + routes };
-                assert_eq!((topics.slots.len(), topics.len()), (places, left), "the last stands at {last}");
-            }
-            assert_eq!(topics.find(Namespace::Global, &name(last)), Some(last));
-            topics.unsubscribe(last, 7);
-            topics.give_back();
-            assert_eq!((topics.slots.len(), topics.len()), (0, 0), "nobody subscribes any more");
-        }
-    }
-
-    #[test]
-    fn long_names_take_the_place_of_several_routes() {
-        let mut topics = table(10);
-        for i in 0..100 {
-            topics.intern(Namespace::Global, format!("{i}{}", "x".repeat(1000)).as_bytes());
-        }
-        assert!(topics.len() <= 4, "{}", topics.len());
-    }
-
-    #[test]
-    fn routes_of_rows_are_few_and_take_no_others_place() {
-        let rows = Class {
-            matches: vec![Matcher::parse("$system/#").unwrap()],
-            keeps_latest: true,
-            ..Class::named("$system")
-        };
-        let classes = ClassTable::new(vec![rows, Class::named("all")], true);
-        let hubs = Hubs::new(2, &classes, Vec::new());
-        let mut topics = Topics::new(Arc::new(classes), Arc::new(hubs), 10_000);
-        let kept = topics.intern(Namespace::Global, b"kept");
-        for i in 0..1000 {
-            topics.intern(Namespace::Global, format!("$system/session/{i}").as_bytes());
-        }
-        assert!((ROWS_MAX..=ROWS_MAX + 1).contains(&topics.len()), "{}", topics.len());
-        assert_eq!(topics.find(Namespace::Global, b"kept"), Some(kept));
-    }
-
-    #[test]
-    fn the_same_name_in_another_namespace_is_another_topic_of_the_same_room() {
-        let mut topics = table(10);
-        let a = topics.intern(Namespace::Global, b"x");
-        let b = topics.intern(Namespace::Shard, b"x");
-        assert_ne!(a, b);
-        assert_eq!(topics.get(a).shard, topics.get(b).shard);
-        assert!(topics.get(a).is_room() && !topics.get(b).is_room());
-    }
-
-    #[test]
-    fn a_topic_with_one_subscriber_is_small() {
-        assert!(std::mem::size_of::<Option<Topic>>() <= 48, "{}", std::mem::size_of::<Option<Topic>>());
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ mod handover;
 pub mod log;
 pub mod moves;
 pub mod net;
+mod node;
 mod rest;
 pub mod rng;
 pub mod world;

@@ -73,7 +73,7 @@ impl Broker {
         for waits in self.rooms.hubs.give_up() {
             match waits {
                 Waits::Record(ticket, _) | Waits::Repeat(ticket, _) => {
-                    self.tell_published(ticket, Err(ErrorCode::LogFailed), sink)
+                    self.answer_publish(ticket, Err(ErrorCode::LogFailed), sink)
                 }
                 Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
                 Waits::History(query, ask) => self.tell_history(&query, ask, now, sink),
@@ -105,7 +105,7 @@ impl Broker {
             let audience = self.audience(id, room, record.namespace, record.topic(), sink);
             let body = Body::Record(record);
             let (Some(audience), Some(picks)) = (audience, self.picks(id, &body, sink)) else {
-                self.is_held_up = true;
+                self.backlog.blocks_log = true;
                 return;
             };
             let Body::Record(record) = body else { unreachable!("made above") };
@@ -120,7 +120,7 @@ impl Broker {
             if record.retain {
                 self.retain(ticket, published, &record, now, sink);
             } else {
-                self.tell_published(ticket, Ok(published), sink);
+                self.answer_publish(ticket, Ok(published), sink);
             }
         }
     }

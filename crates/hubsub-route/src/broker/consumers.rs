@@ -8,11 +8,12 @@ use crate::counts::Holder;
 use crate::cursors::{Range, Read};
 use crate::groups::Give;
 use crate::record::{Namespace, Record};
+use crate::relay::state::HubState;
 use crate::relay::{Leader, NodeMessage};
 use crate::topics::TopicId;
 use crate::{Msg, Now, Sink};
 use hubsub_types::names::group_of;
-use hubsub_types::{ConnKey, ErrorCode, HubId, Position};
+use hubsub_types::{ConnKey, ErrorCode, Position};
 use std::sync::Arc;
 
 /// Connection index that marks reads of consumers; no client has it.
@@ -51,16 +52,18 @@ impl Broker {
     /// delivers waiting records and redelivers due ones. Consumers of rooms that are led elsewhere are
     /// dropped from memory.
     pub fn tend_consumers(&mut self, now: Now, sink: &mut impl Sink) {
-        if self.groups.is_empty() && self.consumers.is_empty() {
+        if self.groups.is_empty() && self.consumers.by_source.is_empty() {
             return;
         }
-        let known: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        let known: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
         for source in known {
-            let Some(topic) = self.consumers.get(&source).map(|consumer| Arc::clone(&consumer.topic)) else {
+            let Some(topic) =
+                self.consumers.by_source.get(&source).map(|consumer| Arc::clone(&consumer.topic))
+            else {
                 continue;
             };
             if !self.leads_topic(&topic) {
-                self.consumers.remove(&source);
+                self.consumers.by_source.remove(&source);
             }
         }
         let groups: Vec<Arc<[u8]>> =
@@ -68,7 +71,7 @@ impl Broker {
         for source in groups {
             self.open_consumer(&source, now, sink);
         }
-        let mut known: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        let mut known: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
         // A deterministic order, independent of hashes.
         known.sort_unstable();
         for source in known {
@@ -81,7 +84,7 @@ impl Broker {
 
     /// A group has a member: if its position belongs here, the stored position is loaded.
     pub(super) fn open_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        if self.consumers.contains_key(source) {
+        if self.consumers.by_source.contains_key(source) {
             return self.pump_consumer(source, now, sink);
         }
         let Some(topic) = self.kept_topic(source) else { return };
@@ -89,10 +92,10 @@ impl Broker {
             return;
         }
         let last = self.last_of(topic, sink);
-        if self.consumers.len() as u64 >= self.limits.groups_max {
+        if self.consumers.by_source.len() as u64 >= self.limits.groups_max {
             self.forget_absent_consumer();
         }
-        self.consumers.insert(Arc::clone(source), Consumer::new(topic.into(), last, now.mono_ms));
+        self.consumers.by_source.insert(Arc::clone(source), Consumer::new(topic.into(), last, now.mono_ms));
         sink.load_consumer(source);
     }
 
@@ -103,8 +106,10 @@ impl Broker {
         let is_absent = |(source, consumer): &(&Arc<[u8]>, &Consumer)| {
             groups.find(source).is_none() && consumer.is_in_its_row()
         };
-        if let Some(source) = self.consumers.iter().find(is_absent).map(|(source, _)| Arc::clone(source)) {
-            self.consumers.remove(&source);
+        if let Some(source) =
+            self.consumers.by_source.iter().find(is_absent).map(|(source, _)| Arc::clone(source))
+        {
+            self.consumers.by_source.remove(&source);
         }
     }
 
@@ -124,7 +129,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let Some((source, consumer)) = self.consumers.get_key_value_mut(source) else { return };
+        let Some((source, consumer)) = self.consumers.by_source.get_key_value_mut(source) else { return };
         let Some(row) = row.ok().filter(|_| consumer.loading_ms.is_some()) else { return };
         consumer.loaded(row);
         let source = Arc::clone(source);
@@ -134,7 +139,7 @@ impl Broker {
 
     /// The position that was written last is persisted, or the write failed.
     pub fn consumer_saved(&mut self, source: &[u8], is_safe: bool, now: Now, sink: &mut impl Sink) {
-        let Some((source, consumer)) = self.consumers.get_key_value_mut(source) else { return };
+        let Some((source, consumer)) = self.consumers.by_source.get_key_value_mut(source) else { return };
         consumer.saving_ms = None;
         if is_safe {
             let source = Arc::clone(source);
@@ -146,7 +151,7 @@ impl Broker {
     }
 
     fn save_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         if consumer.is_dirty && consumer.loading_ms.is_none() && consumer.saving_ms.is_none() {
             (consumer.is_dirty, consumer.saving_ms) = (false, Some(now.mono_ms));
             sink.save_consumer(source, consumer.row());
@@ -155,7 +160,7 @@ impl Broker {
 
     /// Repeats requests of a consumer that were not answered in time.
     fn ask_again(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         let is_late = |since_ms: u64| since_ms + ASKED_MS <= now.mono_ms;
         if consumer.loading_ms.is_some_and(is_late) {
             consumer.loading_ms = Some(now.mono_ms);
@@ -178,10 +183,10 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let ack_ms = self.limits.consumer_ack_ms;
-        let Some(consumer) = self.consumers.get_mut(source) else {
+        let Some(consumer) = self.consumers.by_source.get_mut(source) else {
             return self.open_consumer(source, now, sink);
         };
-        self.consumers_full += u64::from(consumer.is_full(&self.limits));
+        self.consumers.full += u64::from(consumer.is_full(&self.limits));
         if consumer.reading.is_none() && consumer.takes(&self.limits) && consumer.next() == record.position {
             if consumer.take(record, now.mono_ms + ack_ms) {
                 self.give_consumed(source, record.position, 0, None, now, sink);
@@ -197,21 +202,23 @@ impl Broker {
             return;
         }
         let takes = |it: &&Consumer| it.takes(&self.limits) && it.reading.is_none();
-        let Some(consumer) = self.consumers.get(source).filter(takes) else { return };
+        let Some(consumer) = self.consumers.by_source.get(source).filter(takes) else { return };
         let topic = Arc::clone(&consumer.topic);
         let last = self.last_of(&topic, sink);
-        let Some(consumer) = self.consumers.get_mut(source) else { return };
+        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         if last.epoch != consumer.next().epoch && last.epoch.0 != 0 {
             consumer.begin_life(last.epoch);
         }
         if consumer.next().seq > last.seq {
             return;
         }
-        self.last_read = self.last_read.wrapping_add(1);
-        consumer.reading = Some((self.last_read, now.mono_ms));
+        self.consumers.last_read = self.consumers.last_read.wrapping_add(1);
+        let number = self.consumers.last_read;
+        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
+        consumer.reading = Some((number, now.mono_ms));
         let read = Read {
             from: self.shard,
-            conn: ConnKey { index: READER, generation: self.last_read },
+            conn: ConnKey { index: READER, generation: number },
             pattern: None,
             namespace: Namespace::Global,
             topic,
@@ -230,7 +237,8 @@ impl Broker {
     pub(super) fn consumer_range(&mut self, read: &Read, range: Range, now: Now, sink: &mut impl Sink) {
         let ack_ms = self.limits.consumer_ack_ms;
         let is_its = |consumer: &Consumer| consumer.reading.is_some_and(|(id, _)| id == read.conn.generation);
-        let Some((source, consumer)) = self.consumers.iter_mut().find(|(_, consumer)| is_its(consumer))
+        let Some((source, consumer)) =
+            self.consumers.by_source.iter_mut().find(|(_, consumer)| is_its(consumer))
         else {
             return;
         };
@@ -240,7 +248,7 @@ impl Broker {
             return;
         }
         if let Some((first, last)) = range.gap {
-            self.consumers_missed += last.0 - first.0 + 1;
+            self.consumers.missed += last.0 - first.0 + 1;
         }
         let mut taken = Vec::new();
         let mut is_full = false;
@@ -278,7 +286,8 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) else {
+        let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position))
+        else {
             return;
         };
         let record = Arc::clone(&given.record);
@@ -294,7 +303,7 @@ impl Broker {
 
     /// No member accepts a record now: it is retried later.
     fn keep_for_later(&mut self, source: &[u8], position: Position, now: Now) {
-        if let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) {
+        if let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position)) {
             given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
             given.waits = true;
         }
@@ -332,7 +341,8 @@ impl Broker {
     /// Counts a redelivery of a record; one that was delivered too often is dead-lettered instead.
     fn may_try(&mut self, source: &Arc<[u8]>, position: Position, now: Now, sink: &mut impl Sink) -> bool {
         let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
-        let Some(given) = self.consumers.get_mut(source).and_then(|it| it.given_mut(position)) else {
+        let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position))
+        else {
             return false;
         };
         given.due_ms = now.mono_ms + ack_ms;
@@ -344,14 +354,14 @@ impl Broker {
             return false;
         }
         given.tries += 1;
-        self.consumers_given_again += 1;
+        self.consumers.redelivered += 1;
         true
     }
 
     /// Delivers records again that were not acknowledged in time, or that no member accepted.
     fn give_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let has_members = self.groups.table.find(source).is_some();
-        let Some(consumer) = self.consumers.get(source).filter(|_| has_members) else { return };
+        let Some(consumer) = self.consumers.by_source.get(source).filter(|_| has_members) else { return };
         for position in consumer.due(now.mono_ms) {
             if self.may_try(source, position, now, sink) {
                 self.give_consumed(source, position, 0, None, now, sink);
@@ -381,16 +391,14 @@ impl Broker {
         let Some(topic) = self.kept_topic(&group) else { return };
         let room = self.classes.room(topic).into_owned();
         if let Some(slot) = self.relayed_slot(&room) {
-            if let Some(relay) = &mut self.relay
-                && let Leader::Node(leader) = relay.hub(slot).leader
-            {
-                let hub: HubId = relay.hub(slot).id;
+            let &HubState { id: hub, leader, .. } = self.relay.hub(slot);
+            if let Leader::Node(leader) = leader {
                 // If it is lost, the record is redelivered.
-                relay.peers.send(leader, hub, NodeMessage::Acknowledge { hub, group, position }, sink);
+                self.relay.peers.send(leader, hub, NodeMessage::Acknowledge { hub, group, position }, sink);
             }
             return;
         }
-        if self.consumers.get_mut(&group).is_some_and(|consumer| consumer.acknowledge(position)) {
+        if self.consumers.by_source.get_mut(&group).is_some_and(|consumer| consumer.acknowledge(position)) {
             self.pump_consumer(&group, now, sink);
             self.save_consumer(&group, now, sink);
         }
@@ -398,14 +406,14 @@ impl Broker {
 
     /// All consumers whose room is led here, in order of their names.
     pub fn consumers(&mut self, sink: &impl Sink) -> Vec<ConsumerInfo> {
-        let mut sources: Vec<Arc<[u8]>> = self.consumers.keys().cloned().collect();
+        let mut sources: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
         sources.sort_unstable();
         let info = |source: Arc<[u8]>| {
-            let topic = Arc::clone(&self.consumers.get(&source)?.topic);
+            let topic = Arc::clone(&self.consumers.by_source.get(&source)?.topic);
             let last = self.last_of(&topic, sink);
             let members =
                 self.groups.table.find(&source).map_or(0, |id| self.groups.table.get(id).counts.total());
-            let consumer = self.consumers.get(&source)?;
+            let consumer = self.consumers.by_source.get(&source)?;
             let (position, lag, given) = (consumer.position(), consumer.lag(last), consumer.given() as u64);
             Some(ConsumerInfo { source, position, lag, given, members })
         };
@@ -415,7 +423,7 @@ impl Broker {
     /// Drops a consumer from memory: it continues from its stored position, or as a new consumer if that was
     /// deleted. Returns whether there was one here.
     pub fn forget_consumer(&mut self, source: &[u8]) -> bool {
-        self.consumers.remove(source).is_some()
+        self.consumers.by_source.remove(source).is_some()
     }
 
     /// A shard or node has reported members of a group.

@@ -80,7 +80,7 @@ impl Broker {
         if !has_room && table.find(&source).is_none() {
             return Outcome::Now(Err(ErrorCode::TooManyGroups));
         }
-        self.count_name(conn, source.len(), sink);
+        self.clients.count_name(conn.index, source.len(), sink);
         let id = self.groups.table.intern(&source);
         self.groups.table.hold(id, self.shard, self.shards);
         let source = Arc::clone(&self.groups.table.get(id).source);
@@ -96,7 +96,7 @@ impl Broker {
         let source = group_pattern(group, filter);
         let id = self.groups.table.find(&source);
         let Some(id) = id.filter(|&id| self.groups.leave(id, conn.index)) else { return false };
-        self.uncount_name(conn, source.len());
+        self.clients.uncount_name(conn.index, source.len());
         self.drop_member(id, sink);
         true
     }
@@ -162,7 +162,8 @@ impl Broker {
                 if is_free {
                     may.insert(holder);
                 }
-            } else if let (Some(relay), Some(slot)) = (&mut self.relay, slot)
+            } else if let Some(slot) = slot
+                && let relay = &mut self.relay
                 && let hub = relay.hub(slot).id
                 && let Some(node) = relay.peers.node_of(holder, self.shards)
                 && relay.peers.reaches(node, hub)
@@ -233,7 +234,8 @@ impl Broker {
             return sink.send(ShardId(holder.0), Msg::Give(Box::new(give)));
         }
         let (slot, shards) = (self.slot_of_topic(id), self.shards);
-        if let (Some(relay), Some(slot)) = (&mut self.relay, slot)
+        if let Some(slot) = slot
+            && let relay = &mut self.relay
             && let hub = relay.hub(slot).id
             && let Some(node) = relay.peers.node_of(holder, shards)
             && relay.peers.send(node, hub, NodeMessage::Give { hub, give }, sink)
@@ -312,7 +314,7 @@ impl Broker {
     pub(super) fn give_on(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
         let room = self.classes.room(give.record.topic()).into_owned();
         if let Some(slot) = self.relayed_slot(&room)
-            && let Some(relay) = &mut self.relay
+            && let relay = &mut self.relay
             && let Leader::Node(leader) = relay.hub(slot).leader
             && let hub = relay.hub(slot).id
             && relay.peers.reaches(leader, hub)
@@ -329,8 +331,7 @@ impl Broker {
     /// member.
     pub(super) fn give_came(&mut self, from: NodeId, hub: HubId, give: Give, now: Now, sink: &mut impl Sink) {
         let is_led = self.leads(hub).is_some();
-        let shards = self.shards;
-        let from = self.relay.as_ref().and_then(|relay| relay.peers.holder(from, shards));
+        let from = self.relay.peers.holder(from, self.shards);
         if !is_led || !self.came_back(&give, from, now, sink) {
             self.give_any(give, !is_led, from, now, sink);
         }

@@ -7,7 +7,7 @@ use crate::relay::message::home;
 use crate::{Answer, Asker, Delivery, Msg, Now, Outcome, Sink, Ticket, Via};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Bytes per read of a hub cursor.
@@ -27,14 +27,20 @@ pub enum HubsFrom<'a> {
 
 /// A request for the ends of the logs of all hubs.
 #[derive(Debug)]
-pub(super) struct Ends {
+struct Ends {
     asker: Asker,
     /// Hubs that have not answered yet.
     left: BTreeSet<HubId>,
     found: Vec<(HubId, u64)>,
-    pub(super) until_ms: u64,
+    until_ms: u64,
     /// Whether the call still runs: hubs that answer at once are part of its outcome.
     is_asking: bool,
+}
+
+/// Requests for the ends of the logs of all hubs, by number.
+#[derive(Debug, Default)]
+pub(super) struct EndsRequests {
+    by_number: BTreeMap<u32, Ends>,
 }
 
 impl Broker {
@@ -134,7 +140,7 @@ impl Broker {
         }
         let own: Vec<u32> = self.cursors.hubs.own_patterns(conn.index).collect();
         let Broker { cursors, clients, patterns, .. } = self;
-        let all = || clients[conn.index as usize].patterns.iter().flat_map(|ids| ids.as_slice()).copied();
+        let all = || clients.get(conn.index).pattern_ids();
         let others = || all().filter(|id| !own.contains(id));
         let is_held = |id: u32| patterns.get(id).subs.contains(conn.index);
         // A read without a pattern that is still being confirmed would miss its records.
@@ -170,17 +176,15 @@ impl Broker {
 
     /// As `read_hub_here`: returns its records, or none if they come later.
     fn hub_led(&mut self, read: HubRead, sink: &mut impl Sink) -> Option<(HubRead, HubRange)> {
-        if self.relay.is_some() {
-            match self.relayed_hub(read.hub) {
-                Ok(None) => {}
-                Ok(Some(slot)) => {
-                    self.read_hub_relayed(slot, read, sink);
-                    return None;
-                }
-                Err(_) => {
-                    self.hold_hub_read(read, sink);
-                    return None;
-                }
+        match self.relayed_hub(read.hub) {
+            Ok(None) => {}
+            Ok(Some(slot)) => {
+                self.read_hub_relayed(slot, read, sink);
+                return None;
+            }
+            Err(_) => {
+                self.hold_hub_read(read, sink);
+                return None;
             }
         }
         let is_closed = sink.log_refuses(read.hub) == Some(ErrorCode::HubClosed);
@@ -224,7 +228,7 @@ impl Broker {
             HubThen::Cursor { shard, .. } | HubThen::Ends { shard, .. } if shard != self.shard => {
                 sink.send(shard, Msg::HubRange(Box::new((read, range))));
             }
-            HubThen::Ends { number, .. } => self.hub_ended(number, read.hub, range.committed, sink),
+            HubThen::Ends { number, .. } => self.ends.answered(number, (read.hub, range.committed), sink),
             HubThen::Cursor { conn, .. } => {
                 if self.give_hub(&read, range, sink) {
                     self.drained(conn, now, sink);
@@ -236,13 +240,11 @@ impl Broker {
     /// Delivers records that a hub cursor requested to its connection. Returns whether the connection accepts
     /// more.
     fn give_hub(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
-        let HubThen::Cursor { conn: ConnKey { index: conn, generation }, pattern, number, .. } = read.then
-        else {
-            return false;
-        };
-        if self.clients.get(conn as usize).is_none_or(|client| client.generation != generation) {
+        let HubThen::Cursor { conn, pattern, number, .. } = read.then else { return false };
+        if !self.clients.has(conn) {
             return false;
         }
+        let conn = conn.index;
         let key = (conn, pattern);
         if !self.cursors.hubs.end_read(key, read.hub, number) {
             return true;
@@ -286,20 +288,19 @@ impl Broker {
         if let HubThen::Node { node, ask } = read.then {
             return self.refuse_hub_read(node, ask, read.hub, ErrorCode::HubClosed, sink);
         }
-        read.wait_among(&mut self.held_hub_reads);
+        read.wait_among(&mut self.blocked_reads.hubs);
     }
 
     /// Resumes reads of hubs that are open now, and reads for connections that may lack records.
     pub(super) fn retry_hub_reads(&mut self, now: Now, sink: &mut impl Sink) {
-        for read in std::mem::take(&mut self.held_hub_reads) {
+        for read in std::mem::take(&mut self.blocked_reads.hubs) {
             self.read_hub_here(read, now, sink);
         }
         if self.cursors.hubs.is_empty() {
             return;
         }
         for conn in self.cursors.hubs.take_stirred() {
-            let generation = self.clients[conn as usize].generation;
-            self.drained(ConnKey { index: conn, generation }, now, sink);
+            self.drained(self.clients.key(conn), now, sink);
         }
     }
 
@@ -317,12 +318,11 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Vec<(HubId, u64)>, ErrorCode>> {
-        self.next_id = self.next_id.wrapping_add(1);
-        let number = self.next_id;
+        let number = self.unconfirmed.next_id();
         let hubs = self.logged_hubs();
         let (left, until_ms) = (hubs.iter().copied().collect(), now.mono_ms + ENDS_MS);
         let ends = Ends { asker: ticket.asker, left, found: Vec::new(), until_ms, is_asking: true };
-        self.ends.insert(number, ends);
+        self.ends.by_number.insert(number, ends);
         let filter = Arc::new(HubFilter::new([]));
         for hub in hubs {
             let then = HubThen::Ends { shard: self.shard, number, until_ms };
@@ -333,33 +333,47 @@ impl Broker {
                 _ => self.read_hub_here(read, now, sink),
             }
         }
-        match self.ends.get_mut(&number) {
+        self.ends.asked(number).map_or(Outcome::Later, |found| Outcome::Now(Ok(found)))
+    }
+}
+
+impl EndsRequests {
+    /// All hubs were asked; returns the ends if all have answered already.
+    fn asked(&mut self, number: u32) -> Option<Vec<(HubId, u64)>> {
+        match self.by_number.get_mut(&number) {
             Some(ends) if !ends.left.is_empty() => {
                 ends.is_asking = false;
-                Outcome::Later
+                None
             }
-            _ => Outcome::Now(Ok(self.ends.remove(&number).map(|ends| ends.found).unwrap_or_default())),
+            _ => Some(self.by_number.remove(&number).map(|ends| ends.found).unwrap_or_default()),
         }
     }
 
-    fn hub_ended(&mut self, number: u32, hub: HubId, committed: u64, sink: &mut impl Sink) {
-        let Some(ends) = self.ends.get_mut(&number) else { return };
+    /// A hub has answered a request.
+    fn answered(&mut self, number: u32, (hub, committed): (HubId, u64), sink: &mut impl Sink) {
+        let Some(ends) = self.by_number.get_mut(&number) else { return };
         if !ends.left.remove(&hub) {
             return;
         }
         ends.found.push((hub, committed));
         if ends.left.is_empty()
             && !ends.is_asking
-            && let Some(ends) = self.ends.remove(&number)
+            && let Some(ends) = self.by_number.remove(&number)
         {
             sink.answer(ends.asker, Answer::HubEnds(Ok(ends.found)));
         }
     }
 
     /// Refuses requests that were not answered in time.
-    pub(super) fn expire_ends(&mut self, now: Now, sink: &mut impl Sink) {
-        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.get().until_ms <= now.mono_ms) {
+    pub(super) fn expire(&mut self, now: Now, sink: &mut impl Sink) {
+        let is_over = |ends: &Ends| ends.until_ms <= now.mono_ms;
+        while let Some(entry) = self.by_number.first_entry().filter(|entry| is_over(entry.get())) {
             sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));
         }
+    }
+
+    /// The first time limit, in ms.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.by_number.values().map(|ends| ends.until_ms).min()
     }
 }

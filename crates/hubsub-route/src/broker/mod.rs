@@ -9,52 +9,55 @@
 //! Invariants: a subscription of a connection is both here (`clients`) and at the topic or pattern; the
 //! interest that a hub counts equals the subscribers of that shard once messages in flight have arrived.
 
+mod backlog;
+mod barrier;
+mod clients;
 mod commit;
 mod consumers;
 mod delivery;
+mod entries;
 mod groups;
 mod hubs;
 mod occupancy;
 mod past;
+mod patterns;
 mod publish;
 mod relay;
 mod repeat;
 mod replay;
 mod retain;
 mod subscribe;
+mod unconfirmed;
 mod waiting;
 
-use crate::consumers::Consumer;
-use crate::cursors::{Cursors, Read};
+use crate::consumers::Consumers;
+use crate::cursors::Cursors;
 use crate::groups::Groups;
-use crate::hubread::HubRead;
 use crate::hubs::{Hub, Hubs};
-use crate::idset::IdSet;
 use crate::occupancy::Occupancy;
 use crate::patterns::Patterns;
-use crate::record::Record;
 use crate::relay::patterns::PatternChange;
 use crate::relay::state::Relay;
 use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
-use crate::sparse::is_sparse;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
-use crate::{Answer, Msg, Now, Sink, Ticket};
-use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
-use hubsub_types::{ClassTable, HubId, Limits, Protocol, ShardId};
-use std::collections::{BTreeMap, VecDeque};
+use crate::{Answer, Msg, Now, Sink};
+use hubsub_types::{ClassTable, Limits, ShardId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use hubs::Ends;
+use backlog::Backlog;
+use barrier::Barriers;
+use clients::Clients;
+pub use entries::RowsAsk;
+use hubs::EndsRequests;
 pub use hubs::HubsFrom;
 pub use publish::{Draft, Publisher};
+use replay::BlockedReads;
 use retain::Retaining;
-pub use retain::RowsAsk;
 pub use subscribe::Wish;
-use subscribe::{Attaching, Waiting};
+use unconfirmed::Unconfirmed;
 
 /// Rooms that one sweep examines.
 const SWEEP_ROOMS: usize = 2_000;
@@ -74,32 +77,6 @@ pub struct Settings {
     pub retained: Arc<RowTotals>,
 }
 
-/// The subscriptions of one connection.
-#[derive(Debug, Default)]
-struct Client {
-    generation: u32,
-    /// Subscriptions in `Namespace::Shard`, which are counted separately.
-    shard_topics: u32,
-    /// Bytes of the names of all its subscriptions.
-    name_bytes: u32,
-    /// The protocol of its connection, set when it subscribes; none: the internal client.
-    protocol: Option<Protocol>,
-    topics: IdSet,
-    patterns: Option<Box<IdSet>>,
-}
-
-impl Client {
-    fn keeps_names(&self) -> bool {
-        keeps_names(self.protocol)
-    }
-}
-
-/// Whether clients of a protocol store the names of their subscriptions themselves, with their other state of
-/// each.
-fn keeps_names(protocol: Option<Protocol>) -> bool {
-    matches!(protocol, Some(Protocol::Mqtt | Protocol::Phoenix))
-}
-
 /// The broker of one shard; see the module for its invariants.
 pub struct Broker {
     shard: ShardId,
@@ -110,56 +87,27 @@ pub struct Broker {
     pub topics: Topics,
     pub patterns: Patterns,
     pub groups: Groups,
-    /// Named consumers of rooms that are led here, by group source.
-    consumers: HashMap<Arc<[u8]>, Consumer, RandomState>,
-    /// The number of the consumers' last read.
-    last_read: u32,
-    /// Records redelivered because they were not acknowledged in time, since the start.
-    pub consumers_given_again: u64,
-    /// Records that retention removed before their consumer read them, since the start.
-    pub consumers_missed: u64,
-    /// Records that arrived while the window of their group was full, since the start.
-    pub consumers_full: u64,
+    pub consumers: Consumers,
     pub rooms: Rooms,
     pub cursors: Cursors,
     /// The busiest rooms of the hubs that this shard leads.
     pub busiest: TopK,
     /// Subscribers, members and publishers in rooms, of this shard.
     pub occupancy: Occupancy,
-    clients: Vec<Client>,
-    /// Bytes of the names that clients store themselves.
-    kept_name_bytes: u64,
-    /// The node's internal client; limits of clients do not apply to it.
-    own_client: Option<u32>,
-    waiting: HashMap<u32, Waiting, RandomState>,
-    /// The entry of `waiting` that makes a connection's pattern subscription live.
-    holding: HashMap<(u32, u32), u32, RandomState>,
-    attaching: HashMap<(u32, TopicId), Attaching, RandomState>,
-    /// Attaches in flight whose subscription has ended meanwhile.
-    cancelled: HashSet<u32, RandomState>,
-    /// The next id of `waiting` and `attaching`.
-    next_id: u32,
-    /// Publishes that wait for a congested shard.
-    stalled: VecDeque<(Ticket, Arc<Record>)>,
-    /// Whether such a shard also blocks a hub's log.
-    is_held_up: bool,
-    /// Publishes of classes with a commit delay, by due time and arrival.
-    delayed: BTreeMap<(u64, u64), (Ticket, Arc<Record>)>,
-    delayed_next: u64,
+    clients: Clients,
+    unconfirmed: Unconfirmed,
+    backlog: Backlog,
     /// Times a subscription fell back to history, since the start.
     pub catch_ups: u64,
     /// Records whose entries are in flight.
     retaining: Retaining,
+    barriers: Barriers,
     /// Retained messages whose entries were refused, since the start.
     pub retained_refused: u64,
-    /// Blocked reads of cursors in hubs that left this node, and may return.
-    held_reads: Vec<(HubId, Read)>,
-    /// Blocked reads of whole hubs.
-    held_hub_reads: Vec<HubRead>,
-    /// Requests for the ends of the logs of all hubs, by number.
-    ends: BTreeMap<u32, Ends>,
-    /// In a cluster: hubs that other nodes lead, and the peer table.
-    relay: Option<Box<Relay>>,
+    blocked_reads: BlockedReads,
+    ends: EndsRequests,
+    /// The leaders of the hubs of this shard, requests to them, and the peer table.
+    relay: Relay,
 }
 
 impl Broker {
@@ -172,43 +120,30 @@ impl Broker {
         let all_hubs = Arc::clone(&hubs);
         let rooms = Rooms::new(Arc::clone(&classes), Arc::clone(&hubs), shard, &limits, (epochs, retained));
         let id_of = |hub: &Hub| all_hubs.placement.id(hub.class, hub.index).unwrap_or_default();
-        let of_shard = || rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
-        let relay = cluster.map(|cluster| Box::new(Relay::new(cluster, shard, of_shard())));
+        let of_shard = rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
+        let relay = Relay::new(cluster, shard, of_shard);
         Broker {
             shard,
             shards,
             topics: Topics::new(Arc::clone(&classes), Arc::clone(&hubs), routes_max),
             patterns: Patterns::new(limits.pattern_cache_topics_max as usize),
             groups: Groups::new(limits.pattern_cache_topics_max as usize),
-            consumers: HashMap::default(),
-            last_read: 0,
-            consumers_given_again: 0,
-            consumers_missed: 0,
-            consumers_full: 0,
+            consumers: Consumers::default(),
             rooms,
             cursors: Cursors::default(),
             busiest: TopK::default(),
             occupancy: Occupancy::default(),
             classes,
             limits,
-            clients: Vec::new(),
-            kept_name_bytes: 0,
-            own_client: None,
-            waiting: HashMap::default(),
-            holding: HashMap::default(),
-            attaching: HashMap::default(),
-            cancelled: HashSet::default(),
-            next_id: 0,
-            stalled: VecDeque::new(),
-            is_held_up: false,
-            delayed: BTreeMap::new(),
-            delayed_next: 0,
+            clients: Clients::default(),
+            unconfirmed: Unconfirmed::default(),
+            backlog: Backlog::default(),
             catch_ups: 0,
             retaining: Retaining::default(),
+            barriers: Barriers::default(),
             retained_refused: 0,
-            held_reads: Vec::new(),
-            held_hub_reads: Vec::new(),
-            ends: BTreeMap::new(),
+            blocked_reads: BlockedReads::default(),
+            ends: EndsRequests::default(),
             relay,
         }
     }
@@ -222,9 +157,10 @@ impl Broker {
         self.occupancy = Occupancy::default();
         let id_of = |hub: &Hub| hubs.placement.id(hub.class, hub.index).unwrap_or_default();
         let of_shard = self.rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
-        match &mut self.relay {
-            Some(relay) => relay.set_hubs(cluster, self.shard, of_shard),
-            none => *none = Some(Box::new(Relay::new(cluster, self.shard, of_shard))),
+        if self.relay.is_alone {
+            self.relay = Relay::new(Some(cluster), self.shard, of_shard);
+        } else {
+            self.relay.set_hubs(cluster, self.shard, of_shard);
         }
     }
 
@@ -238,16 +174,13 @@ impl Broker {
 
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        self.relay.is_some()
+        !self.relay.is_alone
     }
 
     /// Whether the hubs of a room's class are not known yet, in a cluster.
     #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {
-        self.relay.is_some() && {
-            let (class, _) = self.topics.place(room);
-            !self.topics.knows_hubs_of(class)
-        }
+        !self.relay.is_alone && !self.topics.knows_hubs_of(self.classes.class_of_room(room))
     }
 
     /// Applies new limits; the route cache keeps its initial size.
@@ -259,6 +192,16 @@ impl Broker {
         self.limits = limits;
     }
 
+    fn other_shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        let own = self.shard;
+        (0..self.shards).map(ShardId).filter(move |&shard| shard != own)
+    }
+
+    /// The name of a topic's room.
+    fn room_of(&self, topic: &[u8]) -> Arc<[u8]> {
+        self.classes.room(topic).as_ref().into()
+    }
+
     #[must_use]
     pub fn classes(&self) -> &ClassTable {
         &self.classes
@@ -267,8 +210,10 @@ impl Broker {
     /// Handles a message from another shard's broker.
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
         match msg {
-            Msg::Publish(ticket, record, revision) => self.lead(ticket, record, revision, now, sink),
-            Msg::Published(ticket, published) => self.tell_published(ticket, published, sink),
+            Msg::Publish(ticket, record, revision) => {
+                self.lead_for_shard(ticket, record, revision, now, sink)
+            }
+            Msg::Published(ticket, published) => self.answer_publish(ticket, published, sink),
             Msg::Attach(attach) => self.attach_for(*attach, now, sink),
             Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
             Msg::Detach(from, namespace, topic, revision) => {
@@ -334,9 +279,7 @@ impl Broker {
                 sink.send(ShardId(0), Msg::NodePatternsHeld(self.shard, node, session, version));
             }
             Msg::NodePatternsHeld(shard, node, session, version) => {
-                if self.relay.is_some() {
-                    self.shard_holds(shard, node, session, version, sink);
-                }
+                self.shard_holds(shard, node, session, version, sink);
             }
         }
     }
@@ -348,7 +291,7 @@ impl Broker {
         {
             self.busiest.publish(&room.name, bytes, receivers);
         }
-        if self.relay.is_some() {
+        if !self.relay.is_alone {
             self.count_commit(id);
         }
     }
@@ -357,7 +300,7 @@ impl Broker {
     /// at the client and at the topic.
     #[must_use]
     pub fn clients_bytes(&self) -> usize {
-        self.clients.capacity() * size_of::<Client>() + self.kept_name_bytes as usize
+        self.clients.bytes()
     }
 
     /// Applies retention and removes unused rooms, some of the rooms in each call.
@@ -370,11 +313,6 @@ impl Broker {
         }
         self.rooms.give_back();
         self.topics.give_back();
-        if is_sparse(self.attaching.len(), self.attaching.capacity()) {
-            self.attaching.shrink_to(2 * self.attaching.len());
-        }
-        if is_sparse(self.waiting.len(), self.waiting.capacity()) {
-            self.waiting.shrink_to(2 * self.waiting.len());
-        }
+        self.unconfirmed.give_back();
     }
 }

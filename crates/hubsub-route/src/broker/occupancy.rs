@@ -27,7 +27,7 @@ impl Broker {
         }
         let topic = self.topics.find(Namespace::Global, room).map(|id| self.topics.get(id));
         for &conn in topic.filter(|topic| topic.is_room()).map_or(&[][..], |topic| topic.subs.as_slice()) {
-            if let Some(protocol) = self.clients[conn as usize].protocol {
+            if let Some(protocol) = self.clients.get(conn).protocol {
                 counts.subscribers[protocol as usize] += 1;
             }
         }
@@ -95,7 +95,7 @@ impl Broker {
         };
         let subscriptions: Vec<(TopicId, u32)> = self.topics.subscriptions().flat_map(of).collect();
         for (id, conn) in subscriptions {
-            let protocol = self.clients[conn as usize].protocol;
+            let protocol = self.clients.get(conn).protocol;
             self.count_subscription(id, protocol, true);
         }
     }

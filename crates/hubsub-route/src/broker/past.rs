@@ -13,7 +13,7 @@ impl Broker {
     /// The error with which requests for a room's past are refused: its hub's log is damaged or not open
     /// here, or another node leads the hub.
     pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
-        if self.relay.is_some() && self.relayed_slot(room).is_some() {
+        if self.relayed_slot(room).is_some() {
             return Some(ErrorCode::HubClosed);
         }
         let Some(log) = self.rooms.log_of_name(room) else { return self.lacks_log(room) };
@@ -59,9 +59,7 @@ impl Broker {
         if let Some(passed) = self.pass_history(query, ask, now, sink) {
             return passed.map(|()| None);
         }
-        if self.relay.is_some()
-            && let Some(slot) = self.relayed_slot(&query.room)
-        {
+        if let Some(slot) = self.relayed_slot(&query.room) {
             return self.history_relayed(slot, query, ask, now, sink).map(|()| None);
         }
         self.refuses_past(&query.room, sink).map_or(Ok(()), Err)?;

@@ -1,5 +1,6 @@
-//! The path of a publish: `publish` runs on the edge; `lead` runs on the hub's shard, where the record gets
-//! its position ([`super::commit`]) and is delivered to all shards with interest ([`super::delivery`]).
+//! The path of a publish: the edge looks its topic up once, and with it the [`Route`] of its room. Where the
+//! room is led the record gets its position ([`super::commit`]) and is delivered to all shards and nodes with
+//! interest ([`super::delivery`]).
 
 use super::Broker;
 use super::relay::Gone;
@@ -8,7 +9,7 @@ use crate::record::{Headers, Namespace, Record};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
-use hubsub_types::{Class, ErrorCode, Qos};
+use hubsub_types::{Class, ErrorCode, Qos, ShardId};
 use std::sync::Arc;
 
 /// A publish that has no position yet.
@@ -43,6 +44,19 @@ pub(super) enum Body<'a> {
     Record(Arc<Record>),
 }
 
+/// The destination of a publish.
+enum Route {
+    /// This process leads the room, and nothing waits for it: it is committed now.
+    Here(TopicId),
+    /// The home of the room's hub, with this slot, is this shard: it waits for another leader, or for earlier
+    /// publishes.
+    Waits(u16),
+    /// The home is another shard, which is sent the revision by which this shard knows the room.
+    Shard(ShardId, u64),
+    /// This shard knows no place of the room, or one that has changed.
+    Unknown(TopicId),
+}
+
 impl Broker {
     /// A publish from a connection of this shard. [`Outcome::Later`] promises
     /// one [`Answer::Published`] to the ticket's asker.
@@ -75,73 +89,100 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        let (namespace, topic, payload_bytes, is_numbered, retain) = match &body {
+        let (namespace, topic, payload_bytes, is_numbered) = match &body {
             Body::Draft(draft) => {
-                let is_numbered = draft.producer.is_some();
-                (draft.namespace, draft.topic, draft.payload.len(), is_numbered, draft.retain)
+                (draft.namespace, draft.topic, draft.payload.len(), draft.producer.is_some())
             }
             Body::Record(record) => {
-                let is_numbered = record.producer().is_some();
-                (record.namespace, record.topic(), record.payload().len(), is_numbered, record.retain)
+                (record.namespace, record.topic(), record.payload().len(), record.producer().is_some())
             }
         };
         if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
         let id = self.topics.intern(namespace, topic);
-        let known = self.topics.get(id);
-        let class = self.classes.get(known.class);
+        if self.topics.get(id).shard == NOWHERE {
+            self.found(id);
+        }
+        let class = self.classes.get(self.topics.get(id).class);
         if payload_bytes as u64 > class.payload_bytes_max {
             return Outcome::Now(Err(ErrorCode::PayloadLength));
         }
         if is_numbered && !class.durability.is_logged() {
             return Outcome::Now(Err(ErrorCode::NotLogged));
         }
-        let (remembers, shard) = (class.names_publishers(), known.shard);
+        let names_publishers = class.names_publishers();
         if let Asker::Client { conn, .. } = ticket.asker
             && !matches!(&body, Body::Draft(Draft { publisher: Publisher::Name(_), .. }))
         {
             self.count_publish(conn.index, id, now);
         }
+        match self.route_of(id, now, sink) {
+            Route::Here(id) => self.lead_body(ticket, id, body, now, sink),
+            Route::Waits(slot) => {
+                let record = own(body, names_publishers, sink);
+                self.forward(ticket, slot, record, now, sink)
+            }
+            Route::Shard(shard, revision) => {
+                let record = own(body, names_publishers, sink);
+                sink.send(shard, Msg::Publish(ticket, record, revision));
+                Outcome::Later
+            }
+            Route::Unknown(id) => {
+                let record = own(body, names_publishers, sink);
+                self.miss_publish(ticket, id, record, now, sink)
+            }
+        }
+    }
+
+    /// The destination of a publish to a topic.
+    #[inline]
+    fn route_of(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) -> Route {
+        let shard = self.topics.get(id).shard;
+        if shard == self.shard && self.relay.is_alone {
+            return Route::Here(id);
+        }
+        if shard == NOWHERE {
+            return Route::Unknown(id);
+        }
+        let revision = self.topics.revision(id);
         if shard != self.shard {
-            let revision = self.topics.revision(id);
-            if shard == NOWHERE && self.found(id) {
-                return self.publish_body(ticket, body, now, sink);
-            }
-            let record = own(body, remembers, sink);
-            if shard == NOWHERE {
-                return self.miss_publish(ticket, id, record, now, sink);
-            }
-            sink.send(shard, Msg::Publish(ticket, record, revision));
-            return Outcome::Later;
+            return Route::Shard(shard, revision);
         }
-        if self.relay.is_some() {
-            let revision = self.topics.revision(id);
-            let Ok(slot) = self.stands(id, revision, now, sink) else {
-                let record = own(body, remembers, sink);
-                let room = self.classes.room(record.topic()).as_ref().into();
+        match self.at_home(id, revision, now, sink) {
+            Ok((_, slot)) if self.waits(slot, sink) => Route::Waits(slot),
+            Ok((id, _)) => Route::Here(id),
+            Err((id, _)) => {
+                let (namespace, name) = self.key_of(id);
+                let room = self.room_of(&name);
                 self.leave_room(&room, self.shard, now, sink);
-                let id = self.topics.intern(record.namespace, record.topic());
-                return self.miss_publish(ticket, id, record, now, sink);
-            };
-            if self.is_held(slot, sink) {
-                let record = own(body, remembers, sink);
-                return self.forward(ticket, slot, record, now, sink);
+                // Closing a room looks up other topics, which may have evicted this one.
+                Route::Unknown(self.topics.intern(namespace, &name))
             }
         }
-        // Closing a room looks up other topics, which may have evicted this one.
-        let id = if self.relay.is_some() { self.topics.intern(namespace, topic) } else { id };
+    }
+
+    /// Commits a publish of a client of this shard to a room that is led here.
+    #[inline]
+    fn lead_body(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        body: Body<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
         let class = self.classes.get(self.topics.get(id).class);
-        if class.commit_delay_ms > 0
-            || (!self.stalled.is_empty() && !class.durability.is_logged())
-            || ((retain || class.keeps_latest) && !class.durability.is_logged())
-        {
-            let record = own(body, remembers, sink);
-            self.lead_now(ticket, id, record, now, sink);
+        let (names_publishers, is_logged) = (class.names_publishers(), class.durability.is_logged());
+        let retains = class.keeps_latest || matches!(&body, Body::Draft(draft) if draft.retain);
+        let retains = retains || matches!(&body, Body::Record(record) if record.retain);
+        if class.commit_delay_ms > 0 || (!is_logged && (retains || self.backlog.is_blocked())) {
+            let record = own(body, names_publishers, sink);
+            self.lead(ticket, id, record, now, sink);
             return Outcome::Later;
         }
-        if class.durability.is_logged() {
-            let record = own(body, remembers, sink);
+        if is_logged {
+            let record = own(body, names_publishers, sink);
             return match self.append(ticket, id, record, now, sink) {
                 Ok(Outcome::Later) => Outcome::Later,
                 Ok(Outcome::Now(published)) => Outcome::Now(Ok(published)),
@@ -151,7 +192,7 @@ impl Broker {
         match self.commit(id, body, now, sink) {
             Ok(published) => Outcome::Now(published),
             Err(record) => {
-                self.stalled.push_back((ticket, record));
+                self.backlog.block(ticket, record);
                 Outcome::Later
             }
         }
@@ -170,7 +211,7 @@ impl Broker {
 
     /// Handles a publish of another shard whose hub is here. `revision` is the one by which that shard knows
     /// the room. The reply follows later.
-    pub(super) fn lead(
+    pub(super) fn lead_for_shard(
         &mut self,
         ticket: Ticket,
         record: Arc<Record>,
@@ -178,91 +219,87 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.relay.is_some() {
-            let id = self.topics.intern(record.namespace, record.topic());
-            return match self.stands(id, revision, now, sink) {
-                Ok(_) if self.is_to_leave(ticket.shard, &record) => {
-                    self.publish_again(ticket, record, now, sink);
-                }
-                Ok(slot) => self.lead_here(ticket, slot, record, now, sink),
-                Err(Gone::Moved) => self.publish_again(ticket, record, now, sink),
-                Err(Gone::Elsewhere) => self.lead_elsewhere(ticket, record, now, sink),
-            };
-        }
         let id = self.topics.intern(record.namespace, record.topic());
-        self.lead_now(ticket, id, record, now, sink);
+        match self.at_home(id, revision, now, sink) {
+            Ok(_) if self.is_to_leave(ticket.shard, &record) => self.publish_again(ticket, record, now, sink),
+            Ok((id, slot)) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
+            Err((_, Gone::Moved)) => self.publish_again(ticket, record, now, sink),
+            Err((_, Gone::Elsewhere)) => self.lead_elsewhere(ticket, record, now, sink),
+        }
     }
 
-    /// As `lead` in a cluster, for a shard or a node, when the room is in this hub.
-    pub(super) fn lead_here(
+    /// Handles a publish to a topic whose room is in the hub with this slot.
+    #[inline]
+    pub(super) fn lead_or_forward(
         &mut self,
         ticket: Ticket,
-        slot: u16,
+        (id, slot): (TopicId, u16),
         record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.is_held(slot, sink) {
-            return self.forward_or_tell(ticket, slot, record, now, sink);
+        if self.waits(slot, sink) {
+            return self.forward_or_refuse(ticket, slot, record, now, sink);
         }
-        let id = self.topics.intern(record.namespace, record.topic());
-        self.lead_now(ticket, id, record, now, sink);
+        self.lead(ticket, id, record, now, sink);
     }
 
-    fn lead_now(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+    /// Commits a publish to a room that is led here, after the delay of its class.
+    fn lead(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {
-            self.delayed_next += 1;
-            self.delayed.insert((now.mono_ms + delay_ms, self.delayed_next), (ticket, record));
+            self.backlog.delay(now.mono_ms + delay_ms, ticket, record);
         } else {
-            self.commit_owned(ticket, record, now, sink);
+            self.commit_led(ticket, id, record, now, sink);
         }
     }
 
-    /// Commits a publish whose hub was led here; forwards it if the hub is led elsewhere now.
-    pub(super) fn commit_owned(
+    /// The delay of a publish has passed: commits it, or forwards it if its hub is led elsewhere now.
+    pub(super) fn commit_delayed(
         &mut self,
         ticket: Ticket,
         record: Arc<Record>,
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.relay.is_some() {
-            let id = self.topics.intern(record.namespace, record.topic());
-            let Some(slot) = self.slot_of_topic(id) else {
-                return self.publish_elsewhere(ticket, record, now, sink);
-            };
-            if self.is_held(slot, sink) {
-                return self.forward_or_tell(ticket, slot, record, now, sink);
-            }
+        let id = self.topics.intern(record.namespace, record.topic());
+        match self.slot_of_topic(id) {
+            None => self.publish_elsewhere(ticket, record, now, sink),
+            Some(slot) if self.waits(slot, sink) => self.forward_or_refuse(ticket, slot, record, now, sink),
+            Some(_) => self.commit_led(ticket, id, record, now, sink),
         }
-        self.commit_led(ticket, record, now, sink);
     }
 
     /// Commits, after blocked publishes if there are any.
-    pub(super) fn commit_led(&mut self, ticket: Ticket, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
-        let id = self.topics.intern(record.namespace, record.topic());
-        if self.relay.is_some() && self.is_gone(id) {
+    pub(super) fn commit_led(
+        &mut self,
+        ticket: Ticket,
+        id: TopicId,
+        record: Arc<Record>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        if self.is_gone(id) {
             return self.publish_elsewhere(ticket, record, now, sink);
         }
         if self.classes.get(self.topics.get(id).class).durability.is_logged() {
             return match self.append(ticket, id, record, now, sink) {
                 Ok(Outcome::Later) => {}
-                Ok(Outcome::Now(published)) => self.tell_published(ticket, Ok(published), sink),
-                Err(refused) => self.tell_published(ticket, Err(refused), sink),
+                Ok(Outcome::Now(published)) => self.answer_publish(ticket, Ok(published), sink),
+                Err(refused) => self.answer_publish(ticket, Err(refused), sink),
             };
         }
-        if !self.stalled.is_empty() {
-            return self.stalled.push_back((ticket, record));
+        if self.backlog.is_blocked() {
+            return self.backlog.block(ticket, record);
         }
-        if let Err(record) = self.commit_and_tell(ticket, id, record, now, sink) {
-            self.stalled.push_back((ticket, record));
+        if let Err(record) = self.commit_and_answer(ticket, id, record, now, sink) {
+            self.backlog.block(ticket, record);
         }
     }
 
     /// Commits and replies to the publisher; for a retained record only once its entry is written. Returns
     /// the record as `commit` does.
-    pub(super) fn commit_and_tell(
+    pub(super) fn commit_and_answer(
         &mut self,
         ticket: Ticket,
         id: TopicId,
@@ -278,12 +315,12 @@ impl Broker {
                 (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
                 self.retain(ticket, published, kept, now, sink);
             }
-            (_, published) => self.tell_published(ticket, published, sink),
+            (_, published) => self.answer_publish(ticket, published, sink),
         }
         Ok(())
     }
 
-    pub(super) fn tell_published(
+    pub(super) fn answer_publish(
         &mut self,
         to: Ticket,
         published: Result<Published, ErrorCode>,

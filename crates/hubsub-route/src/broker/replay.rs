@@ -2,6 +2,7 @@
 
 use super::Broker;
 use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
+use crate::hubread::HubRead;
 use crate::logread::Known;
 use crate::ring::NOWHERE;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
@@ -9,6 +10,14 @@ use hubsub_types::{ConnKey, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 
 /// Bytes per read of a cursor.
 const READ_BYTES: usize = 64 * 1024;
+
+/// Reads of hubs that left this node and may return, or that are not known here yet.
+#[derive(Default)]
+pub(super) struct BlockedReads {
+    /// Reads of cursors, with the hub of their room.
+    rooms: Vec<(HubId, Read)>,
+    pub(super) hubs: Vec<HubRead>,
+}
 
 impl Broker {
     /// A connection's output has room again: its cursors continue to read.
@@ -44,12 +53,10 @@ impl Broker {
     /// Reads for a cursor at the home of the room's hub: returns the records, or none if they come later.
     fn read_led(&mut self, read: Read, now: Now, sink: &mut impl Sink) -> Option<(Read, Range)> {
         let name = read.room_name(&self.classes);
-        if self.relay.is_some() && self.is_read_elsewhere(&name) {
+        if self.is_read_elsewhere(&name) {
             return Some((read, Range::gone(Epoch(0))));
         }
-        if self.relay.is_some()
-            && let Some(slot) = self.relayed_slot(&name)
-        {
+        if let Some(slot) = self.relayed_slot(&name) {
             self.read_relayed(slot, read, sink);
             return None;
         }
@@ -95,28 +102,28 @@ impl Broker {
         match &read.of {
             Some(of) => self.refuse_read(of, ErrorCode::HubClosed, sink),
             None => {
-                if self.held_reads.len() >= CURSORS_MAX {
+                let reads = &mut self.blocked_reads.rooms;
+                if reads.len() >= CURSORS_MAX {
                     // There can be no more cursors than that: the oldest read is of a closed connection.
-                    self.held_reads.swap_remove(0);
+                    reads.swap_remove(0);
                 }
-                self.held_reads.push((hub, read));
+                reads.push((hub, read));
             }
         }
     }
 
     /// Resumes reads of hubs that are open now, or of hubs that another node leads now.
-    pub(super) fn retry_held_reads(&mut self, now: Now, sink: &mut impl Sink) {
-        if self.held_reads.is_empty() {
+    pub(super) fn retry_blocked_reads(&mut self, now: Now, sink: &mut impl Sink) {
+        if self.blocked_reads.rooms.is_empty() {
             return;
         }
-        for (hub, read) in std::mem::take(&mut self.held_reads) {
-            let is_gone = |client: &super::Client| client.generation != read.conn.generation;
-            if read.from == self.shard && self.clients.get(read.conn.index as usize).is_none_or(is_gone) {
+        for (hub, read) in std::mem::take(&mut self.blocked_reads.rooms) {
+            if read.from == self.shard && !self.clients.has(read.conn) {
                 continue;
             }
             let is_here = self.relayed_slot(&read.room_name(&self.classes)).is_none();
             if is_here && sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
-                self.held_reads.push((hub, read));
+                self.blocked_reads.rooms.push((hub, read));
             } else {
                 self.read_here(read, now, sink);
             }
@@ -173,7 +180,7 @@ impl Broker {
     /// more.
     pub(super) fn replay(&mut self, read: &Read, range: Range, sink: &mut impl Sink) -> bool {
         let conn = read.conn.index;
-        if self.clients.get(conn as usize).is_none_or(|c| c.generation != read.conn.generation) {
+        if !self.clients.has(read.conn) {
             return false;
         }
         let id = self.topics.intern(read.namespace, &read.topic);

@@ -11,7 +11,7 @@ pub const PARKED_MS: u64 = 5_000;
 
 /// Publishes in flight to the leader of one hub: further ones wait here, where they can still be refused with
 /// a known outcome.
-pub const UNDER_WAY_MAX: usize = 4_096;
+pub const IN_FLIGHT_MAX: usize = 4_096;
 
 /// Time for which a publish in flight to a former leader blocks later ones, in ms: its outcome is unknown
 /// then.

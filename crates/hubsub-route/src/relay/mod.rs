@@ -2,6 +2,7 @@
 //! and the state of a home shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`.
 
 pub mod handover;
+pub mod holes;
 pub mod limits;
 pub mod message;
 pub mod misses;
@@ -9,6 +10,7 @@ pub mod moves;
 pub mod nodes;
 pub mod patterns;
 pub mod state;
+pub mod upstreams;
 pub mod watch;
 
 pub use limits::RelayLimits;
@@ -17,7 +19,7 @@ pub use message::{AskId, Names, NodeMessage};
 use hubsub_types::{NodeId, ProducerId};
 
 /// Parameters of a node of a cluster, set at its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cluster {
     /// Numbers the records that its first shard forwards into logged classes; the following ids are those of
     /// the other shards. Valid for this incarnation only.

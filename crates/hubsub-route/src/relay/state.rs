@@ -2,22 +2,24 @@
 //! flight to these, and waiting requests.
 
 use super::handover::Handover;
+use super::holes::Holes;
 use super::message::AskId;
 use super::misses::{Misses, Missing};
 use super::moves::Moves;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
+use super::upstreams::{AskedInterest, Upstreams};
 use super::watch::{Watched, Watchers};
-use super::{Cluster, Leader, NodeMessage};
+use super::{Cluster, Leader, NodeMessage, RelayLimits};
 use crate::cursors::{CURSORS_MAX, Read};
 use crate::hubread::HubRead;
 use crate::record::Record;
-use crate::rooms::{RoomHandle, TopicKey};
-use crate::{Attach, Attached, Ticket};
+use crate::rooms::RoomHandle;
+use crate::{Sink, Ticket};
 use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Epoch, HubId, NodeId, Position, ProducerId, Seq, ShardId, Term};
+use hubsub_types::{HubId, NodeId, ProducerId, Seq, ShardId, Term};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -28,7 +30,12 @@ const NUMBERS_FROM: u64 = 1 << 63;
 /// The state of a home shard for its hubs in a cluster.
 #[derive(Debug)]
 pub struct Relay {
-    pub cluster: Cluster,
+    /// Whether the node is no member of a cluster: then this process leads all hubs, and no message of a node is
+    /// for one of them.
+    pub is_alone: bool,
+    shard: ShardId,
+    /// Limits of what waits for a leader.
+    pub limits: RelayLimits,
     /// The producer of the numbers that this shard gives to forwarded records.
     pub producer: ProducerId,
     pub peers: Peers,
@@ -41,24 +48,17 @@ pub struct Relay {
     /// The hubs whose home is here, by slot.
     pub hubs: Vec<HubState>,
     /// Requests in flight, in the order in which they were sent.
-    pub asks: BTreeMap<AskId, UnderWay>,
+    pub asks: BTreeMap<AskId, InFlight>,
     /// The number of the last request.
     pub last_ask: u64,
     /// The number of the last publish that arrived and waits.
     pub last_number: u64,
     /// One more than the number of the last publish that was put before all others.
     pub first_number: u64,
-    /// Topics of relayed hubs with subscribers here.
-    pub upstreams: HashMap<TopicKey, Upstream, RandomState>,
-    /// Rooms with a hole before buffered records.
-    pub resuming: HashMap<RoomHandle, Resume, RandomState>,
-    /// Rooms that possibly only patterns followed when their leader, or the link to it, was lost: their next
-    /// message shows whether records were missed.
-    pub suspects: HashSet<RoomHandle, RandomState>,
+    pub upstreams: Upstreams,
+    pub holes: Holes,
     /// For rooms that are led here: by node's place, the last record that was due there.
     pub due: HashMap<RoomHandle, Vec<(u16, Seq)>, RandomState>,
-    /// Topics whose changed number of subscribers has yet to be sent to the leader.
-    pub dirty: Vec<TopicKey>,
     /// History requests of nodes that the log has yet to answer.
     pub questions: HashMap<u32, (NodeId, AskId), RandomState>,
     /// The number of the last one of these.
@@ -67,10 +67,6 @@ pub struct Relay {
     pub parked: (usize, usize),
     /// The number of buffered messages of a later term, and their memory in bytes.
     pub early: (usize, usize),
-    /// Memory of records that wait for a hole, in bytes.
-    pub held_bytes: usize,
-    /// The number of waiting subscriptions.
-    pub attaches: usize,
     /// Rooms whose place is requested.
     pub misses: Misses,
     pub moves: Moves,
@@ -95,7 +91,7 @@ pub struct HubState {
     /// Waiting publishes, in order of arrival.
     pub queue: VecDeque<Parked>,
     /// The number of publishes in flight.
-    pub under_way: usize,
+    pub in_flight: usize,
     /// The highest number of the publishes that were sent.
     pub sent: u64,
     /// The number of publishes in flight to a former leader.
@@ -144,7 +140,7 @@ pub struct Early {
 
 /// A request in flight to another node.
 #[derive(Debug)]
-pub struct UnderWay {
+pub struct InFlight {
     pub to: NodeId,
     /// Slot of the hub.
     pub slot: u16,
@@ -183,92 +179,18 @@ pub struct Question {
     pub until_ms: u64,
 }
 
-/// Interest that was sent, or sent again.
-#[derive(Clone, Debug)]
-pub struct AskedInterest {
-    pub room: RoomHandle,
-    pub key: TopicKey,
-    /// The room's last record here when it was sent.
-    pub known: Position,
-    /// Whether there were subscribers that have all records up to then.
-    pub resumes: bool,
-    /// The subscription whose start is requested; none: all that start with the next record.
-    pub of: Option<(ShardId, u32)>,
-}
-
-/// A topic with subscribers here, in a room that another node leads.
-#[derive(Debug)]
-pub struct Upstream {
-    /// Slot of the hub.
-    pub slot: u16,
-    pub room: RoomHandle,
-    /// Whether the leader has confirmed the interest.
-    pub is_confirmed: bool,
-    /// Whether a leader ever has: then subscribers here may have received records.
-    pub was_confirmed: bool,
-    /// The room's epoch when it was last confirmed.
-    pub life: Epoch,
-    /// The request that has to be confirmed.
-    pub asked: AskId,
-    /// Subscriptions that wait for the confirmation.
-    pub waiting: Vec<WaitingAttach>,
-    /// Whether a changed number has yet to be sent to the leader.
-    pub is_dirty: bool,
-}
-
-#[derive(Debug)]
-pub struct WaitingAttach {
-    pub attach: Attach,
-    /// The edge shard that sent it.
-    pub from: ShardId,
-    /// Time limit, in ms.
-    pub until_ms: u64,
-}
-
-/// A room that continues after a break.
-#[derive(Debug, Default)]
-pub struct Resume {
-    /// The number of topics whose interest has to be confirmed first.
-    pub pending: usize,
-    /// The last record that has to be read then.
-    pub upto: Seq,
-    /// The read in flight.
-    pub read: Option<AskId>,
-    /// Records and confirmations that arrived meanwhile, in order.
-    pub held: VecDeque<Held>,
-}
-
-/// A buffered message that waits for the read of a hole.
-#[derive(Debug)]
-pub enum Held {
-    /// A record, with the seq of the previous record that was due.
-    Deliver(Seq, Arc<Record>),
-    /// Interest that the leader has confirmed.
-    Attached(AskId, AskedInterest, Attached),
-}
-
-impl Held {
-    /// Bytes that it keeps allocated.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        match self {
-            Held::Deliver(_, record) => record.weight(),
-            Held::Attached(..) => size_of::<Held>(),
-        }
-    }
-}
-
 impl HubState {
-    fn new((id, class): (HubId, ClassIndex)) -> HubState {
+    /// A hub of a cluster has no leader yet; a node that is alone always leads its own.
+    fn new((id, class): (HubId, ClassIndex), is_alone: bool) -> HubState {
         HubState {
             id,
             class,
             term: Term(0),
-            leader: Leader::None,
-            serves: false,
-            is_clear: false,
+            leader: if is_alone { Leader::Me } else { Leader::None },
+            serves: is_alone,
+            is_clear: is_alone,
             queue: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             sent: 0,
             former: 0,
             former_until_ms: 0,
@@ -283,9 +205,7 @@ impl HubState {
             handover: Handover::default(),
         }
     }
-}
 
-impl HubState {
     /// This node led the hub: it has received all committed records.
     pub fn has_seen_own(&mut self) {
         self.watched.saw(0, self.watchers.committed());
@@ -293,32 +213,36 @@ impl HubState {
 }
 
 impl Relay {
-    /// The state of the shard with this number: its hubs have no leader yet.
+    /// The state of the shard with this number in a cluster, or of a node that is alone.
     #[must_use]
-    pub fn new(cluster: Cluster, shard: ShardId, hubs: impl Iterator<Item = (HubId, ClassIndex)>) -> Relay {
+    pub fn new(
+        cluster: Option<Cluster>,
+        shard: ShardId,
+        hubs: impl Iterator<Item = (HubId, ClassIndex)>,
+    ) -> Relay {
+        let is_alone = cluster.is_none();
+        let Cluster { producer, limits } = cluster.unwrap_or_default();
         Relay {
-            producer: ProducerId(cluster.producer.0 + u64::from(shard.0)),
-            cluster,
+            is_alone,
+            shard,
+            limits,
+            producer: ProducerId(producer.0 + u64::from(shard.0)),
             peers: Peers::default(),
             patterns: PatternSets::default(),
             holding: BTreeMap::new(),
             held_before: BTreeMap::new(),
-            hubs: hubs.map(HubState::new).collect(),
+            hubs: hubs.map(|hub| HubState::new(hub, is_alone)).collect(),
             asks: BTreeMap::new(),
             last_ask: 0,
             last_number: NUMBERS_FROM,
             first_number: NUMBERS_FROM,
-            upstreams: HashMap::default(),
-            resuming: HashMap::default(),
-            suspects: HashSet::default(),
+            upstreams: Upstreams::default(),
+            holes: Holes::default(),
             due: HashMap::default(),
-            dirty: Vec::new(),
             questions: HashMap::default(),
             last_question: 0,
             parked: (0, 0),
             early: (0, 0),
-            held_bytes: 0,
-            attaches: 0,
             misses: Misses::default(),
             moves: Moves::default(),
             due_ms: u64::MAX,
@@ -333,20 +257,21 @@ impl Relay {
         shard: ShardId,
         hubs: impl Iterator<Item = (HubId, ClassIndex)>,
     ) {
-        self.hubs = hubs.map(HubState::new).collect();
+        self.hubs = hubs.map(|hub| HubState::new(hub, false)).collect();
         self.producer = ProducerId(cluster.producer.0 + u64::from(shard.0));
-        self.cluster = cluster;
+        self.limits = cluster.limits;
     }
 
     /// Adds hubs whose home is here, after the existing ones.
     pub fn add_hubs(&mut self, hubs: impl Iterator<Item = (HubId, ClassIndex)>) {
-        self.hubs.extend(hubs.map(HubState::new));
+        self.hubs.extend(hubs.map(|hub| HubState::new(hub, self.is_alone)));
     }
 
-    /// The slot of a hub whose home is here.
+    /// The slot of a hub whose home is here. The hubs of a node that is alone have no id.
     #[must_use]
     pub fn slot_of(&self, hub: HubId) -> Option<u16> {
-        self.hubs.iter().position(|state| state.id == hub).map(|slot| slot as u16)
+        let hubs = if self.is_alone { &[] } else { &self.hubs[..] };
+        hubs.iter().position(|state| state.id == hub).map(|slot| slot as u16)
     }
 
     #[must_use]
@@ -368,6 +293,38 @@ impl Relay {
         }
     }
 
+    /// As `leader_of`, unless the leader has refused a request and is to be asked later.
+    #[must_use]
+    pub fn ready_leader_of(&self, slot: u16) -> Option<NodeId> {
+        self.leader_of(slot).filter(|_| self.hub(slot).retry_ms == u64::MAX)
+    }
+
+    /// Sends a request to a node about a hub; `message` gets its number, and the hub's id and term.
+    pub fn request(
+        &mut self,
+        (to, slot): (NodeId, u16),
+        what: Asked,
+        message: impl FnOnce(AskId, HubId, Term) -> NodeMessage,
+        sink: &mut impl Sink,
+    ) -> AskId {
+        let ask = self.next_ask();
+        let &HubState { id: hub, term, .. } = self.hub(slot);
+        self.asks.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        self.peers.send(to, hub, message(ask, hub, term), sink);
+        ask
+    }
+
+    /// Sends a message about a hub that expects no reply, or is one.
+    pub fn send(
+        &mut self,
+        (to, slot): (NodeId, u16),
+        message: impl FnOnce(HubId, Term) -> NodeMessage,
+        sink: &mut impl Sink,
+    ) {
+        let &HubState { id: hub, term, .. } = self.hub(slot);
+        self.peers.send(to, hub, message(hub, term), sink);
+    }
+
     /// Keeps a cursor's read until its hub has a leader.
     pub fn keep_read(&mut self, slot: u16, read: Read) {
         let reads = &mut self.hub_mut(slot).reads;
@@ -386,9 +343,9 @@ impl Relay {
     }
 
     /// The next number for a request of this shard.
-    pub fn next_ask(&mut self, shard: ShardId) -> AskId {
+    pub fn next_ask(&mut self) -> AskId {
         self.last_ask += 1;
-        AskId::new(self.last_ask, shard)
+        AskId::new(self.last_ask, self.shard)
     }
 
     /// Sets a time limit, in ms.
@@ -398,7 +355,7 @@ impl Relay {
 
     /// Whether there is no space for a waiting publish of this weight.
     pub fn is_full(&self, weight: usize) -> bool {
-        let limits = &self.cluster.limits;
+        let limits = &self.limits;
         self.parked.0 >= limits.parked_max || self.parked.1 + weight > limits.parked_bytes_max
     }
 
@@ -412,11 +369,27 @@ impl Relay {
     pub fn park(&mut self, slot: u16, parked: Parked) {
         self.parked.0 += 1;
         self.parked.1 += parked.record.weight();
-        self.wake_by(parked.since_ms + self.cluster.limits.parked_ms);
+        self.wake_by(parked.since_ms + self.limits.parked_ms);
         let queue = &mut self.hub_mut(slot).queue;
         let at = queue.partition_point(|other| other.number < parked.number);
         queue.insert(at, parked);
         self.settle(slot);
+    }
+
+    /// Removes and returns the waiting publishes of a hub for which `is_meant` is true, in order.
+    pub fn unpark_all(&mut self, slot: u16, is_meant: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        let queue = std::mem::take(&mut self.hub_mut(slot).queue);
+        let (taken, left): (Vec<Parked>, Vec<Parked>) = queue.into_iter().partition(is_meant);
+        self.hub_mut(slot).queue = left.into();
+        self.uncount(&taken);
+        self.settle(slot);
+        taken
+    }
+
+    /// These publishes wait no longer.
+    pub fn uncount(&mut self, taken: &[Parked]) {
+        self.parked.0 -= taken.len();
+        self.parked.1 -= taken.iter().map(|parked| parked.record.weight()).sum::<usize>();
     }
 
     /// Removes and returns the first waiting publish.
@@ -427,23 +400,28 @@ impl Relay {
         Some(parked)
     }
 
+    /// The numbers of the requests in flight for which `is_meant` is true, in the order in which they were sent.
+    pub fn asks_where(&self, is_meant: impl Fn(&InFlight) -> bool) -> Vec<AskId> {
+        self.asks.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
+    }
+
     /// Removes a request that was answered, or will not be.
-    pub fn take(&mut self, ask: AskId) -> Option<UnderWay> {
-        let under_way = self.asks.remove(&ask)?;
-        if let Asked::Publish(_) = under_way.what {
-            let hub = self.hub_mut(under_way.slot);
-            hub.under_way -= 1;
-            if under_way.former(hub) {
+    pub fn take(&mut self, ask: AskId) -> Option<InFlight> {
+        let in_flight = self.asks.remove(&ask)?;
+        if let Asked::Publish(_) = in_flight.what {
+            let hub = self.hub_mut(in_flight.slot);
+            hub.in_flight -= 1;
+            if in_flight.is_to_former(hub) {
                 hub.former -= 1;
             }
         }
-        Some(under_way)
+        Some(in_flight)
     }
 }
 
-impl UnderWay {
+impl InFlight {
     /// Whether it was sent to a former leader.
-    fn former(&self, hub: &HubState) -> bool {
+    pub fn is_to_former(&self, hub: &HubState) -> bool {
         self.term != hub.term || hub.leader != Leader::Node(self.to)
     }
 }

@@ -6,6 +6,7 @@
 
 mod hub;
 mod interest;
+mod limits;
 mod listing;
 mod logged;
 mod ordered;
@@ -20,11 +21,10 @@ pub use past::{HistoryPart, HistoryQuery};
 use crate::Now;
 use crate::counts::Counts;
 use crate::history::Ring;
-use crate::hubs::{HubLog, Hubs, ShardHubs};
+use crate::hubs::{Hubs, ShardHubs};
 use crate::places::Place;
 use crate::record::Namespace;
 use crate::rows::{self, RowTotals};
-use crate::sparse::is_sparse;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashTable};
 use hubsub_types::names::is_reserved;
@@ -32,12 +32,6 @@ use hubsub_types::{ClassTable, Epoch, ErrorCode, HubId, Limits, Position, Seq, S
 use ordered::Ordered;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Memory of a name beyond its bytes, approximately: reference counts and rounding.
-const NAME_BYTES: usize = 20;
-
-/// The sweep keeps one in this many of `rooms_max` and of `room_names_bytes_max` free of unused rooms.
-const CROWDED: u64 = 16;
 
 /// A room of one shard; stale handles are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -295,16 +289,6 @@ impl Rooms {
         handles.filter(is_other).map(|(handle, _)| handle).collect()
     }
 
-    /// Sets the limits that may change while running.
-    pub fn set_limits(&mut self, limits: &Limits) {
-        self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
-        self.names_bytes_max = limits.room_names_bytes_max.div_ceil(u64::from(self.shards));
-        self.creations_per_second_max = limits.room_creations_per_second_max;
-        self.history_bytes_max = limits.history_shard_bytes_max;
-        self.history_reply_records_max = limits.history_reply_records_max;
-        self.history_reply_bytes_max = limits.history_reply_bytes_max;
-    }
-
     /// The number of rooms.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -472,40 +456,6 @@ impl Rooms {
         Ok(true)
     }
 
-    /// Rooms that count against their limits, and bytes of their names.
-    fn counted(&self) -> (u64, u64) {
-        ((self.len() - self.row_rooms) as u64, (self.name_bytes - self.row_name_bytes) as u64)
-    }
-
-    fn has_place(&self, name: &[u8]) -> Result<(), ErrorCode> {
-        let (rooms, name_bytes) = self.counted();
-        if rooms >= self.rooms_max || name_bytes + name.len() as u64 > self.names_bytes_max {
-            Err(ErrorCode::TooManyRooms)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether rooms that are also in a log should be removed to make space for others.
-    fn is_crowded(&self) -> bool {
-        let (rooms, name_bytes) = self.counted();
-        rooms >= self.rooms_max - self.rooms_max / CROWDED
-            || name_bytes >= self.names_bytes_max - self.names_bytes_max / CROWDED
-    }
-
-    fn may_create(&mut self, name: &[u8], now: Now) -> Result<(), ErrorCode> {
-        self.has_place(name)?;
-        let second = now.mono_ms / 1000;
-        if self.created.0 != second {
-            self.created = (second, 0);
-        }
-        if self.creations_per_second_max > 0 && self.created.1 >= self.creations_per_second_max {
-            return Err(ErrorCode::RoomCreationRate);
-        }
-        self.created.1 += 1;
-        Ok(())
-    }
-
     fn forget(&mut self, handle: RoomHandle) {
         let slots = &self.slots;
         self.ordered.remove(name_at(slots, handle.index), |i| name_at(slots, i));
@@ -523,53 +473,6 @@ impl Rooms {
         self.name_bytes -= room.name.len();
         self.revisions.remove(&handle.index);
         self.free.push(handle.index);
-    }
-
-    /// Releases memory when few of many rooms are left: slots after the last room, if at least half of all can go,
-    /// and empty slots of the table of names.
-    pub fn give_back(&mut self) {
-        for slot in 0..self.hubs.iter().count() as u16 {
-            self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
-        }
-        let (rooms, places) = (self.names.len(), self.slots.len());
-        if is_sparse(rooms, places) && !self.is_late(self.last_place) {
-            let behind = self.slots.iter().rev().take_while(|(_, room)| room.is_none()).count();
-            let left = places - behind;
-            // Shrinking copies all slots that are left.
-            if left <= places / 2 {
-                let generations = self.slots[left..].iter().map(|(generation, _)| *generation);
-                self.first_generation = generations.fold(self.first_generation, u32::max);
-                self.slots.truncate(left);
-                self.slots.shrink_to_fit();
-                self.free.retain(|index| (*index as usize) < left);
-                self.free.shrink_to_fit();
-            } else {
-                self.last_place = left - 1;
-            }
-        }
-        if is_sparse(rooms, self.names.capacity()) {
-            let (hasher, slots) = (&self.hasher, &self.slots);
-            self.names.shrink_to(2 * rooms, |&i| hasher.hash_one(name_at(slots, i)));
-        }
-        if is_sparse(self.revisions.len(), self.revisions.capacity()) {
-            self.revisions.shrink_to(2 * self.revisions.len());
-        }
-    }
-
-    /// Whether a slot is in the upper half of all and has a room.
-    fn is_late(&self, place: usize) -> bool {
-        place >= self.slots.len() / 2 && self.slots.get(place).is_some_and(|(_, room)| room.is_some())
-    }
-
-    /// Memory of the tables and the names, in bytes, approximately; without the rooms' histories and interest.
-    #[must_use]
-    pub fn table_bytes(&self) -> usize {
-        self.slots.len() * size_of::<Slot>()
-            + (self.free.len() + self.revisions.capacity() * 4) * size_of::<u32>()
-            + self.names.allocation_size()
-            + self.ordered.bytes()
-            + self.names.len() * NAME_BYTES
-            + self.name_bytes
     }
 
     /// Whether the rooms of a hub hold entries (see [`rows`]).

@@ -14,7 +14,7 @@ impl Broker {
     /// Applies classes, made from the previous ones ([`ClassTable::changed`]), and hubs including those of
     /// new classes.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>, now: Now, sink: &mut impl Sink) {
-        if self.relay.is_none() {
+        if self.relay.is_alone {
             return;
         }
         let rooms = self.rooms.elsewhere(&classes);
@@ -28,11 +28,11 @@ impl Broker {
         self.rooms.set_classes(Arc::clone(&classes), Arc::clone(&hubs), self.shard);
         let topics = self.topics.set_classes(classes, Arc::clone(&hubs));
         self.count_anew(&before);
-        let known = self.relay().hubs.len();
+        let known = self.relay.hubs.len();
         let new = self.rooms.hubs.iter().skip(known);
         let new: Vec<_> =
             new.map(|hub| (hubs.placement.id(hub.class, hub.index).unwrap_or_default(), hub.class)).collect();
-        self.relay().add_hubs(new.into_iter());
+        self.relay.add_hubs(new.into_iter());
 
         let mut waiting = Vec::new();
         for room in rooms {
@@ -52,16 +52,16 @@ impl Broker {
     /// Publishes that wait for a hub, and whose rooms are in another hub now, go there.
     fn forward_elsewhere(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let (mut moved, mut stays) = (Vec::new(), Vec::new());
-        while let Some(parked) = self.relay().unpark(slot) {
+        while let Some(parked) = self.relay.unpark(slot) {
             let id = self.topics.intern(parked.record.namespace, parked.record.topic());
             if self.slot_of_topic(id) == Some(slot) { &mut stays } else { &mut moved }.push(parked);
         }
-        stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
-        self.relay().settle(slot);
+        stays.into_iter().for_each(|parked| self.relay.park(slot, parked));
+        self.relay.settle(slot);
         for parked in moved {
             match parked.ticket.asker {
                 // The requesting node looks up the leader again.
-                Asker::Node { node, ask, .. } => self.relay().not_mine(node, ask, slot, sink),
+                Asker::Node { node, ask, .. } => self.relay.not_mine(node, ask, slot, sink),
                 _ => self.lead_elsewhere(parked.ticket, parked.record, now, sink),
             }
         }

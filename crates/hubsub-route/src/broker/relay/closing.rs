@@ -6,12 +6,14 @@
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
 use crate::cursors::{Range, Read};
+use crate::relay::holes::Held;
 use crate::relay::limits::RETRY_MS;
-use crate::relay::state::{Asked, Held, UnderWay, WaitingAttach};
+use crate::relay::state::{Asked, InFlight};
+use crate::relay::upstreams::WaitingAttach;
 use crate::relay::{AskId, Leader, Names, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
-use crate::{Moved, Msg, Now, Sink, Start};
+use crate::{Moved, Msg, Now, Sink};
 use hubsub_types::{Epoch, ErrorCode, Position, Seq, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,30 +28,47 @@ pub(in crate::broker) enum Gone {
 }
 
 impl Broker {
-    /// The slot of a topic's hub, if its room is at this home by that revision.
-    pub(in crate::broker) fn stands(
+    /// The slot of a topic's hub, if its room is at this home by that revision. The topic may get another
+    /// handle, since closing a room looks up other topics.
+    #[inline]
+    pub(in crate::broker) fn at_home(
         &mut self,
         id: TopicId,
         revision: u64,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Result<u16, Gone> {
+    ) -> Result<(TopicId, u16), (TopicId, Gone)> {
         let topic = self.topics.get(id);
         if self.rooms.revision(topic.room) == Some(revision)
             && let Some(slot) = self.rooms.slot_of_room(topic.room)
         {
-            return Ok(slot);
+            return Ok((id, slot));
         }
         if !self.topics.moves(topic.class) {
-            return self.rooms.hubs.find(topic.class, topic.hub).ok_or(Gone::Elsewhere);
+            let slot = self.rooms.hubs.find(topic.class, topic.hub);
+            return slot.map(|slot| (id, slot)).ok_or((id, Gone::Elsewhere));
         }
-        let room = self.classes.room(&topic.name).into_owned();
+        self.at_home_by_table(id, revision, now, sink)
+    }
+
+    #[cold]
+    fn at_home_by_table(
+        &mut self,
+        id: TopicId,
+        revision: u64,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Result<(TopicId, u16), (TopicId, Gone)> {
+        let (namespace, name) = self.key_of(id);
+        let room = self.room_of(&name);
         self.rehome(&room, now, sink);
+        let id = self.topics.intern(namespace, &name);
         let (class, place) = self.topics.placed(&room);
-        match place.revision == revision {
-            true => self.rooms.hubs.find(class, place.hub).ok_or(Gone::Elsewhere),
-            false => Err(Gone::Moved),
+        if place.revision != revision {
+            return Err((id, Gone::Moved));
         }
+        let slot = self.rooms.hubs.find(class, place.hub);
+        slot.map(|slot| (id, slot)).ok_or((id, Gone::Elsewhere))
     }
 
     /// As `rehome`, for the room of a topic, if rooms of its class can move.
@@ -63,7 +82,7 @@ impl Broker {
 
     /// Closes a room that is open here if the table has it elsewhere, or has it here by a later revision.
     pub(in crate::broker) fn rehome(&mut self, name: &[u8], now: Now, sink: &mut impl Sink) {
-        let Some(room) = self.rooms.find(name).filter(|_| self.relay.is_some()) else { return };
+        let Some(room) = self.rooms.find(name) else { return };
         let (class, place) = self.topics.placed(name);
         let is_its = self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, place.hub);
         if !is_its || self.rooms.revision(room) != Some(place.revision) {
@@ -104,21 +123,18 @@ impl Broker {
                 topics.entry(ShardId(shard)).or_default().push((key.clone(), left));
             }
             self.end_interest(slot, room, &key, sink);
-            if let Some(up) = self.relay().upstreams.remove(&key) {
-                self.relay().attaches -= up.waiting.len();
-                waiting.extend(up.waiting);
-            }
+            waiting.extend(self.relay.upstreams.remove(&key).into_iter().flat_map(|up| up.waiting));
         }
         self.drop_reads(slot, &name, now, sink);
         self.drop_resume(room);
-        let relay = self.relay();
-        relay.asks.retain(|_, under_way| match &under_way.what {
+        let relay = &mut self.relay;
+        relay.asks.retain(|_, in_flight| match &in_flight.what {
             Asked::Interest(asked) => asked.room != room,
             Asked::Hole(of) => *of != room,
             _ => true,
         });
         relay.due.remove(&room);
-        relay.suspects.remove(&room);
+        relay.holes.suspects.remove(&room);
         self.rooms.forget_moved(room);
         if is_moved {
             for shard in self.give_back(&name, None, now, sink) {
@@ -151,15 +167,12 @@ impl Broker {
     /// that they are no longer counted.
     fn end_interest(&mut self, slot: u16, room: RoomHandle, key: &TopicKey, sink: &mut impl Sink) {
         let (names, known, shards) = (self.names_of(key), self.rooms.position(room), self.shards);
-        let Broker { relay: Some(relay), rooms, .. } = self else { return };
+        let Broker { relay, rooms, .. } = self;
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
         if relay.hub(slot).leader != Leader::Me {
-            let Some(to) = relay.leader_of(slot).filter(|_| relay.upstreams.contains_key(key)) else {
-                return;
-            };
-            let (ask, count, start) = (AskId::NONE, 0, Start::Live);
-            let message = NodeMessage::Interest { ask, hub, term, names, count, known, start };
-            relay.peers.send(to, hub, message, sink);
+            if relay.upstreams.by_topic.contains_key(key) {
+                relay.send_no_interest(slot, names, known, sink);
+            }
             return;
         }
         let mut holders = HolderSet::default();
@@ -178,22 +191,19 @@ impl Broker {
     /// learned of it; otherwise it registers its interest again.
     pub(super) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
         let key = (names.namespace, Arc::clone(&names.topic));
-        let relay = self.relay();
-        let Some(up) = relay.upstreams.get_mut(&key).filter(|up| up.slot == slot) else { return };
+        let relay = &mut self.relay;
+        let Some(up) = relay.upstreams.by_topic.get_mut(&key).filter(|up| up.slot == slot) else { return };
         (up.is_confirmed, up.asked) = (false, AskId::NONE);
         let (room, was_confirmed) = (up.room, up.was_confirmed);
         // Unconfirmed interest is requested again, too. A confirmation that is blocked by a hole belonged to
         // the epoch that has ended: with it the leader would not send the beginning of the next epoch.
         relay.asks.retain(|_, it| !matches!(&it.what, Asked::Interest(asked) if asked.key == key));
-        if let Some(resume) = relay.resuming.get_mut(&room) {
-            let is_its = |held: &Held| matches!(held, Held::Attached(_, asked, _) if asked.key == key);
-            let dropped: usize = resume.held.iter().filter(|held| is_its(held)).map(Held::weight).sum();
-            resume.held.retain(|held| !is_its(held));
-            relay.held_bytes -= dropped;
-        }
+        relay
+            .holes
+            .drop_messages(room, |held| matches!(held, Held::Attached(_, asked, _) if asked.key == key));
         if was_confirmed {
             // Until interest is confirmed again, the leader does not send everything of the next epoch.
-            relay.resuming.entry(room).or_default().pending += 1;
+            relay.holes.rooms.entry(room).or_default().pending += 1;
         }
         self.retry_later(slot, now.mono_ms + RETRY_MS);
     }
@@ -202,7 +212,7 @@ impl Broker {
     /// none.
     fn left_of(&mut self, key: &TopicKey, last: Position) -> Position {
         // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
-        let up = self.relay().upstreams.get(key);
+        let up = self.relay.upstreams.by_topic.get(key);
         let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
         if is_followed { last } else { Position { seq: Seq(0), ..last } }
     }
@@ -211,17 +221,15 @@ impl Broker {
     fn drop_reads(&mut self, slot: u16, name: &[u8], now: Now, sink: &mut impl Sink) {
         let classes = Arc::clone(&self.classes);
         let is_of = |read: &Read| *read.room_name(&classes) == *name;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let mut reads = Vec::new();
         let waiting = std::mem::take(&mut relay.hub_mut(slot).reads);
         let (gone, stay): (Vec<Read>, Vec<Read>) = waiting.into_iter().partition(is_of);
         relay.hub_mut(slot).reads = stay;
         reads.extend(gone);
-        let is_meant = |under_way: &UnderWay| matches!(&under_way.what, Asked::Read(read) if is_of(read));
-        let asks: Vec<_> =
-            relay.asks.iter().filter(|(_, under_way)| is_meant(under_way)).map(|(&ask, _)| ask).collect();
-        for ask in asks {
-            if let Some(UnderWay { what: Asked::Read(read), .. }) = self.relay().take(ask) {
+        let is_meant = |in_flight: &InFlight| matches!(&in_flight.what, Asked::Read(read) if is_of(read));
+        for ask in relay.asks_where(is_meant) {
+            if let Some(InFlight { what: Asked::Read(read), .. }) = self.relay.take(ask) {
                 reads.push(*read);
             }
         }
@@ -230,7 +238,6 @@ impl Broker {
 
     /// Whether a room that is read here has another home, or no known home.
     pub(in crate::broker) fn is_read_elsewhere(&self, name: &[u8]) -> bool {
-        let (class, hub) = self.topics.place(name);
-        self.topics.moves(class) && self.rooms.hubs.find(class, hub).is_none()
+        self.topics.moves(self.classes.class_of_room(name)) && self.slot_of_name(name).is_none()
     }
 }

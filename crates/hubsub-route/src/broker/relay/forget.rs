@@ -8,6 +8,7 @@
 use super::Broker;
 use crate::Sink;
 use crate::places::{Changed, UNPLACED};
+use crate::relay::state::HubState;
 use hubsub_types::{HubId, Term};
 
 impl Broker {
@@ -20,10 +21,10 @@ impl Broker {
         mut rooms: Vec<Box<[u8]>>,
         sink: &impl Sink,
     ) -> Vec<Box<[u8]>> {
-        let Some(relay) = &self.relay else { return Vec::new() };
-        let Some(slot) = relay.slot_of(hub) else { return Vec::new() };
-        let is_its = self.is_led(slot) && relay.hub(slot).term == term && self.may_lead(relay, slot, sink);
-        if !is_its || self.classes.get(relay.hub(slot).class).durability.is_logged() {
+        let Some(slot) = self.relay.slot_of(hub) else { return Vec::new() };
+        let HubState { term: known, class, .. } = *self.relay.hub(slot);
+        let is_its = self.is_led(slot) && known == term && self.may_lead(slot, sink);
+        if !is_its || self.classes.get(class).durability.is_logged() {
             return Vec::new();
         }
         rooms.retain(|room| !self.is_used(slot, room));
@@ -35,8 +36,8 @@ impl Broker {
     /// ([`Broker::rooms_placed`]) before later ones.
     #[must_use]
     pub fn give_up_rooms(&self, of: (HubId, Term), rooms: Vec<Box<[u8]>>, sink: &impl Sink) -> Changed {
-        let class = self.relay.as_ref().and_then(|relay| Some(relay.hub(relay.slot_of(of.0)?).class));
-        let Some(class) = class else { return (0, Vec::new()) };
+        let Some(slot) = self.relay.slot_of(of.0) else { return (0, Vec::new()) };
+        let class = self.relay.hub(slot).class;
         if !self.topics.has_heard_all() {
             return (class, Vec::new());
         }
@@ -50,7 +51,7 @@ impl Broker {
         let class = self.rooms.hubs.get(slot).class;
         let hub = self.topics.place_in(class, room).hub;
         let is_elsewhere = hub != UNPLACED && self.rooms.hubs.find(class, hub) != Some(slot);
-        let is_missed = self.relay.as_ref().is_some_and(|relay| relay.misses.rooms.contains_key(room));
+        let is_missed = self.relay.misses.rooms.contains_key(room);
         is_elsewhere || is_missed || self.topics.is_leaving(room) || self.rooms.find(room).is_some()
     }
 }

@@ -9,8 +9,8 @@ use super::Broker;
 use crate::counts::{Holder, HolderSet};
 use crate::producers::Producer;
 use crate::record::Record;
-use crate::relay::limits::{FORMER_MS, UNDER_WAY_MAX};
-use crate::relay::state::{Asked, Parked, Relay, UnderWay};
+use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
+use crate::relay::state::{Asked, Parked, Relay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::topics::TopicId;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
@@ -18,35 +18,27 @@ use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether a hub is led elsewhere, earlier requests wait, or this process may not lead it now.
+    /// Whether a publish to a hub waits: the hub is led elsewhere, earlier publishes wait, or this process may not
+    /// lead it now.
     #[inline]
-    pub(in crate::broker) fn is_held(&self, slot: u16, sink: &impl Sink) -> bool {
-        let is_held = |relay: &Relay| !relay.hub(slot).is_clear || !self.may_lead(relay, slot, sink);
-        self.relay.as_deref().is_some_and(is_held)
+    pub(in crate::broker) fn waits(&self, slot: u16, sink: &impl Sink) -> bool {
+        !self.relay.hub(slot).is_clear || !self.may_lead(slot, sink)
     }
 
     /// Whether the route of a hub names this process.
     pub(in crate::broker) fn is_led(&self, slot: u16) -> bool {
-        self.relay.as_ref().is_some_and(|relay| relay.hub(slot).leader == Leader::Me)
+        self.relay.hub(slot).leader == Leader::Me
     }
 
     /// Whether this process, which a hub's route names, may order records of the hub now.
-    pub(in crate::broker) fn may_lead(&self, relay: &Relay, slot: u16, sink: &impl Sink) -> bool {
-        let hub = relay.hub(slot);
+    pub(in crate::broker) fn may_lead(&self, slot: u16, sink: &impl Sink) -> bool {
+        let hub = self.relay.hub(slot);
         hub.serves || self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
     /// The slot of a topic's hub, if its home is here and this process may not order its records now.
     pub(in crate::broker) fn unled_slot(&self, id: TopicId, sink: &impl Sink) -> Option<u16> {
-        let relay = self.relay.as_ref()?;
-        self.slot_of_topic(id).filter(|&slot| !self.may_lead(relay, slot, sink))
-    }
-
-    /// Schedules another look at waiting publishes soon.
-    pub(in crate::broker) fn hold_up_relay(&mut self) {
-        if let Some(relay) = &mut self.relay {
-            relay.is_held_up = true;
-        }
+        self.slot_of_topic(id).filter(|&slot| !self.may_lead(slot, sink))
     }
 
     /// Queues a publish whose hub has its home here and which cannot be committed at once. This call answers
@@ -59,15 +51,15 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        let class = self.relay().hub(slot).class;
+        let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let producer = relay.producer;
         if relay.is_full(record.weight()) {
             return Outcome::Now(Err(ErrorCode::LinkFull));
         }
         let number = relay.number();
-        if is_logged && record.producer().is_none() && !matches!(ticket.asker, Asker::Node { .. }) {
+        if is_logged && record.producer().is_none() && !ticket.is_of_node() {
             let hub = relay.hub_mut(slot);
             hub.sequence += 1;
             Arc::make_mut(&mut record).number(Producer { id: producer, sequence: hub.sequence });
@@ -83,7 +75,7 @@ impl Broker {
     }
 
     /// As `forward`, but replies to the publisher if the publish is refused.
-    pub(in crate::broker) fn forward_or_tell(
+    pub(in crate::broker) fn forward_or_refuse(
         &mut self,
         ticket: Ticket,
         slot: u16,
@@ -92,15 +84,16 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         if let Outcome::Now(refused) = self.forward(ticket, slot, record, now, sink) {
-            self.tell_published(ticket, refused, sink);
+            self.answer_publish(ticket, refused, sink);
         }
     }
 
     /// Sends or commits waiting publishes in order, as far as possible.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.see_gathered(slot, now, sink);
-        let is_free = self.relay.as_ref().is_some_and(|relay| self.may_lead(relay, slot, sink));
-        while let Some(relay) = &mut self.relay {
+        let is_free = self.may_lead(slot, sink);
+        loop {
+            let relay = &mut self.relay;
             let hub = relay.hub(slot);
             let id = hub.id;
             let Some(first) = hub.queue.front().filter(|_| hub.former == 0) else { break };
@@ -114,9 +107,10 @@ impl Broker {
                 }
                 Leader::Me => {
                     let Some(parked) = relay.unpark(slot) else { break };
-                    self.commit_led(parked.ticket, parked.record, now, sink);
+                    let id = self.topics.intern(parked.record.namespace, parked.record.topic());
+                    self.commit_led(parked.ticket, id, parked.record, now, sink);
                 }
-                Leader::Node(_) if matches!(first.ticket.asker, Asker::Node { .. }) => {
+                Leader::Node(_) if first.ticket.is_of_node() => {
                     // Another node sent it while this node was the leader: it looks up the leader again.
                     let Some(parked) = relay.unpark(slot) else { break };
                     if let Asker::Node { node, ask, .. } = parked.ticket.asker {
@@ -127,16 +121,16 @@ impl Broker {
                     // The leader would refuse it if the next leader is known.
                     let may = hub.handover.routes.is_empty()
                         && relay.peers.reaches(node, id)
-                        && hub.under_way < UNDER_WAY_MAX
+                        && hub.in_flight < IN_FLIGHT_MAX
                         && hub.retry_ms == u64::MAX;
                     if !may {
                         break;
                     }
                     // A refused publish is sent again once the outcome of later ones is known.
-                    if first.number < hub.sent && hub.under_way > 0 && self.is_before_sent(slot) {
+                    if first.number < hub.sent && hub.in_flight > 0 && self.is_before_sent(slot) {
                         break;
                     }
-                    let relay = self.relay();
+                    let relay = &mut self.relay;
                     if !relay.peers.flows(node, id, sink) {
                         relay.is_held_up = true;
                         break;
@@ -145,14 +139,12 @@ impl Broker {
                 }
             }
         }
-        if let Some(relay) = &mut self.relay {
-            relay.settle(slot);
-        }
+        self.relay.settle(slot);
     }
 
     /// Whether later publishes of the same shard and room as the first waiting one are in flight.
     fn is_before_sent(&self, slot: u16) -> bool {
-        let Some(relay) = &self.relay else { return false };
+        let relay = &self.relay;
         let Some(first) = relay.hub(slot).queue.front() else { return false };
         let room = self.classes.room(first.record.topic());
         let is_later = |what: &Asked| {
@@ -160,39 +152,34 @@ impl Broker {
                 && sent.ticket.shard == first.ticket.shard
                 && self.classes.room(sent.record.topic()) == room)
         };
-        relay.asks.values().any(|under_way| under_way.slot == slot && is_later(&under_way.what))
+        relay.asks.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
     }
 
     fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
         self.tell_counts(sink);
-        let shard = self.shard;
-        let relay = self.relay();
-        let Some(parked) = relay.unpark(slot) else { return };
-        let ask = relay.next_ask(shard);
-        let hub = relay.hub_mut(slot);
-        hub.under_way += 1;
+        let Some(parked) = self.relay.unpark(slot) else { return };
+        let hub = self.relay.hub_mut(slot);
+        hub.in_flight += 1;
         hub.sent = hub.sent.max(parked.number);
-        let (hub, term) = (hub.id, hub.term);
-        let message = NodeMessage::Publish { ask, hub, term, record: Arc::clone(&parked.record) };
-        let what = Asked::Publish(parked);
-        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        relay.peers.send(to, hub, message, sink);
+        let record = Arc::clone(&parked.record);
+        let message = |ask, hub, term| NodeMessage::Publish { ask, hub, term, record };
+        self.relay.request((to, slot), Asked::Publish(parked), message, sink);
     }
 
     /// The response to a publish in flight will not arrive. A numbered publish can be sent again; the outcome
     /// of any other is unknown.
     pub(super) fn publish_lost(&mut self, slot: u16, parked: Parked, sink: &mut impl Sink) {
-        let class = self.relay().hub(slot).class;
+        let class = self.relay.hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
-            self.relay().park(slot, parked);
+            self.relay.park(slot, parked);
         } else {
-            self.tell_published(parked.ticket, Err(ErrorCode::LinkLost), sink);
+            self.answer_publish(parked.ticket, Err(ErrorCode::LinkLost), sink);
         }
     }
 
     /// Gives up publishes that are in flight to a former leader once their time has passed.
     pub(super) fn expire_former(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let hub = self.relay().hub(slot);
+        let hub = self.relay.hub(slot);
         if hub.former > 0 && hub.former_until_ms <= now.mono_ms {
             self.lose_former(slot, |_| true, sink);
         }
@@ -200,12 +187,12 @@ impl Broker {
 
     /// A silent former leader will not respond in time: its publishes do not block others.
     pub(super) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
-        if self.relay().hub(slot).former == 0 {
+        if self.relay.hub(slot).former == 0 {
             return;
         }
-        let id = self.relay().hub(slot).id;
-        let to = self.relay().asks.values().filter(|under_way| under_way.slot == slot);
-        let mut silent: Vec<NodeId> = to.map(|under_way| under_way.to).collect();
+        let id = self.relay.hub(slot).id;
+        let to = self.relay.asks.values().filter(|in_flight| in_flight.slot == slot);
+        let mut silent: Vec<NodeId> = to.map(|in_flight| in_flight.to).collect();
         silent.sort_unstable();
         silent.dedup();
         silent.retain(|&node| sink.node_is_silent(node, id));
@@ -216,33 +203,15 @@ impl Broker {
 
     /// Gives up publishes to the selected former leaders, in order of arrival.
     fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
-        let relay = self.relay();
-        let (term, leader) = (relay.hub(slot).term, relay.hub(slot).leader);
-        let is_former = |under_way: &UnderWay| {
-            under_way.slot == slot
-                && matches!(under_way.what, Asked::Publish(_))
-                && (under_way.term != term || leader != Leader::Node(under_way.to))
-                && is_meant(under_way.to)
-        };
-        let asks = relay.asks.iter().filter(|(_, under_way)| is_former(under_way));
-        let mut former: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
-        former.sort_unstable();
-        for ask in former {
+        for ask in self.relay.former_publishes(slot, is_meant) {
             self.lose(ask, sink);
         }
     }
 
     /// Counts publishes in flight to former leaders again after a change of a hub's route.
     pub(super) fn count_former(&mut self, slot: u16, now: Now) {
-        let relay = self.relay();
-        let hub = relay.hub(slot);
-        let (term, leader) = (hub.term, hub.leader);
-        let is_former = |under_way: &&UnderWay| {
-            under_way.slot == slot
-                && matches!(under_way.what, Asked::Publish(_))
-                && (under_way.term != term || leader != Leader::Node(under_way.to))
-        };
-        let former = relay.asks.values().filter(is_former).count();
+        let relay = &mut self.relay;
+        let former = relay.former_publishes(slot, |_| true).len();
         let until_ms = now.mono_ms + FORMER_MS;
         if former > 0 {
             relay.wake_by(until_ms);
@@ -255,8 +224,8 @@ impl Broker {
     /// Refuses publishes that have waited too long. A numbered one may have been sent.
     pub(super) fn expire_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         loop {
-            let relay = self.relay();
-            let parked_ms = relay.cluster.limits.parked_ms;
+            let relay = &mut self.relay;
+            let parked_ms = relay.limits.parked_ms;
             let Some(first) = relay.hub(slot).queue.front() else { break };
             let due_ms = first.since_ms + parked_ms;
             if due_ms > now.mono_ms {
@@ -267,7 +236,7 @@ impl Broker {
             relay.settle(slot);
             let code =
                 if parked.record.producer().is_some() { ErrorCode::TimedOut } else { ErrorCode::HubClosed };
-            self.tell_published(parked.ticket, Err(code), sink);
+            self.answer_publish(parked.ticket, Err(code), sink);
         }
     }
 
@@ -283,7 +252,7 @@ impl Broker {
     ) {
         let Some(slot) = self.slot_of_topic(id) else { return };
         let shards = self.shards;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some(to) = relay.peers.node_of(holder, shards) else { return };
         let seq = record.position.seq;
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
@@ -304,7 +273,7 @@ impl Broker {
     ) -> bool {
         let slot = self.slot_of_topic(id);
         let shards = self.shards;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         for holder in holders.iter() {
             if holder.0 < shards {
                 if sink.congested(ShardId(holder.0)) {
@@ -333,7 +302,7 @@ impl Broker {
         published: Result<Published, ErrorCode>,
         sink: &mut impl Sink,
     ) {
-        let Some(relay) = &mut self.relay else { return };
+        let relay = &mut self.relay;
         let message = match published {
             Ok(Published { receivers, position, is_duplicate: again }) => {
                 NodeMessage::Published { ask, again, position, receivers }
@@ -341,5 +310,16 @@ impl Broker {
             Err(code) => NodeMessage::Denied { ask, code },
         };
         relay.peers.send(to, hub, message, sink);
+    }
+}
+
+impl Relay {
+    /// Publishes in flight to the selected former leaders of a hub, in order of arrival.
+    fn former_publishes(&self, slot: u16, is_meant: impl Fn(NodeId) -> bool) -> Vec<AskId> {
+        let hub = self.hub(slot);
+        self.asks_where(|it| {
+            let is_publish = it.slot == slot && matches!(it.what, Asked::Publish(_));
+            is_publish && it.is_to_former(hub) && is_meant(it.to)
+        })
     }
 }

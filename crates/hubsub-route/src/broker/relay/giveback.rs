@@ -11,7 +11,7 @@ use crate::relay::state::{Asked, Parked};
 use crate::topics::TopicId;
 use crate::{Asker, Left, Msg, Now, Sink, Ticket};
 use hubsub_types::{ErrorCode, ShardId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Broker {
@@ -26,46 +26,36 @@ impl Broker {
     ) -> Vec<ShardId> {
         let classes = Arc::clone(&self.classes);
         let is_meant = |ticket: &Ticket, record: &Record| {
-            let is_node = matches!(ticket.asker, Asker::Node { .. });
-            of.is_none_or(|of| !is_node && ticket.shard == of) && *classes.room(record.topic()) == **room
+            of.is_none_or(|of| !ticket.is_of_node() && ticket.shard == of)
+                && *classes.room(record.topic()) == **room
         };
         let mut back = Vec::new();
         // In order of arrival: those that wait for a congested shard came first, those with a commit delay
         // last.
-        let stalled = std::mem::take(&mut self.stalled).into_iter();
-        let (stalled, stays) =
-            stalled.partition::<VecDeque<_>, _>(|(ticket, record)| is_meant(ticket, record));
-        self.stalled = stays;
+        let stalled = self.backlog.take_blocked(|(ticket, record)| is_meant(ticket, record));
         let are_stalled = !stalled.is_empty();
         for (ticket, record) in stalled {
-            back.push((self.relay().number(), ticket, record));
+            back.push((self.relay.number(), ticket, record));
         }
         // The room may have been in one hub of this shard, and then in another.
         let mut queued = Vec::new();
-        for slot in 0..self.relay().hubs.len() as u16 {
-            let mut stays = Vec::new();
-            while let Some(parked) = self.relay().unpark(slot) {
-                if is_meant(&parked.ticket, &parked.record) { &mut queued } else { &mut stays }.push(parked);
-            }
-            stays.into_iter().for_each(|parked| self.relay().park(slot, parked));
-            self.relay().settle(slot);
+        for slot in 0..self.relay.hubs.len() as u16 {
+            let is_meant = |parked: &Parked| is_meant(&parked.ticket, &parked.record);
+            queued.extend(self.relay.unpark_all(slot, is_meant));
         }
         queued.sort_unstable_by_key(|parked| parked.number);
         for Parked { number, ticket, record, .. } in queued {
             // If earlier publishes were committed here, none of these was sent before.
-            let number = if are_stalled { self.relay().number() } else { number };
+            let number = if are_stalled { self.relay.number() } else { number };
             back.push((number, ticket, record));
         }
-        let delayed = std::mem::take(&mut self.delayed).into_iter();
-        let (delayed, stays) = delayed.partition(|(_, (ticket, record))| is_meant(ticket, record));
-        self.delayed = stays;
-        let delayed: BTreeMap<_, _> = delayed;
-        back.extend(delayed.into_values().map(|(ticket, record)| (self.relay().number(), ticket, record)));
+        let delayed = self.backlog.take_delayed(|(ticket, record)| is_meant(ticket, record));
+        back.extend(delayed.into_iter().map(|(ticket, record)| (self.relay.number(), ticket, record)));
         let mut shards = Vec::new();
         for (number, ticket, record) in back {
             if let Asker::Node { node, ask, hub } = ticket.asker {
                 // Over the link by which it arrived.
-                let relay = self.relay();
+                let relay = &mut self.relay;
                 if let Some(slot) = relay.slot_of(hub) {
                     relay.not_mine(node, ask, slot, sink);
                 }
@@ -80,19 +70,17 @@ impl Broker {
     }
 
     fn keep_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.parked = (relay.parked.0 + 1, relay.parked.1 + parked.record.weight());
-        relay.wake_by(parked.since_ms + relay.cluster.limits.parked_ms);
+        relay.wake_by(parked.since_ms + relay.limits.parked_ms);
         let leaver = relay.moves.leavers.entry((Arc::clone(room), parked.ticket.shard)).or_default();
         leaver.back.insert(parked.number, parked);
     }
 
     /// Whether a shard has to leave the room of a publish: until it does, its publishes are returned.
     pub(in crate::broker) fn is_to_leave(&self, shard: ShardId, record: &Record) -> bool {
-        let Some(relay) = self.relay.as_ref().filter(|relay| !relay.moves.leavers.is_empty()) else {
-            return false;
-        };
-        relay.moves.leavers.contains_key(&(Arc::from(&*self.classes.room(record.topic())), shard))
+        let leavers = &self.relay.moves.leavers;
+        !leavers.is_empty() && leavers.contains_key(&(Arc::from(&*self.classes.room(record.topic())), shard))
     }
 
     /// Keeps a shard's publish with an outdated revision; it is returned when the shard leaves.
@@ -103,15 +91,15 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         if relay.is_full(record.weight()) {
-            return self.tell_published(ticket, Err(ErrorCode::LinkFull), sink);
+            return self.answer_publish(ticket, Err(ErrorCode::LinkFull), sink);
         }
-        let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
+        let room: Arc<[u8]> = self.room_of(record.topic());
         // Earlier publishes are returned before it.
         self.give_back_all(&room, now, sink);
-        let number = self.relay().number();
-        let is_known = self.relay().moves.leavers.contains_key(&(Arc::clone(&room), ticket.shard));
+        let number = self.relay.number();
+        let is_known = self.relay.moves.leavers.contains_key(&(Arc::clone(&room), ticket.shard));
         self.keep_for_leaver(&room, Parked { number, ticket, record, since_ms: now.mono_ms });
         if !is_known {
             self.tell_moved(ticket.shard, &room, Vec::new(), now, sink);
@@ -128,13 +116,13 @@ impl Broker {
     /// Returns publishes that wait for a hub if the table has their room elsewhere, before this shard is
     /// notified of the move.
     pub(super) fn give_back_moved(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let class = self.relay().hub(slot).class;
+        let class = self.relay.hub(slot).class;
         if !self.topics.moves(class) {
             return;
         }
         let classes = Arc::clone(&self.classes);
         let room_of = |parked: &Parked| Arc::from(&*classes.room(parked.record.topic()));
-        let rooms: BTreeSet<Arc<[u8]>> = self.relay().hub(slot).queue.iter().map(room_of).collect();
+        let rooms: BTreeSet<Arc<[u8]>> = self.relay.hub(slot).queue.iter().map(room_of).collect();
         for room in rooms {
             if self.slot_of_name(&room) != Some(slot) {
                 self.give_back_all(&room, now, sink);
@@ -145,7 +133,8 @@ impl Broker {
     /// Whether a topic's room is not led here, or is to be closed: nothing more is committed to its state
     /// here.
     pub(in crate::broker) fn is_gone(&self, id: TopicId) -> bool {
-        self.is_elsewhere(id) || !self.slot_of_topic(id).is_some_and(|slot| self.is_led(slot))
+        !self.relay.is_alone
+            && (self.is_elsewhere(id) || !self.slot_of_topic(id).is_some_and(|slot| self.is_led(slot)))
     }
 
     /// Whether a topic's room has another home, or the table requires that it is closed here.
@@ -169,10 +158,10 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let room: Arc<[u8]> = self.classes.room(record.topic()).as_ref().into();
+        let room: Arc<[u8]> = self.room_of(record.topic());
         if self.topics.moves(self.classes.class_of_room(&room)) {
             // After publishes that wait to be committed, before those that wait for these.
-            self.stalled.push_back((ticket, record));
+            self.backlog.block(ticket, record);
             self.rehome(&room, now, sink);
             self.give_back_all(&room, now, sink);
         } else {
@@ -183,17 +172,15 @@ impl Broker {
 
     /// A leader has refused a publish: it waits again here, or is returned when its shard leaves.
     pub(super) fn park_again(&mut self, slot: u16, parked: Parked, now: Now, sink: &mut impl Sink) {
-        let room: Arc<[u8]> = self.classes.room(parked.record.topic()).as_ref().into();
+        let room: Arc<[u8]> = self.room_of(parked.record.topic());
         let (class, hub) = self.topics.place(&room);
-        if self.relay().hub(slot).class != class {
+        if self.relay.hub(slot).class != class {
             return self.lead_elsewhere(parked.ticket, parked.record, now, sink);
         }
         let shard = parked.ticket.shard;
-        let is_known = self.relay().moves.leavers.contains_key(&(Arc::clone(&room), shard));
-        if matches!(parked.ticket.asker, Asker::Node { .. })
-            || (!is_known && self.rooms.hubs.find(class, hub) == Some(slot))
-        {
-            return self.relay().park(slot, parked);
+        let is_known = self.relay.moves.leavers.contains_key(&(Arc::clone(&room), shard));
+        if parked.ticket.is_of_node() || (!is_known && self.rooms.hubs.find(class, hub) == Some(slot)) {
+            return self.relay.park(slot, parked);
         }
         self.keep_for_leaver(&room, parked);
         if !is_known {
@@ -204,36 +191,31 @@ impl Broker {
     /// A publish is committed, or may be: earlier publishes of the same shard and room that the leader
     /// refused are refused now, so that none follows it.
     pub(super) fn refuse_overtaken(&mut self, slot: u16, done: &Parked, sink: &mut impl Sink) {
-        let class = self.relay().hub(slot).class;
+        let class = self.relay.hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
             // Rooms of these classes do not move.
             return;
         }
         let classes = Arc::clone(&self.classes);
         let room = classes.room(done.record.topic());
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let is_before = |parked: &Parked| {
-            let is_client = !matches!(parked.ticket.asker, Asker::Node { .. });
-            is_client && parked.number < done.number && parked.ticket.shard == done.ticket.shard
+            !parked.ticket.is_of_node()
+                && parked.number < done.number
+                && parked.ticket.shard == done.ticket.shard
         };
         let mut refused = Vec::new();
         if let Some(leaver) = relay.moves.leavers.get_mut(&(Arc::from(&*room), done.ticket.shard)) {
             let later = leaver.back.split_off(&done.number);
             refused.extend(std::mem::replace(&mut leaver.back, later).into_values());
         }
-        let weight = refused.iter().map(|parked| parked.record.weight()).sum::<usize>();
-        relay.parked = (relay.parked.0 - refused.len(), relay.parked.1 - weight);
+        relay.uncount(&refused);
         if relay.hub(slot).queue.front().is_some_and(|first| first.number < done.number) {
             let is_meant = |it: &Parked| is_before(it) && *classes.room(it.record.topic()) == *room;
-            let mut stays = Vec::new();
-            while let Some(parked) = relay.unpark(slot) {
-                if is_meant(&parked) { &mut refused } else { &mut stays }.push(parked);
-            }
-            stays.into_iter().for_each(|parked| relay.park(slot, parked));
-            relay.settle(slot);
+            refused.extend(relay.unpark_all(slot, is_meant));
         }
         for parked in refused {
-            self.tell_published(parked.ticket, Err(ErrorCode::HubClosed), sink);
+            self.answer_publish(parked.ticket, Err(ErrorCode::HubClosed), sink);
         }
     }
 
@@ -245,13 +227,10 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.relay.is_none() {
-            return;
-        }
         self.rehome(room, now, sink);
         self.give_back(room, Some(from), now, sink);
         let own = self.shard;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
         if from == own {
             // The response for which it waits may be sent in this turn.
@@ -263,25 +242,25 @@ impl Broker {
 
     /// Shards without requests in flight have left; this shard itself only if `with_own`, between other work.
     pub(super) fn settle_leavers(&mut self, with_own: bool, now: Now, sink: &mut impl Sink) {
-        if self.relay.as_ref().is_none_or(|relay| relay.moves.leavers.is_empty()) {
+        if self.relay.moves.leavers.is_empty() {
             return;
         }
         let own = self.shard;
         let classes = Arc::clone(&self.classes);
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let waits = |room: &[u8], shard: ShardId| {
             let is_of = |what: &Asked| {
                 matches!(what, Asked::Publish(parked)
                     if parked.ticket.shard == shard && *classes.room(parked.record.topic()) == *room)
             };
-            relay.asks.values().any(|under_way| is_of(&under_way.what))
+            relay.asks.values().any(|in_flight| is_of(&in_flight.what))
         };
         let may = |((room, shard), leaver): &(&(Arc<[u8]>, ShardId), &Leaver)| {
             leaver.is_asked && (with_own || *shard != own) && !waits(room, *shard)
         };
         let done: Vec<_> = relay.moves.leavers.iter().filter(may).map(|(key, _)| key.clone()).collect();
         for key in done {
-            let relay = self.relay();
+            let relay = &mut self.relay;
             let Some(leaver) = relay.moves.leavers.remove(&key) else { continue };
             let weight = leaver.back.values().map(|parked| parked.record.weight()).sum::<usize>();
             relay.parked = (relay.parked.0 - leaver.back.len(), relay.parked.1 - weight);

@@ -17,7 +17,7 @@ impl Broker {
 
     /// This process has given up its leader lease of a hub, in a term that its route may still name.
     pub fn gave_up(&mut self, hub: HubId, term: Term, sink: &mut impl Sink) {
-        let Some(relay) = &self.relay else { return };
+        let relay = &self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub(slot);
         if (state.term, state.leader) == (term, Leader::Me) && !state.serves {
@@ -28,7 +28,7 @@ impl Broker {
     /// This process has the leader lease of a hub. If it gave it up in the same term before, rooms begin new
     /// epochs: other nodes were notified that the previous ones are complete.
     pub fn took_up(&mut self, hub: HubId, term: Term, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
+        let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub_mut(slot);
         let told_over = Some((state.watchers.life, term));
@@ -42,7 +42,7 @@ impl Broker {
     /// log: these are committed whoever leads.
     pub(super) fn say_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
         let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let state = relay.hub_mut(slot);
         let (hub, life) = (state.id, state.watchers.life);
         state.watched.ends_own(term);
@@ -62,7 +62,7 @@ impl Broker {
     /// This node leads a hub from now on: publishes wait for the interest of other nodes.
     pub(super) fn gather(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.wake_by(until_ms);
         relay.hub_mut(slot).handover.gathers = Some(Gathers::new(until_ms));
         relay.settle(slot);
@@ -71,7 +71,7 @@ impl Broker {
     /// Stops waiting if all reachable, responsive nodes have registered and their patterns are held here, or
     /// if the time has passed.
     pub(in crate::broker) fn see_gathered(&mut self, slot: u16, now: Now, sink: &impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
+        let relay = &mut self.relay;
         let hub = relay.hub(slot);
         let Some(Gathers { until_ms, registered }) = &hub.handover.gathers else { return };
         let is_there = |node: NodeId| {
@@ -92,13 +92,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
-        match relay.admit(slot, term) {
-            Admit::No => {}
+        match relay.admit(slot, term, from) {
+            Admit::No | Admit::Sender => {}
             // If it cannot be buffered, the time limit applies.
             Admit::Early => _ = self.keep_early(slot, from, NodeMessage::Registered { hub, term }, now),
-            Admit::Mine => {
+            Admit::Here => {
                 if let Some(gathers) = &mut relay.hub_mut(slot).handover.gathers {
                     gathers.registered.insert(from);
                 }
@@ -114,7 +114,7 @@ impl Broker {
     /// Queues a route of a hub whose home is here; ignores one of an earlier term. It waits for earlier
     /// routes, and until the former leader has sent `Over`.
     pub(super) fn take_route(&mut self, slot: u16, route: (Term, Leader), now: Now, sink: &mut impl Sink) {
-        let hub = self.relay().hub_mut(slot);
+        let hub = self.relay.hub_mut(slot);
         let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));
         if route.0 < last.0 || route == last {
             return;
@@ -129,10 +129,10 @@ impl Broker {
     /// Applies the routes that need not wait any more. Routes of a hub with a log never wait: missing records
     /// are read.
     pub(super) fn see_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let class = self.relay().hub(slot).class;
+        let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
         loop {
-            let relay = self.relay();
+            let relay = &mut self.relay;
             let hub = relay.hub(slot);
             let Some(&route) = hub.handover.routes.front() else { return };
             let waits = !is_logged
@@ -159,42 +159,45 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub(slot);
-        if term > state.term || (term == state.term && state.leader == Leader::None) {
+        match relay.admit(slot, term, from) {
+            Admit::No | Admit::Here => {}
             // If it cannot be buffered, the gaps are reported.
-            _ = self.keep_early(slot, from, NodeMessage::Over { hub, term, over }, now);
-            return;
+            Admit::Early => _ = self.keep_early(slot, from, NodeMessage::Over { hub, term, over }, now),
+            Admit::Sender => {
+                let is_confirmed = self.is_confirmed(slot);
+                self.relay.hub_mut(slot).watched.ends(term, over, is_confirmed);
+                self.see_routes(slot, now, sink);
+            }
         }
-        if term != state.term || state.leader != Leader::Node(from) {
-            return;
-        }
-        let is_confirmed = self.is_confirmed(slot);
-        self.relay().hub_mut(slot).watched.ends(term, over, is_confirmed);
-        self.see_routes(slot, now, sink);
     }
 
     /// Whether the current leader has confirmed all interest that was ever confirmed, and no room of the hub
     /// waits for a hole.
     fn is_confirmed(&self, slot: u16) -> bool {
-        let Some(relay) = &self.relay else { return false };
-        let is_open = relay.resuming.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
-        !is_open && relay.upstreams.values().all(|up| up.slot != slot || up.is_confirmed || !up.was_confirmed)
+        let relay = &self.relay;
+        let is_open = relay.holes.rooms.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
+        !is_open
+            && relay
+                .upstreams
+                .by_topic
+                .values()
+                .all(|up| up.slot != slot || up.is_confirmed || !up.was_confirmed)
     }
 
     /// Whether a room lacks nothing that its leader committed before this term or since: it is in the same
     /// epoch, and the leader has kept the interest that was registered before.
     pub(super) fn lacks_nothing(&self, room: RoomHandle) -> bool {
         let slot = self.rooms.slot_of_room(room).filter(|_| self.rooms.is_over(room));
-        let hub = slot.zip(self.relay.as_ref()).map(|(slot, relay)| relay.hub(slot));
+        let hub = slot.map(|slot| self.relay.hub(slot));
         hub.is_some_and(|hub| hub.handover.is_unbroken)
     }
 
     /// The leadership of the term `ended` is over: notes whether the epochs of the hub's rooms have ended
     /// without missing records here.
     pub(super) fn see_over(&mut self, slot: u16, ended: Term) {
-        let hub = self.relay().hub_mut(slot);
+        let hub = self.relay.hub_mut(slot);
         let is_next = hub.term.0 <= ended.0 + 1;
         let is_over = is_next && hub.watched.has_all_of(ended);
         if is_over || (hub.term > ended && hub.handover.has_over) {
@@ -207,7 +210,7 @@ impl Broker {
 
     /// Notifies the leader that all interest in a hub's rooms is registered; sent after that interest.
     pub(super) fn tell_registered(&mut self, slot: u16, sink: &mut impl Sink) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         if let Some(to) = relay.leader_of(slot) {
             let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
             relay.peers.send(to, hub, NodeMessage::Registered { hub, term }, sink);
@@ -224,26 +227,26 @@ impl Broker {
         message: NodeMessage,
         now: Now,
     ) -> Option<NodeMessage> {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let weight = message.weight();
         if relay.early.0 >= EARLY_MAX || relay.early.1 + weight > EARLY_BYTES_MAX {
             return Some(message);
         }
         relay.early = (relay.early.0 + 1, relay.early.1 + weight);
-        relay.wake_by(now.mono_ms + relay.cluster.limits.parked_ms);
+        relay.wake_by(now.mono_ms + relay.limits.parked_ms);
         relay.hub_mut(slot).early.push_back(Early { from, since_ms: now.mono_ms, message });
         None
     }
 
     /// Refuses buffered messages of nodes whose term did not become known in time.
     pub(super) fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let parked_ms = self.relay().cluster.limits.parked_ms;
-        while let Some(first) = self.relay().hubs[usize::from(slot)].early.front() {
+        let parked_ms = self.relay.limits.parked_ms;
+        while let Some(first) = self.relay.hubs[usize::from(slot)].early.front() {
             let due_ms = first.since_ms + parked_ms;
             if due_ms > now.mono_ms {
-                return self.relay().wake_by(due_ms);
+                return self.relay.wake_by(due_ms);
             }
-            let relay = self.relay();
+            let relay = &mut self.relay;
             if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
                 relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
                 relay.refuse(from, slot, &message, sink);

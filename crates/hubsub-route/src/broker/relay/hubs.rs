@@ -7,10 +7,10 @@
 use super::Broker;
 use crate::hubread::{HubRange, HubRead, HubThen};
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::state::{Asked, Relay, UnderWay};
-use crate::relay::{AskId, Leader, NodeMessage};
+use crate::relay::state::{Asked, Relay};
+use crate::relay::{AskId, NodeMessage};
 use crate::{Msg, Now, Sink};
-use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
+use hubsub_types::{ErrorCode, HubId, NodeId};
 use std::sync::Arc;
 
 impl Broker {
@@ -19,9 +19,11 @@ impl Broker {
     /// # Errors
     /// The hub is not known here.
     pub(in crate::broker) fn relayed_hub(&self, hub: HubId) -> Result<Option<u16>, ErrorCode> {
-        let relay = self.relay.as_ref().ok_or(ErrorCode::HubClosed)?;
-        let slot = relay.slot_of(hub).ok_or(ErrorCode::HubClosed)?;
-        Ok((relay.hub(slot).leader != Leader::Me).then_some(slot))
+        if self.relay.is_alone {
+            return Ok(None);
+        }
+        let slot = self.relay.slot_of(hub).ok_or(ErrorCode::HubClosed)?;
+        Ok((!self.is_led(slot)).then_some(slot))
     }
 
     // -- the follower's side --
@@ -29,35 +31,31 @@ impl Broker {
     /// Sends a read of a hub to the node that leads it. The read waits while there is no leader.
     pub(in crate::broker) fn read_hub_relayed(&mut self, slot: u16, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
-            return self.relay().not_mine(node, ask, slot, sink);
+            return self.relay.not_mine(node, ask, slot, sink);
         }
-        let shard = self.shard;
-        let relay = self.relay();
-        let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
-            return relay.keep_hub_read(slot, read);
+        let Some(to) = self.relay.ready_leader_of(slot) else {
+            return self.relay.keep_hub_read(slot, read);
         };
-        let ask = relay.next_ask(shard);
-        let HubRead { hub, next, since_us, records_max, .. } = read;
+        let HubRead { next, since_us, records_max, .. } = read;
         let (filter, bytes_max) = (Arc::clone(&read.filter), read.bytes_max as u32);
-        let (term, what) = (relay.hub(slot).term, Asked::Hub(Box::new(read)));
-        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        let message = NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter };
-        relay.peers.send(to, hub, message, sink);
+        let message =
+            |ask, hub, _| NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter };
+        self.relay.request((to, slot), Asked::Hub(Box::new(read)), message, sink);
     }
 
     pub(super) fn read_waiting_hubs(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        for read in std::mem::take(&mut self.relay().hub_mut(slot).hub_reads) {
+        for read in std::mem::take(&mut self.relay.hub_mut(slot).hub_reads) {
             self.read_hub_here(read, now, sink);
         }
     }
 
     /// Records of a hub up to an offset may be missing on this node, or arrive late.
     pub(super) fn lack_of_hub(&mut self, slot: u16, upto: u64, sink: &mut impl Sink) {
-        let (hub, class) = (self.relay().hub(slot).id, self.relay().hub(slot).class);
+        let (hub, class) = (self.relay.hub(slot).id, self.relay.hub(slot).class);
         if upto == 0 || self.patterns.is_empty() || !self.classes.get(class).durability.is_logged() {
             return;
         }
-        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+        for shard in self.other_shards() {
             sink.send(shard, Msg::HubLack(hub, upto));
         }
         self.cursors.hubs.lacks(hub, upto);
@@ -101,7 +99,7 @@ impl Broker {
             // This node was the leader when its log was read.
             return self.refuse_hub_read(to, ask, hub, ErrorCode::HubClosed, sink);
         }
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let HubRange { records, next, committed, lost } = range;
         for record in records {
             relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
@@ -117,9 +115,7 @@ impl Broker {
         code: ErrorCode,
         sink: &mut impl Sink,
     ) {
-        if let Some(relay) = &mut self.relay {
-            relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
-        }
+        self.relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
     }
 }
 

@@ -36,7 +36,7 @@ impl Broker {
             self.publish_placed(ticket, id, record, now, sink);
             return Outcome::Later;
         }
-        let room = self.classes.room(record.topic()).as_ref().into();
+        let room = self.room_of(record.topic());
         match self.miss(room, Missing::Publish(ticket, record), now, sink) {
             Ok(()) => Outcome::Later,
             Err(_) => Outcome::Now(Err(ErrorCode::LinkFull)),
@@ -58,7 +58,7 @@ impl Broker {
         if self.found(id) {
             return self.attach_placed(id, attach, now, sink);
         }
-        let room = self.classes.room(&attach.topic).as_ref().into();
+        let room = self.room_of(&attach.topic);
         if let Err(Missing::Attach(attach)) = self.miss(room, Missing::Attach(Box::new(attach)), now, sink) {
             self.attached(*attach, Err(ErrorCode::LinkFull), now, sink);
         }
@@ -73,7 +73,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> Option<NodeMessage> {
         let room: Arc<[u8]> = match &message {
-            NodeMessage::Publish { record, .. } => self.classes.room(record.topic()).as_ref().into(),
+            NodeMessage::Publish { record, .. } => self.room_of(record.topic()),
             NodeMessage::Interest { names, .. }
             | NodeMessage::Counts { names, .. }
             | NodeMessage::CountAsk { names, .. }
@@ -88,11 +88,11 @@ impl Broker {
                 self.refuse_overtaken_interest(from, &room, &message, sink);
                 if let NodeMessage::Publish { ask, hub, .. } = *message
                     && self.has_missing_messages(&room)
-                    && let Some(slot) = self.relay().slot_of(hub)
+                    && let Some(slot) = self.relay.slot_of(hub)
                 {
                     // It would overtake waiting requests, if the table has a place that this shard has not
                     // been notified of.
-                    self.relay().not_mine(from, ask, slot, sink);
+                    self.relay.not_mine(from, ask, slot, sink);
                     return None;
                 }
                 Some(*message)
@@ -120,23 +120,23 @@ impl Broker {
         let is_its = |what: &Missing| matches!(what, Missing::Message(node, it) if *node == from && interest(it).as_ref() == Some(&of));
         for overtaken in self.take_miss_of(room, is_its) {
             if let Missing::Message(_, message) = overtaken
-                && let Some(slot) = self.relay().slot_of(of.0)
+                && let Some(slot) = self.relay.slot_of(of.0)
             {
-                self.relay().refuse(from, slot, &message, sink);
+                self.relay.refuse(from, slot, &message, sink);
             }
         }
     }
 
     /// Whether messages of nodes wait for a room: later ones must not overtake them.
     fn has_missing_messages(&self, room: &[u8]) -> bool {
-        let miss = self.relay.as_ref().and_then(|relay| relay.misses.rooms.get(room));
+        let miss = self.relay.misses.rooms.get(room);
         miss.is_some_and(|miss| miss.waits.iter().any(|what| matches!(what, Missing::Message(..))))
     }
 
     /// Whether a topic's room has a place now, and no earlier request waits.
     pub(in crate::broker) fn found(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.topics.get(id).name);
-        if self.relay.as_ref().is_some_and(|relay| relay.misses.rooms.contains_key(&*room)) {
+        if self.relay.misses.rooms.contains_key(&*room) {
             return false;
         }
         self.topics.place_again(id);
@@ -152,8 +152,8 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), Missing> {
-        let relay = self.relay();
-        let (limits, weight) = (relay.cluster.limits, what.weight());
+        let relay = &mut self.relay;
+        let (limits, weight) = (relay.limits, what.weight());
         let parked = &mut relay.misses.parked;
         if parked.0 >= limits.parked_max || parked.1 + weight > limits.parked_bytes_max {
             return Err(what);
@@ -168,7 +168,7 @@ impl Broker {
                 self.leave_room(&room, home, now, sink);
             }
         }
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let until_ms = now.mono_ms + limits.parked_ms;
         relay.wake_by(until_ms);
         let miss = relay.misses.rooms.entry(Arc::clone(&room)).or_insert_with(|| Miss::new(until_ms));
@@ -183,8 +183,8 @@ impl Broker {
         if back.is_empty() {
             return;
         }
-        let relay = self.relay();
-        let until_ms = now.mono_ms + relay.cluster.limits.parked_ms;
+        let relay = &mut self.relay;
+        let until_ms = now.mono_ms + relay.limits.parked_ms;
         relay.wake_by(until_ms);
         let weight = back.iter().map(Missing::weight).sum::<usize>();
         relay.misses.parked = (relay.misses.parked.0 + back.len(), relay.misses.parked.1 + weight);
@@ -200,7 +200,7 @@ impl Broker {
         if hub != UNPLACED || self.topics.is_leaving(room) {
             return;
         }
-        let Some(miss) = self.relay().misses.rooms.get_mut(room) else { return };
+        let Some(miss) = self.relay.misses.rooms.get_mut(room) else { return };
         if miss.asked.is_none_or(|made| miss.makes && !made) {
             miss.asked = Some(miss.makes);
             let makes = miss.makes;
@@ -210,7 +210,7 @@ impl Broker {
 
     /// As `ask_for`, if the answer arrived and is no longer valid.
     pub(super) fn ask_for_again(&mut self, room: &[u8], sink: &mut impl Sink) {
-        if let Some(miss) = self.relay().misses.rooms.get_mut(room) {
+        if let Some(miss) = self.relay.misses.rooms.get_mut(room) {
             miss.asked = None;
             self.ask_for(room, sink);
         }
@@ -222,7 +222,7 @@ impl Broker {
     }
 
     fn take_miss_of(&mut self, room: &[u8], is_meant: impl Fn(&Missing) -> bool) -> VecDeque<Missing> {
-        let Some(relay) = &mut self.relay else { return VecDeque::new() };
+        let relay = &mut self.relay;
         let Some(miss) = relay.misses.rooms.get_mut(room) else { return VecDeque::new() };
         let (taken, waits) = std::mem::take(&mut miss.waits).into_iter().partition(is_meant);
         miss.waits = waits;
@@ -266,7 +266,7 @@ impl Broker {
                 Missing::Publish(ticket, record) => {
                     let id = self.topics.intern(record.namespace, record.topic());
                     if let Outcome::Now(refused) = self.miss_publish(ticket, id, record, now, sink) {
-                        self.tell_published(ticket, refused, sink);
+                        self.answer_publish(ticket, refused, sink);
                     }
                 }
                 Missing::Attach(attach) => {
@@ -288,7 +288,7 @@ impl Broker {
     fn refuse_missing(&mut self, room: &[u8], code: ErrorCode, now: Now, sink: &mut impl Sink) {
         for what in self.take_miss(room) {
             match what {
-                Missing::Publish(ticket, _) => self.tell_published(ticket, Err(code), sink),
+                Missing::Publish(ticket, _) => self.answer_publish(ticket, Err(code), sink),
                 Missing::Attach(attach) => self.attached(*attach, Err(code), now, sink),
                 Missing::Message(from, message) => self.deny_message(from, &message, code, sink),
                 question => self.answer_unplaced(question, Some(code), sink),
@@ -298,7 +298,7 @@ impl Broker {
 
     /// Refuses requests for rooms whose place was not found in time.
     pub(super) fn expire_misses(&mut self, now: Now, sink: &mut impl Sink) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let (mut due_ms, mut over) = (u64::MAX, Vec::new());
         for (room, miss) in &relay.misses.rooms {
             if miss.until_ms <= now.mono_ms {
@@ -322,7 +322,7 @@ impl Broker {
             _ => return,
         };
         if ask != crate::relay::AskId::NONE {
-            self.relay().peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
+            self.relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
     }
 
@@ -339,7 +339,7 @@ impl Broker {
     ) {
         let id = self.topics.intern(record.namespace, record.topic());
         if let Outcome::Now(refused) = self.miss_publish(ticket, id, record, now, sink) {
-            self.tell_published(ticket, refused, sink);
+            self.answer_publish(ticket, refused, sink);
         }
     }
 
@@ -355,7 +355,7 @@ impl Broker {
             (shard, revision) if shard != self.shard => {
                 sink.send(shard, Msg::Publish(ticket, record, revision))
             }
-            (_, revision) => self.lead(ticket, record, revision, now, sink),
+            (_, revision) => self.lead_for_shard(ticket, record, revision, now, sink),
         }
     }
 
@@ -377,7 +377,7 @@ impl Broker {
         }
         let Some((before, revision)) = before else { return };
         for conn in attached {
-            if !self.attaching.contains_key(&(conn, id)) {
+            if !self.unconfirmed.is_attaching(conn, id) {
                 self.take_back(before, namespace, Arc::clone(&topic), revision, now, sink);
             }
         }

@@ -4,6 +4,7 @@
 //! rooms ([`questions`]), moves of rooms ([`moves`]) and their removal ([`forget`]). This file has messages
 //! of nodes, links and timers.
 
+mod attach;
 mod classes;
 mod closing;
 mod follow;
@@ -11,12 +12,15 @@ mod forget;
 mod forward;
 mod giveback;
 mod handover;
+mod holes;
 mod hubs;
 mod interest;
+mod links;
 mod misses;
 mod moves;
 mod patterns;
 mod questions;
+mod reads;
 mod route;
 mod serve;
 mod watch;
@@ -26,53 +30,53 @@ pub(in crate::broker) use closing::Gone;
 use super::Broker;
 use crate::counts::NODES_MAX;
 use crate::hubread::HubRange;
-use crate::logread::Known;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, Question, Relay, UnderWay};
+use crate::relay::state::{Asked, InFlight, Question, Relay};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::TopicKey;
 use crate::topics::TopicId;
-use crate::{Answer, Attach, Attached, Msg, Now, Sink, Ticket};
-use hubsub_types::{ErrorCode, HubId, NodeId, ShardId, Term};
+use crate::{Answer, Msg, Now, Sink, Ticket};
+use hubsub_types::{ErrorCode, HubId, NodeId, Term};
 
-/// Whether this node serves a node's request.
+/// The leader of a hub in the term that a node's message names.
 enum Admit {
-    /// This node leads the hub in the request's term.
-    Mine,
-    /// Unknown yet: the request has a term that is not known here.
+    /// This node leads the hub.
+    Here,
+    /// The sender leads the hub.
+    Sender,
+    /// Unknown yet: the term is not known here.
     Early,
-    /// Another node leads, or this one in another term.
+    /// Another node leads it, or the term has ended.
     No,
 }
 
 impl Broker {
     #[must_use]
     pub fn has_nodes(&self) -> bool {
-        self.relay.is_some()
+        self.is_clustered()
     }
 
     /// Whether this shard buffers so much for a node that the node should get no more credit.
     #[must_use]
     pub fn is_behind(&self, node: NodeId) -> bool {
-        self.relay.as_ref().is_some_and(|relay| {
-            relay.early.0 > EARLY_MAX / 2
-                || relay.early.1 > EARLY_BYTES_MAX / 2
-                || relay.held_bytes > HELD_BYTES_MAX
-                || relay.peers.unsent_of(node) > UNSENT_MAX
-        })
+        let relay = &self.relay;
+        relay.early.0 > EARLY_MAX / 2
+            || relay.early.1 > EARLY_BYTES_MAX / 2
+            || relay.holes.bytes() > HELD_BYTES_MAX
+            || relay.peers.unsent_of(node) > UNSENT_MAX
     }
 
     /// Whether anything waits for a link to accept more, and should be retried soon.
     #[must_use]
     pub fn waits_for_nodes(&self) -> bool {
-        self.relay.as_ref().is_some_and(|relay| relay.is_held_up || relay.peers.unsent() > 0)
+        self.relay.is_held_up || self.relay.peers.unsent() > 0
     }
 
     /// The number of other known nodes, at most [`NODES_MAX`].
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.relay.as_ref().map_or(0, |relay| relay.peers.len().min(usize::from(NODES_MAX)))
+        self.relay.peers.len().min(usize::from(NODES_MAX))
     }
 
     /// The slot of a topic's hub whose home is here: that of the open room, or else the table's.
@@ -95,120 +99,17 @@ impl Broker {
 
     /// The slot of a room's hub, if its home is here and this node does not lead it.
     pub(super) fn relayed_slot(&self, room: &[u8]) -> Option<u16> {
-        let relay = self.relay.as_ref()?;
-        let (class, hub) = self.topics.place(room);
-        let slot = self.rooms.hubs.find(class, hub)?;
-        (relay.hub(slot).leader != Leader::Me).then_some(slot)
-    }
-
-    fn relay(&mut self) -> &mut Relay {
-        self.relay.as_mut().expect("who asks has nodes")
-    }
-
-    // -- links --
-
-    /// A link of a node is up, one of `links`. Nodes beyond the limit are not known: nothing is sent to them.
-    pub fn node_up(&mut self, node: NodeId, link: u16, links: u16, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
-        if !relay.peers.up(node, link, links) {
-            return;
+        if self.relay.is_alone {
+            return None;
         }
-        if link == 0 && self.shard == ShardId(0) {
-            self.send_patterns(node, sink);
-        }
-        self.watch_by_link(node, link, sink);
-        for slot in self.slots_of(node, link) {
-            self.reach_leader(slot, now, sink);
-            self.see_reach(slot, sink);
-        }
-    }
-
-    /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
-    pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
-        let uses = |hub: HubId| relay.peers.uses(node, hub, link);
-        let slots: Vec<u16> =
-            (0u16..).zip(&relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
-        for &slot in &slots {
-            self.forget_requests(node, slot);
-        }
-        let relay = self.relay.as_mut().expect("looked up above");
-        relay.peers.down(node, link);
-        let of_link = |under_way: &UnderWay| under_way.to == node && slots.contains(&under_way.slot);
-        let lost: Vec<AskId> =
-            relay.asks.iter().filter(|(_, under_way)| of_link(under_way)).map(|(&ask, _)| ask).collect();
-        for ask in lost {
-            self.lose(ask, sink);
-        }
-        self.forget_missing(node, link);
-        if link == 0 {
-            self.suspect_rooms(node);
-        }
-        if link == 0 && self.shard == ShardId(0) {
-            self.settled_without(node, sink);
-            self.lose_patterns(node, sink);
-        }
-        for slot in slots {
-            if self.relay().hub(slot).leader == Leader::Node(node) {
-                self.unconfirm(slot);
-                self.relay().hub_mut(slot).handover.is_unbroken = false;
-            }
-            self.see_routes(slot, now, sink);
-            // Requests to a former leader are sent to the next one.
-            self.read_waiting(slot, now, sink);
-            self.push_queue(slot, now, sink);
-            self.see_reach(slot, sink);
-        }
-    }
-
-    /// A node temporarily does not hold this node's patterns: rooms that it leads are suspect.
-    fn suspect_rooms(&mut self, node: NodeId) {
-        let Broker { relay: Some(relay), rooms, .. } = self else { return };
-        for (slot, hub) in (0u16..).zip(&relay.hubs) {
-            if hub.leader == Leader::Node(node) {
-                let known = rooms.of_hub(slot).into_iter().filter(|&room| rooms.position(room).epoch.0 != 0);
-                relay.suspects.extend(known);
-            }
-        }
-    }
-
-    /// Removes a node's interest over a link that has ended, and its unanswered requests.
-    fn forget_requests(&mut self, node: NodeId, slot: u16) {
-        let shards = self.shards;
-        let Broker { relay: Some(relay), rooms, .. } = self else { return };
-        let Relay { hubs, early, peers, due, .. } = &mut **relay;
-        hubs[usize::from(slot)].watchers.end(node);
-        hubs[usize::from(slot)].early.retain(|waiting| {
-            let stays = waiting.from != node;
-            if !stays {
-                (early.0, early.1) = (early.0 - 1, early.1 - waiting.message.weight());
-            }
-            stays
-        });
-        if let (Some(holder), Some(place)) = (peers.holder(node, shards), peers.place(node)) {
-            for room in rooms.of_hub(slot) {
-                if let Some(of_room) = due.get_mut(&room) {
-                    of_room.retain(|(other, _)| usize::from(*other) != place);
-                }
-                rooms.forget_holder(room, holder);
-            }
-        }
-    }
-
-    /// Slots of hubs of this shard that a node leads over this link.
-    fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
-        let Some(relay) = &self.relay else { return Vec::new() };
-        let is_meant = |hub: &crate::relay::state::HubState| {
-            hub.leader == Leader::Node(node) && relay.peers.uses(node, hub.id, link)
-        };
-        (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+        self.slot_of_name(room).filter(|&slot| !self.is_led(slot))
     }
 
     // -- messages of nodes --
 
     /// Handles a message of a node for this shard.
     pub fn node_message(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
-        if self.relay.is_none() {
+        if self.relay.is_alone {
             return;
         }
         match message {
@@ -260,24 +161,24 @@ impl Broker {
             | NodeMessage::HubEnd { ask, .. } => ask,
             _ => return,
         };
-        let relay = self.relay();
-        if relay.asks.get(&ask).is_none_or(|under_way| under_way.to != from) {
+        let relay = &mut self.relay;
+        if relay.asks.get(&ask).is_none_or(|in_flight| in_flight.to != from) {
             return;
         }
         if let NodeMessage::Range { record, .. } = message {
             return self.take_record(ask, record);
         }
-        let Some(UnderWay { slot, term, what, records, .. }) = relay.take(ask) else { return };
+        let Some(InFlight { slot, term, what, records, .. }) = relay.take(ask) else { return };
         match (what, message) {
             (Asked::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
                 let published = crate::Published { receivers, position, is_duplicate: again };
                 self.refuse_overtaken(slot, &parked, sink);
-                self.tell_published(parked.ticket, Ok(published), sink);
+                self.answer_publish(parked.ticket, Ok(published), sink);
                 self.push_queue(slot, now, sink);
             }
             // Records that it sent before wait for its next term: the request is repeated then.
             (Asked::Interest(asked), NodeMessage::Attached { .. })
-                if self.relay().hub(slot).early.iter().any(|early| early.from == from) =>
+                if self.relay.hub(slot).early.iter().any(|early| early.from == from) =>
             {
                 self.interest_lost(ask, &asked);
             }
@@ -309,8 +210,8 @@ impl Broker {
 
     /// A request whose response will not arrive.
     fn lose(&mut self, ask: AskId, sink: &mut impl Sink) {
-        if let Some(UnderWay { to, slot, term, what, .. }) = self.relay().take(ask) {
-            let hub = self.relay().hub(slot);
+        if let Some(InFlight { to, slot, term, what, .. }) = self.relay.take(ask) {
+            let hub = self.relay.hub(slot);
             let is_current = (hub.term, hub.leader) == (term, Leader::Node(to));
             if let Asked::Publish(parked) = &what
                 && is_current
@@ -329,10 +230,10 @@ impl Broker {
             Asked::Interest(asked) => self.interest_lost(ask, &asked),
             // It changes nothing, so it can be repeated.
             Asked::Question(question) => self.keep_question(slot, question, sink),
-            Asked::Read(read) => self.relay().keep_read(slot, *read),
-            Asked::Hub(read) => self.relay().keep_hub_read(slot, *read),
+            Asked::Read(read) => self.relay.keep_read(slot, *read),
+            Asked::Hub(read) => self.relay.keep_hub_read(slot, *read),
             Asked::Hole(room) => {
-                if let Some(resume) = self.relay().resuming.get_mut(&room) {
+                if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                     resume.read = None;
                 }
             }
@@ -354,7 +255,7 @@ impl Broker {
             what => self.lost(ask, slot, what, sink),
         }
         // If that node knows a later term, this node will learn of it, too.
-        let relay = self.relay();
+        let relay = &mut self.relay;
         if relay.hub(slot).term == asked && knows <= asked {
             self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_MS);
         } else if relay.hub(slot).term > asked {
@@ -364,7 +265,7 @@ impl Broker {
     }
 
     fn retry_later(&mut self, slot: u16, at_ms: u64) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.wake_by(at_ms);
         let hub = relay.hub_mut(slot);
         hub.retry_ms = hub.retry_ms.min(at_ms);
@@ -374,29 +275,31 @@ impl Broker {
 
     /// The time at which [`Broker::commit_due`] next has work for relays, in ms.
     pub(super) fn relay_due_ms(&self) -> Option<u64> {
-        let due_ms = self.relay.as_ref()?.due_ms;
+        let due_ms = self.relay.due_ms;
         (due_ms != u64::MAX).then_some(due_ms)
     }
 
     /// Refuses requests that have waited too long, and retries requests to leaders.
     pub(super) fn relay_due(&mut self, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = self.relay.as_mut().filter(|relay| relay.due_ms <= now.mono_ms) else { return };
-        relay.due_ms = u64::MAX;
-        for slot in 0..relay.hubs.len() as u16 {
+        if self.relay.due_ms > now.mono_ms {
+            return;
+        }
+        self.relay.due_ms = u64::MAX;
+        for slot in 0..self.relay.hubs.len() as u16 {
             self.expire_early(slot, now, sink);
             self.expire_former(slot, now, sink);
             self.see_routes(slot, now, sink);
-            if self.relay().hub(slot).retry_ms <= now.mono_ms {
+            if self.relay.hub(slot).retry_ms <= now.mono_ms {
                 self.give_back_moved(slot, now, sink);
                 self.reach_leader(slot, now, sink);
             }
             self.push_queue(slot, now, sink);
             self.expire_queue(slot, now, sink);
             self.expire_questions(slot, now, sink);
-            let hub = self.relay().hub(slot);
+            let hub = self.relay.hub(slot);
             let former_ms = if hub.former > 0 { hub.former_until_ms } else { u64::MAX };
             let due_ms = former_ms.min(hub.retry_ms).min(hub.handover.due_ms());
-            self.relay().wake_by(due_ms);
+            self.relay.wake_by(due_ms);
         }
         self.expire_attaches(now, sink);
         self.expire_misses(now, sink);
@@ -407,10 +310,12 @@ impl Broker {
 
     /// Sends messages that links accept now, and changed numbers of subscribers to leaders.
     pub(super) fn push_relay(&mut self, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
-        relay.peers.resend(sink);
-        if std::mem::take(&mut relay.is_held_up) {
-            for slot in 0..relay.hubs.len() as u16 {
+        if self.relay.is_alone {
+            return;
+        }
+        self.relay.peers.resend(sink);
+        if std::mem::take(&mut self.relay.is_held_up) {
+            for slot in 0..self.relay.hubs.len() as u16 {
                 self.push_queue(slot, now, sink);
             }
         }
@@ -421,49 +326,6 @@ impl Broker {
     }
 
     // -- responses --
-
-    /// A subscription of any shard, whose hub has its home here.
-    pub(super) fn attach_for(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
-        let from = attach.ticket.shard;
-        if self.relay.is_some() {
-            let id = self.topics.intern(attach.namespace, &attach.topic);
-            if self.stands(id, attach.revision, now, sink).is_err() {
-                return self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
-            }
-        }
-        if let Some(slot) = self.relayed_slot(&self.classes.room(&attach.topic)) {
-            if let Some(answer) = self.attach_relayed(slot, &attach, from, now, sink) {
-                self.answer_attach(attach, from, answer, now, sink);
-            }
-            return;
-        }
-        let recall = |hub, room: &[u8]| sink.recall(hub, room);
-        let known = match self.refuses_start(&attach, sink) {
-            Some(refused) => Err(refused),
-            None => self.rooms.attach(&attach, from, now, recall),
-        };
-        match known {
-            Ok((Known::InLog(ask), _)) => sink.read_log(ask),
-            Ok((Known::Here(attached), _)) => self.answer_attach(attach, from, Ok(attached), now, sink),
-            Err(refused) => self.answer_attach(attach, from, Err(refused), now, sink),
-        }
-    }
-
-    /// Answers a subscription of any shard.
-    fn answer_attach(
-        &mut self,
-        attach: Attach,
-        from: ShardId,
-        attached: Result<Attached, ErrorCode>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        if from == self.shard {
-            self.attached(attach, attached, now, sink);
-        } else {
-            sink.send(from, Msg::Attached(Box::new((attach, attached))));
-        }
-    }
 
     pub(in crate::broker) fn tell_count(
         &self,
@@ -478,21 +340,22 @@ impl Broker {
         }
     }
 
-    fn key_of(&self, id: TopicId) -> TopicKey {
+    pub(super) fn key_of(&self, id: TopicId) -> TopicKey {
         let topic = self.topics.get(id);
         (topic.namespace, std::sync::Arc::clone(&topic.name))
     }
 }
 
 impl Relay {
-    fn admit(&self, slot: u16, term: Term) -> Admit {
+    /// Whose message about a hub this is, by its term.
+    fn admit(&self, slot: u16, term: Term, from: NodeId) -> Admit {
         let hub = self.hub(slot);
-        if term == hub.term && hub.leader == Leader::Me {
-            Admit::Mine
-        } else if term > hub.term || (term == hub.term && hub.leader == Leader::None) {
-            Admit::Early
-        } else {
-            Admit::No
+        match hub.leader {
+            Leader::Me if term == hub.term => Admit::Here,
+            Leader::Node(leader) if (term, from) == (hub.term, leader) => Admit::Sender,
+            Leader::None if term == hub.term => Admit::Early,
+            _ if term > hub.term => Admit::Early,
+            _ => Admit::No,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::ring::NOWHERE;
 use crate::topics::{TopicId, UNHEARD};
 use crate::{Asker, Attach, Attached, CloseReason, Left, Moved, Msg, Now, Sink, Start, Ticket};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ConnKey, ErrorCode, NodeId, Position, Seq, ShardId};
+use hubsub_types::{ErrorCode, NodeId, Position, Seq, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.relay.is_none() {
+        if self.relay.is_alone {
             return;
         }
         rooms.iter().for_each(|(_, change)| self.topics.hear(change.revision));
@@ -81,7 +81,7 @@ impl Broker {
 
     /// Notifies the home that this shard sends no further requests for a room.
     fn tell_left(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
-        self.relay().moves.leaving.insert(Arc::clone(room), home);
+        self.relay.moves.leaving.insert(Arc::clone(room), home);
         if home == self.shard {
             self.leave_asked(home, room, now, sink);
         } else {
@@ -110,7 +110,7 @@ impl Broker {
         let (namespace, topic) = self.key_of(id);
         let class = self.topics.get(id).class;
         for conn in self.topics.get(id).subs.as_slice().to_vec() {
-            if self.attaching.contains_key(&(conn, id)) {
+            if self.unconfirmed.is_attaching(conn, id) {
                 // The response to its attach defines where it continues.
                 continue;
             }
@@ -129,9 +129,7 @@ impl Broker {
             if !self.cursors.set(conn, key, None) {
                 sink.close(conn, CloseReason::TooManyCursors);
             }
-            self.next_id = self.next_id.wrapping_add(1);
-            let generation = self.clients[conn as usize].generation;
-            let asker = Asker::Client { conn: ConnKey { index: conn, generation }, slot: u32::MAX };
+            let asker = Asker::Client { conn: self.clients.key(conn), slot: u32::MAX };
             let attach = Attach {
                 ticket: Ticket { shard: self.shard, asker },
                 conn,
@@ -139,12 +137,12 @@ impl Broker {
                 topic: Arc::clone(&topic),
                 start: Start::Live,
                 adds: true,
-                id: self.next_id,
+                id: self.unconfirmed.next_id(),
                 home: NOWHERE,
                 revision: 0,
                 left: Some(left),
             };
-            self.await_attached(id, &attach);
+            self.unconfirmed.add_attach(id, &attach);
             self.miss_attach(id, attach, now, sink);
         }
     }
@@ -153,7 +151,7 @@ impl Broker {
     pub(in crate::broker) fn attach_again(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(attach.namespace, &attach.topic);
         if (self.topics.get(id).shard, self.topics.revision(id)) == (attach.home, attach.revision) {
-            let room = self.classes.room(&attach.topic).as_ref().into();
+            let room = self.room_of(&attach.topic);
             self.leave_room(&room, attach.home, now, sink);
         }
         let id = self.topics.intern(attach.namespace, &attach.topic);
@@ -164,7 +162,7 @@ impl Broker {
     /// are not given up.
     pub(in crate::broker) fn follow_later(&mut self, attach: Attach, now: Now) {
         let due_ms = now.mono_ms + RETRY_REFUSED_MS;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.moves.refused.push_back((due_ms, attach));
         relay.wake_by(due_ms);
     }
@@ -196,7 +194,7 @@ impl Broker {
     /// All requests of this shard for a room at its previous home are answered, except the returned ones in
     /// `back`, which are sent again.
     pub(in crate::broker) fn left(&mut self, Left { room, back }: Left, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
+        let relay = &mut self.relay;
         if relay.moves.leaving.remove(&room).is_none() {
             return;
         }
@@ -212,8 +210,7 @@ impl Broker {
         if topic.shard != NOWHERE {
             return Some((topic.shard, self.topics.revision(id)));
         }
-        let relay = self.relay.as_ref()?;
-        let home = relay.moves.leaving.get(&*self.classes.room(&topic.name))?;
+        let home = self.relay.moves.leaving.get(&*self.classes.room(&topic.name))?;
         Some((*home, self.topics.revision(id)))
     }
 
@@ -225,7 +222,7 @@ impl Broker {
         (revision, seq): (u64, Seq),
         is_matched: bool,
     ) -> bool {
-        if self.topics.revision(id) == revision || seq.0 == 0 || self.relay.is_none() {
+        if self.topics.revision(id) == revision || seq.0 == 0 {
             return true;
         }
         if self.topics.get(id).shard == NOWHERE {
@@ -236,7 +233,7 @@ impl Broker {
         }
         let class = self.topics.get(id).class;
         if is_matched {
-            let relay = self.relay();
+            let relay = &mut self.relay;
             relay.moves.lacks.insert(class);
             relay.is_held_up = true;
         }
@@ -256,8 +253,8 @@ impl Broker {
 
     /// Refuses returned publishes that have waited too long, and retries refused subscriptions.
     pub(super) fn moves_due(&mut self, now: Now, sink: &mut impl Sink) {
-        let relay = self.relay();
-        let parked_ms = relay.cluster.limits.parked_ms;
+        let relay = &mut self.relay;
+        let parked_ms = relay.limits.parked_ms;
         let (mut over, mut due_ms) = (Vec::new(), u64::MAX);
         for leaver in relay.moves.leavers.values_mut() {
             let is_over = |parked: &Parked| parked.since_ms + parked_ms <= now.mono_ms;
@@ -268,19 +265,18 @@ impl Broker {
             leaver.back = back;
         }
         relay.moves.leavers.retain(|_, leaver| leaver.is_asked || !leaver.back.is_empty());
-        let weight = over.iter().map(|parked| parked.record.weight()).sum::<usize>();
-        relay.parked = (relay.parked.0 - over.len(), relay.parked.1 - weight);
+        relay.uncount(&over);
         relay.wake_by(due_ms);
         for parked in over {
-            self.tell_published(parked.ticket, Err(ErrorCode::HubClosed), sink);
+            self.answer_publish(parked.ticket, Err(ErrorCode::HubClosed), sink);
         }
-        while let Some((due_ms, _)) = self.relay().moves.refused.front() {
+        while let Some((due_ms, _)) = self.relay.moves.refused.front() {
             let due_ms = *due_ms;
             if due_ms > now.mono_ms {
-                return self.relay().wake_by(due_ms);
+                return self.relay.wake_by(due_ms);
             }
-            let Some((_, attach)) = self.relay().moves.refused.pop_front() else { return };
-            if !self.cancelled.remove(&attach.id) {
+            let Some((_, attach)) = self.relay.moves.refused.pop_front() else { return };
+            if !self.unconfirmed.take_cancelled(attach.id) {
                 let id = self.topics.intern(attach.namespace, &attach.topic);
                 self.miss_attach(id, attach, now, sink);
             }
@@ -289,14 +285,14 @@ impl Broker {
 
     /// Reports skipped records of these classes to followers by pattern.
     pub(super) fn tell_passed_over(&mut self, sink: &mut impl Sink) {
-        for class in std::mem::take(&mut self.relay().moves.lacks) {
+        for class in std::mem::take(&mut self.relay.moves.lacks) {
             self.lack_here(class, sink);
         }
     }
 
     /// A node's link has ended: drops its requests for rooms without a place.
     pub(super) fn forget_missing(&mut self, node: NodeId, link: u16) {
-        let relay = self.relay.as_mut().expect("who asks has nodes");
+        let relay = &mut self.relay;
         let (peers, misses) = (&relay.peers, &mut relay.misses);
         let mut weight = (0, 0);
         for miss in misses.rooms.values_mut() {

@@ -4,6 +4,7 @@
 
 use super::Broker;
 use crate::Msg;
+use crate::broker::unconfirmed::UnheldPattern;
 use crate::relay::NodeMessage;
 use crate::relay::limits::PATTERNS_MAX;
 use crate::relay::message::PATTERNS;
@@ -17,7 +18,7 @@ impl Broker {
     /// Whether all shards of this node hold the patterns of a node; valid on shard 0.
     #[must_use]
     pub fn holds_patterns_of(&self, node: NodeId) -> bool {
-        let peer = self.relay.as_ref().and_then(|relay| relay.patterns.peers.get(&node));
+        let peer = self.relay.patterns.peers.get(&node);
         peer.is_some_and(|peer| peer.version.is_some() && peer.held() >= peer.version)
     }
 
@@ -30,7 +31,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> bool {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return true };
+        let Broker { relay, patterns, groups, .. } = self;
         let held = if group_of(source).is_some() { &groups.table } else { &*patterns };
         if relay.patterns.peers.is_empty() {
             relay.patterns.version += 1;
@@ -52,7 +53,7 @@ impl Broker {
     /// A node's link for patterns is up: sends the whole set, then changes.
     pub(super) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
+        let Broker { relay, patterns, groups, .. } = self;
         relay.patterns.up(node, shards);
         let version = relay.patterns.version;
         let own = patterns.iter().chain(groups.table.iter());
@@ -68,7 +69,7 @@ impl Broker {
 
     /// A node's link for patterns has ended: removes the node's patterns, and no longer waits for it.
     pub(super) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
-        let Some(peer) = self.relay().patterns.peers.remove(&node) else { return };
+        let Some(peer) = self.relay.patterns.peers.remove(&node) else { return };
         let (session, version) = (peer.session, 0);
         let change =
             PatternChange { node, session, version, is_whole: true, is_lost: true, patterns: Arc::default() };
@@ -79,7 +80,7 @@ impl Broker {
     /// Handles a node's message about patterns.
     pub(super) fn pattern_message(&mut self, from: NodeId, message: NodeMessage, sink: &mut impl Sink) {
         let bytes_max = self.limits.pattern_bytes_max;
-        let Some(peer) = self.relay().patterns.peers.get_mut(&from) else { return };
+        let Some(peer) = self.relay.patterns.peers.get_mut(&from) else { return };
         let session = peer.session;
         let change = match message {
             NodeMessage::PatternsHeld { version } => {
@@ -142,7 +143,7 @@ impl Broker {
     /// Applies a change of a node's set on this shard.
     pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let shards = self.shards;
-        let Broker { relay: Some(relay), patterns, groups, .. } = self else { return };
+        let Broker { relay, patterns, groups, .. } = self;
         let mut held = (patterns, &mut groups.table);
         if change.is_whole {
             relay.peers.clear_patterns(change.node, shards, &mut held);
@@ -171,7 +172,7 @@ impl Broker {
         version: u64,
         sink: &mut impl Sink,
     ) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some(peer) = relay.patterns.peers.get_mut(&node).filter(|peer| peer.session == session) else {
             return;
         };
@@ -189,7 +190,7 @@ impl Broker {
     fn patterns_were_held(&mut self, sink: &mut impl Sink) {
         loop {
             let own = self.shard;
-            let sets = &mut self.relay().patterns;
+            let sets = &mut self.relay.patterns;
             let held = sets.held_by_all();
             let Some(&(_, shard, id)) = sets.waiting.front().filter(|waiting| waiting.0 <= held) else {
                 return;
@@ -205,17 +206,12 @@ impl Broker {
 
     /// One holder of a new pattern has confirmed it.
     pub(in crate::broker) fn pattern_held(&mut self, id: u32, sink: &mut impl Sink) {
-        let Some(waiting) = self.waiting.get_mut(&id) else { return };
-        waiting.left -= 1;
-        if waiting.left == 0
-            && let Some(super::super::Waiting { asker, conn, pattern, .. }) = self.waiting.remove(&id)
-        {
-            if self.holding.get(&(conn.index, pattern)) == Some(&id) {
-                self.holding.remove(&(conn.index, pattern));
-                self.patterns.get_mut(pattern).subs.insert(conn.index);
-                self.cursors.hubs.changed(conn.index);
-            }
-            sink.answer(asker, Answer::PatternHeld);
+        let Some((waiting, is_live)) = self.unconfirmed.pattern_held(id) else { return };
+        let UnheldPattern { asker, conn, pattern, .. } = waiting;
+        if is_live {
+            self.patterns.get_mut(pattern).subs.insert(conn.index);
+            self.cursors.hubs.changed(conn.index);
         }
+        sink.answer(asker, Answer::PatternHeld);
     }
 }

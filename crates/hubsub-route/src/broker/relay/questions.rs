@@ -10,7 +10,7 @@ use crate::logread::Ask;
 use crate::places::UNPLACED;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, Question, Relay, UnderWay};
+use crate::relay::state::{Asked, HubState, InFlight, Question, Relay};
 use crate::relay::{Leader, Names, NodeMessage};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
@@ -49,7 +49,7 @@ impl Broker {
         let id = self.topics.intern(namespace, topic);
         if self.topics.get(id).shard == NOWHERE && !self.found(id) {
             let question = Missing::Count(ticket, self.key_of(id));
-            let asked = self.miss(self.classes.room(topic).as_ref().into(), question, now, sink);
+            let asked = self.miss(self.room_of(topic), question, now, sink);
             return asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later);
         }
         let shard = self.topics.get(id).shard;
@@ -105,8 +105,8 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Option<Result<(), ErrorCode>> {
-        let waits = |relay: &Relay| relay.misses.rooms.contains_key(query.room.as_slice());
-        if self.relay.as_deref().is_some_and(waits) || self.topics.place(&query.room).1 == UNPLACED {
+        let waits = self.relay.misses.rooms.contains_key(query.room.as_slice());
+        if waits || self.topics.place(&query.room).1 == UNPLACED {
             let question = Missing::History(Box::new(query.clone()), ask);
             let asked = self.miss(query.room.as_slice().into(), question, now, sink);
             return Some(asked.map_err(|_| ErrorCode::LinkFull));
@@ -160,7 +160,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
-        if self.relay().leader_of(slot).is_none() {
+        if self.relay.leader_of(slot).is_none() {
             return Err(ErrorCode::HubClosed);
         }
         self.ask_leader(slot, Missing::Rows(Box::new(ask)), now, sink).map_err(|_| ErrorCode::LinkFull)
@@ -170,8 +170,7 @@ impl Broker {
     /// waits for it.
     #[must_use]
     pub fn reaches(&self, room: &[u8]) -> bool {
-        let leader = |slot| self.relay.as_ref().is_some_and(|relay| relay.leader_of(slot).is_some());
-        self.relayed_slot(room).is_none_or(leader)
+        self.relayed_slot(room).is_none_or(|slot| self.relay.leader_of(slot).is_some())
     }
 
     /// The reachability of a hub's leader may have changed: notes it for readers of entries.
@@ -181,7 +180,7 @@ impl Broker {
             return;
         }
         let index = hub.index;
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let is_away = relay.hub(slot).leader != Leader::Me && relay.leader_of(slot).is_none();
         let refused = if is_away { relay.take_rows(slot) } else { Vec::new() };
         self.rooms.row_totals().set_away(index, is_away);
@@ -201,19 +200,17 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), Missing> {
-        let until_ms = now.mono_ms + self.relay().cluster.limits.parked_ms;
+        let until_ms = now.mono_ms + self.relay.limits.parked_ms;
         self.ask_or_wait(slot, Question { what, until_ms }, sink).map_err(|question| question.what)
     }
 
     fn ask_or_wait(&mut self, slot: u16, question: Question, sink: &mut impl Sink) -> Result<(), Question> {
         self.tell_counts(sink);
-        let shard = self.shard;
-        let relay = self.relay();
-        let Some(to) = relay.leader_of(slot).filter(|_| relay.hub(slot).retry_ms == u64::MAX) else {
-            return relay.wait_for_leader(slot, question);
+        let Some(to) = self.relay.ready_leader_of(slot) else {
+            return self.relay.wait_for_leader(slot, question);
         };
-        let ask = relay.next_ask(shard);
-        let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
+        let ask = self.relay.next_ask();
+        let &HubState { id: hub, term, .. } = self.relay.hub(slot);
         let message = match &question.what {
             Missing::Count(ticket, key) => {
                 let settles = matches!(ticket.asker, Asker::Retained { .. });
@@ -235,24 +232,24 @@ impl Broker {
             }
             _ => return Err(question),
         };
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let what = Asked::Question(question);
-        relay.asks.insert(ask, UnderWay { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        relay.asks.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
         relay.peers.send(to, hub, message, sink);
         Ok(())
     }
 
     /// An unanswered request waits for its hub's next leader.
     pub(super) fn keep_question(&mut self, slot: u16, question: Question, sink: &mut impl Sink) {
-        if let Err(question) = self.relay().wait_for_leader(slot, question) {
+        if let Err(question) = self.relay.wait_for_leader(slot, question) {
             self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
         }
     }
 
     /// Sends requests that waited for a hub's leader to where their rooms are now.
     pub(super) fn ask_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        for _ in 0..self.relay().hub(slot).questions.len() {
-            let Some(question) = self.relay().take_question(slot) else { return };
+        for _ in 0..self.relay.hub(slot).questions.len() {
+            let Some(question) = self.relay.take_question(slot) else { return };
             let room: Arc<[u8]> = match &question.what {
                 // Their hub is known, and may be led here now.
                 Missing::Rows(_) => {
@@ -263,7 +260,7 @@ impl Broker {
                     }
                     continue;
                 }
-                Missing::Count(_, (_, topic)) => self.classes.room(topic).as_ref().into(),
+                Missing::Count(_, (_, topic)) => self.room_of(topic),
                 Missing::History(query, _) => query.room.as_slice().into(),
                 _ => continue,
             };
@@ -277,12 +274,12 @@ impl Broker {
 
     /// Refuses requests that have waited too long.
     pub(super) fn expire_questions(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        while let Some(first) = self.relay().hub(slot).questions.front() {
+        while let Some(first) = self.relay.hub(slot).questions.front() {
             let until_ms = first.until_ms;
             if until_ms > now.mono_ms {
-                return self.relay().wake_by(until_ms);
+                return self.relay.wake_by(until_ms);
             }
-            if let Some(question) = self.relay().take_question(slot) {
+            if let Some(question) = self.relay.take_question(slot) {
                 self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
             }
         }
@@ -332,16 +329,16 @@ impl Broker {
         if !self.topics.is_unplaced(room) {
             return;
         }
-        while let Some(relay) = &mut self.relay
-            && let Some(miss) = relay.misses.rooms.get_mut(room)
+        while let misses = &mut self.relay.misses
+            && let Some(miss) = misses.rooms.get_mut(room)
             && miss.waits.front().is_some_and(Missing::is_question)
             && let Some(question) = miss.waits.pop_front()
         {
             if miss.waits.is_empty() {
-                relay.misses.rooms.remove(room);
+                misses.rooms.remove(room);
             }
-            relay.misses.parked.0 -= 1;
-            relay.misses.parked.1 -= question.weight();
+            misses.parked.0 -= 1;
+            misses.parked.1 -= question.weight();
             self.answer_unplaced(question, None, sink);
         }
     }

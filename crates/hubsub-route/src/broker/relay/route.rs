@@ -2,8 +2,8 @@
 //! node.
 
 use super::Broker;
-use crate::relay::state::{Asked, Early};
-use crate::relay::{AskId, Leader};
+use crate::relay::Leader;
+use crate::relay::state::{Asked, Early, InFlight};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Asker, Now, Sink};
 use hubsub_types::{HubId, Position, Seq, Term};
@@ -12,7 +12,7 @@ impl Broker {
     /// A hub has this leader in this term; a route of an earlier term is ignored. A hub with a log must be
     /// open (`rooms.add_hub`) before this node leads it.
     pub fn route(&mut self, hub: HubId, term: Term, leader: Leader, now: Now, sink: &mut impl Sink) {
-        if let Some(slot) = self.relay.as_ref().and_then(|relay| relay.slot_of(hub)) {
+        if let Some(slot) = self.relay.slot_of(hub) {
             self.take_route(slot, (term, leader), now, sink);
         }
     }
@@ -25,7 +25,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let state = self.relay().hub(slot);
+        let state = self.relay.hub(slot);
         let (before, ended, class) = (state.leader, state.term, state.class);
         // Another node may have led in a skipped term without this node's knowledge: the state here may be
         // outdated.
@@ -38,7 +38,7 @@ impl Broker {
         if before == Leader::Me {
             self.say_over(slot, ended, sink);
         }
-        let state = self.relay().hub_mut(slot);
+        let state = self.relay.hub_mut(slot);
         (state.term, state.leader, state.retry_ms) = (term, leader, u64::MAX);
         state.handover.is_unbroken = true;
         state.watched.routed(term);
@@ -61,10 +61,10 @@ impl Broker {
         }
         self.push_queue(slot, now, sink);
         self.see_reach(slot, sink);
-        let state = self.relay().hub_mut(slot);
+        let state = self.relay.hub_mut(slot);
         let early = std::mem::take(&mut state.early);
         for Early { from, message, .. } in early {
-            let relay = self.relay();
+            let relay = &mut self.relay;
             relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
             self.node_message(from, message, now, sink);
         }
@@ -73,7 +73,7 @@ impl Broker {
     /// Whether this node acts as leader without a leader lease of a hub that its route assigns to it: for its
     /// side of a split network. The hub's rooms begin new epochs when this starts and when it ends.
     pub fn serve_alone(&mut self, hub: HubId, serves: bool, now: Now, sink: &mut impl Sink) {
-        let Some(relay) = &mut self.relay else { return };
+        let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub_mut(slot);
         if std::mem::replace(&mut state.serves, serves) == serves || state.leader != Leader::Me {
@@ -88,7 +88,7 @@ impl Broker {
     /// it with the next record.
     pub(super) fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for room in self.rooms.of_hub(slot) {
-            self.relay().due.remove(&room);
+            self.relay.due.remove(&room);
             let topics = self.rooms.topics_of(room);
             let name = self.rooms.get(room).map(|it| (crate::Namespace::Global, it.name.clone()));
             let before = self.rooms.begin_anew(room, now);
@@ -110,7 +110,7 @@ impl Broker {
         self.drop_requests(slot, sink);
         for room in rooms {
             self.drop_resume(room);
-            self.relay().suspects.remove(&room);
+            self.relay.holes.suspects.remove(&room);
             let topics = self.rooms.topics_of(room);
             let recall = |hub, name: &[u8]| sink.recall(hub, name);
             let is_over = self.rooms.is_over(room);
@@ -123,15 +123,11 @@ impl Broker {
                 self.rooms.forget_relayed(room);
             }
         }
-        let relay = self.relay();
+        let relay = &mut self.relay;
         relay.due.retain(|_, of_room| !of_room.is_empty());
-        let keys: Vec<_> =
-            relay.upstreams.iter().filter(|(_, up)| up.slot == slot).map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            let relay = self.relay();
-            let Some(up) = relay.upstreams.remove(&key) else { continue };
-            relay.attaches -= up.waiting.len();
-            for waiting in up.waiting {
+        for key in relay.upstreams.of_hub(slot) {
+            let up = self.relay.upstreams.remove(&key);
+            for waiting in up.into_iter().flat_map(|up| up.waiting) {
                 self.attach_counted(waiting, now, sink);
             }
         }
@@ -155,14 +151,10 @@ impl Broker {
 
     /// Gives up requests to a former leader, except publishes.
     fn drop_requests(&mut self, slot: u16, sink: &mut impl Sink) {
-        let relay = self.relay();
-        let is_meant = |what: &Asked| !matches!(what, Asked::Publish(_));
-        let asks =
-            relay.asks.iter().filter(|(_, under_way)| under_way.slot == slot && is_meant(&under_way.what));
-        let asks: Vec<AskId> = asks.map(|(&ask, _)| ask).collect();
-        for ask in asks {
-            if let Some(under_way) = self.relay().take(ask) {
-                self.lost(ask, slot, under_way.what, sink);
+        let is_meant = |it: &InFlight| it.slot == slot && !matches!(it.what, Asked::Publish(_));
+        for ask in self.relay.asks_where(is_meant) {
+            if let Some(in_flight) = self.relay.take(ask) {
+                self.lost(ask, slot, in_flight.what, sink);
             }
         }
     }
@@ -171,10 +163,10 @@ impl Broker {
     /// publishes go to the new leader.
     fn cease_to_lead(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         self.rooms.hubs.get_mut(slot).is_relayed = true;
-        self.relay().hub_mut(slot).has_seen_own();
+        self.relay.hub_mut(slot).has_seen_own();
         self.rooms.forget_rows(slot);
         for room in self.rooms.of_hub(slot) {
-            self.relay().due.remove(&room);
+            self.relay.due.remove(&room);
             self.rooms.end_lead(room, |hub, name: &[u8]| sink.recall(hub, name));
             for key in self.rooms.topics_of(room) {
                 self.follow_topic(slot, room, key, true);
@@ -183,22 +175,18 @@ impl Broker {
         self.queue_stalled(slot, now, sink);
         // Nodes with waiting requests look up the leader again: all their requests are refused, so that their
         // order is kept.
-        let relay = self.relay();
-        let mut waiting = Vec::new();
-        while let Some(parked) = relay.unpark(slot) {
-            match parked.ticket.asker {
-                Asker::Node { node, ask, .. } => relay.not_mine(node, ask, slot, sink),
-                _ => waiting.push(parked),
+        for parked in self.relay.unpark_all(slot, |parked| parked.ticket.is_of_node()) {
+            if let Asker::Node { node, ask, .. } = parked.ticket.asker {
+                self.relay.not_mine(node, ask, slot, sink);
             }
         }
-        waiting.into_iter().for_each(|parked| relay.park(slot, parked));
     }
 
     /// A leader or its link is there, or the leader is to be asked again: registers all interest again, with
     /// the known positions, and continues waiting requests.
     pub(super) fn reach_leader(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        self.relay().hub_mut(slot).retry_ms = u64::MAX;
-        if self.relay().leader_of(slot).is_none() {
+        self.relay.hub_mut(slot).retry_ms = u64::MAX;
+        if self.relay.leader_of(slot).is_none() {
             return self.unconfirm(slot);
         }
         self.register(slot, now, sink);

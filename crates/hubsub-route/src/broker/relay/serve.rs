@@ -8,7 +8,8 @@ use crate::relay::message::Names;
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
-use crate::{Asker, Attach, Attached, Now, Outcome, Sink, Start, Ticket};
+use crate::topics::TopicId;
+use crate::{Asker, Attach, Attached, Namespace, Now, Outcome, Record, Sink, Start, Ticket};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let Some(message) = self.miss_message(from, message, now, sink) else { return };
-        let relay = self.relay();
+        let relay = &mut self.relay;
         if let (NodeMessage::Counts { names, count: 0, .. }, Some(slot)) = (&message, relay.slot_of(hub))
             && relay.hub(slot).leader == Leader::Node(from)
         {
@@ -42,7 +43,7 @@ impl Broker {
             | NodeMessage::CountAsk { term, .. } => term,
             _ => relay.hub(slot).term,
         };
-        match relay.admit(slot, term) {
+        match relay.admit(slot, term, from) {
             // A read has no term: it is for the current leader.
             Admit::Early
                 if matches!(
@@ -54,32 +55,30 @@ impl Broker {
             }
             Admit::Early => {
                 if let Some(message) = self.keep_early(slot, from, message, now) {
-                    self.relay().refuse(from, slot, &message, sink);
+                    self.relay.refuse(from, slot, &message, sink);
                 }
             }
-            Admit::No => relay.refuse(from, slot, &message, sink),
-            Admit::Mine => self.serve_led(from, slot, message, now, sink),
+            Admit::No | Admit::Sender => relay.refuse(from, slot, &message, sink),
+            Admit::Here => self.serve_led(from, slot, message, now, sink),
         }
     }
 
     fn serve_led(&mut self, from: NodeId, slot: u16, message: NodeMessage, now: Now, sink: &mut impl Sink) {
         match message {
             NodeMessage::Publish { ask, record, .. } => {
-                let hub = self.relay().hub(slot).id;
+                let hub = self.relay.hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
-                if let Some(refused) = self.refuses_record(slot, &record, now, sink) {
-                    if refused == ErrorCode::HubDiffers {
-                        return self.relay().not_mine(from, ask, slot, sink);
-                    }
-                    return self.tell_published(ticket, Err(refused), sink);
+                match self.admit_record(slot, &record, now, sink) {
+                    Ok(id) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
+                    Err(ErrorCode::HubDiffers) => self.relay.not_mine(from, ask, slot, sink),
+                    Err(refused) => self.answer_publish(ticket, Err(refused), sink),
                 }
-                self.lead_here(ticket, slot, record, now, sink);
             }
             NodeMessage::Interest { ask, names, count, start, .. } => {
                 if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
                 {
                     if refused == ErrorCode::HubDiffers {
-                        return self.relay().not_mine(from, ask, slot, sink);
+                        return self.relay.not_mine(from, ask, slot, sink);
                     }
                     self.deny(from, slot, ask, refused, sink);
                 }
@@ -91,12 +90,12 @@ impl Broker {
                 let room = self.rooms.find_of_topic(&names.topic);
                 let counts = room.and_then(|room| self.rooms.counts_of(room, names.namespace, &names.topic));
                 let count = counts.map_or(0, |counts| counts.total());
-                let hub = self.relay().hub(slot).id;
+                let hub = self.relay.hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
                 if settles && self.count_settled(ticket, &names.topic, Ok(count)) == Outcome::Later {
                     return;
                 }
-                self.relay().peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
+                self.relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
             }
             NodeMessage::Rows { ask, filter, after, bytes_max, .. } => {
                 let after = (!after.is_empty()).then_some(&*after);
@@ -117,48 +116,51 @@ impl Broker {
     }
 
     fn deny(&mut self, to: NodeId, slot: u16, ask: AskId, code: ErrorCode, sink: &mut impl Sink) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let hub = relay.hub(slot).id;
         if ask != AskId::NONE {
             relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
     }
 
-    /// Whether a topic belongs to a hub.
-    fn is_of(
+    /// The handle of a topic, if it belongs to a hub.
+    fn topic_of_hub(
         &mut self,
         slot: u16,
-        namespace: crate::Namespace,
-        topic: &[u8],
+        (namespace, topic): (Namespace, &[u8]),
         now: Now,
         sink: &mut impl Sink,
-    ) -> bool {
+    ) -> Option<TopicId> {
         let fits = self.topic_fits(topic);
         self.rehome_of(topic, now, sink);
         let id = self.topics.intern(namespace, topic);
-        fits && self.slot_of_topic(id) == Some(slot)
+        (fits && self.slot_of_topic(id) == Some(slot)).then_some(id)
     }
 
-    /// The reason why a node's record is refused.
-    fn refuses_record(
+    /// The handle of the topic of a node's record.
+    ///
+    /// # Errors
+    /// The reason why the record is refused.
+    fn admit_record(
         &mut self,
         slot: u16,
-        record: &crate::Record,
+        record: &Record,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Option<ErrorCode> {
+    ) -> Result<TopicId, ErrorCode> {
         if !self.topic_fits(record.topic()) {
-            return Some(ErrorCode::TopicLength);
+            return Err(ErrorCode::TopicLength);
         }
-        if !self.is_of(slot, record.namespace, record.topic(), now, sink) {
-            return Some(ErrorCode::HubDiffers);
-        }
-        let class = self.relay().hub(slot).class;
-        let class = self.classes.get(class);
+        let id = self.topic_of_hub(slot, (record.namespace, record.topic()), now, sink);
+        let id = id.ok_or(ErrorCode::HubDiffers)?;
+        let class = self.classes.get(self.relay.hub(slot).class);
         if record.payload().len() as u64 > class.payload_bytes_max {
-            return Some(ErrorCode::PayloadLength);
+            return Err(ErrorCode::PayloadLength);
         }
-        (record.producer().is_some() && !class.durability.is_logged()).then_some(ErrorCode::NotLogged)
+        if record.producer().is_some() && !class.durability.is_logged() {
+            return Err(ErrorCode::NotLogged);
+        }
+        Ok(id)
     }
 
     /// Sets the number of subscribers on a node.
@@ -172,10 +174,10 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let shards = self.shards;
-        if !self.is_of(slot, names.namespace, &names.topic, now, sink) {
+        if self.topic_of_hub(slot, (names.namespace, &names.topic), now, sink).is_none() {
             return;
         }
-        let Some(holder) = self.relay().peers.holder(from, shards) else { return };
+        let Some(holder) = self.relay.peers.holder(from, shards) else { return };
         let Some(room) = self.rooms.find_of_topic(&names.topic) else { return };
         let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
         self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
@@ -191,7 +193,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
-        if !self.is_of(slot, names.namespace, &names.topic, now, sink) {
+        if self.topic_of_hub(slot, (names.namespace, &names.topic), now, sink).is_none() {
             return Err(ErrorCode::HubDiffers);
         }
         if count == 0 {
@@ -199,10 +201,10 @@ impl Broker {
             return Ok(());
         }
         let shards = self.shards;
-        let Some(holder) = self.relay().peers.holder(from, shards) else {
+        let Some(holder) = self.relay.peers.holder(from, shards) else {
             return Err(ErrorCode::NotLinked);
         };
-        let hub = self.relay().hub(slot).id;
+        let hub = self.relay.hub(slot).id;
         let asker = Asker::Node { node: from, ask, hub };
         let attach = Attach {
             ticket: Ticket { shard: self.shard, asker },
@@ -222,7 +224,7 @@ impl Broker {
         let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
         self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
         let position = self.rooms.position(room);
-        self.relay().set_due(room, holder.0 - shards, position);
+        self.relay.set_due(room, holder.0 - shards, position);
         match known {
             Known::Here(attached) => self.tell_attached(&attach, (from, ask, hub), Ok(attached), sink),
             Known::InLog(read) => sink.read_log(read),
@@ -243,8 +245,8 @@ impl Broker {
             // This node was the leader when its log was read. Since then another node may lead its rooms, or
             // they were removed, or the hub had no leader for a while; the node's interest is no longer
             // registered here.
-            if let Some(slot) = self.relay().slot_of(hub) {
-                self.relay().not_mine(to, ask, slot, sink);
+            if let Some(slot) = self.relay.slot_of(hub) {
+                self.relay.not_mine(to, ask, slot, sink);
             }
             return;
         }
@@ -252,7 +254,7 @@ impl Broker {
             Ok(attached) => NodeMessage::Attached { ask, attached },
             Err(code) => NodeMessage::Denied { ask, code },
         };
-        self.relay().peers.send(to, hub, message, sink);
+        self.relay.peers.send(to, hub, message, sink);
     }
 
     fn serve_read(
@@ -271,7 +273,7 @@ impl Broker {
         }
         self.refuses_past(&names.room, sink).map_or(Ok(()), Err)?;
         let is_whole = names.topic.is_empty();
-        let hub = self.relay().hub(slot).id;
+        let hub = self.relay.hub(slot).id;
         let recall = |hub| sink.recall(hub, &names.room);
         let room = self.rooms.find(&names.room);
         let last = match room {
@@ -283,7 +285,7 @@ impl Broker {
                 let count = n.min(u64::from(records_max)).min(READ_RECORDS_MAX);
                 let topic = (!is_whole).then(|| names.topic.to_vec());
                 let query = HistoryQuery { room: names.room.to_vec(), count, after: None, topic };
-                let relay = self.relay();
+                let relay = &mut self.relay;
                 relay.last_question = relay.last_question.wrapping_add(1);
                 let number = relay.last_question;
                 relay.questions.insert(number, (from, ask));
@@ -330,7 +332,7 @@ impl Broker {
         }
         let name = match &of.whole {
             Some(room) => Arc::clone(room),
-            None => self.classes.room(&read.topic).as_ref().into(),
+            None => self.room_of(&read.topic),
         };
         let room = self.rooms.find(&name);
         let first = range.gap.map(|gap| gap.1);
@@ -339,7 +341,7 @@ impl Broker {
             seq: first.or_else(|| self.rooms.before_first(room?)).unwrap_or_default(),
         };
         let (node, ask, hub) = (of.node, of.ask, of.hub);
-        let relay = self.relay();
+        let relay = &mut self.relay;
         for record in range.records {
             relay.peers.send(node, hub, NodeMessage::Range { ask, record }, sink);
         }
@@ -348,7 +350,7 @@ impl Broker {
     }
 
     fn tell_node_rows(&mut self, to: NodeId, slot: u16, ask: AskId, page: RowPage, sink: &mut impl Sink) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let hub = relay.hub(slot).id;
         for record in page.rows {
             relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
@@ -361,9 +363,7 @@ impl Broker {
     /// Refuses a node's read.
     pub(in crate::broker) fn refuse_read(&mut self, of: &OfNode, code: ErrorCode, sink: &mut impl Sink) {
         let message = NodeMessage::Denied { ask: of.ask, code };
-        if let Some(relay) = &mut self.relay {
-            relay.peers.send(of.node, of.hub, message, sink);
-        }
+        self.relay.peers.send(of.node, of.hub, message, sink);
     }
 
     /// The response to a history request: to the requesting shard of this node, or to another node.
@@ -379,7 +379,7 @@ impl Broker {
         }
         let (class, hub) = self.topics.place(room);
         let Some(slot) = self.rooms.hubs.find(class, hub) else { return };
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some((to, ask)) = relay.questions.remove(&ask.number) else { return };
         let hub = relay.hub(slot).id;
         match part {
@@ -399,8 +399,7 @@ impl Broker {
     /// The term in which this node leads a hub; none: it does not.
     #[must_use]
     pub fn leads(&self, hub: HubId) -> Option<Term> {
-        let relay = self.relay.as_ref()?;
-        let state = relay.hub(relay.slot_of(hub)?);
+        let state = self.relay.hub(self.relay.slot_of(hub)?);
         (state.leader == Leader::Me).then_some(state.term)
     }
 }

@@ -2,18 +2,18 @@
 //! it sends the records that match its patterns, and how many were due before; a node that received fewer
 //! reports to its followers by pattern that records of the hub may be missing.
 
-use super::Broker;
+use super::{Admit, Broker};
 use crate::counts::NODES_MAX;
 use crate::hubread::END;
+use crate::relay::holes::Held;
 use crate::relay::patterns::PatternChange;
-use crate::relay::state::{Held, Resume};
 use crate::relay::watch::Watchers;
 use crate::relay::{Leader, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{Attached, Msg, Now, Sink};
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, ShardId, Term};
+use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, Term};
 
 impl Broker {
     // -- the leader's side --
@@ -22,7 +22,7 @@ impl Broker {
     pub(in crate::broker) fn count_commit(&mut self, id: TopicId) {
         if let Some(slot) = self.slot_of_topic(id) {
             let offset = self.rooms.committed_of(slot);
-            self.relay().hub_mut(slot).watchers.commit(offset);
+            self.relay.hub_mut(slot).watchers.commit(offset);
         }
     }
 
@@ -43,7 +43,7 @@ impl Broker {
     }
 
     fn watch_as(&mut self, slot: u16, watchers: Watchers, sink: &mut impl Sink) {
-        let hub = self.relay().hub_mut(slot);
+        let hub = self.relay.hub_mut(slot);
         let (life, due) = (watchers.life, watchers.commits());
         hub.watchers = watchers;
         if !hub.watched.live(life, hub.term, due) {
@@ -52,14 +52,14 @@ impl Broker {
     }
 
     fn watch_all(&mut self, slot: u16, sink: &mut impl Sink) {
-        let nodes: Vec<NodeId> = self.relay().holding.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.relay.holding.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.watch(slot, node, sink));
     }
 
     /// From now on a node is sent all records of a hub that match its patterns, if its patterns are held and
     /// the hub's link is up.
     pub(super) fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
         let is_held = relay.holding.contains_key(&node);
         if !is_held || relay.hub(slot).leader != Leader::Me || !relay.peers.reaches(node, hub) {
@@ -72,9 +72,9 @@ impl Broker {
 
     /// As `watch`, for all hubs that use this link.
     pub(super) fn watch_by_link(&mut self, node: NodeId, link: u16, sink: &mut impl Sink) {
-        for slot in 0..self.relay().hubs.len() as u16 {
-            let hub = self.relay().hub(slot).id;
-            if self.relay().peers.uses(node, hub, link) {
+        for slot in 0..self.relay.hubs.len() as u16 {
+            let hub = self.relay.hub(slot).id;
+            if self.relay.peers.uses(node, hub, link) {
                 self.watch(slot, node, sink);
             }
         }
@@ -83,7 +83,7 @@ impl Broker {
     /// A node's patterns are held in this version, or not any more.
     pub(super) fn watch_by(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let (node, version) = (change.node, change.version);
-        let relay = self.relay();
+        let relay = &mut self.relay;
         if change.is_lost {
             if let Some(held) = relay.holding.remove(&node) {
                 relay.held_before.insert(node, held);
@@ -105,7 +105,7 @@ impl Broker {
         if change.patterns.is_empty() {
             relay.hubs.iter_mut().for_each(|hub| hub.watchers.meet(node));
         }
-        for slot in 0..self.relay().hubs.len() as u16 {
+        for slot in 0..self.relay.hubs.len() as u16 {
             self.watch(slot, node, sink);
         }
     }
@@ -121,34 +121,35 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let relay = self.relay();
+        let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub_mut(slot);
-        if term > state.term || (term == state.term && state.leader == Leader::None) {
-            let message = NodeMessage::PatternsLive { hub, term, life, due };
-            let refused = self.keep_early(slot, from, message, now);
-            return self.lack_if(slot, refused.is_some());
-        }
-        if term == state.term && state.leader == Leader::Node(from) && !state.watched.live(life, term, due) {
-            self.tell_lack(slot, sink);
+        match relay.admit(slot, term, from) {
+            Admit::Here | Admit::No => {}
+            Admit::Early => {
+                let message = NodeMessage::PatternsLive { hub, term, life, due };
+                let refused = self.keep_early(slot, from, message, now);
+                self.lack_if(slot, refused.is_some());
+            }
+            Admit::Sender => {
+                if !relay.hub_mut(slot).watched.live(life, term, due) {
+                    self.tell_lack(slot, sink);
+                }
+            }
         }
     }
 
     /// Notes whether records of a hub's leader were skipped: reported at the end of the turn.
     pub(super) fn lack_if(&mut self, slot: u16, lacks: bool) {
-        self.relay().hub_mut(slot).watched.lacks |= lacks;
+        self.relay.hub_mut(slot).watched.lacks |= lacks;
     }
 
     /// A room no longer waits for a hole; buffered records are skipped.
     pub(super) fn drop_resume(&mut self, room: RoomHandle) {
-        let relay = self.relay();
-        let Some(Resume { held, .. }) = relay.resuming.remove(&room) else { return };
-        relay.held_bytes -= held.iter().map(Held::weight).sum::<usize>();
-        let lacks = held.iter().any(|held| matches!(held, Held::Deliver(..)));
+        let Some(lacks) = self.relay.holes.remove(room) else { return };
         match self.rooms.slot_of_room(room) {
             Some(slot) => self.lack_if(slot, lacks),
             // The room was removed meanwhile.
-            None => (0..self.relay().hubs.len() as u16).for_each(|slot| self.lack_if(slot, lacks)),
+            None => (0..self.relay.hubs.len() as u16).for_each(|slot| self.lack_if(slot, lacks)),
         }
     }
 
@@ -156,15 +157,13 @@ impl Broker {
     /// current one is due from its first record.
     pub(super) fn begin_unseen(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
         self.begin_epoch(room, Position { seq: Seq(0), ..there }, now, sink);
-        let relay = self.relay();
-        let resume = relay.resuming.entry(room).or_default();
+        let relay = &mut self.relay;
+        let resume = relay.holes.rooms.entry(room).or_default();
         (resume.pending, resume.upto, resume.read) = (resume.pending.max(1), Seq(0), None);
         let is_over = |held: &Held| matches!(held, Held::Deliver(_, it) if it.position.epoch != there.epoch);
-        let over: usize = resume.held.iter().filter(|held| is_over(held)).map(Held::weight).sum();
-        resume.held.retain(|held| !is_over(held));
-        relay.held_bytes -= over;
+        let has_over = relay.holes.drop_messages(room, is_over);
         // A confirmation in the previous epoch would lead back there: it is valid at this epoch's position.
-        for held in &mut resume.held {
+        for held in relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
             if let Held::Attached(_, _, attached) = held
                 && attached.position.epoch != there.epoch
             {
@@ -172,14 +171,14 @@ impl Broker {
             }
         }
         if let Some(slot) = self.rooms.slot_of_room(room) {
-            self.lack_if(slot, over > 0);
+            self.lack_if(slot, has_over);
         }
     }
 
     /// Reports skipped records to followers by pattern.
     pub(super) fn tell_lacks(&mut self, sink: &mut impl Sink) {
-        for slot in 0..self.relay().hubs.len() as u16 {
-            if std::mem::take(&mut self.relay().hub_mut(slot).watched.lacks) {
+        for slot in 0..self.relay.hubs.len() as u16 {
+            if std::mem::take(&mut self.relay.hub_mut(slot).watched.lacks) {
                 self.tell_lack(slot, sink);
             }
         }
@@ -191,8 +190,8 @@ impl Broker {
             return;
         }
         self.lack_of_hub(slot, END, sink);
-        let class = self.relay().hub(slot).class;
-        for shard in (0..self.shards).map(ShardId).filter(|&shard| shard != self.shard) {
+        let class = self.relay.hub(slot).class;
+        for shard in self.other_shards() {
             sink.send(shard, Msg::Lack(class));
         }
         self.lack_here(class, sink);

@@ -1,0 +1,86 @@
+//! Publishes that wait on the shard that leads their room: for a congested shard, or for the delay of their class.
+//!
+//! Invariant: publishes of a class without a log are committed in order of arrival: while one is blocked, later
+//! ones are, too.
+
+use crate::record::Record;
+use crate::{Now, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// A publish, and its requester.
+pub(super) type Publish = (Ticket, Arc<Record>);
+
+#[derive(Default)]
+pub(super) struct Backlog {
+    /// Publishes that a congested shard blocks.
+    blocked: VecDeque<Publish>,
+    /// Whether such a shard also blocks a hub's log.
+    pub(super) blocks_log: bool,
+    /// Publishes of classes with a commit delay, by the time at which it ends, in ms, and arrival.
+    delayed: BTreeMap<(u64, u64), Publish>,
+    last_delayed: u64,
+}
+
+impl Backlog {
+    #[inline]
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// The number of blocked publishes, where a blocked log counts as one.
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked.len() + usize::from(self.blocks_log)
+    }
+
+    pub(super) fn block(&mut self, ticket: Ticket, record: Arc<Record>) {
+        self.blocked.push_back((ticket, record));
+    }
+
+    /// Blocks a publish before all others.
+    pub(super) fn block_first(&mut self, ticket: Ticket, record: Arc<Record>) {
+        self.blocked.push_front((ticket, record));
+    }
+
+    /// Removes and returns the first blocked publish.
+    pub(super) fn unblock(&mut self) -> Option<Publish> {
+        self.blocked.pop_front()
+    }
+
+    /// Removes and returns blocked publishes, in order.
+    pub(super) fn take_blocked(&mut self, mut is_meant: impl FnMut(&Publish) -> bool) -> Vec<Publish> {
+        let mut taken = Vec::new();
+        for publish in std::mem::take(&mut self.blocked) {
+            if is_meant(&publish) {
+                taken.push(publish);
+            } else {
+                self.blocked.push_back(publish);
+            }
+        }
+        taken
+    }
+
+    pub(super) fn delay(&mut self, until_ms: u64, ticket: Ticket, record: Arc<Record>) {
+        self.last_delayed += 1;
+        self.delayed.insert((until_ms, self.last_delayed), (ticket, record));
+    }
+
+    /// Removes and returns a publish whose delay has passed.
+    pub(super) fn take_due(&mut self, now: Now) -> Option<Publish> {
+        let first = self.delayed.first_entry().filter(|entry| entry.key().0 <= now.mono_ms)?;
+        Some(first.remove())
+    }
+
+    /// Removes and returns delayed publishes, in order.
+    pub(super) fn take_delayed(&mut self, is_meant: impl Fn(&Publish) -> bool) -> Vec<Publish> {
+        let all = std::mem::take(&mut self.delayed).into_iter();
+        let (taken, left): (BTreeMap<_, _>, _) = all.partition(|(_, publish)| is_meant(publish));
+        self.delayed = left;
+        taken.into_values().collect()
+    }
+
+    /// The end of the first delay, in ms.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.delayed.first_key_value().map(|(&(until_ms, _), _)| until_ms)
+    }
+}

@@ -1,0 +1,103 @@
+//! Links of other nodes: what begins when one is up, and what is lost when it ends.
+
+use super::Broker;
+use crate::relay::Leader;
+use crate::relay::state::{InFlight, Relay};
+use crate::{Now, Sink};
+use hubsub_types::{HubId, NodeId, ShardId};
+
+impl Broker {
+    /// A link of a node is up, one of `links`. Nodes beyond the limit are not known: nothing is sent to them.
+    pub fn node_up(&mut self, node: NodeId, link: u16, links: u16, now: Now, sink: &mut impl Sink) {
+        if self.relay.is_alone || !self.relay.peers.up(node, link, links) {
+            return;
+        }
+        if link == 0 && self.shard == ShardId(0) {
+            self.send_patterns(node, sink);
+        }
+        self.watch_by_link(node, link, sink);
+        for slot in self.slots_of(node, link) {
+            self.reach_leader(slot, now, sink);
+            self.see_reach(slot, sink);
+        }
+    }
+
+    /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
+    pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
+        let relay = &mut self.relay;
+        let uses = |hub: HubId| relay.peers.uses(node, hub, link);
+        let slots: Vec<u16> =
+            (0u16..).zip(&relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
+        for &slot in &slots {
+            self.forget_requests(node, slot);
+        }
+        let relay = &mut self.relay;
+        relay.peers.down(node, link);
+        let of_link = |in_flight: &InFlight| in_flight.to == node && slots.contains(&in_flight.slot);
+        for ask in relay.asks_where(of_link) {
+            self.lose(ask, sink);
+        }
+        self.forget_missing(node, link);
+        if link == 0 {
+            self.suspect_rooms(node);
+        }
+        if link == 0 && self.shard == ShardId(0) {
+            self.settled_without(node, sink);
+            self.lose_patterns(node, sink);
+        }
+        for slot in slots {
+            if self.relay.hub(slot).leader == Leader::Node(node) {
+                self.unconfirm(slot);
+                self.relay.hub_mut(slot).handover.is_unbroken = false;
+            }
+            self.see_routes(slot, now, sink);
+            // Requests to a former leader are sent to the next one.
+            self.read_waiting(slot, now, sink);
+            self.push_queue(slot, now, sink);
+            self.see_reach(slot, sink);
+        }
+    }
+
+    /// A node temporarily does not hold this node's patterns: rooms that it leads are suspect.
+    pub(super) fn suspect_rooms(&mut self, node: NodeId) {
+        let Broker { relay, rooms, .. } = self;
+        for (slot, hub) in (0u16..).zip(&relay.hubs) {
+            if hub.leader == Leader::Node(node) {
+                let known = rooms.of_hub(slot).into_iter().filter(|&room| rooms.position(room).epoch.0 != 0);
+                relay.holes.suspects.extend(known);
+            }
+        }
+    }
+
+    /// Removes a node's interest over a link that has ended, and its unanswered requests.
+    pub(super) fn forget_requests(&mut self, node: NodeId, slot: u16) {
+        let shards = self.shards;
+        let Broker { relay, rooms, .. } = self;
+        let Relay { hubs, early, peers, due, .. } = relay;
+        hubs[usize::from(slot)].watchers.end(node);
+        hubs[usize::from(slot)].early.retain(|waiting| {
+            let stays = waiting.from != node;
+            if !stays {
+                (early.0, early.1) = (early.0 - 1, early.1 - waiting.message.weight());
+            }
+            stays
+        });
+        if let (Some(holder), Some(place)) = (peers.holder(node, shards), peers.place(node)) {
+            for room in rooms.of_hub(slot) {
+                if let Some(of_room) = due.get_mut(&room) {
+                    of_room.retain(|(other, _)| usize::from(*other) != place);
+                }
+                rooms.forget_holder(room, holder);
+            }
+        }
+    }
+
+    /// Slots of hubs of this shard that a node leads over this link.
+    pub(super) fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
+        let relay = &self.relay;
+        let is_meant = |hub: &crate::relay::state::HubState| {
+            hub.leader == Leader::Node(node) && relay.peers.uses(node, hub.id, link)
+        };
+        (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+    }
+}

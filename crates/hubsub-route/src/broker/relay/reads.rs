@@ -1,0 +1,169 @@
+//! Reads of records that another node leads, for cursors, holes and history requests.
+
+use super::Broker;
+use crate::cursors::{Range, Read};
+use crate::record::Record;
+use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
+use crate::relay::message::Names;
+use crate::relay::misses::Missing;
+use crate::relay::state::{Asked, Question};
+use crate::relay::{AskId, NodeMessage};
+use crate::rooms::{HistoryPart, RoomHandle};
+use crate::rows::RowPage;
+use crate::{Now, Sink, Start};
+use hubsub_types::{Epoch, ErrorCode, Position, Seq};
+use std::sync::Arc;
+
+impl Broker {
+    pub(super) fn ask_read(
+        &mut self,
+        slot: u16,
+        what: Asked,
+        names: Names,
+        start: Start,
+        (records_max, bytes_max): (u32, u32),
+        sink: &mut impl Sink,
+    ) -> Result<AskId, Asked> {
+        let Some(to) = self.relay.ready_leader_of(slot) else { return Err(what) };
+        let message = |ask, hub, _| NodeMessage::Read { ask, hub, names, start, records_max, bytes_max };
+        Ok(self.relay.request((to, slot), what, message, sink))
+    }
+
+    /// Sends a cursor's read of a room to the node that leads it. The read waits while there is no leader.
+    pub(in crate::broker) fn read_relayed(&mut self, slot: u16, read: Read, sink: &mut impl Sink) {
+        let names = self.names_of(&(read.namespace, Arc::clone(&read.topic)));
+        let behind = Position { epoch: read.next.epoch, seq: Seq(read.next.seq.0.saturating_sub(1)) };
+        let bytes_max = read.bytes_max as u32;
+        let max = (READ_RECORDS_MAX as u32, bytes_max);
+        let what = Asked::Read(Box::new(read));
+        if let Err(Asked::Read(read)) = self.ask_read(slot, what, names, Start::After(behind), max, sink) {
+            self.relay.keep_read(slot, *read);
+        }
+    }
+
+    /// Resumes reads and requests that waited for a leader.
+    pub(super) fn read_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+        for read in std::mem::take(&mut self.relay.hub_mut(slot).reads) {
+            self.read_here(read, now, sink);
+        }
+        self.read_waiting_hubs(slot, now, sink);
+        self.ask_waiting(slot, now, sink);
+        let relay = &mut self.relay;
+        let stuck =
+            relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
+        let mut stuck: Vec<RoomHandle> = stuck.map(|(&room, _)| room).collect();
+        stuck.sort_unstable_by_key(|room| room.index());
+        for room in stuck {
+            if self.rooms.slot_of_room(room) == Some(slot) {
+                self.go_on(room, now, sink);
+            }
+        }
+    }
+
+    /// A part of the response to a read.
+    pub(super) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
+        let Some(in_flight) = self.relay.asks.get_mut(&ask) else { return };
+        in_flight.bytes += record.weight();
+        let fits = in_flight.bytes <= 2 * READ_BYTES_MAX || in_flight.records.is_empty();
+        if fits && in_flight.records.len() as u64 <= READ_RECORDS_MAX {
+            in_flight.records.push(record);
+        }
+    }
+
+    /// The response to a read is complete.
+    pub(super) fn range_came(
+        &mut self,
+        (ask, slot): (AskId, u16),
+        what: Asked,
+        oldest: Position,
+        range: Range,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        match what {
+            Asked::Read(read) => {
+                let range = self.as_followed(&read, range, now);
+                self.tell_range(*read, range, now, sink);
+            }
+            Asked::Hole(room) => self.hole_read(ask, room, range, now, sink),
+            Asked::Question(Question { what: Missing::History(query, ask), .. }) => {
+                let recovered = query.after.is_none() || (!range.is_gone && range.gap.is_none());
+                let mut records = if recovered { range.records } else { Vec::new() };
+                records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
+                sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
+            }
+            Asked::Question(Question { what: Missing::Rows(ask), .. }) => {
+                let page = RowPage { rows: range.records, is_last: range.at_end };
+                self.tell_rows(ask.ticket, Ok(page), sink);
+            }
+            what => self.lost(ask, slot, what, sink),
+        }
+    }
+
+    /// Limits a cursor's records to those that were forwarded, since later ones arrive live.
+    pub(super) fn as_followed(&mut self, read: &Read, mut range: Range, now: Now) -> Range {
+        let name = self.classes.room(&read.topic);
+        let Ok(room) = self.rooms.open_relayed(&name, now) else { return range };
+        let here = self.rooms.position(room);
+        if range.is_gone {
+            // In another epoch that is not followed yet, records are forwarded from the first one.
+            let is_followed = here.epoch != read.next.epoch;
+            return Range::gone(if is_followed { here.epoch } else { Epoch(0) });
+        }
+        if here.epoch.0 == 0 {
+            // Nothing has been forwarded here for long: the room is followed from this point.
+            let seq = Seq(range.next.0.saturating_sub(1));
+            self.rooms.set_position(room, Position { epoch: read.next.epoch, seq }, now);
+            return range;
+        }
+        if here.epoch != read.next.epoch {
+            return Range::gone(here.epoch);
+        }
+        range.records.retain(|record| record.position.seq <= here.seq);
+        range.gap =
+            range.gap.filter(|gap| gap.0 <= here.seq).map(|(first, last)| (first, last.min(here.seq)));
+        range.next = range.next.min(here.seq.next()).max(read.next.seq);
+        range.at_end = range.next > here.seq;
+        range
+    }
+
+    /// A leader refuses a read.
+    pub(super) fn read_denied(
+        &mut self,
+        ask: AskId,
+        slot: u16,
+        what: Asked,
+        code: ErrorCode,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
+        let waits = matches!(code, ErrorCode::HubClosed | ErrorCode::TimedOut);
+        if waits {
+            self.lost(ask, slot, what, sink);
+            return self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_REFUSED_MS);
+        }
+        match what {
+            // Unreadable records are reported as a gap, and later ones are read on.
+            Asked::Read(read) => {
+                let name = self.classes.room(&read.topic);
+                let last = self.rooms.find(&name).map_or(read.next, |room| self.rooms.position(room)).seq;
+                let range = Range::lost(read.next.seq, last.max(read.next.seq));
+                let range = self.as_followed(&read, range, now);
+                self.tell_range(*read, range, now, sink);
+            }
+            Asked::Hole(room) => {
+                let relay = &mut self.relay;
+                let Some(resume) = relay.holes.rooms.get_mut(&room) else { return };
+                let upto = resume.upto;
+                resume.read = None;
+                let here = self.rooms.position(room);
+                let range = Range { at_end: true, ..Range::lost(here.seq.next(), upto) };
+                if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
+                    resume.read = Some(AskId::NONE);
+                }
+                self.hole_read(AskId::NONE, room, range, now, sink);
+            }
+            what => self.lost(ask, slot, what, sink),
+        }
+    }
+}

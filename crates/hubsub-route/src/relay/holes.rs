@@ -1,0 +1,112 @@
+//! Rooms with a hole before records that arrived from their leader, and the messages that wait for the hole.
+//!
+//! Invariant: `bytes` is the memory of all buffered messages, including those that are being handled.
+
+use super::message::AskId;
+use super::upstreams::AskedInterest;
+use crate::Attached;
+use crate::record::Record;
+use crate::rooms::RoomHandle;
+use ahash::RandomState;
+use hashbrown::{HashMap, HashSet};
+use hubsub_types::Seq;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A room that continues after a break.
+#[derive(Debug, Default)]
+pub struct Resume {
+    /// The number of topics whose interest has to be confirmed first.
+    pub pending: usize,
+    /// The last record that has to be read then.
+    pub upto: Seq,
+    /// The read in flight.
+    pub read: Option<AskId>,
+    /// Records and confirmations that arrived meanwhile, in order.
+    pub held: VecDeque<Held>,
+}
+
+/// A buffered message that waits for the read of a hole.
+#[derive(Debug)]
+pub enum Held {
+    /// A record, with the seq of the previous record that was due.
+    Deliver(Seq, Arc<Record>),
+    /// Interest that the leader has confirmed.
+    Attached(AskId, AskedInterest, Attached),
+}
+
+impl Held {
+    /// Bytes that it keeps allocated.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Held::Deliver(_, record) => record.weight(),
+            Held::Attached(..) => size_of::<Held>(),
+        }
+    }
+}
+
+/// The holes of a shard.
+#[derive(Debug, Default)]
+pub struct Holes {
+    /// Rooms with a hole before buffered records.
+    pub rooms: HashMap<RoomHandle, Resume, RandomState>,
+    /// Rooms that possibly only patterns followed when their leader, or the link to it, was lost: their next
+    /// message shows whether records were missed.
+    pub suspects: HashSet<RoomHandle, RandomState>,
+    bytes: usize,
+}
+
+impl Holes {
+    /// Memory of the buffered messages.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Buffers a message until the hole of a room, if there is one; returns it otherwise.
+    pub fn buffer(&mut self, room: RoomHandle, held: Held) -> Option<Held> {
+        let Some(resume) = self.rooms.get_mut(&room) else { return Some(held) };
+        self.bytes += held.weight();
+        resume.held.push_back(held);
+        None
+    }
+
+    /// Buffers a message behind a hole of a room up to a seq.
+    pub fn open(&mut self, room: RoomHandle, upto: Seq, held: Held) {
+        self.bytes += held.weight();
+        let resume = self.rooms.entry(room).or_default();
+        resume.upto = upto;
+        resume.held.push_back(held);
+    }
+
+    /// A hole is closed: removes and returns its buffered messages, whose memory counts until each is handled.
+    pub fn close(&mut self, room: RoomHandle) -> VecDeque<Held> {
+        self.rooms.remove(&room).map(|resume| resume.held).unwrap_or_default()
+    }
+
+    /// A message of a closed hole is handled.
+    pub fn handled(&mut self, held: &Held) {
+        self.bytes -= held.weight();
+    }
+
+    /// Drops the selected messages of a room; returns whether there were any.
+    pub fn drop_messages(&mut self, room: RoomHandle, is_meant: impl Fn(&Held) -> bool) -> bool {
+        let Some(resume) = self.rooms.get_mut(&room) else { return false };
+        let before = resume.held.len();
+        let bytes = &mut self.bytes;
+        resume.held.retain(|held| {
+            let goes = is_meant(held);
+            *bytes -= if goes { held.weight() } else { 0 };
+            !goes
+        });
+        resume.held.len() < before
+    }
+
+    /// A room waits for no hole any more: drops its messages; returns whether there were records among them.
+    pub fn remove(&mut self, room: RoomHandle) -> Option<bool> {
+        let Resume { held, .. } = self.rooms.remove(&room)?;
+        self.bytes -= held.iter().map(Held::weight).sum::<usize>();
+        Some(held.iter().any(|held| matches!(held, Held::Deliver(..))))
+    }
+}
