@@ -62,7 +62,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
             return None;
         }
     };
-    let kept = Box::new(Kept::found(&mut recalled, core.rim.store.is_some()));
+    let kept = Box::new(Kept::found(&mut recalled, core.rim.states.mqtt.store.is_some()));
     let Recalled { head, mut state, cursors, sent, queue, .. } = recalled;
     let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
     state.leave(core.rim.now.wall_us / 1000);
@@ -108,7 +108,7 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
 /// connects.
 pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
     let key = core.rim.conns.reserve();
-    core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    core.rim.states.mqtt.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
     adopt(core, key, found);
 }
 
@@ -116,7 +116,7 @@ pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
 pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
     let Some(Revived { absent, queue, filters }) = revive(core, found) else {
-        core.rim.readings.damaged(id.clone(), core.rim.now.mono_ms);
+        core.rim.states.mqtt.readings.damaged(id.clone(), core.rim.now.mono_ms);
         core.rim.conns.give_back(key);
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };

@@ -60,7 +60,7 @@ impl Core {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
         let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
-        match self.rim.store {
+        match self.rim.states.mqtt.store {
             Some(_) => !self.broker.is_clustered(),
             None => self.rim.info.keeps_sessions && has_log(),
         }
@@ -73,7 +73,7 @@ impl Core {
 
     /// The writer of snapshots here, as the holder of an epoch.
     pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
-        Owner { epoch, run: self.rim.links.run(), born, is_over: false }
+        Owner { epoch, run: self.rim.states.links.run(), born, is_over: false }
     }
 }
 
@@ -82,7 +82,7 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.sessions.get_mut(key).map(|absent| &mut absent.session),
+        None => rim.states.mqtt.sessions.get_mut(key).map(|absent| &mut absent.session),
     }
 }
 
@@ -161,7 +161,7 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
     } else {
         Outcome::Now(Err(ErrorCode::LogFailed))
     };
-    match (outcome, core.rim.sessions.get_mut(key)) {
+    match (outcome, core.rim.states.mqtt.sessions.get_mut(key)) {
         (Outcome::Now(outcome), Some(absent)) => absent.published(number, outcome.is_ok()),
         (Outcome::Now(outcome), None) => {
             packets::published(core, key, number, outcome.map(|published| published.receivers));
@@ -180,10 +180,10 @@ pub fn record(core: &mut Core, key: ConnKey) {
     core.rim.pump_mqtt(key);
     core.rim.prepare(key);
     let rim = &mut core.rim;
-    let has_store = rim.store.is_some();
+    let has_store = rim.states.mqtt.store.is_some();
     let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
         Some(client) => client.machine.client_id().into(),
-        None => match rim.sessions.get_mut(key) {
+        None => match rim.states.mqtt.sessions.get_mut(key) {
             Some(absent) => absent.id.clone(),
             None => return,
         },
@@ -198,7 +198,7 @@ pub fn record(core: &mut Core, key: ConnKey) {
         record_entry(core, key, &id, entry, visit);
         record_row(core, key, id, visit);
     }
-    if let Some(absent) = core.rim.sessions.get_mut(key) {
+    if let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) {
         absent.session.kept.iter_mut().for_each(|kept| kept.rest());
     }
 }
@@ -240,7 +240,7 @@ fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Writt
 /// request, so no snapshot refers to messages without an entry.
 fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let entries = core.rim.all_entries(key);
-    if core.rim.store.is_none() {
+    if core.rim.states.mqtt.store.is_none() {
         for entry in entries {
             record_entry(core, key, &id, Some(entry), visit);
         }
@@ -270,7 +270,7 @@ impl Rim {
                 let waiting = pending.iter().filter(|item| item.key > 0);
                 session.take_all(waiting.map(|item| (item.key, &*item.message, &item.grant)))
             }
-            None => self.sessions.get_mut(key).map_or_else(Vec::new, Absent::take_all),
+            None => self.states.mqtt.sessions.get_mut(key).map_or_else(Vec::new, Absent::take_all),
         }
     }
 
@@ -287,7 +287,7 @@ impl Rim {
                 (session, queued_from, cursors)
             }
             None => {
-                let absent = self.sessions.get_mut(key)?;
+                let absent = self.states.mqtt.sessions.get_mut(key)?;
                 let (queued_from, cursors) = (absent.first_key(), absent.session.cursors.as_deref().cloned());
                 (&mut absent.session, queued_from, cursors)
             }
@@ -299,7 +299,7 @@ impl Rim {
         head.write(cursors.as_ref(), &mut row);
         match self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
             Some(client) => client.machine.state().encode(&mut row),
-            None => self.sessions.get_mut(key)?.state.encode(&mut row),
+            None => self.states.mqtt.sessions.get_mut(key)?.state.encode(&mut row),
         }
         Some(row)
     }
@@ -412,7 +412,7 @@ fn wrote(core: &mut Core, key: ConnKey, is_row: bool) {
     let Some(kept) = kept_of(&mut core.rim, key) else { return };
     if kept.work().parting == Parting::Left && kept.work().under_way == 0 && !kept.is_called {
         session::part(core, key);
-    } else if let Some(absent) = core.rim.sessions.get_mut(key) {
+    } else if let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) {
         absent.session.kept.iter_mut().for_each(|kept| kept.rest());
     }
 }
@@ -422,7 +422,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     if outcome.is_err() {
         core.rim.metrics.mqtt_session_unwritten_total.add(1);
     }
-    let has_store = core.rim.store.is_some();
+    let has_store = core.rim.states.mqtt.store.is_some();
     match what {
         Written::Row(key, visit, waits) => {
             let Some(kept) = kept_of(&mut core.rim, key) else { return };

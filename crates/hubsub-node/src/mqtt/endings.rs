@@ -11,8 +11,8 @@ use super::durable::Written;
 use super::{reading, store};
 use crate::io::context::Rim;
 use crate::io::core::Core;
+use crate::io::questions::Question;
 use crate::io::scatter_gather::Then;
-use crate::shard::mail::Question;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
@@ -107,14 +107,14 @@ impl Rim {
         if matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
             return;
         }
-        if self.sessions.endings.keep(ending, self.now.mono_ms) {
+        if self.states.mqtt.sessions.endings.keep(ending, self.now.mono_ms) {
             self.metrics.mqtt_session_ends_lost_total.add(1);
         }
     }
 
     /// Handles the outcome of a retried delete.
     pub(super) fn ended_again(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
-        self.sessions.endings.under_way -= 1;
+        self.states.mqtt.sessions.endings.under_way -= 1;
         self.ended(ending, outcome);
     }
 
@@ -127,7 +127,7 @@ impl Rim {
 
 /// Retries the deletes that are due. Runs once a second.
 pub fn end_again(core: &mut Core) {
-    for ending in core.rim.sessions.endings.due(core.rim.now.mono_ms) {
+    for ending in core.rim.states.mqtt.sessions.endings.due(core.rim.now.mono_ms) {
         match ending.of {
             Of::Session(epoch, born) => {
                 store::end(core, ending.id.clone(), (epoch, born), Written::EndAgain(ending));

@@ -72,10 +72,10 @@ impl Rim {
     /// A background subscription of a session was refused: it will be retried.
     pub(crate) fn lacks(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
-        if !self.sessions.lacking.refuse(key, self.now.mono_ms) {
+        if !self.states.mqtt.sessions.lacking.refuse(key, self.now.mono_ms) {
             return;
         }
-        let absent = self.sessions.get_mut(key).map(|absent| absent.id.clone());
+        let absent = self.states.mqtt.sessions.get_mut(key).map(|absent| absent.id.clone());
         let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
         let id = absent.or_else(|| client.map(|client| client.machine.client_id().into()));
         let client = id.unwrap_or_default().chars().take(64).collect();
@@ -94,15 +94,15 @@ impl Rim {
 /// The filters that an offline session must retry now; none if nothing is missing.
 pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
     let now_ms = core.rim.now.mono_ms;
-    core.rim.sessions.lacking.asks(key, now_ms).then(|| {
-        let absent = core.rim.sessions.get(key);
+    core.rim.states.mqtt.sessions.lacking.asks(key, now_ms).then(|| {
+        let absent = core.rim.states.mqtt.sessions.get(key);
         absent.map(|absent| filters_of(core, absent)).unwrap_or_default()
     })
 }
 
 /// Retries for the sessions that are due. Runs once a second.
 pub fn look_who_lacks(core: &mut Core) {
-    for key in core.rim.sessions.lacking.due(core.rim.now.mono_ms) {
+    for key in core.rim.states.mqtt.sessions.lacking.due(core.rim.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
         let is_away = core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key);

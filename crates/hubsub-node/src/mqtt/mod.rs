@@ -63,10 +63,10 @@ mod session;
 mod sessions_shown;
 mod shares;
 mod standing;
+mod state;
 mod store;
 mod subscribing;
 
-pub use absent::Sessions;
 pub use adoption::{Found, id_of_entries, id_of_row, is_of_use};
 pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
@@ -75,18 +75,16 @@ pub use durable::{Written, look as look_whether_moved, record as record_session,
 pub use endings::{Ending, end_again, found as found_ended};
 pub use handover::{Traveller, depart, settled};
 pub use lacking::look_who_lacks;
-pub use large::LongMessages;
 pub use packets::execute;
 pub use plain::Plain;
-pub use reading::{Readings, adopt_orphans, came as read_of_session};
-pub use retained::{
-    Event as Retained, Pace, go_on as read_retained, is_over as row_is_over, read_on, read_unread,
-};
+pub use reading::{adopt_orphans, came as read_of_session};
+pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on, read_unread};
 pub use sending::Cache;
 pub use session::timer as session_timer;
 pub use sessions_shown::{end_session, list_sessions};
 pub use shares::share_queued;
-pub use standing::{Ends, learn_ends};
+pub use standing::learn_ends;
+pub use state::State;
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };

@@ -184,10 +184,10 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
         dropped += absent.push(item.message, item.grant, item.key, None, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
-    rim.sessions.insert(key, absent);
+    rim.states.mqtt.sessions.insert(key, absent);
     rim.show_sessions();
     super::standing::leave(core, key);
-    core.rim.sessions.session_mut(key).into_iter().for_each(Session::rest);
+    core.rim.states.mqtt.sessions.session_mut(key).into_iter().for_each(Session::rest);
     durable::due(&mut core.rim, key, None);
     look_at(core, key);
     match yields_to.as_deref() {
@@ -205,7 +205,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
     if durable::parts(&mut core.rim, key) {
         return;
     }
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = absent.state.take_will()
     {
@@ -213,7 +213,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
         publish_will(core, key, *will, &id);
         durable::due(&mut core.rim, key, None);
     }
-    let Some(absent) = core.rim.sessions.get_mut(key) else { return };
+    let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     if absent.awaits.is_none() && absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
         core.rim.metrics.mqtt_sessions_expired_total.add(1);
         return end(core, key);
@@ -241,7 +241,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.sessions.get_mut(key).map(|absent| &mut absent.session),
+        None => rim.states.mqtt.sessions.get_mut(key).map(|absent| &mut absent.session),
     };
     // A timer that fires after an earlier one was set instead finds that one handled.
     if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
@@ -253,7 +253,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
 /// Ends an offline session and publishes its will if that is still to be done.
 pub(super) fn end(core: &mut Core, key: ConnKey) {
     let left = core.rim.take_shared(key, None);
-    let Some(mut absent) = core.rim.sessions.remove(key) else { return };
+    let Some(mut absent) = core.rim.states.mqtt.sessions.remove(key) else { return };
     if let Some(will) = absent.state.take_will() {
         publish_will(core, key, *will, &absent.id);
     }
@@ -267,14 +267,14 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
 
 /// Stops deliveries to an offline session that moves to another node.
 pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
-    let Some(session) = core.rim.sessions.session_mut(key) else { return };
+    let Some(session) = core.rim.states.mqtt.sessions.session_mut(key) else { return };
     session.cursors.iter_mut().for_each(|cursors| cursors.awaits_ends = false);
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
 }
 
 /// The other node has all of the session: frees its slot here.
 pub(super) fn part(core: &mut Core, key: ConnKey) {
-    let Some(absent) = core.rim.sessions.remove(key) else { return };
+    let Some(absent) = core.rim.states.mqtt.sessions.remove(key) else { return };
     core.rim.show_sessions();
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
@@ -283,7 +283,7 @@ pub(super) fn part(core: &mut Core, key: ConnKey) {
 
 /// Drops the session in a slot that now holds a connection and cannot continue it.
 pub(super) fn forget(core: &mut Core, key: ConnKey) {
-    if let Some(absent) = core.rim.sessions.remove(key) {
+    if let Some(absent) = core.rim.states.mqtt.sessions.remove(key) {
         core.rim.show_sessions();
         let holder = Holder { shard: core.rim.shard, conn: key };
         durable::release(core, absent.id, holder, absent.session.kept);
