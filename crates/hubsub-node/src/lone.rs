@@ -4,14 +4,17 @@
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
 use crate::io::conn::Conn;
-use crate::io::context::{Ends, Rim};
+use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::io::inbox::{Inbox, Mailer};
+use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::Door;
 use crate::io::metrics::ShardMetrics;
+use crate::io::node_info::NodeInfo;
 use crate::io::transport::Transport;
 use crate::link::Board;
-use crate::node::NodeInfo;
+use crate::shard::HOOKS;
+use crate::shard::mail::Mail;
+use crate::shard::states::Handles;
 use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{Class, ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};
@@ -35,7 +38,8 @@ impl Lone {
 
     pub fn with(classes: Vec<Class>, limits: Limits) -> Lone {
         let (shard, poll) = (ShardId(0), Poll::new().unwrap());
-        let inboxes: Arc<[Inbox]> = [Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into();
+        let inboxes: Arc<Inboxes<Mail>> =
+            Arc::new([Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into_iter().collect());
         let metrics = Arc::new(ShardMetrics::default());
         let info = Arc::new(NodeInfo {
             name: "lone".to_owned(),
@@ -68,10 +72,10 @@ impl Lone {
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let board = Board::new("lone".to_owned(), 1, info.started, control.clone());
         let ends =
-            Ends { shard, control, metrics, log: None, store: None, board: Arc::new(board), classes: now };
+            Handles { shard, control, metrics, log: None, store: None, board: Arc::new(board), classes: now };
         let rim = Rim::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Lone { core: Core { broker: Broker::new(settings), rim }, listener, _poll: poll }
+        Lone { core: Core { broker: Broker::new(settings), rim, hooks: HOOKS }, listener, _poll: poll }
     }
 
     /// Adds a connection. Returns its key and the peer's socket.

@@ -6,19 +6,21 @@ mod threads;
 use crate::control::Control;
 use crate::control::routes::Routes;
 use crate::io::classes::ClassesNow;
-use crate::io::context::Ends;
 use crate::io::descriptors::Descriptors;
-use crate::io::inbox::Inbox;
+use crate::io::inbox::{Inbox, Inboxes};
 use crate::io::listener::{Door, Listener};
 use crate::io::metrics::ShardMetrics;
+use crate::io::node_info::{MqttRules, NodeInfo};
 use crate::io::origin_check::Pages;
+use crate::io::questions::Request;
 use crate::link::Board;
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
 use crate::shard::MAILBOX;
-use crate::shard::mail::{Mail, Request};
+use crate::shard::mail::Mail;
+use crate::shard::states::Handles;
 use hubsub_route::{Hubs, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};
@@ -68,60 +70,6 @@ pub struct NodeConfig {
     pub version: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MqttRules {
-    /// Whether a client with more unacknowledged messages than `mqtt_receive_max` is disconnected, as MQTT
-    /// 5.0 requires; else it is only counted.
-    pub is_strict: bool,
-    /// Whether MQTT 3.1 client ids may exceed 23 characters.
-    pub long_ids: bool,
-    /// Whether wills of clients without a session are recorded where sessions are.
-    pub records_wills: bool,
-}
-
-impl Default for MqttRules {
-    fn default() -> MqttRules {
-        MqttRules { is_strict: true, long_ids: false, records_wills: false }
-    }
-}
-
-/// Shared facts and counters of a node.
-pub struct NodeInfo {
-    pub name: String,
-    /// Identifies this process among all that had the node's name.
-    pub incarnation: u32,
-    pub version: String,
-    /// Address for Redis clients.
-    pub redis: String,
-    pub port: u16,
-    /// Port for Redis cluster clients.
-    pub cluster_port: u16,
-    pub mqtt: MqttRules,
-    /// Patterns of the topics that browsers may join.
-    pub phoenix_topics: Vec<Matcher>,
-    /// Whether sessions outlive this process.
-    pub keeps_sessions: bool,
-    /// The origin check for browsers.
-    pub pages: Pages,
-    /// Limit of descriptors for clients.
-    pub descriptors: Descriptors,
-    pub started: Instant,
-    /// Number of client connections.
-    pub connections: AtomicU64,
-    /// Number of room members that are connected to this node.
-    pub members: AtomicU64,
-    pub clients: AtomicU64,
-    pub metrics: Vec<Arc<ShardMetrics>>,
-    /// While stopping: per shard, how often it became busy or quiet; odd while quiet.
-    pub(crate) quiet: Vec<AtomicU64>,
-    /// While stopping: whether a shard saw that no shard has work left.
-    pub(crate) all_done: AtomicBool,
-    /// Whether the hint that HubSub stores no keys has been logged.
-    pub hinted: AtomicBool,
-    /// A random name of this run, 40 hex digits, as Redis's `run_id`.
-    pub run_id: String,
-}
-
 /// A failed start of a node.
 #[derive(Debug)]
 pub struct NotStarted {
@@ -154,7 +102,7 @@ pub struct Node {
     /// Bound address for links of other nodes.
     pub link: Option<SocketAddr>,
     pub board: Arc<Board>,
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<Inboxes<Mail>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
     openings: Option<Openings>,
@@ -189,7 +137,8 @@ impl Node {
         let (link, link_sockets) = bind_shards(config.link, shards)?;
         let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
-        let inboxes: Arc<[Inbox]> = wakers.map(|w| w.map(Inbox::new)).collect::<io::Result<Vec<_>>>()?.into();
+        let inboxes: Arc<Inboxes<Mail>> =
+            Arc::new(wakers.map(|w| w.map(Inbox::new)).collect::<io::Result<_>>()?);
         let advertised = redis.map_or_else(String::new, |bound| match &config.advertise {
             Some(host) if host.contains(':') => format!("[{host}]:{}", bound.port()),
             Some(host) => format!("{host}:{}", bound.port()),
@@ -225,7 +174,7 @@ impl Node {
             Some(log) => {
                 let files_max = descriptors.files_max(config.limits.log_open_files_max);
                 let limits = Limits { log_open_files_max: files_max, ..config.limits.clone() };
-                Some(log::start::start(log, &limits, &mut classes, &inboxes, control.clone())?)
+                Some(log::start::start(log, &limits, &mut classes, inboxes.clone(), control.clone())?)
             }
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 let why = "a class is replicated or durable, and there is no data directory";
@@ -291,7 +240,7 @@ impl Node {
         let listing = listing.transpose().inspect_err(|_| node.join())?;
         let store_bytes_max = config.limits.inflight_store_bytes_max as usize;
         let store = store.map(|store| {
-            StoreThread::start(store, store_bytes_max, Arc::clone(&node.inboxes), node.control.lines())
+            StoreThread::start(store, store_bytes_max, node.inboxes.clone(), node.control.lines())
         });
         node.store = store.transpose().inspect_err(|_| node.join())?;
         for (((poll, sockets), link_socket), id) in
@@ -309,12 +258,12 @@ impl Node {
             let metrics = Arc::clone(&node.info.metrics[usize::from(id)]);
             let log = node.log.as_ref().zip(listing.as_ref()).map(|(s, listing)| {
                 let (log, readers) = (Arc::clone(&s.log), Arc::clone(&s.readers));
-                LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, Arc::clone(&node.inboxes))
+                LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, node.inboxes.clone())
             });
             let board = Arc::clone(&node.board);
             let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
             let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
-            let ends = Ends { shard, control, metrics, log, store, board, classes: classes_now };
+            let ends = Handles { shard, control, metrics, log, store, board, classes: classes_now };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(door, socket)| Listener::new(socket, door, accepts, poll.registry());

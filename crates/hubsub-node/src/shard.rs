@@ -3,18 +3,25 @@
 //! A turn waits for sockets, mail or timers; takes mail; reads and executes (`intake`); continues deferred
 //! work; then sends the turn's mail and writes the turn's output. Only the wait blocks.
 
+mod clients;
 mod clock;
+mod debtors;
+mod gauges;
 mod intake;
 pub(crate) mod listings;
-pub mod mail;
+pub(crate) mod mail;
+mod questions;
 mod routing;
-pub(crate) mod sniff;
+mod sink;
+pub(crate) mod states;
 mod stopping;
+mod turn;
 
 use crate::control::Event;
 use crate::io::conn::Flags;
 use crate::io::context::{Rim, TURN_BYTES, Timer};
-use crate::io::core::{Core, FADE_S};
+use crate::io::core::{Core, Hooks};
+use crate::io::inbox::Letter;
 use crate::io::lingering_close::Parting;
 use crate::io::listener::{DOORS, Listener};
 use crate::io::log_lines::Level;
@@ -23,17 +30,27 @@ use crate::io::spin::Spin;
 use crate::io::transport::Transport;
 use crate::link;
 use crate::mqtt::Traveller;
-use crate::shard::mail::Mail;
 use crate::shard::stopping::Stopping;
 use clock::Clock;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::Decoder;
 use intake::READ_BYTES;
+use mail::Mail;
 use mio::{Events, Interest, Poll, Token};
+use questions::FADE_S;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What this floor does for protocols.
+pub const HOOKS: Hooks = Hooks {
+    flush: turn::flush,
+    answer: questions::part,
+    set_gauges: gauges::set_gauges,
+    is_meant: clients::is_meant,
+    client_info: clients::client_info,
+};
 
 /// Token of the mailbox; connections use their index in the slab, listeners those from `DOORS`.
 pub const MAILBOX: Token = Token(usize::MAX);
@@ -137,8 +154,8 @@ impl Shard {
             self.send_travellers();
             self.core.settle_credit();
             self.clock.split(false);
-            self.core.flush();
-            let told = self.core.reap();
+            turn::flush(&mut self.core);
+            let told = turn::reap(&mut self.core);
             self.take_parting(told);
             // Drained cursors and closed connections send mail, too; it must not wait for the next turn.
             self.core.rim.mailer.flush();
@@ -155,7 +172,7 @@ impl Shard {
         let has_work = !self.ready.is_empty()
             || !self.writable.is_empty()
             || self.listeners.iter().any(|listener| listener.accepts_more)
-            || self.core.has_more()
+            || turn::has_more(&self.core)
             || self.may_go_on();
         let expects_more = std::mem::take(&mut self.core.rim.expects_more) && !has_work;
         let is_news = expects_more && self.look_for_more(events)?;
@@ -166,14 +183,14 @@ impl Shard {
             let due_ms = self.core.broker.next_due_ms().map(|due| due.saturating_sub(now_ms).max(1));
             let is_held_up = self.core.broker.stalled() > 0
                 || !self.paused.is_empty()
-                || self.core.rim.links.holds_credit();
+                || self.core.rim.states.links.holds_credit();
             let congested = is_held_up && self.core.rim.mailer.any_congested();
             let is_waiting = self.core.rim.waits_for_log() || self.core.broker.waits_for_nodes();
             let congested_ms = (congested || is_waiting).then_some(CONGESTED_MS);
             let stop_ms = self.stopping.as_ref().map(|_| STOPPING_MS);
             let timers_ms = self.core.rim.timers.wait_ms(now_ms);
-            let links_ms = self.core.rim.links.wait_ms();
-            let rows_ms = self.core.rim.rows_pace.wait_ms();
+            let links_ms = self.core.rim.states.links.wait_ms();
+            let rows_ms = self.core.rim.states.mqtt.rows_pace.wait_ms();
             [due_ms, congested_ms, stop_ms, timers_ms, links_ms, rows_ms].into_iter().flatten().min()
         };
         if !is_news {
@@ -188,7 +205,7 @@ impl Shard {
             mono_ms: passed.as_millis() as u64,
             wall_us: self.wall.saturating_add(passed).as_micros() as u64,
         };
-        self.core.rim.links.set_now(passed.as_micros() as u64, self.core.rim.now.wall_us);
+        self.core.rim.states.links.set_now(passed.as_micros() as u64, self.core.rim.now.wall_us);
         self.clock.begin_turn();
         Ok(())
     }
@@ -235,11 +252,11 @@ impl Shard {
                 Mail::Stop(grace_ms) => self.begin_to_stop(grace_ms),
                 Mail::Travel(traveller) => self.arrive(*traveller),
                 Mail::Accept => self.listeners.iter_mut().for_each(Listener::open),
-                letter => self.core.receive(letter),
+                letter => mail::receive(&mut self.core, letter),
             }
             self.core.rim.mailer.own().handled(weight);
             if self.core.rim.turn_bytes() > TURN_BYTES {
-                self.core.flush();
+                turn::flush(&mut self.core);
             }
         }
         self.mail = mail;
@@ -249,7 +266,7 @@ impl Shard {
         for event in events {
             match event.token() {
                 MAILBOX => {}
-                link::LISTENER => self.core.rim.links.accept(),
+                link::LISTENER => self.core.rim.states.links.accept(),
                 token @ Token(DOORS..) => self.accept(|listener| listener.is(token)),
                 Token(link::TOKENS..) => self.core.link_event(event, &mut self.scratch),
                 Token(index) => {
@@ -405,7 +422,7 @@ impl Shard {
         rim.trim_pool();
         rim.mailer.give_back();
         rim.mailer.own().give_back(&mut self.mail);
-        rim.presence.forget_lists();
+        rim.states.presence.forget_lists();
         self.parting.drain(now.mono_ms, &mut self.scratch);
         // A drifting or stepped wall clock is followed, but never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -426,7 +443,7 @@ impl Shard {
         if u64::from(self.core.rim.second()).is_multiple_of(FADE_S) {
             self.core.broker.busiest.fade();
         }
-        self.core.set_gauges();
+        gauges::set_gauges(&self.core);
         if self.peak.is_over(memory::used_bytes(), self.core.rim.second()) {
             memory::give_back();
         }
@@ -443,7 +460,7 @@ impl Shard {
 
     fn begin_to_stop(&mut self, grace_ms: u64) {
         self.listeners.drain(..).for_each(|listener| listener.close(self.poll.registry()));
-        self.core.rim.links.begin_to_stop();
+        self.core.rim.states.links.begin_to_stop();
         self.stopping = Some(Stopping::new(self.core.rim.now.mono_ms + grace_ms));
         let fields = vec![("connections", self.core.rim.conns.len().to_string())];
         self.core.rim.lines.log(Level::Info, "shard stops", fields);

@@ -2,7 +2,7 @@
 
 use crate::support::TestNode;
 use hubsub_node::Event;
-use hubsub_node::mail::{Call, ClientFilter, Item, Part, Question};
+use hubsub_node::questions::{Call, ClientFilter, Item, Part, Question};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::{ErrorCode, Limits, PrincipalId};
 

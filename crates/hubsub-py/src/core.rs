@@ -8,7 +8,7 @@ use crate::rows::{self, RowReader};
 use crate::{config, scan};
 use hubsub_node::LeadMail;
 use hubsub_node::log::{Openings, Streams};
-use hubsub_node::mail::{Call, ClientFilter, Item, Question, Request};
+use hubsub_node::questions::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;

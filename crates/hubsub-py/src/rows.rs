@@ -1,7 +1,7 @@
 //! Rows of a batch: read from an Arrow stream into a stage, and published from there.
 
 use hubsub_log::arrow::rows::{Row, RowChunk, RowError, RowReader as Reader, rows};
-use hubsub_node::mail::Item;
+use hubsub_node::questions::Item;
 use hubsub_route::{GAPLESS, Producer};
 use hubsub_types::names::{is_reserved, topic_fits};
 use hubsub_types::{ClassTable, ErrorCode, ProducerId};

@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::control::early::{EarlyRooms, Placed};
 use crate::control::room_changes::RoomChanges;
 use crate::io::classes::ClassesNow;
-use crate::io::inbox::Inbox;
+use crate::io::inbox::Inboxes;
 use crate::io::log_lines::Level;
 use crate::link::Board;
 use crate::shard::mail::Mail;
@@ -94,7 +94,7 @@ pub struct UnusedRooms {
 }
 
 pub struct Routes {
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<Inboxes<Mail>>,
     changes: Arc<RoomChanges>,
     control: Arc<Control>,
     board: Arc<Board>,
@@ -128,7 +128,7 @@ struct State {
 
 impl Routes {
     pub(crate) fn new(
-        inboxes: Arc<[Inbox]>,
+        inboxes: Arc<Inboxes<Mail>>,
         control: Arc<Control>,
         board: Arc<Board>,
         classes: Arc<ClassesNow>,

@@ -39,7 +39,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
     conn.principal = principal;
     conn.io.become_events();
-    core.rim.events_clients += 1;
+    core.rim.states.http.streams += 1;
     let now = core.rim.now;
     let (start, after) = match ask.start {
         phoenix::Start::Live => (Start::Live, None),
@@ -51,7 +51,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
     // Topics that browsers may not join are not readable this way, either.
-    let is_open = core.rim.phoenix_rules.opens(&ask.topic);
+    let is_open = core.rim.states.phoenix.rules.opens(&ask.topic);
     let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
         let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
         core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// The last command of a connection that has sent none, or an unknown one.
 pub const NO_COMMAND: u8 = u8::MAX;
 
+/// Error for the client with the most unfinished input.
+pub(crate) const UNFINISHED: &str = "max bytes of unfinished input reached, and yours was the most";
+
 pub struct Conn {
     pub io: Transport,
     /// Unique on this node, never reused.

@@ -2,35 +2,26 @@
 //! broker's decisions (`fanout`) and commands' replies (`reply`), and writes everything at the end of the
 //! turn (`flush`).
 
+use super::access::Access;
+use super::classes::ClassesNow;
+use super::conn::{Conn, Flags};
+use super::fanout::Encoded;
+use super::inbox::Mailer;
+use super::internal_client::Own;
+use super::listener::Door;
+use super::log_lines::{Level, LogLines};
+use super::metrics::ShardMetrics;
+use super::output::Output;
+use super::scatter_gather::Gatherings;
+use super::slab::Slab;
+use super::wheel::Wheel;
 use crate::control::Control;
-use crate::io::access::Access;
-use crate::io::classes::ClassesNow;
-use crate::io::conn::{Conn, Flags};
-use crate::io::fanout::Encoded;
-use crate::io::inbox::Mailer;
-use crate::io::internal_client::Own;
-use crate::io::listener::Door;
-use crate::io::log_lines::{Level, LogLines};
-use crate::io::metrics::ShardMetrics;
-use crate::io::output::Output;
-use crate::io::scatter_gather::Gatherings;
-use crate::io::slab::Slab;
-use crate::io::wheel::Wheel;
-use crate::link::leases::Led;
-use crate::link::{Board, Links};
-use crate::log::LogEnd;
-use crate::mqtt::{LongMessages, Readings, Sessions, StoreEnd};
-use crate::node::NodeInfo;
-use crate::presence::Members;
-use crate::redis::cluster::Roster;
-use crate::shard::listings::Listings;
-use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
+use crate::io::node_info::NodeInfo;
+use crate::shard::mail::Mail;
+use crate::shard::states::{Handles, States};
 use hubsub_route::Now;
-use hubsub_route::claims::{Claims, Holder, Token};
+use hubsub_route::claims::Token;
 use hubsub_types::{ConnKey, Limits, ShardId};
-use hubsub_wire::phoenix;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// The purpose of a timer.
@@ -74,7 +65,7 @@ pub enum Once {
     /// `connections_max` is reached, or only reserved descriptors are left.
     Full,
     /// A peer used another protocol.
-    Stranger,
+    WrongProtocol,
     /// The origin check refused a request.
     Page,
 }
@@ -95,94 +86,31 @@ pub const REPLIES: u8 = 10;
 /// A turn whose arenas exceed this many bytes writes before it continues.
 pub const TURN_BYTES: usize = 256 * 1024;
 
-/// Connects a shard to the rest of its node.
-pub struct Ends {
-    pub shard: ShardId,
-    pub control: Arc<Control>,
-    pub metrics: Arc<ShardMetrics>,
-    /// `None` if no class has a log.
-    pub log: Option<LogEnd>,
-    /// `None` if there is no separate store of sessions.
-    pub store: Option<StoreEnd>,
-    pub board: Arc<Board>,
-    pub classes: Arc<ClassesNow>,
-}
-
 pub struct Rim {
+    /// What the protocols and the other folders above keep.
+    pub states: States,
     pub shard: ShardId,
     pub info: Arc<NodeInfo>,
     pub limits: Limits,
-    /// The nodes that are announced to cluster clients.
-    pub roster: Arc<Roster>,
     pub access: Access,
     pub now: Now,
     pub conns: Slab<Conn>,
-    pub mailer: Mailer,
-    /// `None` if no class has a log.
-    pub log: Option<LogEnd>,
+    pub mailer: Mailer<Mail>,
     /// The node's classes; `classes_seen` is the version that the broker has: see [`crate::io::classes`].
     pub classes: Arc<ClassesNow>,
     pub(crate) classes_seen: u64,
-    pub links: Links,
-    /// The ephemeral hubs that this shard leads.
-    pub led: Led,
     /// Whether this turn involved the log, so that more input is expected shortly.
     pub expects_more: bool,
     /// Scatter-gather requests whose responses are incomplete.
     pub gatherings: Gatherings,
-    pub listings: Listings,
-    /// MQTT client ids that belong to this shard.
-    pub claims: Claims,
-    /// The number of the last claim of a client id.
-    claimed: u64,
-    /// MQTT sessions without a connection.
-    pub sessions: Sessions,
-    /// Whether the node is about to leave its cluster, and accepts no MQTT clients.
-    pub is_leaving: bool,
-    /// Whether all sessions were recorded since `is_leaving`.
-    pub(crate) has_parted: bool,
-    /// Sessions of other nodes that are being restored.
-    pub readings: Readings,
-    /// `None` if there is no separate store of sessions.
-    pub store: Option<StoreEnd>,
-    /// Connections to move to the holders of their sessions.
-    pub called: Vec<(ConnKey, Holder)>,
-    pub presence: Members,
     pub own: Own,
-    /// Number of accepted MQTT clients.
-    pub mqtt_clients: usize,
-    /// Number of accepted browsers.
-    pub phoenix_clients: usize,
-    /// Number of event streams.
-    pub events_clients: usize,
-    /// Number of long-poll sessions.
-    pub polled_clients: usize,
     /// Long-poll sessions that got output in this turn.
     pub(crate) polled: Vec<ConnKey>,
     /// Connections whose awaited response has arrived.
     pub answered: Vec<ConnKey>,
     /// Input of long polls in this turn.
     pub posted: Vec<(ConnKey, Vec<u8>)>,
-    /// Rules for all browsers.
-    pub phoenix_rules: Rc<phoenix::Rules>,
-    /// Incomplete long messages of MQTT clients.
-    pub long_messages: LongMessages,
-    /// Number of subscriptions of MQTT clients.
-    pub mqtt_subscriptions: usize,
-    /// Events of retained-message reads in this turn.
-    pub retained: Vec<(ConnKey, crate::mqtt::Retained)>,
-    /// The number of the last retained-message read.
-    pub retained_asked: u32,
-    /// Clients that get some retained messages later.
-    pub unread: HashSet<ConnKey, RandomState>,
-    /// Limits concurrent reads of retained messages.
-    pub rows_pace: crate::mqtt::Pace,
-    /// Log ends that were learned in this turn, for sessions.
-    pub ends: Vec<(ConnKey, crate::mqtt::Ends)>,
     pub timers: Wheel<Timer>,
-    /// On shard 0: rooms that were requested from the control plane, with the deadline of the response, in
-    /// ms, and whether a place is wanted if there is none.
-    pub(crate) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
     pub control: Arc<Control>,
     pub lines: Arc<LogLines>,
     pub metrics: Arc<ShardMetrics>,
@@ -217,58 +145,30 @@ const OUTPUT_BYTES: usize = 512;
 
 impl Rim {
     #[must_use]
-    pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer, ends: Ends) -> Rim {
-        let (control, metrics) = (Arc::clone(&ends.control), Arc::clone(&ends.metrics));
-        let presence = Members::new(ends.shard, &info, limits.presence_listed_max);
-        let of_links = (crate::link::limits(&limits), crate::link::timing(&limits));
-        let links = Links::new(ends.shard, mailer.shards(), of_links, ends.board, control, metrics);
+    pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer<Mail>, handles: Handles) -> Rim {
+        let (shard, classes) = (handles.shard, Arc::clone(&handles.classes));
+        let (control, metrics) = (Arc::clone(&handles.control), Arc::clone(&handles.metrics));
         Rim {
-            phoenix_rules: crate::phoenix::rules(&info, &limits),
-            shard: ends.shard,
+            states: States::new(&info, &limits, mailer.shards(), handles),
+            shard,
             info,
-            links,
-            led: Led::default(),
             limits,
-            roster: Arc::default(),
             access: Access,
             now,
             conns: Slab::default(),
             mailer,
-            log: ends.log,
-            classes: ends.classes,
+            classes,
             classes_seen: 0,
             expects_more: false,
             gatherings: Gatherings::default(),
-            listings: Listings::default(),
-            claims: Claims::default(),
-            claimed: 0,
-            sessions: Sessions::default(),
-            readings: Readings::default(),
-            is_leaving: false,
-            has_parted: false,
-            store: ends.store,
-            called: Vec::new(),
-            presence,
             own: Own::default(),
-            mqtt_clients: 0,
-            phoenix_clients: 0,
-            events_clients: 0,
-            polled_clients: 0,
             polled: Vec::new(),
             answered: Vec::new(),
             posted: Vec::new(),
-            long_messages: LongMessages::default(),
-            mqtt_subscriptions: 0,
-            retained: Vec::new(),
-            retained_asked: 0,
-            unread: HashSet::default(),
-            rows_pace: crate::mqtt::Pace::default(),
-            ends: Vec::new(),
             timers: Wheel::new(now.mono_ms),
-            asked: HashMap::default(),
-            lines: ends.control.lines(),
-            control: ends.control,
-            metrics: ends.metrics,
+            lines: control.lines(),
+            control,
+            metrics,
             arenas: Default::default(),
             frame_bytes: 0,
             encoded: Encoded::default(),
@@ -294,18 +194,9 @@ impl Rim {
         may
     }
 
-    /// A unique token for a claim of a client id.
-    pub fn new_token(&mut self) -> Token {
-        self.claimed += 1;
-        // The number distinguishes claims of a shard, the shard those of a node, and the run those of nodes.
-        let number = u64::from(self.shard.0) << 48 | self.claimed;
-        let run = self.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
-        Token { at_us: self.now.wall_us, run: run.unwrap_or_default(), number }
-    }
-
     /// Whether the log lags, or log reads wait for a reader.
     pub fn waits_for_log(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.is_behind() || log.has_waiting())
+        self.states.log.as_ref().is_some_and(|log| log.is_behind() || log.has_waiting())
     }
 
     /// The node's clock, in s.
@@ -365,6 +256,12 @@ impl Rim {
         }
         fields.push(("shard", self.shard.0.to_string()));
         self.lines.log_of_client(level, message, fields);
+    }
+
+    /// Bytes of records that are queued for subscribers.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.output_bytes.saturating_sub(self.reply_bytes)
     }
 
     /// Returns an idle output to the pool.

@@ -1,7 +1,6 @@
 //! Mailboxes between shards. A sender collects a turn's mail per shard and delivers it as one batch, with at
 //! most one wake-up; a busy shard is not woken. Mail from one shard to another keeps its order.
 
-use crate::shard::mail::Mail;
 use hubsub_route::sparse::spare;
 use hubsub_types::ShardId;
 use std::sync::Arc;
@@ -11,9 +10,58 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// The least capacity to which a list is shrunk, in letters.
 const KEPT: usize = 4096;
 
+/// Memory of a letter of any kind in a mailbox, in bytes, without what it points to.
+pub const LETTER_BYTES: usize = 240;
+
+/// A letter between shards.
+pub trait Letter: Send + 'static {
+    /// Bytes that count against the mailbox limit.
+    fn weight(&self) -> usize;
+}
+
+/// The inboxes of all shards, as a thread sees them that sends letters of one kind.
+pub trait Post<T>: Send + Sync {
+    fn post(&self, to: ShardId, letter: T) {
+        self.post_all(to, vec![letter]);
+    }
+
+    /// Delivers letters as one batch.
+    fn post_all(&self, to: ShardId, letters: Vec<T>);
+
+    /// The number of shards.
+    fn shards(&self) -> u16;
+}
+
+impl<T, M: Letter + From<T>> Post<T> for Inboxes<M> {
+    fn post_all(&self, to: ShardId, letters: Vec<T>) {
+        self[usize::from(to.0)].send(&mut letters.into_iter().map(Into::into).collect());
+    }
+
+    fn shards(&self) -> u16 {
+        self.len() as u16
+    }
+}
+
+/// The inboxes of all shards, by their number.
+pub struct Inboxes<M>(Box<[Inbox<M>]>);
+
+impl<M> std::ops::Deref for Inboxes<M> {
+    type Target = [Inbox<M>];
+
+    fn deref(&self) -> &[Inbox<M>] {
+        &self.0
+    }
+}
+
+impl<M> FromIterator<Inbox<M>> for Inboxes<M> {
+    fn from_iter<I: IntoIterator<Item = Inbox<M>>>(inboxes: I) -> Inboxes<M> {
+        Inboxes(inboxes.into_iter().collect())
+    }
+}
+
 /// Incoming mail of a shard; other threads append to it.
-pub struct Inbox {
-    queue: Mutex<Vec<Mail>>,
+pub struct Inbox<M> {
+    queue: Mutex<Vec<M>>,
     /// Weight of the mail that was sent and is not yet handled.
     bytes: AtomicUsize,
     /// Whether the shard will look into the queue without being woken.
@@ -23,10 +71,10 @@ pub struct Inbox {
     most: AtomicUsize,
 }
 
-impl Inbox {
+impl<M: Letter> Inbox<M> {
     /// An empty inbox; `waker` ends the owner's wait.
     #[must_use]
-    pub fn new(waker: mio::Waker) -> Inbox {
+    pub fn new(waker: mio::Waker) -> Inbox<M> {
         Inbox {
             queue: Mutex::new(Vec::new()),
             bytes: AtomicUsize::new(0),
@@ -37,8 +85,8 @@ impl Inbox {
     }
 
     /// Delivers a batch and empties it.
-    pub fn send(&self, batch: &mut Vec<Mail>) {
-        let bytes: usize = batch.iter().map(Mail::weight).sum();
+    pub fn send(&self, batch: &mut Vec<M>) {
+        let bytes: usize = batch.iter().map(M::weight).sum();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.queue.lock().expect("nothing panics under this lock").append(batch);
         if !self.awake.swap(true, Ordering::SeqCst) {
@@ -48,7 +96,7 @@ impl Inbox {
     }
 
     /// Takes all mail into `into`, which must be empty and whose buffer becomes the queue.
-    pub fn take(&self, into: &mut Vec<Mail>) {
+    pub fn take(&self, into: &mut Vec<M>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut *self.queue.lock().expect("nothing panics under this lock"), into);
         if into.len() > self.most.load(Ordering::Relaxed) {
@@ -57,7 +105,7 @@ impl Inbox {
     }
 
     /// Releases the memory of a past burst of mail, in the queue and in `taken`, which `take` filled.
-    pub fn give_back(&self, taken: &mut Vec<Mail>) {
+    pub fn give_back(&self, taken: &mut Vec<M>) {
         let most = self.most.swap(0, Ordering::Relaxed);
         shrink(taken, most);
         shrink(&mut self.queue.lock().expect("nothing panics under this lock"), most);
@@ -91,39 +139,44 @@ impl Inbox {
 }
 
 /// Mail of one turn to one shard.
-#[derive(Default)]
-struct Batch {
-    mail: Vec<Mail>,
+struct Batch<M> {
+    mail: Vec<M>,
     /// The most letters sent at once since memory was last released.
     most: usize,
 }
 
+impl<M> Default for Batch<M> {
+    fn default() -> Batch<M> {
+        Batch { mail: Vec::new(), most: 0 }
+    }
+}
+
 /// The outgoing side: a batch per shard.
-pub struct Mailer {
+pub struct Mailer<M> {
     shard: ShardId,
-    inboxes: Arc<[Inbox]>,
-    batches: Vec<Batch>,
+    inboxes: Arc<Inboxes<M>>,
+    batches: Vec<Batch<M>>,
     bytes_max: usize,
 }
 
 /// Shrinks a list of mail if at least half of its capacity was not used.
-fn shrink(list: &mut Vec<Mail>, most: usize) {
+fn shrink<M>(list: &mut Vec<M>, most: usize) {
     if let Some(places) = spare(most, list.capacity(), KEPT) {
         list.shrink_to(places);
     }
 }
 
-impl Mailer {
+impl<M: Letter> Mailer<M> {
     /// The mailer of `shard`; a shard with more than `bytes_max` of unhandled mail is congested.
     #[must_use]
-    pub fn new(shard: ShardId, inboxes: Arc<[Inbox]>, bytes_max: usize) -> Mailer {
+    pub fn new(shard: ShardId, inboxes: Arc<Inboxes<M>>, bytes_max: usize) -> Mailer<M> {
         let batches = inboxes.iter().map(|_| Batch::default()).collect();
         Mailer { shard, inboxes, batches, bytes_max }
     }
 
     /// The shard's own inbox.
     #[must_use]
-    pub fn own(&self) -> &Inbox {
+    pub fn own(&self) -> &Inbox<M> {
         &self.inboxes[usize::from(self.shard.0)]
     }
 
@@ -134,8 +187,11 @@ impl Mailer {
     }
 
     /// Adds mail to this turn's batch.
-    pub fn post(&mut self, to: ShardId, mail: Mail) {
-        self.batches[usize::from(to.0)].mail.push(mail);
+    pub fn post<T>(&mut self, to: ShardId, letter: T)
+    where
+        M: From<T>,
+    {
+        self.batches[usize::from(to.0)].mail.push(letter.into());
     }
 
     /// Whether a shard has more unhandled mail than the limit.
@@ -177,18 +233,19 @@ impl Mailer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::mail::Mail;
     use mio::{Poll, Token, Waker};
 
     /// A mailer to `shards` inboxes, and the polls that keep their wakers alive.
-    fn mailer(shards: usize) -> (Mailer, Vec<Poll>) {
+    fn mailer(shards: usize) -> (Mailer<Mail>, Vec<Poll>) {
         let polls: Vec<Poll> = (0..shards).map(|_| Poll::new().unwrap()).collect();
         let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
-        let inboxes: Arc<[Inbox]> = polls.iter().map(inbox).collect();
+        let inboxes: Arc<Inboxes<Mail>> = Arc::new(polls.iter().map(inbox).collect());
         (Mailer::new(ShardId(0), inboxes, 1 << 20), polls)
     }
 
     /// A turn in which `letters` letters are sent and taken.
-    fn turn(mailer: &mut Mailer, mail: &mut Vec<Mail>, letters: usize) {
+    fn turn(mailer: &mut Mailer<Mail>, mail: &mut Vec<Mail>, letters: usize) {
         (0..letters).for_each(|_| mailer.post(ShardId(0), Mail::Accept));
         mailer.flush();
         mailer.own().take(mail);
@@ -199,7 +256,7 @@ mod tests {
     fn lists_of_mail_keep_their_place_while_they_are_in_use_and_give_it_back_after() {
         let (mut mailer, _polls) = mailer(1);
         let mut mail = Vec::new();
-        let capacities = |mailer: &mut Mailer, mail: &mut Vec<Mail>| {
+        let capacities = |mailer: &mut Mailer<Mail>, mail: &mut Vec<Mail>| {
             mailer.give_back();
             mailer.own().give_back(mail);
             let queue = mailer.own().queue.lock().unwrap().capacity();

@@ -1,14 +1,14 @@
 //! Scatter-gather requests to shards: the responses are collected and handed on together.
 
-use crate::io::access::Action;
 use crate::control::Event;
-use crate::io::log_lines::Level;
+use crate::io::access::Action;
+use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::shard::mail::{Call, Item, Mail, Part, Question, Request};
-use crate::mqtt::SessionDelete;
+use crate::io::log_lines::Level;
 use crate::io::output::Pending;
+use crate::io::questions::{Call, Item, Part, Question, Request};
+use crate::mqtt::SessionDelete;
 use crate::redis::LISTING_TOO_LONG;
-use crate::shard::mail::{Call, Item, Mail, Part, Question, Request};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
@@ -17,6 +17,14 @@ use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, ErrorCode, PrincipalId, Qos, ShardId};
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
+
+/// Requests and responses between shards.
+pub enum GatherMail {
+    /// A request; the response goes to shard `from` under this number.
+    Ask { from: ShardId, number: u32, question: Arc<Question> },
+    /// The response to the request of this number.
+    Part { number: u32, part: Part },
+}
 
 /// Writes a reply from the collected responses.
 pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
@@ -90,7 +98,8 @@ impl Core {
         let includes_me = to == To::All || to == To::One(me);
         self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
         let gathering = self.rim.gatherings.next;
-        let own = includes_me.then(|| self.part(&question, Ask { shard: me, number: gathering }));
+        let own =
+            includes_me.then(|| (self.hooks.answer)(self, &question, Ask { shard: me, number: gathering }));
         let left = asked.len() + usize::from(matches!(own, Some(None)));
         let parts = Vec::from_iter(own.flatten());
         if left == 0 {
@@ -98,7 +107,10 @@ impl Core {
         }
         self.rim.gatherings.open.insert(gathering, Gathering { left, parts, then });
         for shard in asked {
-            self.rim.mailer.post(shard, Mail::Ask { from: me, gathering, question: Arc::clone(&question) });
+            self.rim.mailer.post(
+                shard,
+                GatherMail::Ask { from: me, number: gathering, question: Arc::clone(&question) },
+            );
         }
     }
 
@@ -150,8 +162,8 @@ impl Core {
 
     /// Handles another shard's request.
     pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
-        if let Some(part) = self.part(question, Ask { shard: from, number: gathering }) {
-            self.rim.mailer.post(from, Mail::Part { gathering, part });
+        if let Some(part) = (self.hooks.answer)(self, question, Ask { shard: from, number: gathering }) {
+            self.rim.mailer.post(from, GatherMail::Part { number: gathering, part });
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::LinkMail;
 use super::reach::Gate;
-use crate::shard::mail::Mail;
 use hubsub_types::NodeId;
 use hubsub_wire::link::{Link, Peer};
 use mio::net::TcpStream;
@@ -110,8 +109,8 @@ pub struct Handover {
     pub(super) input: Vec<u8>,
 }
 
-impl From<Handover> for Mail {
-    fn from(handover: Handover) -> Mail {
-        Mail::Link(LinkMail::Handover(Box::new(handover)))
+impl From<Handover> for LinkMail {
+    fn from(handover: Handover) -> LinkMail {
+        LinkMail::Handover(Box::new(handover))
     }
 }

@@ -14,7 +14,6 @@ use super::{LinkMail, frames};
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::presence;
-use crate::shard::mail::Mail;
 use hubsub_route::relay::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, Sent};
@@ -64,7 +63,7 @@ impl Core {
     fn urgent(&mut self, from: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
         match *frame {
             Frame::Control { id, is_answer, body } => {
-                self.rim.links.control_frame(from, id, is_answer, body.0);
+                self.rim.states.links.control_frame(from, id, is_answer, body.0);
                 Ok(())
             }
             _ => self.lead_frame(from, frame),
@@ -73,7 +72,7 @@ impl Core {
 
     /// Handles a frame between brokers. A node without a cluster ends the link instead of ignoring it.
     fn broker_frame(&mut self, via: ConnKey, frame: &Frame<'_>, bytes: usize) -> Result<Credit, End> {
-        let from = self.rim.links.node_of(via).filter(|_| self.broker.has_nodes());
+        let from = self.rim.states.links.node_of(via).filter(|_| self.broker.has_nodes());
         let (Some(from), Some(message)) = (from, frames::message(frame)) else {
             return Err(End::OutOfPlace(frame.name()));
         };
@@ -88,7 +87,7 @@ impl Core {
             return Ok(if is_behind { Credit::Held } else { Credit::Now });
         }
         let mail = LinkMail::Message { from, shard: own, via, message, bytes };
-        self.rim.mailer.post(to, Mail::Link(mail));
+        self.rim.mailer.post(to, mail);
         Ok(Credit::Elsewhere)
     }
 
@@ -97,25 +96,25 @@ impl Core {
         match mail {
             LinkMail::Message { from, shard, via, message, bytes } => {
                 let lane = usize::from(message.is_read());
-                self.rim.links.owe((shard, via, from), lane, bytes);
+                self.rim.states.links.owe((shard, via, from), lane, bytes);
                 self.broker.node_message(from, message, self.rim.now, &mut self.rim);
             }
             LinkMail::News(news) => self.take_news(&news),
             LinkMail::Begin(identity) => {
                 let incarnation = identity.incarnation;
-                self.rim.presence.begin(&identity.node, incarnation);
-                self.rim.links.receive(LinkMail::Begin(identity));
-                self.rim.links.set_ready(false);
+                self.rim.states.presence.begin(&identity.node, incarnation);
+                self.rim.states.links.receive(LinkMail::Begin(identity));
+                self.rim.states.links.set_ready(false);
                 self.begin_leads(incarnation);
             }
             LinkMail::Roster(roster) => {
-                self.rim.links.receive(LinkMail::Roster(Arc::clone(&roster)));
+                self.rim.states.links.receive(LinkMail::Roster(Arc::clone(&roster)));
                 self.lead_roster(&roster);
                 self.ready_roster(&roster);
                 let processes = roster.iter().map(|peer| (peer.id, &*peer.node, peer.incarnation));
                 presence::registered(self, processes);
             }
-            mail => self.rim.links.receive(mail),
+            mail => self.rim.states.links.receive(mail),
         }
         self.tell_news();
     }
@@ -123,8 +122,8 @@ impl Core {
     /// Runs the timers of links.
     #[inline]
     pub fn tick_links(&mut self) {
-        self.rim.links.tick();
-        if !self.rim.links.news.is_empty() {
+        self.rim.states.links.tick();
+        if !self.rim.states.links.news.is_empty() {
             self.tell_news();
         }
         self.tick_leads();
@@ -133,10 +132,10 @@ impl Core {
 
     /// Notifies all shards of changes of this shard's links.
     pub(super) fn tell_news(&mut self) {
-        for news in std::mem::take(&mut self.rim.links.news) {
+        for news in std::mem::take(&mut self.rim.states.links.news) {
             let own = self.rim.shard;
             for shard in (0..self.rim.mailer.shards()).map(ShardId).filter(|&shard| shard != own) {
-                self.rim.mailer.post(shard, Mail::Link(LinkMail::News(news.clone())));
+                self.rim.mailer.post(shard, LinkMail::News(news.clone()));
             }
             self.take_news(&news);
         }
@@ -146,7 +145,7 @@ impl Core {
         let now = self.rim.now;
         match *news {
             News::Up(node, links, ref way) => {
-                self.rim.links.reach.set(node, links, way.clone());
+                self.rim.states.links.reach.set(node, links, way.clone());
                 self.broker.node_up(node, way.link, links, now, &mut self.rim);
                 if way.link == self.rim.shard.0 {
                     self.lead_link_up(node, way.key);
@@ -155,7 +154,7 @@ impl Core {
             }
             News::Dead(run) => presence::process_gone(self, run),
             News::Down(node, link) => {
-                self.rim.links.reach.unset(node, link);
+                self.rim.states.links.reach.unset(node, link);
                 self.broker.node_down(node, link, now, &mut self.rim);
                 if link == self.rim.shard.0 {
                     self.lead_link_down(node);
@@ -166,16 +165,16 @@ impl Core {
 
     /// Returns withheld credit for frames that this shard's broker has handled.
     pub fn settle_credit(&mut self) {
-        let Core { broker, rim } = self;
-        if !rim.links.held.is_empty() && !rim.mailer.any_congested() {
-            rim.links.release(|node| broker.is_behind(node));
+        let Core { broker, rim, .. } = self;
+        if !rim.states.links.held.is_empty() && !rim.mailer.any_congested() {
+            rim.states.links.release(|node| broker.is_behind(node));
         }
-        for owed in std::mem::take(&mut rim.links.owed) {
+        for owed in std::mem::take(&mut rim.states.links.owed) {
             let (shard, key, node, bytes) = owed;
             if broker.is_behind(node) {
-                rim.links.owed.push(owed);
+                rim.states.links.owed.push(owed);
             } else {
-                rim.mailer.post(shard, Mail::Link(LinkMail::Handled(key, bytes)));
+                rim.mailer.post(shard, LinkMail::Handled(key, bytes));
             }
         }
     }
@@ -189,10 +188,10 @@ impl Rim {
         hub: HubId,
         message: NodeMessage,
     ) -> Result<(), NodeMessage> {
-        let Some(way) = self.links.reach.way(node, hub) else { return Err(message) };
+        let Some(way) = self.states.links.reach.way(node, hub) else { return Err(message) };
         let (to, key) = (ShardId(way.link), way.key);
         if to == self.shard {
-            return match self.links.send(key, &message) {
+            return match self.states.links.send(key, &message) {
                 Sent::Refused => Err(message),
                 _ => Ok(()),
             };
@@ -200,22 +199,22 @@ impl Rim {
         if !way.gate.is_open(message.is_read()) || self.mailer.congested(to) {
             return Err(message);
         }
-        self.mailer.post(to, Mail::Link(LinkMail::Send(key, message)));
+        self.mailer.post(to, LinkMail::Send(key, message));
         Ok(())
     }
 
     /// True if a record would be sent at once over the link of a hub.
     pub(crate) fn flows_to_node(&self, node: NodeId, hub: HubId) -> bool {
-        let Some(way) = self.links.reach.way(node, hub) else { return false };
+        let Some(way) = self.states.links.reach.way(node, hub) else { return false };
         if way.link == self.shard.0 {
-            return self.links.flows(way.key);
+            return self.states.links.flows(way.key);
         }
         way.gate.is_open(false) && !self.mailer.congested(ShardId(way.link))
     }
 
     /// True if a node is suspected on the link of a hub, whichever shard owns that.
     pub(crate) fn is_silent(&self, node: NodeId, hub: HubId) -> bool {
-        self.links.reach.way(node, hub).is_some_and(|way| way.gate.is_silent())
+        self.states.links.reach.way(node, hub).is_some_and(|way| way.gate.is_silent())
     }
 }
 

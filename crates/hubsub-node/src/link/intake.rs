@@ -8,7 +8,7 @@
 use super::conn::Role;
 use super::dispatch::Credit;
 use super::links::Links;
-use crate::io::context::{Rim, TURN_BYTES};
+use crate::io::context::TURN_BYTES;
 use crate::io::core::Core;
 use crate::io::metrics::ShardMetrics;
 use hubsub_types::{ConnKey, NodeId};
@@ -28,7 +28,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 impl Core {
     /// Handles readiness of a link's socket.
     pub fn link_event(&mut self, event: &Event, scratch: &mut [u8]) {
-        let links = &mut self.rim.links;
+        let links = &mut self.rim.states.links;
         let Some(key) = links.key_of(event.token()) else { return };
         if !links.connected(key) {
             return;
@@ -48,37 +48,39 @@ impl Core {
 
     /// Continues to read links that the last turn left.
     pub fn resume_links(&mut self, scratch: &mut [u8]) {
-        if self.rim.links.accepts() {
-            self.rim.links.accept();
+        if self.rim.states.links.accepts() {
+            self.rim.states.links.accept();
         }
-        let mut ready = std::mem::take(&mut self.rim.links.ready);
+        let mut ready = std::mem::take(&mut self.rim.states.links.ready);
         for key in ready.drain(..) {
-            if let Some(conn) = self.rim.links.conns.get_mut(key) {
+            if let Some(conn) = self.rim.states.links.conns.get_mut(key) {
                 conn.is_ready = false;
                 self.read_link(key, scratch);
             }
         }
         // Its allocation is reused.
-        std::mem::swap(&mut self.rim.links.ready, &mut ready);
-        self.rim.links.ready.append(&mut ready);
+        std::mem::swap(&mut self.rim.states.links.ready, &mut ready);
+        self.rim.states.links.ready.append(&mut ready);
     }
 
     /// Reads a bounded amount and handles its frames.
     fn read_link(&mut self, key: ConnKey, scratch: &mut [u8]) {
         // Input that arrived before its peer was admitted.
-        if self.rim.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
+        if self.rim.states.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
             self.link_input(key, &[]);
         }
         for _ in 0..READS {
-            let now = self.rim.links.now;
-            let Some(conn) = self.rim.links.conns.get_mut(key).filter(|conn| conn.reads()) else { return };
+            let now = self.rim.states.links.now;
+            let Some(conn) = self.rim.states.links.conns.get_mut(key).filter(|conn| conn.reads()) else {
+                return;
+            };
             match conn.socket.read(scratch) {
                 Ok(0) => return self.link_eof(key),
                 Ok(_) if matches!(conn.role, Role::Closing(_)) => {}
                 Ok(n) => {
                     let is_all = n < scratch.len() && !conn.is_ended;
                     if conn.link.heard(now) {
-                        self.rim.links.heard_again(key);
+                        self.rim.states.links.heard_again(key);
                     }
                     self.rim.metrics.links_bytes_in_total.add(n as u64);
                     self.link_input(key, &scratch[..n]);
@@ -91,11 +93,11 @@ impl Core {
                 Err(_) => return self.link_eof(key),
             }
         }
-        self.rim.links.again(key);
+        self.rim.states.links.again(key);
     }
 
     fn link_eof(&mut self, key: ConnKey) {
-        let links = &mut self.rim.links;
+        let links = &mut self.rim.states.links;
         let Some(conn) = links.conns.get_mut(key) else { return };
         if let Role::Closing(_) = conn.role {
             drop(links.remove(key));
@@ -107,7 +109,7 @@ impl Core {
 
     /// Appends input of a link to what it buffered.
     fn link_input(&mut self, key: ConnKey, bytes: &[u8]) {
-        let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
+        let Some(conn) = self.rim.states.links.conns.get_mut(key) else { return };
         let mut input = std::mem::take(&mut conn.input);
         let needed = conn.needed;
         if input.is_empty() {
@@ -123,7 +125,7 @@ impl Core {
         if input.is_empty() && input.capacity() > KEPT_BYTES_MAX {
             input = Vec::new();
         }
-        let Rim { links, mailer, .. } = &mut self.rim;
+        let (links, mailer) = (&mut self.rim.states.links, &mut self.rim.mailer);
         let Some(conn) = links.conns.get_mut(key) else { return };
         conn.input = input;
         if let Role::Proved(peer, 0) = &conn.role {
@@ -138,7 +140,7 @@ impl Core {
     fn take_frames(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let links = &mut self.rim.links;
+            let links = &mut self.rim.states.links;
             let now = links.now;
             let Some(conn) = links.conns.get_mut(key).filter(|conn| !matches!(conn.role, Role::Closing(_)))
             else {
@@ -167,9 +169,9 @@ impl Core {
                 Ok(Next::Frame(frame, bytes)) => {
                     used += bytes;
                     match self.link_frame(key, &frame, bytes) {
-                        Ok(credit) => self.rim.links.count(key, frame.lane(), bytes, credit),
+                        Ok(credit) => self.rim.states.links.count(key, frame.lane(), bytes, credit),
                         Err(end) => {
-                            let links = &mut self.rim.links;
+                            let links = &mut self.rim.states.links;
                             let Some(conn) = links.conns.get_mut(key) else { return input.len() };
                             conn.link.bye(false, &end.to_string());
                             links.ended(key, &end);

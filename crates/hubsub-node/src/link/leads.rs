@@ -23,7 +23,6 @@ use super::{Board, Registered};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
 use crate::link::leases::{self, LeadMail};
-use crate::shard::mail::Mail;
 use hubsub_lead::{Action, Beat, Grant, HubTerm, LeadGate, Leads, Process, Question, Snapshot, Timing};
 use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId, Term};
 use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
@@ -237,16 +236,16 @@ impl Core {
     pub(super) fn begin_leads(&mut self, incarnation: u64) {
         let rim = &mut self.rim;
         let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
-        if rim.shard != SHARD || rim.links.leads.as_deref().is_some_and(is_same) {
+        if rim.shard != SHARD || rim.states.links.leads.as_deref().is_some_and(is_same) {
             return;
         }
-        let leads = LeadRim::new(incarnation, rim.links.lead_timing);
+        let leads = LeadRim::new(incarnation, rim.states.links.lead_timing);
         for shard in (0..rim.mailer.shards()).map(ShardId) {
-            rim.mailer.post(shard, Mail::Lead(LeadMail::Life(leads.gate.clone())));
+            rim.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
         }
-        rim.links.leads = Some(Box::new(leads));
+        rim.states.links.leads = Some(Box::new(leads));
         // The previous incarnation's acknowledgements of controllers do not hold.
-        rim.links.set_beat(0, 0, 0);
+        rim.states.links.set_beat(0, 0, 0);
         self.show_leads();
     }
 
@@ -258,17 +257,17 @@ impl Core {
     /// Handles mail about leader leases.
     pub fn lead_mail(&mut self, mail: LeadMail) {
         match mail {
-            LeadMail::Life(_) => _ = self.rim.led.take(mail),
+            LeadMail::Life(_) => _ = self.rim.states.led.take(mail),
             LeadMail::Began(hub, term) => {
-                self.rim.led.take(mail);
+                self.rim.states.led.take(mail);
                 self.broker.took_up(hub, term, self.rim.now, &mut self.rim);
             }
             LeadMail::GiveUp(hub, term) => {
-                let said = self.rim.led.take(mail);
+                let said = self.rim.states.led.take(mail);
                 // Before any process can lead it after this shard.
                 self.broker.gave_up(hub, term, &mut self.rim);
                 if let Some(said) = said {
-                    self.rim.mailer.post(SHARD, Mail::Lead(said));
+                    self.rim.mailer.post(SHARD, said);
                 }
             }
             LeadMail::GaveUp(hub, term) => self.gave_up((hub, term)),
@@ -301,13 +300,13 @@ impl Core {
 
     /// Executes an order of the control plane; it is answered once executed and published.
     fn order(&mut self, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
-        if self.rim.links.leads.is_none() {
+        if self.rim.states.links.leads.is_none() {
             self.rim.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
         }
         self.call_leads(act);
         if let Some(ticket) = ticket {
             self.show_leads();
-            self.rim.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
+            self.rim.states.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
         }
     }
 
@@ -322,7 +321,7 @@ impl Core {
 
     /// Link 0 of a node is up.
     pub(super) fn lead_link_up(&mut self, node: NodeId, key: ConnKey) {
-        let conn = self.rim.links.conns.get(key);
+        let conn = self.rim.states.links.conns.get(key);
         let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
         let process = Process { node, incarnation: peer.incarnation };
         self.call_leads(|leads, _| {
@@ -342,8 +341,8 @@ impl Core {
 
     /// Handles the status in the ping or pong that was just read, if it was one.
     pub(super) fn take_beat(&mut self, key: ConnKey) {
-        let Some(from) = self.rim.links.process_of(key) else { return };
-        let Some(conn) = self.rim.links.conns.get_mut(key) else { return };
+        let Some(from) = self.rim.states.links.process_of(key) else { return };
+        let Some(conn) = self.rim.states.links.conns.get_mut(key) else { return };
         let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
         let said = pinged.or(answered.as_ref().map(|answer| answer.status));
         if let Some(status) = said {
@@ -362,10 +361,12 @@ impl Core {
     /// # Errors
     /// If the frame arrived on another link than link 0.
     pub(super) fn lead_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
-        let Some(from) = self.rim.links.process_of(key) else { return Err(End::OutOfPlace(frame.name())) };
+        let Some(from) = self.rim.states.links.process_of(key) else {
+            return Err(End::OutOfPlace(frame.name()));
+        };
         match *frame {
             Frame::LeadAsk { stamp_us, claim, gave_up, suspects } => {
-                let links = &self.rim.links;
+                let links = &self.rim.states.links;
                 let known = |name: &str| match links.peers.get(name) {
                     Some(peer) => Some(peer.registered.id),
                     None => links.is_own(name).then_some(Board::OWN),
@@ -393,36 +394,36 @@ impl Core {
     /// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
     #[inline]
     pub fn tick_leads(&mut self) {
-        if self.rim.links.leads_are_due() {
+        if self.rim.states.links.leads_are_due() {
             self.call_leads(|leads, now| leads.machine.poll(now));
             self.show_due();
         }
     }
 
     fn show_due(&mut self) {
-        let now = self.rim.links.board.now_us();
-        let Some(leads) = &mut self.rim.links.leads else { return };
+        let now = self.rim.states.links.board.now_us();
+        let Some(leads) = &mut self.rim.states.links.leads else { return };
         leads.is_touched = false;
         leads.is_changed |= leads.machine.take_changed();
         if leads.is_changed || !leads.events.is_empty() || now >= leads.shown_us + SHOW_US {
             self.show_leads();
         }
-        let Some(leads) = &mut self.rim.links.leads else { return };
-        leads.events.drain(..).for_each(|event| self.rim.links.control.tell(Event::Lead(event)));
+        let Some(leads) = &mut self.rim.states.links.leads else { return };
+        leads.events.drain(..).for_each(|event| self.rim.states.links.control.tell(Event::Lead(event)));
         // A lagging control plane is notified with a later view.
-        if leads.is_changed && self.rim.links.control.offer(Event::Lead(LeadEvent::Changed)) {
+        if leads.is_changed && self.rim.states.links.control.offer(Event::Lead(LeadEvent::Changed)) {
             leads.is_changed = false;
         }
         leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
     }
 
     fn show_leads(&mut self) {
-        let now = self.rim.links.board.now_us();
-        let Some(leads) = &mut self.rim.links.leads else { return };
+        let now = self.rim.states.links.board.now_us();
+        let Some(leads) = &mut self.rim.states.links.leads else { return };
         leads.shown_us = now;
         let snapshot = leads.machine.snapshot(now);
         self.carry_out();
-        let links = &mut self.rim.links;
+        let links = &mut self.rim.states.links;
         let Some(leads) = &mut links.leads else { return };
         let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
         *links.board.leads.lock() = view;
@@ -431,7 +432,7 @@ impl Core {
     // -- actions --
 
     fn call_leads(&mut self, call: impl FnOnce(&mut LeadRim, u64)) {
-        let links = &mut self.rim.links;
+        let links = &mut self.rim.states.links;
         let Some(leads) = &mut links.leads else { return };
         leads.is_touched = true;
         call(leads, links.board.now_us());
@@ -439,16 +440,18 @@ impl Core {
     }
 
     fn carry_out(&mut self) {
-        while let Some(action) = self.rim.links.leads.as_mut().and_then(|leads| leads.machine.next_action()) {
+        while let Some(action) =
+            self.rim.states.links.leads.as_mut().and_then(|leads| leads.machine.next_action())
+        {
             self.act_on_lead(action);
         }
     }
 
     fn act_on_lead(&mut self, action: Action) {
-        let Some(leads) = &mut self.rim.links.leads else { return };
+        let Some(leads) = &mut self.rim.states.links.leads else { return };
         match action {
-            Action::Ask(to, question) => self.rim.links.send_question(to, &question),
-            Action::Answer(to, grant) => self.rim.links.send_grant(to, &grant),
+            Action::Ask(to, question) => self.rim.states.links.send_question(to, &question),
+            Action::Answer(to, grant) => self.rim.states.links.send_grant(to, &grant),
             Action::Say(beat) => self.say(beat),
             Action::Began(hub, term) => {
                 leads.events.push(LeadEvent::Began(hub, term));
@@ -470,11 +473,11 @@ impl Core {
     /// on other shards.
     fn tell_home(&mut self, hub: HubId, mail: LeadMail) {
         let shards = self.rim.mailer.shards();
-        self.rim.mailer.post(leases::home(hub, shards), Mail::Lead(mail));
+        self.rim.mailer.post(leases::home(hub, shards), mail);
     }
 
     fn say(&mut self, beat: Beat) {
-        let links = &mut self.rim.links;
+        let links = &mut self.rim.states.links;
         links.set_beat(beat.mandate, beat.heeds, beat.heed);
         let Some(leads) = &mut links.leads else { return };
         if std::mem::replace(&mut leads.heeds, beat.heeds) != beat.heeds {

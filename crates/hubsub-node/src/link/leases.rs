@@ -10,7 +10,7 @@
 //! 2. A shard replies `GaveUp` after it has stopped leading the hub, and to each `GiveUp`. The deadline is
 //!    not raised before every shard has replied.
 
-use crate::shard::mail::Mail;
+use crate::io::inbox::LETTER_BYTES;
 use hubsub_lead::{HubTerm, LeadGate, Route, Tables};
 /// The shard that leads a hub, which is where the broker has it.
 pub use hubsub_route::relay::message::home;
@@ -63,7 +63,7 @@ impl LeadMail {
             }
             _ => 0,
         };
-        size_of::<Mail>() + more
+        LETTER_BYTES + more
     }
 }
 

@@ -57,28 +57,28 @@ impl ShownReady {
 impl Core {
     /// A peer has reported its state over link 0.
     pub(super) fn peer_is_ready(&mut self, process: Process, is_ready: bool) {
-        if self.rim.links.board.ready.set(process, is_ready) {
-            self.rim.links.control.tell(Event::Ready);
+        if self.rim.states.links.board.ready.set(process, is_ready) {
+            self.rim.states.links.control.tell(Event::Ready);
         }
     }
 
     /// Applies the registered processes.
     pub(super) fn ready_roster(&mut self, registered: &[Registered]) {
-        if self.rim.shard == ShardId(0) && self.rim.links.board.ready.keep(registered) {
-            self.rim.links.control.tell(Event::Ready);
+        if self.rim.shard == ShardId(0) && self.rim.states.links.board.ready.keep(registered) {
+            self.rim.states.links.control.tell(Event::Ready);
         }
     }
 
     /// Checks whether this process has become ready.
     pub(super) fn tick_ready(&mut self) {
-        let links = &self.rim.links;
+        let links = &self.rim.states.links;
         if self.rim.shard != ShardId(0) || !self.broker.has_nodes() || links.status().is_ready {
             return;
         }
         let Some(incarnation) = links.incarnation() else { return };
         let holds = |id: NodeId| self.broker.holds_patterns_of(id);
         if links.has_roster && links.registered().all(holds) {
-            self.rim.links.set_ready(true);
+            self.rim.states.links.set_ready(true);
             self.peer_is_ready(Process { node: Board::OWN, incarnation }, true);
         }
     }

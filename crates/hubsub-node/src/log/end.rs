@@ -1,11 +1,12 @@
 //! A shard's handle to the log: the batches of its hubs in this turn, the log's data about rooms, and log
 //! queries.
 
+use super::LogMail;
 use super::hub_reading::{self, HubSearch};
 use super::reading::{Answer, Search};
 use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
-use crate::io::inbox::Inbox;
-use crate::shard::mail::{ColdRoom, Mail, Part};
+use crate::io::inbox::Post;
+use crate::io::questions::{ColdRoom, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Keep, Kind};
 use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
@@ -70,7 +71,7 @@ pub struct LogEnd {
     hubs: HashMap<HubId, Arc<LoggedHub>>,
     /// In a cluster, the terms in which this node leads them.
     terms: HashMap<HubId, u64>,
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<dyn Post<LogMail>>,
     shard: ShardId,
     /// This turn's batches, one per hub with records.
     batches: Vec<Batch>,
@@ -88,7 +89,7 @@ impl LogEnd {
         readers: Arc<Readers>,
         listing: Arc<Listing>,
         hubs: &LoggedHubs,
-        inboxes: Arc<[Inbox]>,
+        inboxes: Arc<dyn Post<LogMail>>,
     ) -> LogEnd {
         let hubs = hubs.all().into_iter().filter(|(_, hub)| hub.shard == shard.0).collect();
         LogEnd {
@@ -338,18 +339,18 @@ impl LogEnd {
             let (mail, is_found) = match (looking, came) {
                 (Looking::Room(search), Came::Room(found)) => {
                     let is_found = found.is_ok();
-                    (Mail::Found(search.read, found), is_found)
+                    (LogMail::Found(search.read, found), is_found)
                 }
                 (Looking::Hub(search), Came::Hub(found)) => {
                     let is_found = found.is_ok();
-                    (Mail::FoundHub(search.asked, found), is_found)
+                    (LogMail::FoundHub(search.asked, found), is_found)
                 }
                 _ => unreachable!("an answer is of the kind of its question"),
             };
             let counters = log.counters();
             counters.reads.fetch_add(1, Ordering::Relaxed);
             counters.reads_failed.fetch_add(u64::from(!is_found), Ordering::Relaxed);
-            inboxes[usize::from(shard.0)].send(&mut vec![mail]);
+            inboxes.post(shard, mail);
             Turn::Done
         });
         match self.readers.submit(job) {

@@ -1,12 +1,13 @@
 //! Lists rooms: those in a shard's memory and those only in the logs of its hubs, merged into pages. Names
 //! are on disk and read by a separate thread, so a listing does not delay history reads.
 
+use super::LogMail;
 use super::reading;
 use super::status::LoggedHub;
 use super::{Log, LoggedHubs, Readers, Turn};
 use crate::io::classes::ClassesNow;
-use crate::io::inbox::Inbox;
-use crate::shard::mail::{ColdRoom, Listed, Mail, Part};
+use crate::io::inbox::Post;
+use crate::io::questions::{ColdRoom, Listed, Part};
 use hubsub_log::rooms::Last;
 use hubsub_route::{Ask, RoomInfo};
 use hubsub_types::names::Glob;
@@ -77,7 +78,7 @@ impl Listing {
         wanted: Wanted,
         here: Vec<RoomInfo>,
         ask: Ask,
-        inboxes: &Arc<[Inbox]>,
+        inboxes: &Arc<dyn Post<LogMail>>,
     ) -> Option<Part> {
         let (known, log, inboxes) = (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(inboxes));
         let (begin, mut here) = (Instant::now(), here);
@@ -90,7 +91,7 @@ impl Listing {
                 Ok(rooms) => Part::Rooms(Ok(rooms)),
                 Err(refused) => Part::Refused(refused),
             };
-            inboxes[usize::from(ask.shard.0)].send(&mut vec![Mail::Part { gathering: ask.number, part }]);
+            inboxes.post(ask.shard, LogMail::Listed(ask, part));
             Turn::Done
         });
         self.thread.submit(job).is_err().then_some(Part::Refused(ErrorCode::TimedOut))

@@ -17,6 +17,7 @@
 //! - Only one operation runs per hub: a request for a closing hub is refused.
 
 use super::Event;
+use super::LogMail;
 use super::hub::{Described, describe, keep_of, limits_of, shard_of};
 use super::segments::Handover;
 use super::start::Started;
@@ -24,14 +25,13 @@ use super::status::LoggedHub;
 use super::streams::{Refusal, refused};
 use super::{HubStatus, Log, LoggedHubs, State};
 use crate::io::classes::ClassesNow;
-use crate::io::inbox::Inbox;
+use crate::io::inbox::Post;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
-use crate::shard::mail::Mail;
 use hubsub_log::{Disk, HubName, Keep, LogError, Opening, Ready};
 use hubsub_route::Window;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{ErrorCode, HubId};
+use hubsub_types::{ErrorCode, HubId, ShardId};
 use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +76,7 @@ struct Work {
     handover: Arc<Handover<Disk>>,
     hubs: Arc<LoggedHubs>,
     classes: Arc<ClassesNow>,
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<dyn Post<LogMail>>,
     control: Arc<dyn Report<Event>>,
     window: Window,
     is_given: bool,
@@ -117,7 +117,7 @@ impl Openings {
     pub(crate) fn start(
         of: &Started,
         classes: Arc<ClassesNow>,
-        inboxes: Arc<[Inbox]>,
+        inboxes: Arc<dyn Post<LogMail>>,
         control: Arc<dyn Report<Event>>,
         window: Window,
     ) -> io::Result<Openings> {
@@ -311,8 +311,8 @@ impl Work {
                         self.control.log(Level::Error, "log is damaged", vec![("reason", warning)]);
                     }
                     self.hubs.insert(one.name.hub, Arc::clone(&opened.hub));
-                    let shard = usize::from(opened.hub.shard);
-                    self.inboxes[shard].send(&mut vec![Mail::HubOpened(Box::new(opened))]);
+                    let shard = ShardId(opened.hub.shard);
+                    self.inboxes.post(shard, LogMail::HubOpened(Box::new(opened)));
                     self.tell_opened(one.ticket, one.name.hub);
                 }
             }
@@ -328,7 +328,7 @@ impl Work {
         let ready = opening.run()?;
         let classes = self.classes.get();
         let class = (one.class, classes.get(one.class));
-        let shard = shard_of(ready.entry(), self.is_given, self.inboxes.len() as u16);
+        let shard = shard_of(ready.entry(), self.is_given, self.inboxes.shards());
         let described = describe(ready.entry(), Some(Arc::clone(ready.chain())), class, shard, self.window)?;
         Ok((ready, described))
     }
@@ -371,7 +371,7 @@ impl Work {
         }
         hub.set_closes(true);
         let (tell, told) = channel();
-        self.inboxes[usize::from(hub.shard)].send(&mut vec![Mail::HubCloses(id, tell)]);
+        self.inboxes.post(ShardId(hub.shard), LogMail::HubCloses(id, tell));
         Some(Closing { ticket, id, hub, told, is_told: false })
     }
 
@@ -400,7 +400,7 @@ impl Work {
         let refusal = match closed {
             Some(Ok(true)) => {
                 self.hubs.remove(id);
-                self.inboxes[usize::from(closing.hub.shard)].send(&mut vec![Mail::HubClosed(id)]);
+                self.inboxes.post(ShardId(closing.hub.shard), LogMail::HubClosed(id));
                 self.tell(closing.ticket, Ok(Answer::Closed(Some(given))));
                 return true;
             }

@@ -3,22 +3,22 @@
 //! shard. In a cluster the controller assigns hubs, and a start opens those assigned before.
 
 use super::Event;
+use super::LogMail;
 use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
 use super::sessions;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
-use crate::io::inbox::Inbox;
+use crate::io::inbox::Post;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
 use crate::mqtt::Found;
-use crate::shard::mail::Mail;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
 use hubsub_route::rows::CLASS;
 use hubsub_route::{HubSeed, Producers, Rows, Window};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::is_reserved;
-use hubsub_types::{ClassTable, Durability, HubId, Limits};
+use hubsub_types::{ClassTable, Durability, HubId, Limits, ShardId};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -91,25 +91,25 @@ pub struct Started {
 
 /// Notifies the shards of the hubs.
 struct Tells {
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<dyn Post<LogMail>>,
     hubs: Arc<LoggedHubs>,
 }
 
 impl Listener for Tells {
     fn safe(&self, hubs: &[(HubId, u64)]) {
-        let mut by_shard: Vec<Vec<(HubId, u64)>> = vec![Vec::new(); self.inboxes.len()];
+        let mut by_shard: Vec<Vec<(HubId, u64)>> = vec![Vec::new(); usize::from(self.inboxes.shards())];
         for (&synced, shard) in hubs.iter().zip(self.hubs.synced(hubs)) {
             by_shard[usize::from(shard)].push(synced);
         }
-        for (hubs, inbox) in by_shard.into_iter().zip(self.inboxes.iter()) {
+        for (hubs, shard) in by_shard.into_iter().zip(0..) {
             if !hubs.is_empty() {
-                inbox.send(&mut vec![Mail::Safe(hubs)]);
+                self.inboxes.post(ShardId(shard), LogMail::Safe(hubs));
             }
         }
     }
 
     fn failed(&self) {
-        self.inboxes.iter().for_each(|inbox| inbox.send(&mut vec![Mail::LogFailed]));
+        (0..self.inboxes.shards()).for_each(|shard| self.inboxes.post(ShardId(shard), LogMail::Failed));
     }
 }
 
@@ -153,7 +153,7 @@ pub fn start(
     config: &LogConfig,
     limits: &Limits,
     classes: &mut ClassTable,
-    inboxes: &Arc<[Inbox]>,
+    inboxes: Arc<dyn Post<LogMail>>,
     control: Arc<dyn Report<Event>>,
 ) -> io::Result<Started> {
     let refused = |text: String| io::Error::other(text);
@@ -203,7 +203,7 @@ pub fn start(
     // Internal classes come last, so that a user's hubs have the same ids with and without them.
     missing.sort_unstable_by_key(|name| (is_reserved(name.as_bytes()), *name));
     for class in missing {
-        let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.len() as u16 };
+        let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.shards() };
         for index in 0..shards {
             segments.add_hub(class, index, keep_of(classes.get(logged[class]))).map_err(|e| match e {
                 LogError::Full => full(),
@@ -223,7 +223,7 @@ pub fn start(
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
     let (mut seeds, mut windows, mut rows, mut keeping) =
         (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
-    let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.len() as u16);
+    let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.shards());
     for HubEntry { hub, class, .. } in segments.manifest().hubs.clone() {
         let index = logged[class.as_str()];
         let class = classes.get(index);
@@ -250,7 +250,7 @@ pub fn start(
         let entries = only_chain(&segments, QUEUES);
         found = sessions::rebuild(&rows, entries.as_deref()).map_err(|e| refused(e.to_string()))?;
     }
-    let listener = Arc::new(Tells { inboxes: Arc::clone(inboxes), hubs: Arc::clone(&hubs) });
+    let listener = Arc::new(Tells { inboxes, hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
         pending_bytes_max: limits.log_pending_bytes_max as usize,
         unwritten_bytes_max: limits.log_unwritten_bytes_max as usize,

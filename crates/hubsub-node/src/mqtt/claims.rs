@@ -9,10 +9,11 @@ use super::handover::{self, post};
 use super::store::{Stored, stored};
 use super::takeover::{self, Found};
 use super::{connect, takeover_read};
-use crate::io::core::Core;
-use crate::shard::mail::Mail;
-use crate::io::internal_client::{self, Asked};
+use crate::io::context::Rim;
 use crate::io::context::Timer;
+use crate::io::core::Core;
+use crate::io::inbox::LETTER_BYTES;
+use crate::io::internal_client::{self, Asked};
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
@@ -50,7 +51,7 @@ impl MqttMail {
     /// Its memory in bytes, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
-        std::mem::size_of::<Mail>()
+        LETTER_BYTES
             + match self {
                 MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
                 MqttMail::TakeOver(id) => id.len(),
@@ -93,13 +94,17 @@ pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder) {
 pub fn receive(core: &mut Core, mail: MqttMail) {
     match mail {
         MqttMail::Claim(id, claimant) => {
-            event(core, |core, token, actions| core.rim.claims.claim(id, claimant, token, actions));
+            event(core, |core, token, actions| {
+                core.rim.states.mqtt.claims.claim(id, claimant, token, actions)
+            });
         }
         MqttMail::Keep(id, holder) => {
-            event(core, |core, token, actions| core.rim.claims.keep(&id, holder, token, actions));
+            event(core, |core, token, actions| core.rim.states.mqtt.claims.keep(&id, holder, token, actions));
         }
         MqttMail::Release(id, holder) => {
-            event(core, |core, token, actions| core.rim.claims.release(&id, holder, token, actions));
+            event(core, |core, token, actions| {
+                core.rim.states.mqtt.claims.release(&id, holder, token, actions)
+            });
         }
         MqttMail::Granted(key) => connect::granted(core, key),
         MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(core, key) => {}
@@ -107,7 +112,7 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
         MqttMail::Displaced(key) => connect::displaced(core, key),
         MqttMail::Yield(key, to) => handover::yields(core, key, to),
         // It moves once its input is processed.
-        MqttMail::Call(key, to) => core.rim.called.push((key, to)),
+        MqttMail::Call(key, to) => core.rim.states.mqtt.called.push((key, to)),
         MqttMail::Abandon(key) => handover::abandoned(core, key),
         MqttMail::Restore(found) => takeover::restore_previous(core, *found),
         MqttMail::TakeOver(id) => takeover_read::claim(core, id),
@@ -118,8 +123,8 @@ pub fn receive(core: &mut Core, mail: MqttMail) {
 /// The outcome of a request to an id's room.
 pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCode>) {
     event(core, |core, token, actions| match asked {
-        ClaimAsked::Watch(id) => core.rim.claims.watched(&id, outcome.is_ok(), token, actions),
-        ClaimAsked::Claim(id, of) => core.rim.claims.said(&id, of, outcome.ok(), actions),
+        ClaimAsked::Watch(id) => core.rim.states.mqtt.claims.watched(&id, outcome.is_ok(), token, actions),
+        ClaimAsked::Claim(id, of) => core.rim.states.mqtt.claims.said(&id, of, outcome.ok(), actions),
     });
 }
 
@@ -127,25 +132,25 @@ pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCo
 pub fn heard(core: &mut Core, room: &[u8], content: &[u8]) {
     let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (id_of(room), word) {
-        event(core, |core, token, actions| core.rim.claims.heard(&id, word, token, actions));
+        event(core, |core, token, actions| core.rim.states.mqtt.claims.heard(&id, word, token, actions));
     }
 }
 
 /// Messages in that room may have been missed.
 pub fn missed(core: &mut Core, room: &[u8]) {
     if let Some(id) = id_of(room) {
-        event(core, |core, _, actions| core.rim.claims.missed(&id, actions));
+        event(core, |core, _, actions| core.rim.states.mqtt.claims.missed(&id, actions));
     }
 }
 
 /// The time for other holders to release an id is over.
 pub fn late(core: &mut Core, id: &str, of: Token) {
-    event(core, |core, _, actions| core.rim.claims.late(id, of, actions));
+    event(core, |core, _, actions| core.rim.states.mqtt.claims.late(id, of, actions));
 }
 
 /// Passes an event to the ids of this shard and executes the resulting actions.
 fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<Action>)) {
-    let token = core.broker.is_clustered().then(|| core.rim.new_token());
+    let token = core.broker.is_clustered().then(|| new_token(&mut core.rim));
     let mut actions = Vec::new();
     event(core, token, &mut actions);
     for action in actions {
@@ -200,6 +205,15 @@ fn room_of(id: &str) -> String {
 
 fn id_of(room: &[u8]) -> Option<String> {
     Some(unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROOMS)?))
+}
+
+/// A unique token for a claim of a client id.
+pub(super) fn new_token(rim: &mut Rim) -> Token {
+    rim.states.mqtt.claimed += 1;
+    // The number distinguishes claims of a shard, the shard those of a node, and the run those of nodes.
+    let number = u64::from(rim.shard.0) << 48 | rim.states.mqtt.claimed;
+    let run = rim.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
+    Token { at_us: rim.now.wall_us, run: run.unwrap_or_default(), number }
 }
 
 #[cfg(test)]

@@ -184,13 +184,13 @@ pub(super) fn own_id(core: &Core, key: ConnKey) -> Box<str> {
 /// A connection has ended. If `outlives`, its session goes offline; else the client id is released and the
 /// will is published.
 pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bool) {
-    core.rim.mqtt_clients -= 1;
-    core.rim.mqtt_subscriptions -= client.machine.subscriptions();
+    core.rim.states.mqtt.clients -= 1;
+    core.rim.states.mqtt.subscriptions -= client.machine.subscriptions();
     core.rim.output_bytes -= client.pending.bytes();
-    core.rim.sessions.connected -= usize::from(client.session.is_some());
-    core.rim.long_messages.remove(key);
-    core.rim.readings.remove(key);
-    core.rim.unread.remove(&key);
+    core.rim.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
+    core.rim.states.mqtt.long_messages.remove(key);
+    core.rim.states.mqtt.readings.remove(key);
+    core.rim.states.mqtt.unread.remove(&key);
     let left = shares::take_left(core, &mut client);
     if outlives {
         session::leave(core, key, *client);
@@ -259,9 +259,9 @@ impl Rim {
         let client = conn.mqtt.as_mut()?;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
-        self.mqtt_subscriptions -= client.machine.subscriptions();
+        self.states.mqtt.subscriptions -= client.machine.subscriptions();
         let acted = act(client, arena);
-        self.mqtt_subscriptions += client.machine.subscriptions();
+        self.states.mqtt.subscriptions += client.machine.subscriptions();
         if arena.len() > start {
             self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
@@ -275,7 +275,7 @@ impl Rim {
     /// Passes a broker answer to an MQTT client.
     pub(crate) fn answer_mqtt(&mut self, key: ConnKey, number: u32, answer: Answer) {
         match answer {
-            Answer::HubEnds(ends) => self.ends.push((key, (number, ends))),
+            Answer::HubEnds(ends) => self.states.mqtt.ends.push((key, (number, ends))),
             answer if number == NOBODY => self.resumed(key, &answer),
             Answer::Published(outcome) => {
                 self.expects_more |= outcome.is_ok();

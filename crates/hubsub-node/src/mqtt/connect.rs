@@ -53,7 +53,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
     let missing = missing_subscriptions::takes_filters(core, key);
     let rim = &mut core.rim;
     // A connection that has moved to its session's slot leaves together with the session.
-    let is_late = rim.is_leaving && rim.sessions.get_mut(key).is_none();
+    let is_late = rim.states.mqtt.is_leaving && rim.states.mqtt.sessions.get_mut(key).is_none();
     let Some(conn) = rim.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
     let id = conn.id;
@@ -75,17 +75,17 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, connect: &Connect<'_>, packet
             // This session ends with its connection; it is persisted only for its will.
             let is_recorded = records && rim.info.mqtt.records_wills && machine.has_will();
             if has_session || is_recorded {
-                let persistence = records.then(|| Box::new(Persistence::new(rim.new_token())));
+                let persistence = records.then(|| Box::new(Persistence::new(super::claims::new_token(rim))));
                 session = Some(Box::new(Session::new(persistence, 0)));
             }
             if session.is_some() && records {
                 machine.record();
             }
-            rim.sessions.connected += usize::from(session.is_some());
+            rim.states.mqtt.sessions.connected += usize::from(session.is_some());
             let connect = if is_clean { Box::default() } else { packet.into() };
             let connecting = Connecting { accepted, is_resumed: false, follows: None, connect };
             let mut client = Client::new(machine, decoder, connecting, session);
-            rim.mqtt_clients += 1;
+            rim.states.mqtt.clients += 1;
             let is_resumed = offline::resume(rim, key, &mut client);
             if let Some(connecting) = &mut client.connecting {
                 connecting.is_resumed = is_resumed;
@@ -148,7 +148,7 @@ impl Rim {
     /// True if this many additional sessions exceed this shard's share of `mqtt_sessions_max`.
     pub(super) fn has_sessions(&self, more: usize) -> bool {
         let share = self.limits.mqtt_sessions_max.div_ceil(u64::from(self.mailer.shards()));
-        (self.sessions.connected + self.sessions.offline() + more) as u64 > share
+        (self.states.mqtt.sessions.connected + self.states.mqtt.sessions.offline() + more) as u64 > share
     }
 
     /// Counts a confirmation for a session that needs all its subscriptions before CONNACK; returns whether
@@ -196,7 +196,7 @@ pub(super) fn forgo_will(rim: &mut Rim, key: ConnKey) -> bool {
     let Some(client) = client.filter(is_meant) else { return false };
     client.session = None;
     client.machine.forgo_record();
-    rim.sessions.connected -= 1;
+    rim.states.mqtt.sessions.connected -= 1;
     rim.metrics.mqtt_wills_unrecorded_total.add(1);
     true
 }

@@ -10,8 +10,8 @@ use super::persist::Written;
 use super::takeover::{publish_will_of, room_of};
 use super::{store, takeover_read};
 use crate::io::core::Core;
+use crate::io::questions::Question;
 use crate::io::scatter_gather::Then;
-use crate::shard::mail::Question;
 use crate::io::context::Rim;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
@@ -107,14 +107,14 @@ impl Rim {
         if matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed)) {
             return;
         }
-        if self.sessions.deletes.keep(delete, self.now.mono_ms) {
+        if self.states.mqtt.sessions.deletes.keep(delete, self.now.mono_ms) {
             self.metrics.mqtt_session_ends_lost_total.add(1);
         }
     }
 
     /// Handles the outcome of a retried delete.
     pub(super) fn delete_retried(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
-        self.sessions.deletes.in_flight -= 1;
+        self.states.mqtt.sessions.deletes.in_flight -= 1;
         self.delete_done(delete, outcome);
     }
 
@@ -127,7 +127,7 @@ impl Rim {
 
 /// Retries the deletes that are due. Runs once a second.
 pub fn retry_deletes(core: &mut Core) {
-    for delete in core.rim.sessions.deletes.due(core.rim.now.mono_ms) {
+    for delete in core.rim.states.mqtt.sessions.deletes.due(core.rim.now.mono_ms) {
         match delete.of {
             Of::Session(epoch, born) => {
                 store::end(core, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));

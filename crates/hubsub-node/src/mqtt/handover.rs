@@ -47,7 +47,7 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
     if takeover_read::ends(core, key) {
         return;
     }
-    if core.rim.sessions.get_mut(key).is_some() {
+    if core.rim.states.mqtt.sessions.get_mut(key).is_some() {
         return match heir {
             // This slot is about to be freed, and the id with it.
             Heir::Here(to) if to.aim == Aim::Resume && persist::is_moving(&mut core.rim, key) => {}
@@ -96,14 +96,14 @@ pub(super) fn yields(core: &mut Core, key: ConnKey, heir: Heir) {
 /// Calls a connection to an offline session.
 pub(super) fn call(core: &mut Core, key: ConnKey, to: Holder) {
     let here = Holder { shard: core.rim.shard, conn: key };
-    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     offline.awaits = Some(Box::new(to));
     post(core, to.shard, MqttMail::Call(to.conn, here));
 }
 
 /// A connection that was called to a session is gone.
 pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
-    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     offline.awaits = None;
     let (id, here) = (offline.id.clone(), Holder { shard: core.rim.shard, conn: key });
     claims::keep(core, id, here);
@@ -112,7 +112,7 @@ pub(super) fn abandoned(core: &mut Core, key: ConnKey) {
 /// Removes the connections that were called to their sessions; each is returned with its target shard.
 pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
     let mut leaving = Vec::new();
-    for (key, to) in std::mem::take(&mut core.rim.called) {
+    for (key, to) in std::mem::take(&mut core.rim.states.mqtt.called) {
         let may_go = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
         let Some(conn) = may_go.then(|| core.rim.conns.remove(key)).flatten() else {
             post(core, to.shard, MqttMail::Abandon(to.conn));
@@ -122,8 +122,8 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
         core.rim.input_bytes -= conn.unfinished_bytes();
         let Conn { io, id, principal, door, created_s, meter, input, mqtt, .. } = conn;
         let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
-        core.rim.mqtt_clients -= 1;
-        core.rim.sessions.connected -= usize::from(client.session.is_some());
+        core.rim.states.mqtt.clients -= 1;
+        core.rim.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
         let connecting = client.connecting.as_ref().expect("who is connected is not called");
         let mut all = connecting.connect.to_vec();
         all.extend(input.into_iter().flat_map(|input| input.bytes));
@@ -157,7 +157,7 @@ impl Traveller {
         let mut conn = Conn::new(io, door, id, created_s);
         (conn.principal, conn.meter) = (principal, meter);
         let is_awaited =
-            core.rim.sessions.get_mut(to).is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
+            core.rim.states.mqtt.sessions.get_mut(to).is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
         core.rim.input_bytes += conn.unfinished_bytes();
         let key = if is_awaited {
             core.rim.conns.put(to, conn);
@@ -183,6 +183,6 @@ pub(super) fn post(core: &mut Core, shard: ShardId, mail: MqttMail) {
     if shard == core.rim.shard {
         claims::receive(core, mail);
     } else {
-        core.rim.mailer.post(shard, Mail::Mqtt(mail));
+        core.rim.mailer.post(shard, mail);
     }
 }

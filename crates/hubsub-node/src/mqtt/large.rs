@@ -71,7 +71,7 @@ pub(super) fn begin(
 ) {
     let topic_len = publish.topic.len();
     let announced = topic_len + payload_bytes;
-    let in_flight = core.rim.long_messages.bytes();
+    let in_flight = core.rim.states.mqtt.long_messages.bytes();
     if in_flight > 0 && (in_flight + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
         core.rim.metrics.mqtt_large_refused_total.add(1);
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
@@ -82,6 +82,8 @@ pub(super) fn begin(
     bytes.extend_from_slice(publish.topic.as_bytes());
     let (decoder, limits) = read;
     core.rim
+        .states
+        .mqtt
         .long_messages
         .insert(key, Large { head: head.into(), decoder, limits, bytes, topic_len, announced });
 }
@@ -92,9 +94,9 @@ pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) 
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     // A slow transfer is not silence.
     client.machine.excuse(now_ms);
-    let Some(large) = core.rim.long_messages.all.get_mut(&key) else { return };
+    let Some(large) = core.rim.states.mqtt.long_messages.all.get_mut(&key) else { return };
     large.bytes.extend_from_slice(bytes);
-    if is_last && let Some(large) = core.rim.long_messages.remove(key) {
+    if is_last && let Some(large) = core.rim.states.mqtt.long_messages.remove(key) {
         core.rim.metrics.mqtt_packets_total.add(1);
         whole(core, key, large);
     }

@@ -34,10 +34,10 @@ pub(super) fn watch(
     }
     // A repeated subscription gets the state again.
     presence::left(core, key, filter);
-    if core.rim.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
+    if core.rim.states.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
         return Err(ErrorCode::TooManySubscriptions);
     }
-    let (own, all) = core.rim.presence.edge.name_bytes(key);
+    let (own, all) = core.rim.states.presence.edge.name_bytes(key);
     let (limits, bytes) = (&core.rim.limits, filter.len() as u64);
     if own + bytes > limits.subscription_bytes_per_client_max
         || all + bytes > limits.subscription_bytes_shard_max
@@ -54,7 +54,7 @@ pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Op
     let room = core.broker.classes().room(topic.as_bytes()).into_owned();
     let classes = core.broker.classes();
     let is_member = classes.get(classes.class_of_room(&room)).presence == Membership::All;
-    if !is_member || core.rim.presence.edge.seat_of(key, topic).is_some() {
+    if !is_member || core.rim.states.presence.edge.seat_of(key, topic).is_some() {
         return;
     }
     let who = Some((super::client::own_id(core, key), Box::from(&b"{}"[..])));
@@ -73,7 +73,7 @@ pub(super) fn back(core: &mut Core, key: ConnKey) {
         } else if !filter.contains(['+', '#']) && !filter.starts_with('$') {
             subscribes(core, key, &filter, None);
         }
-        if let Some(seat) = core.rim.presence.edge.seat_of(key, &filter) {
+        if let Some(seat) = core.rim.states.presence.edge.seat_of(key, &filter) {
             core.rim.own.join(key, seat, true);
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn back(core: &mut Core, key: ConnKey) {
 impl Rim {
     /// Completes a request that may belong to a membership.
     pub(super) fn settle_seat(&mut self, key: ConnKey, request: u32, is_done: bool) {
-        if let Some(seat) = self.presence.edge.seat_of_request(key, request) {
+        if let Some(seat) = self.states.presence.edge.seat_of_request(key, request) {
             self.own.join(key, seat, is_done);
         }
     }

@@ -72,10 +72,10 @@ impl Rim {
     /// A background subscription of a session was refused: it will be retried.
     pub(crate) fn note_missing(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
-        if !self.sessions.missing.refuse(key, self.now.mono_ms) {
+        if !self.states.mqtt.sessions.missing.refuse(key, self.now.mono_ms) {
             return;
         }
-        let offline = self.sessions.get_mut(key).map(|offline| offline.id.clone());
+        let offline = self.states.mqtt.sessions.get_mut(key).map(|offline| offline.id.clone());
         let client = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
         let id = offline.or_else(|| client.map(|client| client.machine.client_id().into()));
         let client = id.unwrap_or_default().chars().take(64).collect();
@@ -94,15 +94,15 @@ impl Rim {
 /// The filters that an offline session must retry now; none if nothing is missing.
 pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
     let now_ms = core.rim.now.mono_ms;
-    core.rim.sessions.missing.asks(key, now_ms).then(|| {
-        let offline = core.rim.sessions.get(key);
+    core.rim.states.mqtt.sessions.missing.asks(key, now_ms).then(|| {
+        let offline = core.rim.states.mqtt.sessions.get(key);
         offline.map(|offline| filters_of(core, offline)).unwrap_or_default()
     })
 }
 
 /// Retries for the sessions that are due. Runs once a second.
 pub fn retry_missing(core: &mut Core) {
-    for key in core.rim.sessions.missing.due(core.rim.now.mono_ms) {
+    for key in core.rim.states.mqtt.sessions.missing.due(core.rim.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
         let is_offline = core.rim.conns.get(key).is_none() && !persist::is_moving(&mut core.rim, key);

@@ -61,6 +61,7 @@ mod session;
 mod session_cursors;
 mod session_list;
 mod shares;
+mod state;
 mod store;
 mod subscribing;
 mod takeover;
@@ -71,22 +72,21 @@ pub use client::{Client, end, gone, look_for_silence};
 pub use connect::followed;
 pub use delete_retry::{SessionDelete, found as found_deleted, retry_deletes};
 pub use handover::{Traveller, depart, handed_over};
-pub use large::LongMessages;
 pub use missing_subscriptions::retry_missing;
-pub use offline::Sessions;
 pub use packets::execute;
 pub use persist::{Written, persist as persist_session, snapshot_timer, written};
 pub use plain::Plain;
 pub use retained::{
-    Event as Retained, Pace, go_on as read_retained, is_expired as retained_is_expired, read_on, read_unread,
+    Event as Retained, go_on as read_retained, is_expired as retained_is_expired, read_on, read_unread,
 };
 pub use sending::Cache;
 pub use session::timer as session_timer;
-pub use session_cursors::{Ends, learn_ends};
+pub use session_cursors::learn_ends;
 pub use session_list::{end_session, list_sessions};
 pub use shares::share_queued;
+pub use state::State;
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };
 pub use takeover::{Found, id_of_entries, id_of_snapshot, is_of_use};
-pub use takeover_read::{Readings, came as read_of_session, start_takeovers};
+pub use takeover_read::{came as read_of_session, start_takeovers};

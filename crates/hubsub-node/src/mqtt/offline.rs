@@ -228,7 +228,7 @@ pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
 
 /// A connection that has moved to the slot of an offline session takes the session over.
 pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
-    let Some(offline) = rim.sessions.remove(key) else { return false };
+    let Some(offline) = rim.states.mqtt.sessions.remove(key) else { return false };
     let OfflineSession { state, mut session, queue, .. } = offline;
     if let Some(persistence) = &mut session.persistence {
         persistence.connected();
@@ -236,8 +236,8 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     }
     client.machine.resume(state);
     client.machine.number_requests_from(session.requests);
-    rim.mqtt_subscriptions += client.machine.subscriptions();
-    rim.sessions.connected += usize::from(client.session.is_none());
+    rim.states.mqtt.subscriptions += client.machine.subscriptions();
+    rim.states.mqtt.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
     for Queued { message, grant, key, .. } in queue.into_iter().flat_map(|queue| queue.messages) {
         let counted = CountedBy::None;
@@ -251,7 +251,7 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
 impl Rim {
     /// Delivers a record to an offline session.
     pub(crate) fn deliver_offline(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-        let Some((generation, offline)) = self.sessions.by_place.get_mut(&conn) else {
+        let Some((generation, offline)) = self.states.mqtt.sessions.by_place.get_mut(&conn) else {
             return Delivery::Taken;
         };
         let by = match via {
@@ -292,7 +292,7 @@ impl Rim {
     ) -> Delivery {
         let Some(filter) = shared_filter(group) else { return Delivery::Full };
         let is_persisted = |grant: Grant| grant.qos.min(record.qos) > Qos::AtMostOnce;
-        let Some((generation, offline)) = self.sessions.by_place.get(&conn) else {
+        let Some((generation, offline)) = self.states.mqtt.sessions.by_place.get(&conn) else {
             // The connection may be closing.
             let closing = self.conns.at(conn).filter(|conn| conn.is_closing());
             let outlives = |client: &Client| {
@@ -314,18 +314,18 @@ impl Rim {
         };
         let message = self.encoded.mqtt.message(&content);
         self.queue_offline(key, message, grant, Some(group.into()));
-        self.sessions.sharing.insert(key, group, members);
+        self.states.mqtt.sessions.sharing.insert(key, group, members);
         Delivery::Taken
     }
 
     fn queue_offline(&mut self, key: ConnKey, message: Rc<Message>, grant: Grant, group: Option<Group>) {
         let limits = queue_limits(self);
-        let Some(offline) = self.sessions.get_mut(key) else { return };
+        let Some(offline) = self.states.mqtt.sessions.get_mut(key) else { return };
         let (len, bytes, _) = offline.queued();
         let dropped = offline.push(message, grant, 0, group, limits);
         let (len_now, bytes_now, _) = offline.queued();
-        self.sessions.queued = self.sessions.queued + len_now - len;
-        self.sessions.queued_bytes = self.sessions.queued_bytes + bytes_now - bytes;
+        self.states.mqtt.sessions.queued = self.states.mqtt.sessions.queued + len_now - len;
+        self.states.mqtt.sessions.queued_bytes = self.states.mqtt.sessions.queued_bytes + bytes_now - bytes;
         self.metrics.mqtt_session_queued_total.add(1);
         self.metrics.mqtt_session_dropped_total.add(dropped);
         self.show_sessions();
@@ -344,13 +344,13 @@ impl Rim {
             // Messages dropped here were counted by the previous process.
             offline.push(Rc::new(message), grant, key, None, limits);
         }
-        self.sessions.insert(key, offline);
+        self.states.mqtt.sessions.insert(key, offline);
         self.show_sessions();
     }
 
     /// Updates the session gauges.
     pub(super) fn show_sessions(&self) {
-        let (sessions, metrics) = (&self.sessions, &self.metrics);
+        let (sessions, metrics) = (&self.states.mqtt.sessions, &self.metrics);
         metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);
         metrics.mqtt_sessions_absent.set(sessions.offline() as u64);
         metrics.mqtt_session_queued.set(sessions.queued as u64);
@@ -359,6 +359,6 @@ impl Rim {
 
     /// True if the slot belongs to an offline session.
     pub(crate) fn is_offline(&self, conn: u32) -> bool {
-        self.sessions.by_place.contains_key(&conn)
+        self.states.mqtt.sessions.by_place.contains_key(&conn)
     }
 }

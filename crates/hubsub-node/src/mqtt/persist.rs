@@ -60,7 +60,7 @@ impl Core {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
         let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
-        match self.rim.store {
+        match self.rim.states.mqtt.store {
             Some(_) => !self.broker.is_clustered(),
             None => self.rim.info.keeps_sessions && has_log(),
         }
@@ -73,7 +73,7 @@ impl Core {
 
     /// The writer of snapshots here, as the holder of an epoch.
     pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
-        Owner { epoch, run: self.rim.links.run(), born, is_over: false }
+        Owner { epoch, run: self.rim.states.links.run(), born, is_over: false }
     }
 }
 
@@ -82,7 +82,7 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.sessions.get_mut(key).map(|offline| &mut offline.session),
+        None => rim.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
     }
 }
 
@@ -161,7 +161,7 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
     } else {
         Outcome::Now(Err(ErrorCode::LogFailed))
     };
-    match (outcome, core.rim.sessions.get_mut(key)) {
+    match (outcome, core.rim.states.mqtt.sessions.get_mut(key)) {
         (Outcome::Now(outcome), Some(offline)) => offline.published(number, outcome.is_ok()),
         (Outcome::Now(outcome), None) => {
             packets::published(core, key, number, outcome.map(|published| published.receivers));
@@ -180,10 +180,10 @@ pub fn persist(core: &mut Core, key: ConnKey) {
     core.rim.pump_mqtt(key);
     core.rim.prepare(key);
     let rim = &mut core.rim;
-    let has_store = rim.store.is_some();
+    let has_store = rim.states.mqtt.store.is_some();
     let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
         Some(client) => client.machine.client_id().into(),
-        None => match rim.sessions.get_mut(key) {
+        None => match rim.states.mqtt.sessions.get_mut(key) {
             Some(offline) => offline.id.clone(),
             None => return,
         },
@@ -198,7 +198,7 @@ pub fn persist(core: &mut Core, key: ConnKey) {
         write_entry(core, key, &id, entry, visit);
         write_snapshot(core, key, id, visit);
     }
-    if let Some(offline) = core.rim.sessions.get_mut(key) {
+    if let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) {
         offline.session.persistence.iter_mut().for_each(|persistence| persistence.shrink());
     }
 }
@@ -241,7 +241,7 @@ fn take_snapshot(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, 
 /// request, so no snapshot refers to messages without an entry.
 fn write_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
     let entries = core.rim.all_entries(key);
-    if core.rim.store.is_none() {
+    if core.rim.states.mqtt.store.is_none() {
         for entry in entries {
             write_entry(core, key, &id, Some(entry), visit);
         }
@@ -271,7 +271,7 @@ impl Rim {
                 let waiting = pending.iter().filter(|item| item.key > 0);
                 session.take_all_entries(waiting.map(|item| (item.key, &*item.message, &item.grant)))
             }
-            None => self.sessions.get_mut(key).map_or_else(Vec::new, OfflineSession::take_all_entries),
+            None => self.states.mqtt.sessions.get_mut(key).map_or_else(Vec::new, OfflineSession::take_all_entries),
         }
     }
 
@@ -288,7 +288,7 @@ impl Rim {
                 (session, queued_from, cursors)
             }
             None => {
-                let offline = self.sessions.get_mut(key)?;
+                let offline = self.states.mqtt.sessions.get_mut(key)?;
                 let (queued_from, cursors) =
                     (offline.first_key(), offline.session.cursors.as_deref().cloned());
                 (&mut offline.session, queued_from, cursors)
@@ -301,7 +301,7 @@ impl Rim {
         head.write(cursors.as_ref(), &mut snapshot);
         match self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
             Some(client) => client.machine.state().encode(&mut snapshot),
-            None => self.sessions.get_mut(key)?.state.encode(&mut snapshot),
+            None => self.states.mqtt.sessions.get_mut(key)?.state.encode(&mut snapshot),
         }
         Some(snapshot)
     }
@@ -421,7 +421,7 @@ fn write_done(core: &mut Core, key: ConnKey, is_snapshot: bool) {
         && !persistence.is_scheduled
     {
         session::part(core, key);
-    } else if let Some(offline) = core.rim.sessions.get_mut(key) {
+    } else if let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) {
         offline.session.persistence.iter_mut().for_each(|persistence| persistence.shrink());
     }
 }
@@ -431,7 +431,7 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
     if outcome.is_err() {
         core.rim.metrics.mqtt_session_unwritten_total.add(1);
     }
-    let has_store = core.rim.store.is_some();
+    let has_store = core.rim.states.mqtt.store.is_some();
     match what {
         Written::Snapshot(key, visit, waits) => {
             let Some(persistence) = persistence_of(&mut core.rim, key) else { return };

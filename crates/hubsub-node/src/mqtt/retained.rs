@@ -197,12 +197,12 @@ pub fn is_expired(entry: &Record, now_us: u64) -> bool {
 /// Handles this turn's events.
 pub fn go_on(core: &mut Core) {
     go_on_paced(core);
-    while !core.rim.retained.is_empty() {
-        for (key, event) in std::mem::take(&mut core.rim.retained) {
+    while !core.rim.states.mqtt.retained.is_empty() {
+        for (key, event) in std::mem::take(&mut core.rim.states.mqtt.retained) {
             match event {
                 Event::Due(filter) => begin(core, key, filter),
                 Event::Came(number, answer) => {
-                    core.rim.rows_pace.came(number);
+                    core.rim.states.mqtt.rows_pace.came(number);
                     came(core, key, number, answer);
                 }
             }
@@ -213,7 +213,7 @@ pub fn go_on(core: &mut Core) {
 /// Continues waiting reads in order, within the rate limit.
 fn go_on_paced(core: &mut Core) {
     while core.rim.has_room_for_page()
-        && let Some(key) = core.rim.rows_pace.waiting.pop_front()
+        && let Some(key) = core.rim.states.mqtt.rows_pace.waiting.pop_front()
     {
         if let Some(reads) = reads_of(&mut core.rim, key) {
             reads.is_paced = false;
@@ -265,8 +265,8 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
         if next.is_some() && !core.rim.may_read_entries(key) {
             return;
         }
-        let number = core.rim.retained_asked.wrapping_add(1);
-        core.rim.retained_asked = number;
+        let number = core.rim.states.mqtt.retained_asked.wrapping_add(1);
+        core.rim.states.mqtt.retained_asked = number;
         if let Some(reads) = reads_of(&mut core.rim, key) {
             reads.awaits = Some(number);
         }
@@ -292,7 +292,7 @@ pub fn read_on(core: &mut Core, key: ConnKey) {
                 match core.broker.rows(ask, now, &mut core.rim) {
                     Outcome::Now(page) => Outcome::Now(Answer::Rows(page)),
                     Outcome::Later => {
-                        core.rim.rows_pace.asked.push_back((number, now.mono_ms));
+                        core.rim.states.mqtt.rows_pace.asked.push_back((number, now.mono_ms));
                         Outcome::Later
                     }
                 }
@@ -322,7 +322,7 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             let after = after.map(Box::from);
             let is_last = page.is_last || after.is_none();
             let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
-            core.rim.rows_pace.bytes += bytes.sum::<usize>();
+            core.rim.states.mqtt.rows_pace.bytes += bytes.sum::<usize>();
             core.rim.send_entries(key, &filter, &page);
             if is_last { following } else { Some((hub, after)) }
         }
@@ -342,7 +342,7 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             let is_unread = read.is_some();
             read.into_iter().for_each(|read| reads.keep_unread(read));
             if is_unread {
-                core.rim.unread.insert(key);
+                core.rim.states.mqtt.unread.insert(key);
             }
         }
     }
@@ -350,7 +350,7 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
 
 /// Retries unreachable hubs, and forgets filters that clients no longer subscribe to. Runs once a second.
 pub fn read_unread(core: &mut Core) {
-    for key in core.rim.unread.iter().copied().collect::<Vec<_>>() {
+    for key in core.rim.states.mqtt.unread.iter().copied().collect::<Vec<_>>() {
         let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
         if let Some(Client { machine, reads: Some(reads), .. }) = client {
             reads.unread.retain(|read| machine.grant_kept(&read.filter, false).is_some());
@@ -358,7 +358,7 @@ pub fn read_unread(core: &mut Core) {
         }
         read_on(core, key);
         if reads_of(&mut core.rim, key).is_none_or(|reads| reads.unread.is_empty()) {
-            core.rim.unread.remove(&key);
+            core.rim.states.mqtt.unread.remove(&key);
         }
     }
 }
@@ -381,7 +381,7 @@ impl Rim {
     pub(super) fn reads_retained(&mut self, key: ConnKey, filter: Box<[u8]>) {
         if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
             client.reads.get_or_insert_default().due += 1;
-            self.retained.push((key, Event::Due(filter)));
+            self.states.mqtt.retained.push((key, Event::Due(filter)));
         }
     }
 
@@ -392,13 +392,13 @@ impl Rim {
         }
         let Some(reads) = reads_of(self, key) else { return false };
         if !std::mem::replace(&mut reads.is_paced, true) {
-            self.rows_pace.waiting.push_back(key);
+            self.states.mqtt.rows_pace.waiting.push_back(key);
         }
         false
     }
 
     fn has_room_for_page(&mut self) -> bool {
-        self.rows_pace.has_room(self.now.mono_ms, self.limits.retained_page_bytes as usize)
+        self.states.mqtt.rows_pace.has_room(self.now.mono_ms, self.limits.retained_page_bytes as usize)
     }
 
     /// True if a client has taken enough output to receive more retained messages.

@@ -187,10 +187,10 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
         dropped += offline.push(item.message, item.grant, item.key, None, limits);
     }
     rim.metrics.mqtt_session_dropped_total.add(dropped);
-    rim.sessions.insert(key, offline);
+    rim.states.mqtt.sessions.insert(key, offline);
     rim.show_sessions();
     super::session_cursors::detach(core, key);
-    core.rim.sessions.session_mut(key).into_iter().for_each(Session::shrink);
+    core.rim.states.mqtt.sessions.session_mut(key).into_iter().for_each(Session::shrink);
     persist::request_snapshot(&mut core.rim, key, None);
     look_at(core, key);
     match yields_to.as_deref() {
@@ -208,7 +208,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
     if persist::is_moving(&mut core.rim, key) {
         return;
     }
-    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = offline.state.take_will()
     {
@@ -216,7 +216,7 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
         publish_will(core, key, *will, &id);
         persist::request_snapshot(&mut core.rim, key, None);
     }
-    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     if offline.awaits.is_none() && offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
         core.rim.metrics.mqtt_sessions_expired_total.add(1);
         return end(core, key);
@@ -244,7 +244,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
     let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.sessions.get_mut(key).map(|offline| &mut offline.session),
+        None => rim.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
     };
     // A timer that fires after an earlier one was set instead finds that one handled.
     if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
@@ -256,7 +256,7 @@ pub fn timer(core: &mut Core, key: ConnKey) {
 /// Ends an offline session and publishes its will if that is still to be done.
 pub(super) fn end(core: &mut Core, key: ConnKey) {
     let left = core.rim.take_shared(key, None);
-    let Some(mut offline) = core.rim.sessions.remove(key) else { return };
+    let Some(mut offline) = core.rim.states.mqtt.sessions.remove(key) else { return };
     if let Some(will) = offline.state.take_will() {
         publish_will(core, key, *will, &offline.id);
     }
@@ -270,14 +270,14 @@ pub(super) fn end(core: &mut Core, key: ConnKey) {
 
 /// Stops deliveries to an offline session that moves to another node.
 pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
-    let Some(session) = core.rim.sessions.session_mut(key) else { return };
+    let Some(session) = core.rim.states.mqtt.sessions.session_mut(key) else { return };
     session.cursors.iter_mut().for_each(|cursors| cursors.awaits_ends = false);
     core.broker.disconnected(key, core.rim.now, &mut core.rim);
 }
 
 /// The other node has all of the session: frees its slot here.
 pub(super) fn part(core: &mut Core, key: ConnKey) {
-    let Some(offline) = core.rim.sessions.remove(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.remove(key) else { return };
     core.rim.show_sessions();
     core.rim.conns.give_back(key);
     let holder = Holder { shard: core.rim.shard, conn: key };
@@ -286,7 +286,7 @@ pub(super) fn part(core: &mut Core, key: ConnKey) {
 
 /// Drops the session in a slot that now holds a connection and cannot continue it.
 pub(super) fn forget(core: &mut Core, key: ConnKey) {
-    if let Some(offline) = core.rim.sessions.remove(key) {
+    if let Some(offline) = core.rim.states.mqtt.sessions.remove(key) {
         core.rim.show_sessions();
         let holder = Holder { shard: core.rim.shard, conn: key };
         persist::release(core, offline.id, holder, offline.session.persistence);

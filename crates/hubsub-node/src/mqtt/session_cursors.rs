@@ -42,7 +42,8 @@ fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
 /// The cursors of an online or offline session.
 fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
     let is_offline = core.rim.conns.get(key).is_none();
-    let session = if is_offline { core.rim.sessions.session_mut(key)? } else { session(core, key)? };
+    let session =
+        if is_offline { core.rim.states.mqtt.sessions.session_mut(key)? } else { session(core, key)? };
     session.cursors.as_deref_mut()
 }
 
@@ -99,14 +100,14 @@ fn request_ends(core: &mut Core, key: ConnKey) {
     let number = cursors.ends;
     let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
     if let Outcome::Now(ends) = core.broker.hub_ends(ticket, core.rim.now, &mut core.rim) {
-        core.rim.ends.push((key, (number, ends)));
+        core.rim.states.mqtt.ends.push((key, (number, ends)));
     }
 }
 
 /// Handles the log ends received in this turn.
 pub fn learn_ends(core: &mut Core) {
-    while !core.rim.ends.is_empty() {
-        for (key, (number, ends)) in std::mem::take(&mut core.rim.ends) {
+    while !core.rim.states.mqtt.ends.is_empty() {
+        for (key, (number, ends)) in std::mem::take(&mut core.rim.states.mqtt.ends) {
             let Some(cursors) = cursors(core, key) else { continue };
             if !cursors.awaits_ends || cursors.ends != number {
                 continue;
@@ -229,7 +230,7 @@ fn detached(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, Error
     if !core.broker.has_log_everywhere() {
         return;
     }
-    let Some(offline) = core.rim.sessions.get_mut(key) else { return };
+    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
     let filters = offline.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
@@ -340,6 +341,6 @@ impl Rim {
 
     /// True if an offline session receives records from logs.
     pub(crate) fn reads_offline(&self, conn: u32) -> bool {
-        self.sessions.reads(conn)
+        self.states.mqtt.sessions.reads(conn)
     }
 }

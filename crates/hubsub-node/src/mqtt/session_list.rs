@@ -4,7 +4,7 @@ use super::client::{Client, end};
 use super::offline::OfflineSession;
 use super::session;
 use crate::io::core::Core;
-use crate::shard::mail::SessionInfo;
+use crate::io::questions::SessionInfo;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;
@@ -14,7 +14,7 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
     let rim = &core.rim;
     let is_meant = |own: &str| id.is_none_or(|id| own == id) && after.is_none_or(|after| own > after);
     let now_ms = rim.now.wall_us / 1000;
-    let offline = rim.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
+    let offline = rim.states.mqtt.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
     let offline = offline.map(|(_, offline)| of_offline(offline, rim.shard.0, now_ms));
     let connected = rim.conns.iter().filter_map(|(_, conn)| {
         let client = conn.mqtt.as_deref().filter(|client| client.outlives())?;
@@ -30,8 +30,15 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
 /// Ends the session of a client id if it is here; its client is disconnected and its will published. Returns
 /// the number ended.
 pub fn end_session(core: &mut Core, id: &str) -> u64 {
-    let offline: Vec<ConnKey> =
-        core.rim.sessions.iter().filter(|(_, offline)| &*offline.id == id).map(|(key, _)| key).collect();
+    let offline: Vec<ConnKey> = core
+        .rim
+        .states
+        .mqtt
+        .sessions
+        .iter()
+        .filter(|(_, offline)| &*offline.id == id)
+        .map(|(key, _)| key)
+        .collect();
     let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
     let conns = core.rim.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
     let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();

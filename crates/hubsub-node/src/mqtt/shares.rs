@@ -57,10 +57,10 @@ impl Sharing {
 
 /// Passes messages queued by offline sessions to groups that gained a member. Runs once a second.
 pub fn share_queued(core: &mut Core) {
-    let mut sharing = std::mem::take(&mut core.rim.sessions.sharing.0);
+    let mut sharing = std::mem::take(&mut core.rim.states.mqtt.sessions.sharing.0);
     let mut left = Vec::new();
     sharing.retain(|&key, groups| {
-        if core.rim.sessions.get_mut(key).is_none() {
+        if core.rim.states.mqtt.sessions.get_mut(key).is_none() {
             return false;
         }
         groups.retain(|group, before| {
@@ -74,7 +74,7 @@ pub fn share_queued(core: &mut Core) {
         });
         !groups.is_empty()
     });
-    core.rim.sessions.sharing.0 = sharing;
+    core.rim.states.mqtt.sessions.sharing.0 = sharing;
     redeliver(core, left);
 }
 
@@ -89,12 +89,12 @@ pub(super) fn redeliver(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
 impl Rim {
     /// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
     pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
-        let Some(offline) = self.sessions.get_mut(key) else { return Vec::new() };
+        let Some(offline) = self.states.mqtt.sessions.get_mut(key) else { return Vec::new() };
         let (len, bytes, _) = offline.queued();
         let taken = offline.take_shared(of);
         let (len_now, bytes_now, _) = offline.queued();
-        self.sessions.queued -= len - len_now;
-        self.sessions.queued_bytes -= bytes - bytes_now;
+        self.states.mqtt.sessions.queued -= len - len_now;
+        self.states.mqtt.sessions.queued_bytes -= bytes - bytes_now;
         self.show_sessions();
         if !taken.is_empty() {
             persist::request_snapshot(self, key, None);

@@ -63,7 +63,7 @@ fn revive(core: &mut Core, found: Found) -> Option<Revived> {
             return None;
         }
     };
-    let persistence = Box::new(Persistence::restored(&mut restored, core.rim.store.is_some()));
+    let persistence = Box::new(Persistence::restored(&mut restored, core.rim.states.mqtt.store.is_some()));
     let Restored { head, mut state, cursors, sent, queue, .. } = restored;
     let cursors = cursors.map(|cursors| session_cursors::restored(core, cursors));
     state.leave(core.rim.now.wall_us / 1000);
@@ -109,7 +109,7 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
 /// connects.
 pub(super) fn restore_previous(core: &mut Core, found: Found) {
     let key = core.rim.conns.reserve();
-    core.rim.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
+    core.rim.states.mqtt.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
     take_over_offline(core, key, found);
 }
 
@@ -117,7 +117,7 @@ pub(super) fn restore_previous(core: &mut Core, found: Found) {
 pub(super) fn take_over_offline(core: &mut Core, key: ConnKey, found: Found) {
     let id = found.id.clone();
     let Some(Revived { offline, queue, filters }) = revive(core, found) else {
-        core.rim.readings.damaged(id.clone(), core.rim.now.mono_ms);
+        core.rim.states.mqtt.readings.damaged(id.clone(), core.rim.now.mono_ms);
         core.rim.conns.give_back(key);
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };

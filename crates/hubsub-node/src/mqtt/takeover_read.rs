@@ -17,8 +17,8 @@ use super::takeover::{self, Found, is_of_use, queue_of, room_of};
 use super::{MqttMail, handover, store};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
+use crate::io::questions::Question;
 use crate::io::scatter_gather::Then;
-use crate::shard::mail::Question;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::claims::{Aim, Claimant, Holder};
@@ -129,14 +129,14 @@ impl Readings {
 /// A session of this client id has no holder: takes it over unless another node has or wants the id.
 pub(super) fn claim(core: &mut Core, id: Box<str>) {
     let now_ms = core.rim.now.mono_ms;
-    let readings = &mut core.rim.readings;
+    let readings = &mut core.rim.states.mqtt.readings;
     let in_flight = readings.takeovers().count();
     let is_known = readings.is_damaged(&id, now_ms) || readings.takeovers().any(|reading| reading.id == id);
-    if is_known || in_flight >= TAKEOVERS_MAX || core.rim.is_leaving {
+    if is_known || in_flight >= TAKEOVERS_MAX || core.rim.states.mqtt.is_leaving {
         return;
     }
     let is_full = core.rim.has_sessions(in_flight + 1);
-    let was_full = std::mem::replace(&mut core.rim.readings.is_full, is_full);
+    let was_full = std::mem::replace(&mut core.rim.states.mqtt.readings.is_full, is_full);
     if is_full {
         // It stays persisted: its client may resume it, and the takeover is tried again.
         core.rim.metrics.mqtt_sessions_unadopted_total.add(1);
@@ -148,17 +148,17 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
     }
     let key = core.rim.conns.reserve();
     let reading = Reading { id: id.clone(), why: Why::Takeover, epoch: 0, bytes: 0, step: Step::Claim };
-    core.rim.readings.by_place.insert(key, reading);
+    core.rim.states.mqtt.readings.by_place.insert(key, reading);
     let who = Holder { shard: core.rim.shard, conn: key };
     claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
 }
 
 /// A claim was refused; returns whether it was for a takeover.
 pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
-    let Some(reading) = core.rim.readings.by_place.get(&key) else { return false };
+    let Some(reading) = core.rim.states.mqtt.readings.by_place.get(&key) else { return false };
     let is_it = reading.why == Why::Takeover;
     if is_it {
-        core.rim.readings.remove(key);
+        core.rim.states.mqtt.readings.remove(key);
         core.rim.conns.give_back(key);
     }
     is_it
@@ -166,7 +166,7 @@ pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
 
 /// The holder must release an id; returns whether that was a takeover in progress, which ends.
 pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
-    let id = core.rim.readings.by_place.get(&key).map(|reading| reading.id.clone());
+    let id = core.rim.states.mqtt.readings.by_place.get(&key).map(|reading| reading.id.clone());
     let is_it = is_refused(core, key);
     if let Some(id) = id.filter(|_| is_it) {
         claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
@@ -176,7 +176,7 @@ pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
 
 /// A claim was granted; returns whether it was for a takeover, which continues.
 pub(super) fn begin_takeover(core: &mut Core, key: ConnKey) -> bool {
-    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return false };
+    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return false };
     reading.step = Step::Snapshot;
     let id = reading.id.clone();
     request_snapshot(core, key, &id);
@@ -191,7 +191,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool)
         false => request_snapshot(core, key, &id),
     }
     let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Snapshot };
-    core.rim.readings.by_place.insert(key, reading);
+    core.rim.states.mqtt.readings.by_place.insert(key, reading);
 }
 
 fn request_snapshot(core: &mut Core, key: ConnKey, id: &str) {
@@ -212,11 +212,13 @@ fn is_recorded(core: &Core, key: ConnKey) -> bool {
 /// A page of a session's room has arrived.
 pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
     let is_closing = core.rim.conns.get(key).is_some_and(|conn| conn.is_closing());
-    if core.rim.is_leaving && ends(core, key) {
+    if core.rim.states.mqtt.is_leaving && ends(core, key) {
         // The persisted session stays for the remaining nodes.
         return;
     }
-    let Some(reading) = core.rim.readings.by_place.get_mut(&key).filter(|_| !is_closing) else { return };
+    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key).filter(|_| !is_closing) else {
+        return;
+    };
     let (part, why, id) = match part {
         Ok(part) => (part, reading.why, reading.id.clone()),
         Err(_) => return fails(core, key),
@@ -246,11 +248,11 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                 }
                 (Some(snapshot), Why::Client { is_clean: true }) => {
                     let snapshot = snapshot.to_vec();
-                    core.rim.readings.remove(key);
+                    core.rim.states.mqtt.readings.remove(key);
                     takeover::clear(core, key, id, &snapshot, epoch);
                 }
                 (None, Why::Client { .. }) => {
-                    core.rim.readings.remove(key);
+                    core.rim.states.mqtt.readings.remove(key);
                     takeover::begin_new(core, key, epoch);
                 }
                 (None, Why::Takeover) => _ = ends(core, key),
@@ -263,7 +265,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                 reading.bytes += entry.len() + size_of::<Vec<u8>>();
                 entries.push(entry.to_vec());
             }
-            if core.rim.readings.gives_way(key) {
+            if core.rim.states.mqtt.readings.gives_way(key) {
                 // A later search finds it again.
                 ends(core, key);
                 return;
@@ -275,7 +277,7 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
 
 /// The fence of a session is written, or the write failed.
 pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
-    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
+    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return };
     let Step::Fence(snapshot) = &mut reading.step else { return };
     if !is_safe {
         return fails(core, key);
@@ -286,13 +288,13 @@ pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
 }
 
 fn read_on(core: &mut Core, key: ConnKey) {
-    let Some(reading) = core.rim.readings.by_place.get_mut(&key) else { return };
+    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return };
     let Step::Entries(_, pages, _) = &reading.step else { return };
     if let Some(query) = pages.next() {
         return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
     }
     let Some(Reading { id, why, epoch, step: Step::Entries(snapshot, _, entries), .. }) =
-        core.rim.readings.by_place.remove(&key)
+        core.rim.states.mqtt.readings.by_place.remove(&key)
     else {
         unreachable!("it is one that was read")
     };
@@ -309,7 +311,7 @@ fn fails(core: &mut Core, key: ConnKey) {
     if ends(core, key) {
         return;
     }
-    let reading = core.rim.readings.by_place.remove(&key);
+    let reading = core.rim.states.mqtt.readings.by_place.remove(&key);
     let is_clean = |reading: &Reading| reading.why == Why::Client { is_clean: true };
     match reading.filter(is_clean).filter(|_| !is_recorded(core, key)) {
         Some(Reading { id, .. }) => {
@@ -327,17 +329,17 @@ const SEARCHED_MAX: usize = 256;
 /// Starts takeovers of sessions in hubs that this shard leads, whose holder has released them or whose
 /// process is gone; the shards of their client ids execute them. Runs periodically.
 pub fn start_takeovers(core: &mut Core) {
-    if !core.reads_sessions() || core.rim.is_leaving {
+    if !core.reads_sessions() || core.rim.states.mqtt.is_leaving {
         return;
     }
-    let mut gone = std::mem::take(&mut core.rim.readings.gone);
-    gone.look(core.rim.links.runs());
+    let mut gone = std::mem::take(&mut core.rim.states.mqtt.readings.gone);
+    gone.look(core.rim.states.links.runs());
     for room in core.broker.orphans(|run| gone.is(run), SEARCHED_MAX) {
         let Some(id) = takeover::id_of_snapshot(&room) else { continue };
         let home = claims::home_of(&id, core.rim.mailer.shards());
         handover::post(core, home, MqttMail::TakeOver(id.into()));
     }
-    core.rim.readings.gone = gone;
+    core.rim.states.mqtt.readings.gone = gone;
 }
 
 /// Processes that are gone. A process counts as gone only if an earlier search missed it too, because it may

@@ -3,11 +3,13 @@
 
 use super::Node;
 use crate::control::routes::{ClassRow, HubRow, Routes};
+use crate::io::questions::Part;
+use crate::io::scatter_gather::GatherMail;
 use crate::link::leases::LeadMail;
 use crate::link::{Identity, LinkMail, Registered};
 use crate::log::Openings;
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
-use crate::shard::mail::{Mail, Part};
+use crate::shard::mail::Mail;
 use hubsub_types::{ClassTable, ErrorCode};
 use std::sync::Arc;
 
@@ -49,7 +51,8 @@ impl Node {
     /// Answers the client request of this number with a room's members: names and Redis addresses.
     pub fn located(&self, number: u64, members: Result<Vec<(String, String)>, ErrorCode>) {
         if let Some(inbox) = self.inboxes.get((number >> 32) as usize) {
-            inbox.send(&mut vec![Mail::Part { gathering: number as u32, part: Part::Located(members) }]);
+            let part = Part::Located(members);
+            inbox.send(&mut vec![Mail::Gather(GatherMail::Part { number: number as u32, part })]);
         }
     }
 

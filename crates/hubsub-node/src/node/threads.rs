@@ -1,13 +1,17 @@
 //! Start of the shards: their sockets, and the body of their threads.
 
-use super::{NodeInfo, NotStarted};
+use super::NotStarted;
 use crate::control::Event;
-use crate::io::context::{Ends, Rim};
+use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::io::inbox::{Inbox, Mailer};
+use crate::io::inbox::{Inboxes, Mailer};
 use crate::io::listener::{self, Door, Listener};
 use crate::io::log_lines::Level;
+use crate::io::node_info::NodeInfo;
+use crate::shard::HOOKS;
 use crate::shard::Shard;
+use crate::shard::mail::Mail;
+use crate::shard::states::Handles;
 use hubsub_route::{Broker, Now, Settings};
 use mio::Poll;
 use mio::net::TcpListener;
@@ -43,9 +47,9 @@ pub(super) fn bind(
 /// The body of a shard's thread.
 pub(super) fn run_shard(
     settings: Settings,
-    ends: Ends,
+    ends: Handles,
     info: Arc<NodeInfo>,
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<Inboxes<Mail>>,
     poll: Poll,
     (listeners, link_socket): (Vec<Listener>, Option<TcpListener>),
 ) {
@@ -54,8 +58,8 @@ pub(super) fn run_shard(
     let body = || {
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let mut rim = Rim::new(info, limits, Now::default(), mailer, ends);
-        rim.links.attach(poll.registry().try_clone()?, link_socket);
-        Shard::new(Core { broker: Broker::new(settings), rim }, poll, listeners, started).run()
+        rim.states.links.attach(poll.registry().try_clone()?, link_socket);
+        Shard::new(Core { broker: Broker::new(settings), rim, hooks: HOOKS }, poll, listeners, started).run()
     };
     let reason = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return,

@@ -59,7 +59,7 @@ fn join(
         // With a hash tag a client can name any room: its members are shown only if the room itself may be
         // joined.
         if let Some(tag) = core.broker.classes().tag(topic.as_bytes())
-            && !(core.rim.phoenix_rules.opens(tag)
+            && !(core.rim.states.phoenix.rules.opens(tag)
                 && core.rim.access.allowed(principal, access::Action::Subscribe, tag))
         {
             return Outcome::Now(Err(ErrorCode::NotAllowed));
@@ -196,7 +196,7 @@ impl Rim {
             Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
         }
         client.is_early = false;
-        if let Some(seat) = self.presence.edge.seat_of(key, topic) {
+        if let Some(seat) = self.states.presence.edge.seat_of(key, topic) {
             self.own.join(key, seat, is_done);
         }
         reply

@@ -22,7 +22,7 @@ use crate::io::conn::{Flags, append};
 use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
-use crate::node::NodeInfo;
+use crate::io::node_info::NodeInfo;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::{
     Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
@@ -64,6 +64,23 @@ impl Client {
     /// Drops an incomplete or waiting message.
     pub fn drop_unfinished(&mut self) {
         (self.message, self.waiting) = (Vec::new(), None);
+    }
+}
+
+/// What Phoenix keeps on a shard, apart from its connections.
+pub struct State {
+    /// Number of accepted browsers.
+    pub clients: usize,
+    /// Number of long-poll sessions.
+    pub polled_clients: usize,
+    /// Rules for all browsers.
+    pub rules: Rc<Rules>,
+}
+
+impl State {
+    #[must_use]
+    pub fn new(info: &NodeInfo, limits: &Limits) -> State {
+        State { clients: 0, polled_clients: 0, rules: rules(info, limits) }
     }
 }
 
@@ -176,8 +193,8 @@ pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
         is_early: false,
         was_told: false,
     }));
-    rim.phoenix_clients += 1;
-    rim.timers.set(now_ms + rim.phoenix_rules.silence_ms_max, Timer::Heartbeat(key));
+    rim.states.phoenix.clients += 1;
+    rim.timers.set(now_ms + rim.states.phoenix.rules.silence_ms_max, Timer::Heartbeat(key));
 }
 
 /// Records that a long-polling browser is alive, on each of its requests.
@@ -193,7 +210,7 @@ pub fn heard(rim: &mut Rim, key: ConnKey) {
 /// Decodes and executes a message.
 fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let limits = PushLimits { topic_bytes_max: core.rim.limits.topic_bytes_max as usize };
-    let rules = Rc::clone(&core.rim.phoenix_rules);
+    let rules = Rc::clone(&core.rim.states.phoenix.rules);
     let now_ms = core.rim.now.mono_ms;
     let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
     let version = client.socket.version();
@@ -234,7 +251,7 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
 
 /// Closes a browser that has been silent for too long; a paused socket does not count as silent.
 pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
-    let (rules, now_ms) = (Rc::clone(&rim.phoenix_rules), rim.now.mono_ms);
+    let (rules, now_ms) = (Rc::clone(&rim.states.phoenix.rules), rim.now.mono_ms);
     let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     // A long-polling browser sends requests even while it is paused, and nothing else ends it if it is gone.
     let is_paused = conn.flags.any(Flags::PAUSED) && !conn.io.is_polled();
@@ -260,7 +277,7 @@ pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
     let words = match why {
         End::Flaw(flaw) => flaw.to_string(),
         End::Silent => "silent for too long".to_owned(),
-        End::Debtor => crate::io::debtors::UNFINISHED.to_owned(),
+        End::Debtor => crate::io::conn::UNFINISHED.to_owned(),
         End::Disconnected | End::Restart => String::new(),
     };
     if !words.is_empty() {

@@ -24,7 +24,6 @@ use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
 use crate::io::listener::Door;
 use crate::io::transport::Transport;
-use crate::shard::mail::Mail;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::http::{Answer, Request};
 use hubsub_wire::phoenix::{
@@ -140,7 +139,7 @@ pub(crate) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body
             match ShardId(token.shard) {
                 to if to == shard => asked(core, asker, token, what),
                 to if to.0 < rim.mailer.shards() => {
-                    rim.mailer.post(to, Mail::Poll(PollMail::Ask(asker, token, what)));
+                    rim.mailer.post(to, PollMail::Ask(asker, token, what));
                 }
                 _ => refuse(core, &asker, PollStatus::Gone),
             }
@@ -192,7 +191,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     };
     let share = rim.limits.longpoll_sessions_max.div_ceil(u64::from(rim.mailer.shards()));
     let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= rim.limits.connections_max || rim.polled_clients as u64 >= share {
+    if open >= rim.limits.connections_max || rim.states.phoenix.polled_clients as u64 >= share {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
         rim.metrics.connections_refused_total.add(1);
         return refuse(core, asker, PollStatus::Full);
@@ -204,7 +203,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     let mut conn = Conn::new(Transport::Polled(Box::new(polled)), Door::WebSocket, id, rim.second());
     conn.principal = principal;
     let key = rim.add(conn);
-    rim.polled_clients += 1;
+    rim.states.phoenix.polled_clients += 1;
     rim.metrics.connections_accepted_total.add(1);
     crate::phoenix::admit(rim, key, connect);
     if let Some(conn) = rim.conns.get_mut(key) {
@@ -304,7 +303,7 @@ pub fn look_at_window(core: &mut Core, key: ConnKey) {
 
 /// Ends a session: its last output goes to the waiting request, and the next request gets `Gone`.
 pub fn ended(core: &mut Core, key: ConnKey, mut polled: Polled) {
-    core.rim.polled_clients -= 1;
+    core.rim.states.phoenix.polled_clients -= 1;
     let token = token_of(core.rim.shard, key, polled.secret);
     if let Some((asker, _)) = polled.waits.take() {
         // A Close frame cannot be sent in a response.
@@ -359,7 +358,7 @@ fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
     if asker.shard == core.rim.shard {
         answered(&mut core.rim, asker.conn, &out, is_last);
     } else {
-        core.rim.mailer.post(asker.shard, Mail::Poll(PollMail::Answer(asker.conn, out, is_last)));
+        core.rim.mailer.post(asker.shard, PollMail::Answer(asker.conn, out, is_last));
     }
 }
 

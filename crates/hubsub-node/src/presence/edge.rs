@@ -185,7 +185,7 @@ pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, Err
         return Err(refused);
     }
     let Wish { topic, room, who, watches, request } = wish;
-    let edge = &mut core.rim.presence.edge;
+    let edge = &mut core.rim.states.presence.edge;
     let member = who.map(|who| (edge.number(), who));
     let came = member.as_ref().map_or(0, |(reference, _)| *reference);
     let (topic, room) = (topic.into(), room.into());
@@ -218,7 +218,7 @@ fn fits(core: &Core, (key, meta): &Who) -> Result<(), ErrorCode> {
 
 /// The join is confirmed: the member is added, and a watcher gets the member list.
 pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
-    let Some(seat) = core.rim.presence.edge.join(key, number) else { return };
+    let Some(seat) = core.rim.states.presence.edge.join(key, number) else { return };
     let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
     let member = seat.member.as_ref().map(|(reference, (key, meta))| Member {
         reference: *reference,
@@ -233,7 +233,7 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
     }
     if watches {
         let watcher = Watcher { conn: key, topic, is_told: false };
-        core.rim.presence.edge.watchers.entry(room.clone()).or_default().insert(number, watcher);
+        core.rim.states.presence.edge.watchers.entry(room.clone()).or_default().insert(number, watcher);
         let shard = core.rim.shard;
         tell_home(core, &room, PresenceMail::Watch(room.clone(), shard, number));
     }
@@ -241,21 +241,21 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
 
 /// The join was refused, or the seat is left.
 pub fn refused(core: &mut Core, key: ConnKey, number: u64) {
-    if let Some(seat) = core.rim.presence.edge.take(key, number) {
+    if let Some(seat) = core.rim.states.presence.edge.take(key, number) {
         vacate(core, number, seat);
     }
 }
 
 /// A connection leaves a topic.
 pub fn left(core: &mut Core, key: ConnKey, topic: &str) {
-    if let Some(number) = core.rim.presence.edge.seat_of(key, topic) {
+    if let Some(number) = core.rim.states.presence.edge.seat_of(key, topic) {
         refused(core, key, number);
     }
 }
 
 /// A connection has ended.
 pub fn ends(core: &mut Core, key: ConnKey) {
-    let places = core.rim.presence.edge.of_conns.get(&key);
+    let places = core.rim.states.presence.edge.of_conns.get(&key);
     let numbers: Vec<u64> =
         places.map(|places| places.topics.values().copied().collect()).unwrap_or_default();
     for number in numbers {
@@ -279,7 +279,7 @@ fn vacate(core: &mut Core, number: u64, seat: Seat) {
     if !watches {
         return;
     }
-    let watchers = &mut core.rim.presence.edge.watchers;
+    let watchers = &mut core.rim.states.presence.edge.watchers;
     if let Some(of_room) = watchers.get_mut(&room) {
         of_room.remove(&number);
         if of_room.is_empty() {
@@ -295,7 +295,7 @@ fn vacate(core: &mut Core, number: u64, seat: Seat) {
 /// # Errors
 /// If it is no member, or the metadata is too long.
 pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
-    let edge = &mut core.rim.presence.edge;
+    let edge = &mut core.rim.states.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
     let Some(seat) = edge.seats.get(&number) else { return Err(Refusal::NoMember) };
     let Some((former, (name, _))) = seat.member.clone() else { return Err(Refusal::NoMember) };
@@ -305,8 +305,8 @@ pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<
         core.rim.metrics.presence_refused_total.add(1);
         return Err(Refusal::Code(refused));
     }
-    let reference = core.rim.presence.edge.number();
-    if let Some(seat) = core.rim.presence.edge.seats.get_mut(&number) {
+    let reference = core.rim.states.presence.edge.number();
+    if let Some(seat) = core.rim.states.presence.edge.seats.get_mut(&number) {
         seat.member = Some((reference, who.clone()));
     }
     let member = Member { reference, former, key: who.0, meta: who.1 };
@@ -325,7 +325,7 @@ pub enum Refusal {
 
 /// Sends the member list to a seat, which gets changes from then on.
 pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
-    let watchers = core.rim.presence.edge.watchers.get_mut(room);
+    let watchers = core.rim.states.presence.edge.watchers.get_mut(room);
     let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
     watcher.is_told = true;
     let (conn, topic) = (watcher.conn, watcher.topic.clone());
@@ -333,7 +333,7 @@ pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     if core.rim.is_full_at(conn.index) {
         return core.rim.close(conn.index, CloseReason::OutputLimit);
     }
-    let lists = &mut core.rim.presence.edge.lists;
+    let lists = &mut core.rim.states.presence.edge.lists;
     let list = lists.entry(room.clone()).or_insert_with(|| (Arc::clone(shown), Forms::default()));
     if !Arc::ptr_eq(&list.0, shown) {
         *list = (Arc::clone(shown), Forms::default());
@@ -356,8 +356,8 @@ pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
 
 /// Sends a change to all seats of a room that have the member list.
 pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
-    core.rim.presence.edge.lists.remove(room);
-    let Some(watchers) = core.rim.presence.edge.watchers.get(room) else { return };
+    core.rim.states.presence.edge.lists.remove(room);
+    let Some(watchers) = core.rim.states.presence.edge.watchers.get(room) else { return };
     let told_before = watchers.values().filter(|watcher| watcher.is_told);
     let watchers: Vec<_> = told_before.map(|watcher| (watcher.conn, watcher.topic.clone())).collect();
     let mut forms = Forms::default();

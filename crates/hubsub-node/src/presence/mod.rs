@@ -24,9 +24,10 @@ pub use records::{Records, record_again, recorded};
 
 use crate::io::context::Timer;
 use crate::io::core::Core;
+use crate::io::inbox::LETTER_BYTES;
 use crate::io::internal_client::{Asked, shard_of};
-use crate::node::NodeInfo;
-use crate::shard::mail::{Mail, Part};
+use crate::io::node_info::NodeInfo;
+use crate::io::questions::Part;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;
@@ -93,7 +94,7 @@ impl PresenceMail {
     #[must_use]
     pub fn weight(&self) -> usize {
         let of = |members: &[Seen]| members.iter().map(|(_, member)| member.weight()).sum::<usize>();
-        std::mem::size_of::<Mail>()
+        LETTER_BYTES
             + match self {
                 PresenceMail::Join(_, member) => member.weight(),
                 PresenceMail::Told(_, told) => of(&told.diff.joins) + of(&told.diff.leaves),
@@ -219,7 +220,7 @@ fn tell(core: &mut Core, shard: ShardId, mail: PresenceMail) {
     if shard == core.rim.shard {
         receive(core, mail);
     } else {
-        core.rim.mailer.post(shard, Mail::Presence(mail));
+        core.rim.mailer.post(shard, mail);
     }
 }
 
@@ -277,7 +278,7 @@ pub fn process_gone(core: &mut Core, run: u64) {
 
 /// A link to a node is up: its process is not gone, if that was assumed.
 pub fn process_up(core: &mut Core, node: NodeId) {
-    if let Some(&run) = core.rim.presence.runs.get(&node) {
+    if let Some(&run) = core.rim.states.presence.runs.get(&node) {
         event(core, |p, now, actions| p.back(run, now, actions));
         occupancy::gone(core, run, false);
     }
@@ -291,9 +292,9 @@ pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, 
         runs.insert(id, run);
         incarnations.insert(run, incarnation);
     }
-    let before = std::mem::replace(&mut core.rim.presence.runs, runs);
+    let before = std::mem::replace(&mut core.rim.states.presence.runs, runs);
     for (id, run) in before {
-        if core.rim.presence.runs.get(&id) != Some(&run) {
+        if core.rim.states.presence.runs.get(&id) != Some(&run) {
             process_gone(core, run);
         }
     }
@@ -304,7 +305,7 @@ pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, 
 pub fn tick(core: &mut Core, room: &[u8]) {
     event(core, |p, now, actions| p.tick(room, now, actions));
     let now_ms = core.rim.now.mono_ms;
-    let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
+    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
     let is_late =
         |waits: &mut Waiting| matches!(waits, Waiting::Question(_, until_ms) if *until_ms <= now_ms);
     let late: Vec<Waiting> = audience.waiting.extract_if(.., is_late).collect();
@@ -333,7 +334,7 @@ pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
     }
     let until_ms = core.rim.now.mono_ms + QUESTION_MS;
     let name: Arc<[u8]> = room.into();
-    let audience = core.rim.presence.audiences.entry(name.clone()).or_default();
+    let audience = core.rim.states.presence.audiences.entry(name.clone()).or_default();
     audience.waiting.push(Waiting::Question(ask, until_ms));
     core.rim.timers.set(until_ms, Timer::Presence(Box::new(name)));
     event(core, |p, now, actions| p.watch(room, now, actions));
@@ -341,10 +342,10 @@ pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
 }
 
 fn watch(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
-    let audience = core.rim.presence.audiences.entry(room.clone()).or_default();
+    let audience = core.rim.states.presence.audiences.entry(room.clone()).or_default();
     *audience.shards.entry(shard).or_default() += 1;
     let shown = shown_now(core, room);
-    let audience = core.rim.presence.audiences.entry(room.clone()).or_default();
+    let audience = core.rim.states.presence.audiences.entry(room.clone()).or_default();
     match &shown {
         Some(shown) => audience.had_more = has_more(shown),
         None => audience.waiting.push(Waiting::Seat(shard, seat)),
@@ -356,7 +357,7 @@ fn watch(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
 }
 
 fn unwatch(core: &mut Core, room: &[u8], shard: ShardId, seat: u64) {
-    let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
+    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
     let is_it =
         |waits: &Waiting| matches!(waits, Waiting::Seat(of, number) if (*of, *number) == (shard, seat));
     audience.waiting.retain(|waits| !is_it(waits));
@@ -371,17 +372,17 @@ fn unwatch(core: &mut Core, room: &[u8], shard: ShardId, seat: u64) {
 
 /// Removes one watcher or query of a room.
 fn end_watch(core: &mut Core, room: &[u8]) {
-    let audiences = &mut core.rim.presence.audiences;
+    let audiences = &mut core.rim.states.presence.audiences;
     if audiences.get(room).is_some_and(|audience| audience.shards.is_empty() && audience.waiting.is_empty()) {
         audiences.remove(room);
-        core.rim.presence.lists.remove(room);
+        core.rim.states.presence.lists.remove(room);
     }
     event(core, |p, now, actions| p.unwatch(room, now, actions));
 }
 
 /// The members, sorted by key; none while they are unknown.
 fn shown_now(core: &mut Core, room: &[u8]) -> Option<Arc<Shown>> {
-    let Members { machine, audiences, lists, .. } = &mut core.rim.presence;
+    let Members { machine, audiences, lists, .. } = &mut core.rim.states.presence;
     if let Some(shown) = lists.get(room) {
         return Some(Arc::clone(shown));
     }
@@ -402,7 +403,7 @@ fn has_more(shown: &Shown) -> bool {
 /// The members of a room are known now.
 fn ready(core: &mut Core, room: &Arc<[u8]>) {
     let Some(shown) = shown_now(core, room) else { return };
-    let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
+    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
     audience.had_more = has_more(&shown);
     for waits in std::mem::take(&mut audience.waiting) {
         match waits {
@@ -418,8 +419,8 @@ fn ready(core: &mut Core, room: &Arc<[u8]>) {
 }
 
 fn changed(core: &mut Core, room: &Arc<[u8]>, diff: Diff) {
-    core.rim.presence.lists.remove(room);
-    let Some(audience) = core.rim.presence.audiences.get_mut(room) else { return };
+    core.rim.states.presence.lists.remove(room);
+    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
     let is_counted = diff.more > 0 || audience.had_more;
     audience.had_more = diff.more > 0;
     let shards: Vec<ShardId> = audience.shards.keys().copied().collect();
@@ -432,7 +433,7 @@ fn changed(core: &mut Core, room: &Arc<[u8]>, diff: Diff) {
 /// Passes an event to a room of this shard and executes the resulting actions.
 fn event(core: &mut Core, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action>)) {
     let mut actions = Vec::new();
-    event(&mut core.rim.presence.machine, core.rim.now.mono_ms, &mut actions);
+    event(&mut core.rim.states.presence.machine, core.rim.now.mono_ms, &mut actions);
     for action in actions {
         match action {
             Action::Enter(room) => {

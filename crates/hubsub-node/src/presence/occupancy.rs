@@ -93,7 +93,7 @@ pub fn tell_changed(core: &mut Core) {
 
 /// Updates a shard's part of a room.
 pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
-    let Occupancies { own, last, .. } = &mut core.rim.presence.occupancies;
+    let Occupancies { own, last, .. } = &mut core.rim.states.presence.occupancies;
     let part = own.entry(Arc::clone(room)).or_default();
     if counts.is_none() {
         part.shards.remove(&shard);
@@ -133,7 +133,7 @@ pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts
 
 /// The parts of all nodes in a bucket are known now.
 pub(super) fn ready(core: &mut Core, bucket: &[u8]) {
-    let Some((parts, _)) = core.rim.presence.machine.shown(bucket) else { return };
+    let Some((parts, _)) = core.rim.states.presence.machine.shown(bucket) else { return };
     changed(core, &Diff { joins: parts, ..Diff::default() });
 }
 
@@ -167,13 +167,13 @@ pub fn told(core: &mut Core, room: &[u8], is_told: bool) {
 pub fn look_after(core: &mut Core) {
     core.broker.expire_publishers(core.rim.now);
     let now_ms = core.rim.now.mono_ms;
-    core.rim.presence.occupancies.telling.sweep(now_ms);
+    core.rim.states.presence.occupancies.telling.sweep(now_ms);
     let listens = core.broker.classes().tells_occupancy() && super::has_nodes(core, &super::topic_of(BUCKET));
-    if std::mem::replace(&mut core.rim.presence.occupancies.listens, listens) == listens {
+    if std::mem::replace(&mut core.rim.states.presence.occupancies.listens, listens) == listens {
         return;
     }
     if !listens {
-        core.rim.presence.occupancies.telling = Telling::default();
+        core.rim.states.presence.occupancies.telling = Telling::default();
         elect(core);
     }
     for bucket in (0..BUCKETS).map(bucket) {
@@ -192,7 +192,7 @@ pub fn look_after(core: &mut Core) {
 
 /// Applies the registered processes: run ids and incarnations.
 pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
-    let occupancies = &mut core.rim.presence.occupancies;
+    let occupancies = &mut core.rim.states.presence.occupancies;
     occupancies.gone.retain(|run| processes.contains_key(run));
     occupancies.processes = processes;
     elect(core);
@@ -200,7 +200,7 @@ pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
 
 /// A process is gone, or is back.
 pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
-    let Occupancies { gone, processes, .. } = &mut core.rim.presence.occupancies;
+    let Occupancies { gone, processes, .. } = &mut core.rim.states.presence.occupancies;
     let is_news = if is_gone { processes.contains_key(&run) && gone.insert(run) } else { gone.remove(&run) };
     if is_news {
         elect(core);
@@ -209,8 +209,8 @@ pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
 
 /// The oldest process publishes, because a new one lacks parts.
 fn elect(core: &mut Core) {
-    let Occupancies { gone, processes, incarnation, .. } = &core.rim.presence.occupancies;
-    let own = (*incarnation, core.rim.presence.run());
+    let Occupancies { gone, processes, incarnation, .. } = &core.rim.states.presence.occupancies;
+    let own = (*incarnation, core.rim.states.presence.run());
     let alive = processes.iter().filter(|(run, _)| !gone.contains(*run));
     let tells = alive.map(|(&run, &incarnation)| (incarnation, run)).all(|other| own <= other);
     act(core, |telling, now, actions| telling.lead(tells, now, actions));
@@ -218,7 +218,7 @@ fn elect(core: &mut Core) {
 
 fn act(core: &mut Core, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>)) {
     let mut actions = Vec::new();
-    event(&mut core.rim.presence.occupancies.telling, core.rim.now.mono_ms, &mut actions);
+    event(&mut core.rim.states.presence.occupancies.telling, core.rim.now.mono_ms, &mut actions);
     for action in actions {
         match action {
             Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Occupancy(Box::new(room))),

@@ -115,23 +115,25 @@ pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, 
     said.extend_from_slice(b",\"room\":");
     write_text(&mut said, &String::from_utf8_lossy(room));
     let ts = core.rim.now.wall_us / 1000;
-    let text = reference_text(core.rim.presence.run(), reference);
+    let text = reference_text(core.rim.states.presence.run(), reference);
     said.extend_from_slice(format!(",\"ts\":{ts},\"ref\":\"{text}\"}}").as_bytes());
     let waiting_max = core.rim.limits.presence_members_max;
-    let next = core.rim.presence.records.add(reference, topic.into(), said.into(), waiting_max);
+    let next = core.rim.states.presence.records.add(reference, topic.into(), said.into(), waiting_max);
     follow(core, reference, next);
 }
 
 /// Publishes a member's waiting record.
 pub fn record_again(core: &mut Core, reference: u64) {
-    if let Some(Unsaid { topic, payload, .. }) = core.rim.presence.records.unsaid.get(&reference).cloned() {
+    if let Some(Unsaid { topic, payload, .. }) =
+        core.rim.states.presence.records.unsaid.get(&reference).cloned()
+    {
         core.say_in(&topic, &payload, Asked::Recorded(reference));
     }
 }
 
 /// The outcome of that publish.
 pub fn recorded(core: &mut Core, reference: u64, outcome: Result<u64, ErrorCode>) {
-    let next = core.rim.presence.records.said(reference, outcome);
+    let next = core.rim.states.presence.records.said(reference, outcome);
     follow(core, reference, next);
 }
 

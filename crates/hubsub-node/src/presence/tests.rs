@@ -74,9 +74,9 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     let late = page(&mut lone, "late");
     assert_eq!(names(&frames(&lone, late.0)[0]), 1 + crowd.len() + newcomers.len() + more.len());
     // Unused lists are dropped.
-    assert_eq!(lone.core.rim.presence.lists.len(), 1);
-    lone.core.rim.presence.forget_lists();
-    assert_eq!(lone.core.rim.presence.lists.len(), 0);
+    assert_eq!(lone.core.rim.states.presence.lists.len(), 1);
+    lone.core.rim.states.presence.forget_lists();
+    assert_eq!(lone.core.rim.states.presence.lists.len(), 0);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_connection_has_seats_in_as_many_topics_as_it_may_and_finds_each() {
         let wish = Wish { topic: &topic, room, who: None, watches: true, request: Some(at) };
         reserve(core, conn, wish).unwrap();
     }
-    let edge = &core.rim.presence.edge;
+    let edge = &core.rim.states.presence.edge;
     assert_eq!(edge.watched_by(conn), topics as usize);
     for at in 0..topics {
         assert_eq!(edge.seat_of(conn, &name(at)), edge.seat_of_request(conn, at));
@@ -99,10 +99,13 @@ fn a_connection_has_seats_in_as_many_topics_as_it_may_and_finds_each() {
     }
     for at in 0..topics / 2 {
         left(core, conn, &name(at));
-        assert_eq!(core.rim.presence.edge.seat_of_request(conn, at), None);
+        assert_eq!(core.rim.states.presence.edge.seat_of_request(conn, at), None);
     }
-    assert_eq!(core.rim.presence.edge.watched_by(conn), topics as usize / 2);
+    assert_eq!(core.rim.states.presence.edge.watched_by(conn), topics as usize / 2);
     ends(core, conn);
-    assert_eq!((core.rim.presence.edge.watched_by(conn), core.rim.presence.edge.members()), (0, 0));
-    assert_eq!(core.rim.presence.edge.seat_of(conn, &name(topics - 1)), None);
+    assert_eq!(
+        (core.rim.states.presence.edge.watched_by(conn), core.rim.states.presence.edge.members()),
+        (0, 0)
+    );
+    assert_eq!(core.rim.states.presence.edge.seat_of(conn, &name(topics - 1)), None);
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 /// `INFO [section …]`: without arguments, all sections.
 pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
     // Gauges of other shards are at most a second old; this shard's are exact.
-    core.set_gauges();
+    (core.hooks.set_gauges)(core);
     let is_wanted = |section: &str| {
         let words = ["all", "default", "everything", section];
         args.len() == 1 || args[1..].iter().any(|arg| words.iter().any(|word| is(arg, word)))

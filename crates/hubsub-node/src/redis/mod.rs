@@ -20,7 +20,7 @@ use crate::io::access::Action;
 use crate::io::conn::{Flags, NO_COMMAND};
 use crate::io::core::Core;
 use crate::io::listener::Door;
-use crate::shard::sniff;
+use crate::io::wrong_protocol;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::sync::atomic::Ordering;
@@ -149,8 +149,8 @@ fn is_subscribed(core: &Core, key: ConnKey) -> bool {
 const QUOTED_MAX: usize = 128;
 
 fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
-    if is_first && sniff::is_http(args) {
-        return sniff::refuse(&mut core.rim, key, sniff::Stranger::Http);
+    if is_first && wrong_protocol::is_http(args) {
+        return wrong_protocol::refuse(&mut core.rim, key, wrong_protocol::WrongProtocol::Http);
     }
     transaction::spoil(core, key);
     error(core, key, unknown_text(args));

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
-use crate::io::conn::{Conn, Dialect, Flags};
+use crate::io::conn::{Conn, Dialect, Flags, UNFINISHED};
 use crate::io::log_lines::Level;
 use crate::io::core::Core;
 use crate::io::context::Rim;
@@ -18,94 +18,80 @@ use hubsub_wire::resp;
 /// connections, so the next byte must not trigger another.
 const MARGIN: usize = 16;
 
-/// Error for the client with the most unfinished input.
-pub(crate) const UNFINISHED: &str = "max bytes of unfinished input reached, and yours was the most";
-
-impl Rim {
-    /// Bytes of records that are queued for subscribers.
-    #[inline]
-    pub(crate) fn record_bytes(&self) -> usize {
-        self.output_bytes.saturating_sub(self.reply_bytes)
+/// Closes the clients with the most unread replies or unfinished input if the sum is above its limit.
+pub(super) fn close_debtors(core: &mut Core) {
+    let Rim { limits, reply_bytes, input_bytes, .. } = &core.rim;
+    let (replies_max, input_max) =
+        (limits.reply_shard_bytes_max as usize, limits.input_shard_bytes_max as usize);
+    let (reply_bytes, input_bytes) = (*reply_bytes, *input_bytes);
+    if reply_bytes > replies_max {
+        let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
+        let over = reply_bytes - replies_max + replies_max / MARGIN;
+        let closed = close_largest(core, over, "unread replies", unread, |core, key| core.rim.close_now(key));
+        core.rim.metrics.reply_debtors_closed_total.add(closed);
+    }
+    if input_bytes > input_max {
+        let over = input_bytes - input_max + input_max / MARGIN;
+        let closed = close_largest(core, over, "unfinished input", Conn::unfinished_bytes, drop_unfinished);
+        core.rim.metrics.input_debtors_closed_total.add(closed);
     }
 }
 
-impl Core {
-    /// Closes the clients with the most unread replies or unfinished input if the sum is above its limit.
-    pub(crate) fn close_debtors(&mut self) {
-        let Rim { limits, reply_bytes, input_bytes, .. } = &self.rim;
-        let (replies_max, input_max) =
-            (limits.reply_shard_bytes_max as usize, limits.input_shard_bytes_max as usize);
-        let (reply_bytes, input_bytes) = (*reply_bytes, *input_bytes);
-        if reply_bytes > replies_max {
-            let unread = |conn: &Conn| conn.output.as_ref().map_or(0, |output| output.counted_replies);
-            let over = reply_bytes - replies_max + replies_max / MARGIN;
-            let closed =
-                self.close_largest(over, "unread replies", unread, |core, key| core.rim.close_now(key));
-            self.rim.metrics.reply_debtors_closed_total.add(closed);
-        }
-        if input_bytes > input_max {
-            let over = input_bytes - input_max + input_max / MARGIN;
-            let closed =
-                self.close_largest(over, "unfinished input", Conn::unfinished_bytes, Core::drop_unfinished);
-            self.rim.metrics.input_debtors_closed_total.add(closed);
+/// Drops a client's unfinished input, sends the reason and closes it.
+fn drop_unfinished(core: &mut Core, key: ConnKey) {
+    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    core.rim.input_bytes -= conn.unfinished_bytes();
+    conn.drop_unfinished();
+    if conn.is_closing() {
+        // Its final reply is already written.
+        return core.rim.close_now(key);
+    }
+    match conn.dialect() {
+        _ if conn.is_mqtt() => crate::mqtt::end(core, key, Fault::of(Reason::QuotaExceeded)),
+        Dialect::Phoenix(_) => crate::phoenix::end(&mut core.rim, key, End::Debtor),
+        _ if conn.io.is_http() => crate::http::refuse_debtor(&mut core.rim, key),
+        _ => {
+            conn.extra().was_told = true;
+            core.rim.push(key, |out, _| {
+                resp::error(out, format!("ERR {UNFINISHED}; hint: input_shard_bytes_max"))
+            });
         }
     }
+    core.rim.close_soon(key);
+}
 
-    /// Drops a client's unfinished input, sends the reason and closes it.
-    fn drop_unfinished(&mut self, key: ConnKey) {
-        let Some(conn) = self.rim.conns.get_mut(key) else { return };
-        self.rim.input_bytes -= conn.unfinished_bytes();
-        conn.drop_unfinished();
-        if conn.is_closing() {
-            // Its final reply is already written.
-            return self.rim.close_now(key);
+/// Closes the largest debtors until `over` bytes are free. Returns how many.
+fn close_largest(
+    core: &mut Core,
+    over: usize,
+    reason: &str,
+    debt: impl Fn(&Conn) -> usize,
+    close: impl Fn(&mut Core, ConnKey),
+) -> u64 {
+    let debtors =
+        core.rim.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
+    let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
+    // Bytes of connections that are closing already are about to be freed, so those count first.
+    debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
+    let (mut freed, mut closed) = (0, 0);
+    for (is_closed, bytes, key) in debtors {
+        if freed >= over {
+            break;
         }
-        match conn.dialect() {
-            _ if conn.is_mqtt() => crate::mqtt::end(self, key, Fault::of(Reason::QuotaExceeded)),
-            Dialect::Phoenix(_) => crate::phoenix::end(&mut self.rim, key, End::Debtor),
-            _ if conn.io.is_http() => crate::http::refuse_debtor(&mut self.rim, key),
-            _ => {
-                conn.extra().was_told = true;
-                self.rim.push(key, |out, _| {
-                    resp::error(out, format!("ERR {UNFINISHED}; hint: input_shard_bytes_max"))
-                });
-            }
+        freed += bytes;
+        if !is_closed {
+            let fields = vec![("reason", reason.to_owned()), ("bytes", bytes.to_string())];
+            core.rim.log_conn(Level::Warning, "largest debtor closed", key, fields);
+            close(core, key);
+            closed += 1;
         }
-        self.rim.close_soon(key);
     }
-
-    /// Closes the largest debtors until `over` bytes are free. Returns how many.
-    fn close_largest(
-        &mut self,
-        over: usize,
-        reason: &str,
-        debt: impl Fn(&Conn) -> usize,
-        close: impl Fn(&mut Core, ConnKey),
-    ) -> u64 {
-        let debtors =
-            self.rim.conns.iter().map(|(key, conn)| (conn.flags.any(Flags::CLOSE_NOW), debt(conn), key));
-        let mut debtors: Vec<(bool, usize, ConnKey)> = debtors.filter(|(_, bytes, _)| *bytes > 0).collect();
-        // Bytes of connections that are closing already are about to be freed, so those count first.
-        debtors.sort_unstable_by_key(|&(is_closed, bytes, _)| std::cmp::Reverse((is_closed, bytes)));
-        let (mut freed, mut closed) = (0, 0);
-        for (is_closed, bytes, key) in debtors {
-            if freed >= over {
-                break;
-            }
-            freed += bytes;
-            if !is_closed {
-                let fields = vec![("reason", reason.to_owned()), ("bytes", bytes.to_string())];
-                self.rim.log_conn(Level::Warning, "largest debtor closed", key, fields);
-                close(self, key);
-                closed += 1;
-            }
-        }
-        closed
-    }
+    closed
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::turn::reap;
     use super::*;
     use crate::io::output::Pending;
     use crate::lone::Lone;
@@ -128,7 +114,7 @@ mod tests {
         let [large, small] = [clients[0].0, clients[1].0];
         for (more, left) in [(0, 2), (1, 2), (1, 1)] {
             owe(&mut lone, small, more);
-            lone.core.reap();
+            reap(&mut lone.core);
             assert_eq!(lone.core.rim.conns.len(), left);
         }
         assert!(lone.core.rim.conns.get(large).is_none());

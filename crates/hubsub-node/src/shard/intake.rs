@@ -8,10 +8,10 @@ use crate::io::context::{Rim, TURN_BYTES};
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
 use crate::io::origin_check::Stranger;
+use crate::io::wrong_protocol;
 use crate::mqtt;
 use crate::phoenix;
 use crate::redis;
-use crate::shard::sniff;
 use hubsub_route::Sink;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
@@ -70,8 +70,10 @@ impl Shard {
                 if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<Stranger>()) {
                     self.core.rim.note_stranger(key, stranger);
                 }
-                if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<sniff::Stranger>()) {
-                    sniff::note(&mut self.core.rim, key, *stranger);
+                if let Some(stranger) =
+                    e.get_ref().and_then(|e| e.downcast_ref::<wrong_protocol::WrongProtocol>())
+                {
+                    wrong_protocol::note(&mut self.core.rim, key, *stranger);
                 }
                 self.core.rim.close_now(key);
             }
@@ -83,9 +85,9 @@ impl Shard {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()
-            && let Some(stranger) = sniff::stranger(conn.door, bytes)
+            && let Some(stranger) = wrong_protocol::recognized(conn.door, bytes)
         {
-            return sniff::refuse(&mut self.core.rim, key, stranger);
+            return wrong_protocol::refuse(&mut self.core.rim, key, stranger);
         }
         match conn.input.take() {
             None => {
@@ -175,7 +177,7 @@ impl Shard {
                         redis::execute(&mut self.core, key, &args);
                     }
                     if self.core.rim.turn_bytes() > TURN_BYTES {
-                        self.core.flush();
+                        super::turn::flush(&mut self.core);
                     }
                     match self.core.rim.conns.get(key) {
                         Some(conn) if !conn.is_closing() => {}
@@ -215,7 +217,7 @@ impl Shard {
             };
             used += len;
             if self.core.rim.turn_bytes() > TURN_BYTES {
-                self.core.flush();
+                super::turn::flush(&mut self.core);
             }
             match self.core.rim.conns.get(key) {
                 Some(conn) if !conn.is_closing() => {}
@@ -235,7 +237,7 @@ impl Shard {
         while let Some(len) = phoenix::execute(&mut self.core, key, &mut input[used..]) {
             used += len;
             if self.core.rim.turn_bytes() > TURN_BYTES {
-                self.core.flush();
+                super::turn::flush(&mut self.core);
             }
             if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
                 return input.len();
@@ -256,7 +258,7 @@ impl Shard {
         while let Some(len) = http::execute(&mut self.core, key, &input[used..]) {
             used += len;
             if self.core.rim.turn_bytes() > TURN_BYTES {
-                self.core.flush();
+                super::turn::flush(&mut self.core);
             }
             let conn = self.core.rim.conns.get_mut(key);
             if let Some(conn) = conn.filter(|conn| conn.io.awaits_answer()) {

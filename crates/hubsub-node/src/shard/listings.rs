@@ -10,10 +10,11 @@
 //!
 //! Invariant: no turn scans more than the limit.
 
+use super::questions::hub_logs;
 use crate::io::access::Action;
 use crate::io::core::Core;
+use crate::io::questions::{Listed, Part};
 use crate::log::Wanted;
-use crate::shard::mail::{Listed, Part};
 use hubsub_route::rooms::Page;
 use hubsub_route::{Ask, Namespace};
 use hubsub_types::names::Glob;
@@ -78,26 +79,26 @@ impl Listings {
 impl Core {
     /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
     pub fn list(&mut self, mut listing: Listing, ask: Ask) -> Option<Part> {
-        if self.rim.listings.is_empty() && self.passes(&mut listing) {
+        if self.rim.states.listings.is_empty() && self.passes(&mut listing) {
             return self.listed(listing, ask);
         }
-        self.rim.listings.waiting.push_back((listing, ask));
+        self.rim.states.listings.waiting.push_back((listing, ask));
         None
     }
 
     /// Continues waiting listings within this turn's limit.
     pub fn list_on(&mut self) {
         while self.listing_places() > 0
-            && let Some((mut listing, ask)) = self.rim.listings.waiting.pop_front()
+            && let Some((mut listing, ask)) = self.rim.states.listings.waiting.pop_front()
         {
             if !self.passes(&mut listing) {
-                let waiting = &mut self.rim.listings.waiting;
+                let waiting = &mut self.rim.states.listings.waiting;
                 waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
             } else if let Some(part) = self.listed(listing, ask) {
                 self.rim.answer_part(ask, part);
             }
         }
-        let passed = std::mem::take(&mut self.rim.listings.passed);
+        let passed = std::mem::take(&mut self.rim.states.listings.passed);
         if passed > 0 {
             self.rim.metrics.listing_names_total.add(passed as u64);
             self.rim.metrics.listing_turns_total.add(1);
@@ -106,7 +107,7 @@ impl Core {
 
     /// How many names this turn may still scan.
     fn listing_places(&self) -> usize {
-        (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.listings.passed)
+        (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.states.listings.passed)
     }
 
     /// Continues a listing. Returns whether it is complete.
@@ -136,7 +137,7 @@ impl Core {
                 (passed, passed < places || bytes_left.is_none())
             }
         };
-        self.rim.listings.passed += passed;
+        self.rim.states.listings.passed += passed;
         is_whole
     }
 
@@ -147,8 +148,8 @@ impl Core {
             Listing::Topics { found, .. } => return Some(Part::Topics(found)),
             Listing::Rooms(wanted, page) => (wanted, page.found),
         };
-        let hubs: Vec<(HubId, u64)> = self.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
-        match &self.rim.log {
+        let hubs: Vec<(HubId, u64)> = hub_logs(self).map(|hub| (hub.id, hub.committed())).collect();
+        match &self.rim.states.log {
             Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
             _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
         }
@@ -157,11 +158,12 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use super::super::turn::has_more;
     use super::*;
     use crate::control::Event;
+    use crate::io::questions::Question;
     use crate::io::scatter_gather::{Then, To};
     use crate::lone::Lone;
-    use crate::shard::mail::Question;
     use hubsub_types::Limits;
 
     const TURN: usize = 8;
@@ -206,7 +208,7 @@ mod tests {
         ask(&mut lone, 2, Some("room:5*"), Some("room:512"), 3);
         ask(&mut lone, 3, Some("room:999"), None, 1);
         assert_eq!(end_turn(&mut lone), [(1, 1), (2, 3), (3, 1)]);
-        assert!(!lone.core.has_more());
+        assert!(!has_more(&lone.core));
         assert_eq!(lone.core.rim.metrics.listing_names_total.get(), 5);
     }
 
@@ -225,14 +227,14 @@ mod tests {
     fn many_listings_that_match_little_pass_no_more_a_turn_than_one_and_keep_no_short_one_waiting() {
         let mut lone = lone(100);
         (1..=20).for_each(|ticket| ask(&mut lone, ticket, Some("*:099"), None, 1));
-        assert!(lone.core.has_more(), "the shard does not sleep");
+        assert!(has_more(&lone.core), "the shard does not sleep");
         let mut answers = Vec::new();
         for _ in 0..10 {
             answers.extend(end_turn(&mut lone));
         }
         ask(&mut lone, 99, None, None, 1);
         let mut turns = 10;
-        while lone.core.has_more() {
+        while has_more(&lone.core) {
             answers.extend(end_turn(&mut lone));
             turns += 1;
         }

@@ -2,57 +2,29 @@
 //! control plane, and orders.
 
 use crate::control::routes::RouteMail;
+use crate::io::core::Core;
+use crate::io::inbox::{LETTER_BYTES, Letter};
+use crate::io::questions::Request;
+use crate::io::scatter_gather::GatherMail;
 use crate::link::LinkMail;
 use crate::link::leases::LeadMail;
-use crate::log::OpenedHub;
+use crate::log::{LogMail, OpenedHub};
 use crate::mqtt::{MqttMail, Traveller};
 use crate::phoenix::poll::PollMail;
-use crate::presence::{PresenceMail, Shown};
+use crate::presence::PresenceMail;
 use crate::redis::cluster::{NewRoster, Roster};
-use hubsub_route::consumers::ConsumerInfo;
-use hubsub_route::occupancy::Counts;
-use hubsub_route::rooms::{HistoryPart, HistoryQuery};
-use hubsub_route::{Found, Headers, HubLogRead, HubRange, LogRead, Msg, Namespace, Producer, RoomInfo};
-use hubsub_types::class::ClassIndex;
-use hubsub_types::{ErrorCode, HubId, Limits, Position, PrincipalId, ShardId};
-use serde::{Serialize, Serializer};
+use hubsub_route::Msg;
+use hubsub_types::Limits;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 pub enum Mail {
     /// A message between brokers.
     Broker(Msg),
-    /// A request; the response goes to shard `from` under the number `gathering`.
-    Ask {
-        /// Shard that sent the request.
-        from: ShardId,
-        /// Number of the scatter-gather request on that shard.
-        gathering: u32,
-        /// Body of the request.
-        question: Arc<Question>,
-    },
-    /// The response to a request.
-    Part {
-        /// As in the request.
-        gathering: u32,
-        part: Part,
-    },
+    /// Scatter-gather between shards.
+    Gather(GatherMail),
     /// A request of the control plane, answered under this ticket.
     Request(u64, Request),
-    /// Records of these hubs are synced to the journal up to these offsets, inclusive.
-    Safe(Vec<(HubId, u64)>),
-    /// The log failed and syncs nothing more.
-    LogFailed,
-    /// A hub of this shard was opened, with its log and the broker's initial state.
-    HubOpened(Box<OpenedHub>),
-    /// A hub of this shard stops writing to its log; the sender is notified once it has.
-    HubCloses(HubId, Sender<()>),
-    /// All writes of the hub are synced, and its log is closed.
-    HubClosed(HubId),
-    /// The result of a log read for a request of this shard.
-    Found(Box<LogRead>, Result<Found, ErrorCode>),
-    /// The result of a log read over a whole hub.
-    FoundHub(Box<HubLogRead>, Result<HubRange, ErrorCode>),
+    Log(LogMail),
     Link(LinkMail),
     /// About leader leases of ephemeral hubs.
     Lead(LeadMail),
@@ -77,10 +49,10 @@ pub enum Mail {
     Stop(u64),
 }
 
-impl Mail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
-    pub fn weight(&self) -> usize {
+const _: [(); LETTER_BYTES] = [(); size_of::<Mail>()];
+
+impl Letter for Mail {
+    fn weight(&self) -> usize {
         match self {
             Mail::Broker(msg) => msg.weight(),
             Mail::Link(mail) => mail.weight(),
@@ -89,271 +61,108 @@ impl Mail {
             Mail::Presence(mail) => mail.weight(),
             Mail::Poll(mail) => mail.weight(),
             Mail::Travel(traveller) => traveller.weight(),
-            Mail::Found(_, Ok(found)) => {
-                std::mem::size_of::<Mail>()
-                    + found.records.iter().map(|record| record.weight()).sum::<usize>()
+            Mail::Log(mail) => mail.weight(),
+            _ => LETTER_BYTES,
+        }
+    }
+}
+
+/// Handles a letter.
+pub(crate) fn receive(core: &mut Core, mail: Mail) {
+    match mail {
+        Mail::Broker(msg) => core.broker.receive(msg, core.rim.now, &mut core.rim),
+        Mail::Log(mail) => receive_of_log(core, mail),
+        Mail::Gather(GatherMail::Ask { from, number, question }) => {
+            core.answer_question(from, number, &question);
+        }
+        Mail::Gather(GatherMail::Part { number, part }) => core.rim.gather(number, part),
+        Mail::Request(ticket, request) => core.request(ticket, request),
+        Mail::Limits(limits) => {
+            core.broker.set_limits((*limits).clone());
+            core.rim.limits = (*limits).clone();
+            core.rim.states.phoenix.rules = crate::phoenix::rules(&core.rim.info, &limits);
+            core.rim.states.links.limits = Arc::new(crate::link::limits(&limits));
+        }
+        Mail::Link(mail) => core.link_mail(mail),
+        Mail::Lead(mail) => core.lead_mail(mail),
+        Mail::Mqtt(mail) => crate::mqtt::receive(core, mail),
+        Mail::Presence(mail) => crate::presence::receive(core, mail),
+        Mail::Poll(mail) => crate::phoenix::poll::receive(core, mail),
+        Mail::PartFromSessions => core.rim.states.mqtt.is_leaving = true,
+        Mail::Route(mail) => core.route_mail(mail),
+        Mail::Roster(new) => crate::redis::cluster::learn(core, &new),
+        Mail::RosterKnown(roster) => crate::redis::cluster::follow(core, &roster),
+        Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),
+    }
+}
+
+/// Adds a hub that was opened on this shard. Its log must exist before the broker learns of the hub.
+fn hub_opened(core: &mut Core, opened: OpenedHub) {
+    let OpenedHub { hub, seed, producers, rows } = opened;
+    if let Some(log) = &mut core.rim.states.log {
+        log.opened(seed.id, hub);
+    }
+    core.broker.open_log(&seed, producers.unwrap_or_default());
+    core.broker.set_rows(seed.id, rows);
+}
+
+fn receive_of_log(core: &mut Core, mail: LogMail) {
+    match mail {
+        LogMail::Safe(hubs) => {
+            core.rim.expects_more = true;
+            for (hub, offset) in hubs {
+                core.broker.logged(hub, offset, core.rim.now, &mut core.rim);
             }
-            Mail::FoundHub(_, Ok(range)) => {
-                std::mem::size_of::<Mail>()
-                    + range.records.iter().map(|record| record.weight()).sum::<usize>()
+        }
+        LogMail::HubOpened(opened) => hub_opened(core, *opened),
+        LogMail::HubCloses(hub, told) => {
+            if let Some(log) = &mut core.rim.states.log {
+                log.closes(hub);
             }
-            _ => std::mem::size_of::<Mail>(),
+            // The receiver may have given up.
+            let _ = told.send(());
         }
-    }
-}
-
-/// A request about a shard's state.
-#[derive(Debug)]
-pub enum Question {
-    TopicCounts(Namespace, Arc<Vec<Vec<u8>>>),
-    /// Topics with subscribers, all or those that match a glob; refused if their names exceed this many
-    /// bytes.
-    Topics(Namespace, Option<Vec<u8>>, u64),
-    /// Client connections; refused if their lines exceed this many bytes.
-    Clients(ClientFilter, u64),
-    KillClients(ClientFilter, String),
-    /// Rooms in order of name: pattern, name to start after, limit.
-    Rooms(Option<Vec<u8>>, Option<Vec<u8>>, usize),
-    /// One room; created if it is missing and the flag is set.
-    Room(Vec<u8>, bool),
-    DeleteRoom(Vec<u8>),
-    History(HistoryQuery),
-    /// Records of a room; refused at once if the leader of its hub is unreachable.
-    Row(HistoryQuery),
-    Busiest(usize),
-    /// Sessions of MQTT clients in order of client id: a single id, or an id to start after and a limit.
-    Sessions(Option<String>, Option<String>, usize),
-    /// End the session of this client id.
-    EndSession(String),
-    /// Groups with a persisted position.
-    Consumers,
-    /// Make a group continue from its stored entry, or start afresh.
-    ForgetConsumer(Vec<u8>),
-    /// Members of a room, from the shard that owns them.
-    Members(Vec<u8>),
-    /// Number of members of a room.
-    Occupancy(Vec<u8>),
-}
-
-impl Question {
-    /// The room that the request concerns, if any.
-    #[must_use]
-    pub fn room(&self) -> Option<&[u8]> {
-        match self {
-            Question::Room(room, _) | Question::DeleteRoom(room) => Some(room),
-            Question::History(query) | Question::Row(query) => Some(&query.room),
-            _ => None,
+        LogMail::HubClosed(hub) => {
+            if let Some(log) = &mut core.rim.states.log {
+                log.closed(hub);
+            }
         }
-    }
-}
-
-/// Selects clients that meet all conditions.
-#[derive(Clone, Debug, Default)]
-pub struct ClientFilter {
-    /// Any of these ids, sorted; empty means any.
-    pub ids: Vec<u64>,
-    /// Any of these MQTT client ids, sorted; empty means any client.
-    pub client_ids: Vec<String>,
-    pub addr: Option<String>,
-    /// Local address of the connection.
-    pub laddr: Option<String>,
-    pub user: Option<String>,
-    /// Redis's client type: `normal`, `pubsub`, or one that no client has.
-    pub kind: Option<String>,
-    /// Minimum age of the connection, in s.
-    pub age_s_min: u64,
-    /// Excludes this client id.
-    pub except: Option<u64>,
-}
-
-#[derive(Debug)]
-pub enum Part {
-    /// To `TopicCounts`, in the order of the request.
-    Counts(Vec<u64>),
-    /// Number of subscribers in the whole cluster to the topic at this index of a request.
-    Counted(u32, Result<u64, ErrorCode>),
-    Topics(Vec<Arc<[u8]>>),
-    Clients(Vec<ClientInfo>),
-    Sessions(Vec<SessionInfo>),
-    /// To `KillClients`, `DeleteRoom` and `EndSession`: how many.
-    Number(Result<u64, ErrorCode>),
-    Rooms(Result<Vec<Listed>, ErrorCode>),
-    History(HistoryPart),
-    /// To `Busiest`: rooms with publishes, bytes in and bytes out per second.
-    Busiest(Vec<(Arc<[u8]>, [f64; 3])>),
-    /// Names and Redis addresses of a room's members, its leader first.
-    Located(Result<Vec<(String, String)>, ErrorCode>),
-    Consumers(Vec<ConsumerInfo>),
-    Members(Arc<Shown>),
-    Occupancy(Counts),
-    /// To `Topics` and `Clients`: the limit of bytes was exceeded.
-    TooLong,
-    /// To any request: refused with this code.
-    Refused(ErrorCode),
-}
-
-/// A room, in memory or only in its log.
-#[derive(Clone, Debug)]
-pub enum Listed {
-    /// In memory on the shard of its hub.
-    Here(RoomInfo),
-    /// Unused, and only in its hub's log.
-    InLog(ColdRoom),
-}
-
-impl Listed {
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        match self {
-            Listed::Here(room) => &room.name,
-            Listed::InLog(room) => &room.name,
+        LogMail::Failed => core.broker.log_failed(core.rim.now, &mut core.rim),
+        LogMail::Found(read, found) => {
+            if let Some(log) = &mut core.rim.states.log {
+                log.answered(matches!(read.then, hubsub_route::Then::Range(_)));
+            }
+            core.broker.log_read(*read, found, core.rim.now, &mut core.rim);
         }
+        LogMail::FoundHub(asked, found) => {
+            if let Some(log) = &mut core.rim.states.log {
+                log.answered(true);
+            }
+            core.broker.hub_log_read(*asked, found, core.rim.now, &mut core.rim);
+        }
+        LogMail::Listed(ask, part) => core.rim.gather(ask.number, part),
     }
 }
 
-/// Properties of a logged room that are known without reading its records.
-#[derive(Clone, Debug)]
-pub struct ColdRoom {
-    pub name: Box<[u8]>,
-    pub class: ClassIndex,
-    /// Index of its hub within the class.
-    pub hub: u16,
-    /// Shard of that hub.
-    pub shard: ShardId,
-    /// Position of its last record.
-    pub position: Position,
+macro_rules! letters {
+    ($($kind:ident($mail:ty);)+) => {
+        $(impl From<$mail> for Mail {
+            fn from(mail: $mail) -> Mail {
+                Mail::$kind(mail)
+            }
+        })+
+    };
 }
 
-impl ClientInfo {
-    /// Approximate length of its line in CLIENT LIST.
-    #[must_use]
-    pub fn line_bytes(&self) -> u64 {
-        const REST: usize = 256;
-        let texts = [&self.addr, &self.laddr, &self.name, &self.lib_name, &self.lib_ver];
-        (REST + texts.iter().map(|text| text.len()).sum::<usize>()) as u64
-    }
-}
-
-/// A client connection as CLIENT LIST and the API show it.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ClientInfo {
-    pub id: u64,
-    pub shard: u16,
-    pub addr: String,
-    /// Local address of the connection.
-    pub laddr: String,
-    #[serde(skip)]
-    pub descriptor: i64,
-    pub name: String,
-    pub lib_name: String,
-    pub lib_ver: String,
-    /// Protocol with its version.
-    pub protocol: &'static str,
-    /// Time since it connected, in s.
-    pub age_s: u64,
-    /// Time since its last command, in s.
-    pub idle_s: u64,
-    #[serde(skip)]
-    pub flags: String,
-    pub subscriptions: u64,
-    pub patterns: u64,
-    #[serde(skip)]
-    pub shard_subscriptions: u64,
-    /// Number of commands queued by MULTI; `None` outside of it.
-    #[serde(skip)]
-    pub multi: Option<u64>,
-    /// Bytes of an unfinished command.
-    #[serde(skip)]
-    pub query_bytes: u64,
-    /// Bytes of output that its socket has not taken.
-    pub pending_bytes: u64,
-    #[serde(skip)]
-    pub pending_frames: u64,
-    /// Keep-alive interval of an MQTT client, in s; 0 for other clients and if disabled.
-    pub keep_alive_s: u64,
-    /// Messages of QoS 1 and 2 that an MQTT client has not acknowledged.
-    pub inflight: u64,
-    /// Limit of `inflight`; 0 for other clients.
-    pub inflight_max: u64,
-    /// Records that wait for the MQTT client's send window.
-    pub waiting: u64,
-    /// Records dropped by its rooms' slow-subscriber policy.
-    pub dropped: u64,
-    pub lagging: u64,
-    /// Its last command, in lower case.
-    #[serde(skip)]
-    pub command: &'static str,
-    /// Totals, in the order of `meter`.
-    #[serde(flatten, serialize_with = "totals")]
-    pub totals: [u64; 4],
-    /// Rates per second over the last second, in the order of `meter`.
-    #[serde(flatten, serialize_with = "per_second")]
-    pub per_second: [f32; 4],
-    /// Rates per second over about a minute, in the order of `meter`.
-    #[serde(flatten, serialize_with = "per_minute")]
-    pub per_minute: [f32; 4],
-}
-
-fn totals<S: Serializer>(totals: &[u64; 4], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(["messages_in", "messages_out", "bytes_in", "bytes_out"].iter().zip(totals))
-}
-
-fn per_second<S: Serializer>(rates: &[f32; 4], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(["messages_in_1s", "messages_out_1s", "bytes_in_1s", "bytes_out_1s"].iter().zip(rates))
-}
-
-fn per_minute<S: Serializer>(rates: &[f32; 4], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(["messages_in_60s", "messages_out_60s", "bytes_in_60s", "bytes_out_60s"].iter().zip(rates))
-}
-
-/// An MQTT session that outlives its connection, as the API shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct SessionInfo {
-    pub client_id: String,
-    pub shard: u16,
-    /// Id of its connection, if it is connected.
-    #[serde(rename = "client")]
-    pub conn: Option<u64>,
-    /// Session expiry interval after disconnection, in s; `None`: it never expires.
-    pub expiry_s: Option<u64>,
-    /// Time until it expires while offline, in s.
-    pub ends_in_s: Option<u64>,
-    pub subscriptions: u64,
-    /// Messages sent to the client but not acknowledged.
-    pub unacknowledged: u64,
-    /// Messages queued for it.
-    pub queued: u64,
-    /// Memory of the queued messages, in bytes.
-    pub queued_bytes: u64,
-    /// Messages dropped while it was offline.
-    pub dropped: u64,
-}
-
-#[derive(Clone, Debug)]
-pub struct Item {
-    pub topic: Vec<u8>,
-    pub payload: Vec<u8>,
-    pub headers: Headers,
-    pub publisher: String,
-    /// Producer and sequence number, if the publisher assigned one.
-    pub producer: Option<Producer>,
-}
-
-/// A request of the control plane on behalf of a principal.
-pub struct Request {
-    /// The principal whose permissions apply.
-    pub principal: PrincipalId,
-    pub call: Call,
-}
-
-/// Operations that the control plane can request.
-pub enum Call {
-    /// Publish these in order.
-    Publish(Vec<Item>),
-    /// A request to all shards.
-    All(Question),
-    /// A request to the shard of a room.
-    Room(Vec<u8>, Question),
-    /// Members of a room.
-    Members(Vec<u8>),
+letters! {
+    Broker(Msg);
+    Gather(GatherMail);
+    Log(LogMail);
+    Link(LinkMail);
+    Lead(LeadMail);
+    Route(RouteMail);
+    Mqtt(MqttMail);
+    Presence(PresenceMail);
+    Poll(PollMail);
+    RosterKnown(Arc<Roster>);
 }

@@ -6,7 +6,6 @@ use crate::control::routes::{RouteMail, UnusedRooms};
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
-use crate::shard::mail::Mail;
 use hubsub_route::Leader;
 use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::class::ClassIndex;
@@ -24,7 +23,7 @@ impl Core {
             RouteMail::Leaders(rows) => {
                 for (hub, term, leader) in rows {
                     if leader == Leader::Me
-                        && let Some(log) = &mut self.rim.log
+                        && let Some(log) = &mut self.rim.states.log
                     {
                         log.leads(hub, term);
                     }
@@ -38,20 +37,20 @@ impl Core {
             }
             RouteMail::Rooms(class, rooms) => {
                 for (room, _) in rooms.iter() {
-                    self.rim.asked.remove(room);
+                    self.rim.states.asked.remove(room);
                 }
                 self.broker.rooms_placed(class, &rooms, self.rim.now, &mut self.rim);
             }
             RouteMail::Refused(rooms, code) => {
                 for room in rooms.iter() {
-                    self.rim.asked.remove(room);
+                    self.rim.states.asked.remove(room);
                     self.broker.room_refused(room, code, self.rim.now, &mut self.rim);
                 }
             }
             RouteMail::Absent(rooms) => {
                 for room in rooms.iter() {
-                    if let Some((_, false)) = self.rim.asked.get(room) {
-                        self.rim.asked.remove(room);
+                    if let Some((_, false)) = self.rim.states.asked.get(room) {
+                        self.rim.states.asked.remove(room);
                     }
                     self.broker.room_absent(room, &mut self.rim);
                 }
@@ -101,17 +100,20 @@ impl Rim {
     /// is now to get a place.
     pub(crate) fn ask_for_room(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
         if self.shard != ShardId(0) {
-            return self.mailer.post(ShardId(0), Mail::Route(RouteMail::Miss(class, room.into(), makes)));
+            return self.mailer.post(ShardId(0), RouteMail::Miss(class, room.into(), makes));
         }
         let now_ms = self.now.mono_ms;
-        if self.asked.get(room).is_some_and(|&(until_ms, made)| now_ms < until_ms && (made || !makes)) {
+        if self.states.asked.get(room).is_some_and(|&(until_ms, made)| now_ms < until_ms && (made || !makes))
+        {
             return;
         }
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.retain(|_, (until_ms, _)| now_ms < *until_ms);
+        if self.states.asked.len() >= ASKED_MAX {
+            self.states.asked.retain(|_, (until_ms, _)| now_ms < *until_ms);
         }
-        if self.asked.len() < ASKED_MAX && self.control.offer(Event::RoomMiss(class, room.into(), makes)) {
-            self.asked.insert(room.into(), (now_ms + PARKED_MS, makes));
+        if self.states.asked.len() < ASKED_MAX
+            && self.control.offer(Event::RoomMiss(class, room.into(), makes))
+        {
+            self.states.asked.insert(room.into(), (now_ms + PARKED_MS, makes));
         }
     }
 }

@@ -3,15 +3,13 @@
 //! quiet and no mail is in flight, every request is answered and delivered: then leader leases end, links send
 //! a goodbye, and connections close as they take their output. After its deadline, a stop does so in any case.
 
+use super::turn::reap;
 use crate::control::Event;
 use crate::io::conn::Conn;
 use crate::io::core::Core;
-use crate::io::inbox::Mailer;
 use crate::io::output::Slot;
-use crate::node::NodeInfo;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
-use std::sync::atomic::Ordering;
 
 /// State of one shard's stop.
 pub struct Stopping {
@@ -51,16 +49,16 @@ impl Stopping {
             if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
         }
         // A peer that receives the goodbye considers the process gone and its leadership ended.
-        core.rim.led.end();
-        core.rim.links.leave(is_late);
-        core.rim.links.flush(&core.rim.metrics);
-        drop(core.reap());
+        core.rim.states.led.end();
+        core.rim.states.links.leave(is_late);
+        core.rim.states.links.flush(&core.rim.metrics);
+        drop(reap(core));
         core.rim.mailer.flush();
     }
 
     /// Whether the shard may end.
     pub fn is_done(&self, core: &Core) -> bool {
-        self.closes && core.rim.conns.len() == 0 && core.rim.links.is_empty()
+        self.closes && core.rim.conns.len() == 0 && core.rim.states.links.is_empty()
     }
 }
 
@@ -68,12 +66,12 @@ impl Core {
     /// Called at the end of each turn before the node leaves its cluster: records sessions while links are
     /// up.
     pub fn part_before_leaving(&mut self) {
-        if !self.rim.is_leaving || self.rim.has_parted {
+        if !self.rim.states.mqtt.is_leaving || self.rim.states.mqtt.has_parted {
             return;
         }
         self.part_from_sessions();
         if !self.parts_from_sessions() {
-            self.rim.has_parted = true;
+            self.rim.states.mqtt.has_parted = true;
             self.rim.control.tell(Event::Parted(self.rim.shard.0));
         }
     }
@@ -88,7 +86,7 @@ impl Core {
             self.rim.close_soon(key);
         }
         self.rim.flush();
-        drop(self.reap());
+        drop(reap(self));
         self.take_own();
         self.rim.mailer.flush();
     }
@@ -113,31 +111,6 @@ impl Core {
     }
 }
 
-impl NodeInfo {
-    /// Sets whether a shard is quiet. The shard clears it before it handles mail.
-    pub fn set_quiet(&self, shard: u16, is_quiet: bool) {
-        let changes = &self.quiet[usize::from(shard)];
-        if (changes.load(Ordering::SeqCst) % 2 == 1) != is_quiet {
-            changes.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether no shard has work left. Once a shard has seen this, it holds for all: ending shards still send
-    /// mail, which nobody will take.
-    fn all_done(&self, mailer: &Mailer) -> bool {
-        let changes = || self.quiet.iter().map(|c| c.load(Ordering::SeqCst)).collect::<Vec<_>>();
-        if self.all_done.load(Ordering::SeqCst) {
-            return true;
-        }
-        // Shards and mailboxes are checked one after the other, so mail could slip through: no shard may have
-        // become busy meanwhile.
-        let before = changes();
-        let is_done = before.iter().all(|c| c % 2 == 1) && mailer.all_empty() && changes() == before;
-        self.all_done.fetch_or(is_done, Ordering::SeqCst);
-        is_done
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,13 +123,13 @@ mod tests {
     fn who_says_goodbye_past_its_time_leads_no_more() {
         let mut lone = Lone::new(Limits::default());
         let (led, (hub, term), now_us) = leading();
-        lone.core.rim.led = led;
+        lone.core.rim.states.led = led;
         let mut stopping = Stopping::new(lone.core.rim.now.mono_ms + 1);
         lone.core.rim.mailer.own().send(&mut vec![Mail::Accept]);
         stopping.end_turn(&mut lone.core);
-        assert_eq!(lone.core.rim.led.leads(hub, now_us), Some(term), "it may still order what waits");
+        assert_eq!(lone.core.rim.states.led.leads(hub, now_us), Some(term), "it may still order what waits");
         lone.core.rim.now.mono_ms += 1;
         stopping.end_turn(&mut lone.core);
-        assert_eq!(lone.core.rim.led.leads(hub, now_us), None);
+        assert_eq!(lone.core.rim.states.led.leads(hub, now_us), None);
     }
 }

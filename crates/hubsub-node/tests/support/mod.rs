@@ -7,7 +7,7 @@ pub mod trio;
 
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::log::{HubAnswer, LogStatus, Refusal};
-use hubsub_node::mail::{Call, ClientFilter, ClientInfo, Part, Question, Request};
+use hubsub_node::questions::{Call, ClientFilter, ClientInfo, Part, Question, Request};
 use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, ErrorCode, HubId, Limits, PrincipalId};

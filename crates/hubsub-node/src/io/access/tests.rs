@@ -4,15 +4,18 @@ use super::*;
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
 use crate::io::conn::Conn;
-use crate::io::context::{Ends, Rim};
+use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::io::inbox::{Inbox, Mailer};
+use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::Door;
 use crate::io::metrics::ShardMetrics;
+use crate::io::node_info::NodeInfo;
 use crate::io::transport::Transport;
 use crate::link::Board;
-use crate::node::NodeInfo;
 use crate::redis;
+use crate::shard::HOOKS;
+use crate::shard::mail::Mail;
+use crate::shard::states::Handles;
 use hubsub_route::hubread::HubFilter;
 use hubsub_route::patterns::Patterns;
 use hubsub_route::{Broker, Hubs, Namespace, Now, Settings};
@@ -43,7 +46,8 @@ impl Edge {
         let socket = listener.accept().unwrap().0;
         socket.set_nonblocking(true).unwrap();
         let poll = Poll::new().unwrap();
-        let inboxes = Arc::new([Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())]);
+        let inboxes: Arc<Inboxes<Mail>> =
+            Arc::new([Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())].into_iter().collect());
         let (shard, limits, metrics) =
             (ShardId::default(), Limits::default(), Arc::<ShardMetrics>::default());
         let info = NodeInfo {
@@ -81,13 +85,13 @@ impl Edge {
         let control = Arc::new(Control::new(1000).unwrap());
         let board = Arc::new(Board::new(String::new(), 1, Instant::now(), control.clone()));
         let classes = Arc::new(ClassesNow::new(classes, hubs));
-        let ends = Ends { shard, control, metrics, log: None, store: None, board, classes };
+        let ends = Handles { shard, control, metrics, log: None, store: None, board, classes };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
         let key =
             rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), Door::Redis, 1, 0));
         broker.connected(key);
-        Edge { core: Core { broker, rim }, key, peer, _poll: poll }
+        Edge { core: Core { broker, rim, hooks: HOOKS }, key, peer, _poll: poll }
     }
 
     fn become_principal(&mut self, principal: PrincipalId) {

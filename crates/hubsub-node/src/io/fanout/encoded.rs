@@ -36,7 +36,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.in_arena = 0;
         self.frames.clear();
         self.topic = None;

@@ -9,7 +9,7 @@
 
 use crate::io::listener::Door;
 use crate::io::origin_check::{Pages, Stranger};
-use crate::shard::sniff;
+use crate::io::wrong_protocol;
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
@@ -208,10 +208,10 @@ impl WebSocket {
 
     /// Answers the opening request. Returns its length; `None` while it is incomplete.
     fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
-        if sniff::is_tls(input) {
-            self.answers.extend_from_slice(sniff::Stranger::Tls.answer(Door::WebSocket));
+        if wrong_protocol::is_tls(input) {
+            self.answers.extend_from_slice(wrong_protocol::WrongProtocol::Tls.answer(Door::WebSocket));
             let _ = self.write_answers();
-            return Err(io::Error::new(ErrorKind::InvalidData, sniff::Stranger::Tls));
+            return Err(io::Error::new(ErrorKind::InvalidData, wrong_protocol::WrongProtocol::Tls));
         }
         if let Ok(Some(request)) = http::Request::read(input)
             && !request.is_upgrade()

@@ -4,8 +4,9 @@
 //! nodes at different times.
 
 use super::Links;
-use crate::io::inbox::Mailer;
+use crate::io::inbox::{Letter, Mailer};
 use crate::io::log_lines::Level;
+use crate::link::LinkMail;
 use crate::link::conn::{Conn, Handover, Role};
 use crate::link::dispatch::News;
 use crate::link::reach::Way;
@@ -85,13 +86,18 @@ impl Links {
     }
 
     /// A peer has authenticated: its link belongs to this shard or another one.
-    pub(in crate::link) fn proved(&mut self, key: ConnKey, peer: Peer, mailer: &mut Mailer) {
+    pub(in crate::link) fn proved<M: Letter + From<LinkMail>>(
+        &mut self,
+        key: ConnKey,
+        peer: Peer,
+        mailer: &mut Mailer<M>,
+    ) {
         if peer.link == self.shard {
             return self.wait_for_registration(key, peer);
         }
         if let Some(Conn { socket, link, input, .. }) = self.remove(key) {
             let to = ShardId(peer.link);
-            mailer.post(to, Handover { socket, link, peer, input }.into());
+            mailer.post(to, LinkMail::from(Handover { socket, link, peer, input }));
         }
     }
 

@@ -72,7 +72,7 @@ impl Shard {
         let (mut lone, poll) = (Lone::new(limits), Poll::new().unwrap());
         let socket = mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        lone.core.rim.links.attach(poll.registry().try_clone().unwrap(), Some(socket));
+        lone.core.rim.states.links.attach(poll.registry().try_clone().unwrap(), Some(socket));
         let now = Now { mono_us: 1_000_000, wall_us: 1_700_000_000_000_000 };
         let scratch = vec![0; 64 * 1024];
         let (unheard, kept, changes) = (None, Vec::new(), Vec::new());
@@ -89,19 +89,19 @@ impl Shard {
     fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
         let (id, node, addresses) = (NodeId(0), node.into(), addresses.to_vec());
         let peer = Registered { id, node, incarnation, addresses, shards: 1 };
-        let board = Arc::clone(&self.lone.core.rim.links.board);
+        let board = Arc::clone(&self.lone.core.rim.states.links.board);
         self.mail(LinkMail::Roster(board.set_roster(vec![peer])));
     }
 
     fn pass(&mut self, ms: u64) {
         self.now.mono_us += ms * 1_000;
         self.now.wall_us += ms * 1_000;
-        self.lone.core.rim.links.set_now(self.now.mono_us, self.now.wall_us);
+        self.lone.core.rim.states.links.set_now(self.now.mono_us, self.now.wall_us);
     }
 
     fn event(&mut self, event: &Readiness) {
         match event.token() {
-            LISTENER => self.lone.core.rim.links.accept(),
+            LISTENER => self.lone.core.rim.states.links.accept(),
             Token(TOKENS..) => self.lone.core.link_event(event, &mut self.scratch),
             token => panic!("whose? {token:?}"),
         }
@@ -150,11 +150,11 @@ impl Shard {
     }
 
     fn links(&self) -> &super::Links {
-        &self.lone.core.rim.links
+        &self.lone.core.rim.states.links
     }
 
     fn links_mut(&mut self) -> &mut super::Links {
-        &mut self.lone.core.rim.links
+        &mut self.lone.core.rim.states.links
     }
 
     fn count(&self, is_meant: impl Fn(&Role) -> bool) -> usize {

@@ -15,7 +15,6 @@ use super::entries::beginning_of;
 use super::persist::{self, Written};
 use super::takeover::{Found, is_of_use, queue_of, room_of};
 use crate::io::core::Core;
-use crate::shard::mail::Mail;
 use crate::io::internal_client::Asked;
 use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
@@ -124,8 +123,8 @@ pub struct Stored {
 }
 
 impl Stored {
-    fn mail(number: u32, answer: Result<Answer, StoreError>) -> Mail {
-        Mail::Mqtt(MqttMail::Stored(Box::new(Stored { number, answer })))
+    fn mail(number: u32, answer: Result<Answer, StoreError>) -> MqttMail {
+        MqttMail::Stored(Box::new(Stored { number, answer }))
     }
 
     /// Its memory, for mailbox limits.
@@ -199,7 +198,7 @@ pub(super) fn save(
     (owner, last, through): (Owner, u64, u64),
     then: Written,
 ) {
-    match core.rim.store {
+    match core.rim.states.mqtt.store {
         Some(_) => {
             let request = Request::Update { id, snapshot, last, through };
             core.ask_store(request, Asked::Session(then));
@@ -212,7 +211,7 @@ pub(super) fn save(
 }
 
 pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Written) {
-    match core.rim.store {
+    match core.rim.states.mqtt.store {
         Some(_) => _ = core.ask_store(Request::Append { id, entry }, Asked::Session(then)),
         None => core.say_in(&queue_of(&id), &entry, Asked::Session(then)),
     }
@@ -221,7 +220,7 @@ pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Writte
 /// Deletes a session's snapshot and entries, as the holder of that epoch of session `born`; a newer session
 /// under the id stays.
 pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then: Written) {
-    match core.rim.store {
+    match core.rim.states.mqtt.store {
         Some(_) => {
             let request = Request::End { id, begins_with: beginning_of(born) };
             core.ask_store(request, Asked::Session(then));
@@ -237,7 +236,7 @@ impl Core {
     /// Sends a request to the store, which must exist; a full queue is reported as the reply.
     fn ask_store(&mut self, request: Request, asked: Asked) -> u32 {
         let number = self.rim.own.number(asked);
-        let end = self.rim.store.as_ref().expect("who asks has looked");
+        let end = self.rim.states.mqtt.store.as_ref().expect("who asks has looked");
         end.work.ask(Asks { shard: end.shard, number, request });
         number
     }
@@ -246,7 +245,7 @@ impl Core {
 pub fn stored(core: &mut Core, stored: Stored) {
     let Stored { number, answer } = stored;
     let asked = core.rim.own.answered(number);
-    if let Some(end) = core.rim.store.as_mut().filter(|end| end.looks == Some(number)) {
+    if let Some(end) = core.rim.states.mqtt.store.as_mut().filter(|end| end.looks == Some(number)) {
         // The thread logged its result.
         end.looks = None;
     }
@@ -265,9 +264,10 @@ pub fn stored(core: &mut Core, stored: Stored) {
 
 /// Checks periodically that an idle store is reachable.
 pub fn look(core: &mut Core) {
-    let is_due = core.rim.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
+    let is_due =
+        core.rim.states.mqtt.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
     if is_due {
         let number = core.ask_store(nobody(), Asked::Nobody);
-        core.rim.store.as_mut().expect("it was asked").looks = Some(number);
+        core.rim.states.mqtt.store.as_mut().expect("it was asked").looks = Some(number);
     }
 }

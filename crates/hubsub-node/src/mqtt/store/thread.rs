@@ -2,9 +2,9 @@
 //! trip.
 
 use super::Stored;
-use crate::io::inbox::Inbox;
+use crate::io::inbox::Post;
 use crate::io::log_lines::{Level, LogLines};
-use crate::shard::mail::Mail;
+use crate::mqtt::MqttMail;
 use hubsub_sessions::{Answer, Request, SessionStore, StoreError};
 use hubsub_types::ShardId;
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
     bytes_max: usize,
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<dyn Post<MqttMail>>,
     lines: Arc<LogLines>,
     /// Why it does not answer; none if it does.
     away: Mutex<Option<String>>,
@@ -104,7 +104,7 @@ impl StoreThread {
     pub fn start(
         store: Box<dyn SessionStore>,
         bytes_max: usize,
-        inboxes: Arc<[Inbox]>,
+        inboxes: Arc<dyn Post<MqttMail>>,
         lines: Arc<LogLines>,
     ) -> io::Result<StoreThread> {
         let work = Arc::new(Work {
@@ -174,16 +174,12 @@ impl Work {
         if queue.is_stopping || (queue.bytes > 0 && queue.bytes + weight > self.bytes_max) {
             drop(queue);
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return self.tell(asks.shard, &mut vec![Stored::mail(asks.number, Err(StoreError::Busy))]);
+            return self.inboxes.post(asks.shard, Stored::mail(asks.number, Err(StoreError::Busy)));
         }
         queue.bytes += weight;
         queue.requests.push_back(asks);
         drop(queue);
         self.came.notify_one();
-    }
-
-    fn tell(&self, shard: ShardId, mail: &mut Vec<Mail>) {
-        self.inboxes[usize::from(shard.0)].send(mail);
     }
 
     fn run(&self, mut store: Box<dyn SessionStore>) {
@@ -195,13 +191,13 @@ impl Work {
                 requests.iter().map(|_| Err(error.clone())).collect()
             });
             self.note(&answers, began.elapsed());
-            let mut mail: Vec<Vec<Mail>> = self.inboxes.iter().map(|_| Vec::new()).collect();
+            let mut mail: Vec<Vec<MqttMail>> = (0..self.inboxes.shards()).map(|_| Vec::new()).collect();
             for ((shard, number), answer) in asked.into_iter().zip(answers) {
                 mail[usize::from(shard.0)].push(Stored::mail(number, answer));
             }
-            for (inbox, mut mail) in self.inboxes.iter().zip(mail) {
+            for (mail, shard) in mail.into_iter().zip(0..) {
                 if !mail.is_empty() {
-                    inbox.send(&mut mail);
+                    self.inboxes.post_all(ShardId(shard), mail);
                 }
             }
         }
@@ -248,7 +244,9 @@ impl Work {
 mod tests {
     use super::*;
     use crate::control::Control;
+    use crate::io::inbox::{Inbox, Inboxes};
     use crate::mqtt::MqttMail;
+    use crate::shard::mail::Mail;
     use hubsub_sessions::{Limits, Memory};
     use mio::{Poll, Token, Waker};
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -272,7 +270,7 @@ mod tests {
 
     struct Bench {
         thread: StoreThread,
-        inboxes: Arc<[Inbox]>,
+        inboxes: Arc<Inboxes<Mail>>,
         polls: Vec<Poll>,
         began: Receiver<usize>,
         gate: Sender<Option<StoreError>>,
@@ -281,13 +279,13 @@ mod tests {
     fn bench(bytes_max: usize) -> Bench {
         let polls: Vec<Poll> = (0..2).map(|_| Poll::new().unwrap()).collect();
         let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
-        let inboxes: Arc<[Inbox]> = polls.iter().map(inbox).collect();
+        let inboxes: Arc<Inboxes<Mail>> = Arc::new(polls.iter().map(inbox).collect());
         let (begins, began) = channel();
         let (gate, opens) = channel();
         let store = Memory::new(Limits { entries_max: 100, bytes_max: 1 << 20 });
         let store = Box::new(Gated { store, began: begins, gate: opens });
         let control = Arc::new(Control::new(64).unwrap());
-        let thread = StoreThread::start(store, bytes_max, Arc::clone(&inboxes), control.lines()).unwrap();
+        let thread = StoreThread::start(store, bytes_max, inboxes.clone(), control.lines()).unwrap();
         Bench { thread, inboxes, polls, began, gate }
     }
 

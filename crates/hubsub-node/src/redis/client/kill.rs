@@ -3,9 +3,9 @@
 
 use super::list::{kind, unknown_kind};
 use crate::io::core::Core;
+use crate::io::questions::{ClientFilter, Part, Question};
 use crate::io::scatter_gather::{Then, To};
 use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
-use crate::shard::mail::{ClientFilter, Part, Question};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
@@ -26,7 +26,7 @@ pub fn kill(core: &mut Core, key: ConnKey, args: Args<'_>) {
         Err(text) => return error(core, key, text),
     };
     let Some(conn) = core.rim.conns.get(key) else { return };
-    let kills_me = !skip_me && core.is_meant(&filter, key, conn);
+    let kills_me = !skip_me && (core.hooks.is_meant)(core, &filter, key, conn);
     filter.except = Some(conn.id);
     let reason = format!("CLIENT KILL of client {}", conn.id);
     let write = move |out: &mut Vec<u8>, _, parts: Vec<Part>| {

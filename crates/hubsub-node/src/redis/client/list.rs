@@ -1,9 +1,9 @@
 //! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
 use crate::io::core::Core;
+use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
 use crate::io::scatter_gather::To;
 use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
-use crate::shard::mail::{ClientFilter, ClientInfo, Part, Question};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
     let Some(conn) = core.rim.conns.get(key) else { return };
     let mut text = String::new();
-    write_line(&mut text, &core.client_info(key, conn));
+    write_line(&mut text, &(core.hooks.client_info)(core, key, conn));
     core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.as_bytes()));
 }
 

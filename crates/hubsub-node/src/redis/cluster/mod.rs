@@ -18,7 +18,6 @@ use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
 use crate::io::context::TURN_BYTES;
 use crate::io::core::Core;
 use crate::io::listener::Door;
-use crate::shard::mail::Mail;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};
@@ -40,7 +39,7 @@ pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>)
         if command.name == "exec" { queued_slot(core, key) } else { one_slot(None, hashed(command, args)) };
     let Ok(slot) = slot else { return Some(CROSS_SLOT.to_owned()) };
     let slot = slot?;
-    match core.rim.roster.owner(slot) {
+    match core.rim.states.roster.owner(slot) {
         Some((_, true)) => None,
         // Redis redirects these too. A client that was notified of a moved slot may already unsubscribe.
         _ if command.name == "sunsubscribe" => None,
@@ -99,10 +98,10 @@ fn host_here(core: &Core, key: ConnKey) -> String {
 /// notify their clients: a client that learns from one shard that a slot has moved may ask another one, and
 /// would lose its subscription if that shard redirected it back.
 pub fn learn(core: &mut Core, new: &NewRoster) {
-    core.rim.roster = Arc::clone(new.roster());
+    core.rim.states.roster = Arc::clone(new.roster());
     if new.heard() {
         for shard in 0..core.rim.mailer.shards() {
-            core.rim.mailer.post(ShardId(shard), Mail::RosterKnown(Arc::clone(new.roster())));
+            core.rim.mailer.post(ShardId(shard), Arc::clone(new.roster()));
         }
     }
 }
@@ -110,7 +109,7 @@ pub fn learn(core: &mut Core, new: &NewRoster) {
 /// All shards use this list now. Notifies cluster clients of shard channels that belong to another node now,
 /// as when Redis moves a slot: they look up the owner and subscribe there.
 pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
-    if !Arc::ptr_eq(&core.rim.roster, roster) {
+    if !Arc::ptr_eq(&core.rim.states.roster, roster) {
         return; // There is a newer list, which is handled on its own.
     }
     let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.door == Door::RedisCluster);
@@ -153,7 +152,7 @@ pub fn keyslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
 /// `CLUSTER MYID`. A node that is not in the node list returns its run id.
 pub fn myid(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if serves(core, key) {
-        let (roster, info) = (Arc::clone(&core.rim.roster), Arc::clone(&core.rim.info));
+        let (roster, info) = (Arc::clone(&core.rim.states.roster), Arc::clone(&core.rim.info));
         let id = roster.own().map_or(&info.run_id, |(_, own)| &own.id);
         core.rim.reply(key, |out, _| resp::bulk(out, id.as_bytes()));
     }
@@ -192,7 +191,7 @@ pub fn replicas(core: &mut Core, key: ConnKey, args: Args<'_>) {
     if !serves(core, key) {
         return;
     }
-    match core.rim.roster.by_id(args[2]) {
+    match core.rim.states.roster.by_id(args[2]) {
         Some(_) => core.rim.reply(key, |out, _| resp::array_header(out, 0)),
         None => error(core, key, quoting("ERR Unknown node ", args[2], "")),
     }
@@ -231,6 +230,7 @@ const HELP: &[&str] = &[
 mod tests {
     use super::*;
     use crate::lone::Lone;
+    use crate::shard::mail::Mail;
     use hubsub_types::Limits;
 
     fn roster(own: &str) -> Roster {
@@ -265,13 +265,13 @@ mod tests {
         let own = if roster("a").is_own(slot_of(b"c")) { "bb" } else { "a" };
         let new = NewRoster::new(roster(own), 2);
         learn(&mut lone.core, &new);
-        assert!(lone.core.rim.roster.owner(slot_of(b"c")).is_some_and(|(_, is_own)| !is_own));
+        assert!(lone.core.rim.states.roster.owner(slot_of(b"c")).is_some_and(|(_, is_own)| !is_own));
         assert!(mail(&mut lone).is_empty(), "the other shard has not heard of it");
         assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
 
         learn(&mut lone.core, &new); // As the other shard does.
         for letter in mail(&mut lone) {
-            lone.core.receive(letter);
+            crate::shard::mail::receive(&mut lone.core, letter);
         }
         assert_eq!(lone.core.broker.counts(key), (0, 0, 0));
     }
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(letters.len(), 1);
         learn(&mut lone.core, &NewRoster::new(roster(own), 1));
         for letter in letters.into_iter().chain(mail(&mut lone)) {
-            lone.core.receive(letter);
+            crate::shard::mail::receive(&mut lone.core, letter);
         }
         assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
     }

@@ -19,7 +19,7 @@ pub fn host<'a>(node: &'a ClusterNode, here: &'a str) -> &'a str {
 /// Replies with the node list, for the address that the client connected to.
 fn show(core: &mut Core, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto, &Roster, &str)) {
     if serves(core, key) {
-        let (roster, here) = (Arc::clone(&core.rim.roster), host_here(core, key));
+        let (roster, here) = (Arc::clone(&core.rim.states.roster), host_here(core, key));
         core.rim.reply(key, |out, proto| write(out, proto, &roster, &here));
     }
 }

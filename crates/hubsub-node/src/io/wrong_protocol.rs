@@ -8,7 +8,7 @@ use hubsub_types::ConnKey;
 
 /// A protocol that its first bytes identify.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stranger {
+pub enum WrongProtocol {
     Tls,
     /// An MQTT CONNECT on another port.
     Mqtt,
@@ -24,14 +24,14 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 /// The foreign protocol that a connection's first bytes show; `None` if they may be the port's own protocol.
 /// An HTTP request on a Redis port is an inline command at first.
 #[must_use]
-pub fn stranger(door: Door, first: &[u8]) -> Option<Stranger> {
+pub fn recognized(door: Door, first: &[u8]) -> Option<WrongProtocol> {
     match (door, first) {
         // MQTT starts after the WebSocket handshake, which has its own check.
         (Door::WebSocket, _) => None,
-        (_, first) if is_tls(first) => Some(Stranger::Tls),
-        (Door::Mqtt, [b'*', ..]) => Some(Stranger::Redis),
-        (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(Stranger::Http),
-        (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(Stranger::Mqtt),
+        (_, first) if is_tls(first) => Some(WrongProtocol::Tls),
+        (Door::Mqtt, [b'*', ..]) => Some(WrongProtocol::Redis),
+        (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(WrongProtocol::Http),
+        (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(WrongProtocol::Mqtt),
         _ => None,
     }
 }
@@ -48,24 +48,24 @@ pub fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, ..] | [0x16])
 }
 
-impl std::fmt::Display for Stranger {
+impl std::fmt::Display for WrongProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the peer speaks {}", self.name())
     }
 }
 
-impl std::error::Error for Stranger {}
+impl std::error::Error for WrongProtocol {}
 
-impl Stranger {
+impl WrongProtocol {
     /// The error for such a peer at a port.
     #[must_use]
     pub fn answer(self, door: Door) -> &'static [u8] {
         match (self, door) {
-            (Stranger::Tls, _) => TLS_ALERT,
-            (Stranger::Mqtt, _) => b"",
-            (Stranger::Redis, _) => REDIS_ANSWER,
-            (Stranger::Http, Door::Mqtt) => HTTP_ANSWER_OF_MQTT,
-            (Stranger::Http, _) => HTTP_ANSWER,
+            (WrongProtocol::Tls, _) => TLS_ALERT,
+            (WrongProtocol::Mqtt, _) => b"",
+            (WrongProtocol::Redis, _) => REDIS_ANSWER,
+            (WrongProtocol::Http, Door::Mqtt) => HTTP_ANSWER_OF_MQTT,
+            (WrongProtocol::Http, _) => HTTP_ANSWER,
         }
     }
 
@@ -73,10 +73,10 @@ impl Stranger {
     #[must_use]
     fn name(self) -> &'static str {
         match self {
-            Stranger::Tls => "tls",
-            Stranger::Mqtt => "mqtt",
-            Stranger::Redis => "redis",
-            Stranger::Http => "http",
+            WrongProtocol::Tls => "tls",
+            WrongProtocol::Mqtt => "mqtt",
+            WrongProtocol::Redis => "redis",
+            WrongProtocol::Http => "http",
         }
     }
 }
@@ -94,7 +94,7 @@ const HTTP_ANSWER_OF_MQTT: &[u8] =
 connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
 
 /// Sends the error to a peer that speaks another protocol, and closes.
-pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
     let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
     rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
     note(rim, key, stranger);
@@ -102,10 +102,10 @@ pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
 }
 
 /// Counts and logs a refused peer.
-pub fn note(rim: &mut Rim, key: ConnKey, stranger: Stranger) {
+pub fn note(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
     let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
     rim.metrics.protocol_errors_total.add(1);
-    if rim.limited_log(Once::Stranger) {
+    if rim.limited_log(Once::WrongProtocol) {
         let fields = vec![("protocol", stranger.name().to_owned())];
         let message = match door {
             Door::Mqtt => "another protocol on the MQTT port",
@@ -132,19 +132,19 @@ mod tests {
     #[test]
     fn redis_is_no_stranger() {
         for first in [&b"*1\r\n"[..], b"PING\r\n", b"\r\n", b"G", b"\x16\x01"] {
-            assert_eq!(stranger(Door::Redis, first), None);
+            assert_eq!(recognized(Door::Redis, first), None);
         }
-        assert_eq!(stranger(Door::Redis, b"\x16\x03\x01"), Some(Stranger::Tls));
-        assert_eq!(stranger(Door::Redis, b"\x10\x0e\x00\x04MQTT"), Some(Stranger::Mqtt));
+        assert_eq!(recognized(Door::Redis, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
+        assert_eq!(recognized(Door::Redis, b"\x10\x0e\x00\x04MQTT"), Some(WrongProtocol::Mqtt));
     }
 
     #[test]
     fn mqtt_is_no_stranger_at_its_own_port() {
         for first in [&b"\x10\x0e\x00\x04MQTT"[..], b"\x10", b"G", b"P\x05"] {
-            assert_eq!(stranger(Door::Mqtt, first), None);
+            assert_eq!(recognized(Door::Mqtt, first), None);
         }
-        assert_eq!(stranger(Door::Mqtt, b"\x16\x03\x01"), Some(Stranger::Tls));
-        assert_eq!(stranger(Door::Mqtt, b"*1\r\n"), Some(Stranger::Redis));
-        assert_eq!(stranger(Door::Mqtt, b"GET / HTTP/1.1"), Some(Stranger::Http));
+        assert_eq!(recognized(Door::Mqtt, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
+        assert_eq!(recognized(Door::Mqtt, b"*1\r\n"), Some(WrongProtocol::Redis));
+        assert_eq!(recognized(Door::Mqtt, b"GET / HTTP/1.1"), Some(WrongProtocol::Http));
     }
 }

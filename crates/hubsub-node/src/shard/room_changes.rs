@@ -10,7 +10,7 @@
 //! Lock order: the state of `Routes`, this lock, an inbox.
 
 use crate::control::routes::RouteMail;
-use crate::io::inbox::Inbox;
+use crate::io::inbox::Inboxes;
 use crate::shard::mail::Mail;
 use hubsub_route::places::{Change, Changed};
 use hubsub_types::class::ClassIndex;
@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 type News = Arc<[(Box<[u8]>, Change)]>;
 
 pub struct RoomChanges {
-    inboxes: Arc<[Inbox]>,
+    inboxes: Arc<Inboxes<Mail>>,
     order: Mutex<()>,
 }
 
 impl RoomChanges {
     #[must_use]
-    pub fn new(inboxes: Arc<[Inbox]>) -> RoomChanges {
+    pub fn new(inboxes: Arc<Inboxes<Mail>>) -> RoomChanges {
         RoomChanges { inboxes, order: Mutex::new(()) }
     }
 
@@ -69,12 +69,13 @@ impl RoomChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::inbox::Inbox;
     use hubsub_route::places::Places;
     use mio::{Poll, Token, Waker};
 
     fn changes(polls: &[Poll]) -> RoomChanges {
         let inbox = |poll: &Poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
-        RoomChanges::new(polls.iter().map(inbox).collect())
+        RoomChanges::new(Arc::new(polls.iter().map(inbox).collect()))
     }
 
     /// The revisions that a shard received.

@@ -1,0 +1,69 @@
+//! What each folder keeps on a shard, apart from its connections.
+
+use super::listings::Listings;
+use crate::control::Control;
+use crate::io::classes::ClassesNow;
+use crate::io::metrics::ShardMetrics;
+use crate::io::node_info::NodeInfo;
+use crate::link::leases::Led;
+use crate::link::{Board, Links};
+use crate::log::LogEnd;
+use crate::mqtt::StoreEnd;
+use crate::presence::Members;
+use crate::redis::cluster::Roster;
+use crate::{http, mqtt, phoenix};
+use ahash::RandomState;
+use hashbrown::HashMap;
+use hubsub_types::{Limits, ShardId};
+use std::sync::Arc;
+
+/// Connects a shard to the rest of its node.
+pub struct Handles {
+    pub shard: ShardId,
+    pub control: Arc<Control>,
+    pub metrics: Arc<ShardMetrics>,
+    /// `None` if no class has a log.
+    pub log: Option<LogEnd>,
+    /// `None` if there is no separate store of sessions.
+    pub store: Option<StoreEnd>,
+    pub board: Arc<Board>,
+    pub classes: Arc<ClassesNow>,
+}
+
+pub struct States {
+    pub mqtt: mqtt::State,
+    pub phoenix: phoenix::State,
+    pub http: http::State,
+    pub presence: Members,
+    pub links: Links,
+    /// The ephemeral hubs that this shard leads.
+    pub led: Led,
+    /// `None` if no class has a log.
+    pub log: Option<LogEnd>,
+    /// The nodes that are announced to cluster clients.
+    pub roster: Arc<Roster>,
+    pub listings: Listings,
+    /// On shard 0: rooms that were requested from the control plane, with the deadline of the response, in
+    /// ms, and whether a place is wanted if there is none.
+    pub(super) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
+}
+
+impl States {
+    #[must_use]
+    pub fn new(info: &NodeInfo, limits: &Limits, shards: u16, handles: Handles) -> States {
+        let Handles { shard, control, metrics, log, store, board, .. } = handles;
+        let of_links = (crate::link::limits(limits), crate::link::timing(limits));
+        States {
+            mqtt: mqtt::State::new(store),
+            phoenix: phoenix::State::new(info, limits),
+            http: http::State::default(),
+            presence: Members::new(shard, info, limits.presence_listed_max),
+            links: Links::new(shard, shards, of_links, board, control, metrics),
+            led: Led::default(),
+            log,
+            roster: Arc::default(),
+            listings: Listings::default(),
+            asked: HashMap::default(),
+        }
+    }
+}
