@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::LogError;
 
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 
 /// Magic of a file, and its newest known version.
 #[derive(Clone, Copy)]
@@ -21,17 +21,40 @@ pub(crate) struct Kind {
     pub version: u16,
 }
 
+impl Kind {
+    /// The header of a file with this body.
+    pub(super) fn header(self, body: &[&[u8]]) -> [u8; HEADER] {
+        let crc = body.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(self.magic);
+        header[8..10].copy_from_slice(&self.version.to_le_bytes());
+        header[12..].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+
+    /// Verifies the header of a file with this body.
+    pub(super) fn check(self, path: &Path, header: &[u8], body: &[u8]) -> Result<(), LogError> {
+        if header.len() < HEADER || header[..8] != *self.magic {
+            return Err(LogError::damaged(path, 0, "it does not begin as such a file does"));
+        }
+        if header[10..] != self.header(&[body])[10..] {
+            return Err(LogError::damaged(path, HEADER as u64, "its checksum does not match"));
+        }
+        match u16::from_le_bytes([header[8], header[9]]) {
+            found if found == 0 || found > self.version => {
+                Err(LogError::Newer { path: path.into(), found, known: self.version })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Writes a file under a temporary name and syncs it; [`publish`] renames it.
 pub(crate) fn write_aside(path: &Path, kind: Kind, parts: &[&[u8]]) -> Result<PathBuf, LogError> {
     let aside = path.with_extension("new");
-    let crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
-    let mut header = [0; HEADER];
-    header[..8].copy_from_slice(kind.magic);
-    header[8..10].copy_from_slice(&kind.version.to_le_bytes());
-    header[12..].copy_from_slice(&crc.to_le_bytes());
     let write = || {
         let mut file = File::create(&aside)?;
-        file.write_all(&header)?;
+        file.write_all(&kind.header(parts))?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         file.sync_all()
     };
@@ -57,17 +80,8 @@ pub(crate) fn load(path: &Path, kind: Kind) -> Result<Option<Vec<u8>>, LogError>
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(LogError::at(path)(error)),
     };
-    if bytes.len() < HEADER || bytes[..8] != *kind.magic {
-        return Err(LogError::damaged(path, 0, "it does not begin as such a file does"));
-    }
-    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    let crc = u32::from_le_bytes(bytes[12..HEADER].try_into().expect("four bytes"));
-    if crc != crc32c::crc32c(&bytes[HEADER..]) || bytes[10..12] != [0, 0] {
-        return Err(LogError::damaged(path, HEADER as u64, "its checksum does not match"));
-    }
-    if version == 0 || version > kind.version {
-        return Err(LogError::Newer { path: path.into(), found: version, known: kind.version });
-    }
+    let (header, body) = bytes.split_at(HEADER.min(bytes.len()));
+    kind.check(path, header, body)?;
     bytes.drain(..HEADER);
     Ok(Some(bytes))
 }

@@ -42,7 +42,7 @@ pub enum LogError {
     Locked { path: PathBuf },
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("an entry that does not follow: {found} behind {last}")]
+    #[error("an entry that does not follow: {found} after {last}")]
     Hole { last: u64, found: u64 },
     #[error("entry {index} too long: {bytes} bytes\nhint: at most {ENTRY_BYTES_MAX}")]
     TooLong { index: u64, bytes: usize },
@@ -98,7 +98,7 @@ impl Log {
         for (n, path) in paths.iter().enumerate() {
             let last = n + 1 == paths.len();
             match Segment::open(path, last)? {
-                Some((segment, entries)) => log.take(segment, entries)?,
+                Some((segment, found)) => log.take(segment, found)?,
                 None => fs::remove_file(path).map_err(LogError::at(path))?,
             }
         }
@@ -162,10 +162,9 @@ impl Log {
         let Some(front) = self.slots.front().map(|slot| slot.id.index()) else { return Ok(()) };
         let keep = last.map_or(0, |last| (last + 1).saturating_sub(front)) as usize;
         let Some(cut) = self.slots.get(keep).map(|slot| (slot.id.index(), slot.place)) else { return Ok(()) };
+        let after = self.segments.partition_point(|segment| segment.first <= cut.0);
         // Backwards, so that a crash leaves no gap.
-        while self.segments.back().is_some_and(|segment| segment.first > cut.0) {
-            self.remove(Self::pop_back)?;
-        }
+        remove(&self.directory, self.segments.drain(after..).rev())?;
         self.segments.back_mut().expect("an entry lies in a segment").cut(cut.1)?;
         self.slots.truncate(keep);
         Ok(())
@@ -213,20 +212,17 @@ impl Log {
     }
 
     /// Adds a segment that was found on disk.
-    fn take(&mut self, segment: Segment, entries: Found) -> Result<(), LogError> {
+    fn take(&mut self, segment: Segment, (places, bytes): Found) -> Result<(), LogError> {
         let first = segment.first;
         if let Some(last) = self.slots.back().map(|slot| slot.id.index())
             && last + 1 != first
         {
-            return Err(LogError::damaged(
-                &segment.path,
-                0,
-                format!("entries {} to {} are missing", last + 1, first - 1),
-            ));
+            let what = format!("entries {} to {} are missing", last + 1, first - 1);
+            return Err(LogError::damaged(&segment.path, 0, what));
         }
-        for (next, (place, payload)) in (first..).zip(entries) {
+        for (next, place) in (first..).zip(places) {
             let wrong = |what: String| LogError::damaged(&segment.path, place.offset, what);
-            let id = decode_entry(&payload).map_err(|error| wrong(error.to_string()))?.log_id;
+            let id = decode_entry(&bytes[place.range()]).map_err(|error| wrong(error.to_string()))?.log_id;
             if id.index() != next {
                 return Err(wrong(format!("entry {} where {next} should be", id.index())));
             }
@@ -242,39 +238,20 @@ impl Log {
         while self.slots.front().is_some_and(|slot| slot.id.index() <= purged.index()) {
             self.slots.pop_front();
         }
-        if let Some(front) = self.slots.front().map(|slot| slot.id.index()) {
-            if front != purged.index() + 1 {
-                let path = &self.segments[0].path;
-                return Err(LogError::damaged(
-                    path,
-                    0,
-                    format!("entries from {} on are missing", purged.index() + 1),
-                ));
+        let whole = match self.slots.front().map(|slot| slot.id.index()) {
+            Some(front) if front != purged.index() + 1 => {
+                let what = format!("entries from {} on are missing", purged.index() + 1);
+                return Err(LogError::damaged(&self.segments[0].path, 0, what));
             }
-            while self.segments.get(1).is_some_and(|second| second.first <= front) {
-                self.remove(VecDeque::pop_front)?;
-            }
-        } else {
-            while !self.segments.is_empty() {
-                self.remove(VecDeque::pop_front)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn pop_back(segments: &mut VecDeque<Segment>) -> Option<Segment> {
-        segments.pop_back()
-    }
-
-    fn remove(&mut self, pop: fn(&mut VecDeque<Segment>) -> Option<Segment>) -> Result<(), LogError> {
-        let Some(segment) = pop(&mut self.segments) else { return Ok(()) };
-        fs::remove_file(&segment.path).map_err(LogError::at(&segment.path))?;
-        file::sync_directory(&self.directory)
+            Some(front) => self.segments.partition_point(|segment| segment.first <= front) - 1,
+            None => self.segments.len(),
+        };
+        remove(&self.directory, self.segments.drain(..whole))
     }
 
     fn segment(&self, index: u64) -> &Segment {
-        let behind = self.segments.partition_point(|segment| segment.first <= index);
-        &self.segments[behind - 1]
+        let after = self.segments.partition_point(|segment| segment.first <= index);
+        &self.segments[after - 1]
     }
 
     fn save_state(&self, vote: Option<Vote>, purged: Option<LogId>) -> Result<(), LogError> {
@@ -305,6 +282,15 @@ fn lock(path: &Path) -> Result<File, LogError> {
         Err(TryLockError::WouldBlock) => Err(LogError::Locked { path: path.into() }),
         Err(TryLockError::Error(source)) => Err(LogError::Io { path: path.into(), source }),
     }
+}
+
+/// Removes files one by one, each for good before the next.
+fn remove(directory: &Path, segments: impl Iterator<Item = Segment>) -> Result<(), LogError> {
+    for segment in segments {
+        fs::remove_file(&segment.path).map_err(LogError::at(&segment.path))?;
+        file::sync_directory(directory)?;
+    }
+    Ok(())
 }
 
 /// Segments in order of their first index, which is their name.

@@ -13,14 +13,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{LogError, file};
+use super::LogError;
+use super::file::{self, Kind};
 use crate::limits::ENTRY_BYTES_MAX;
 
-const MAGIC: &[u8; 8] = b"HUBRAFTL";
-const VERSION: u16 = 1;
+const SEGMENT: Kind = Kind { magic: b"HUBRAFTL", version: 1 };
 pub(super) const HEADER: usize = 32;
 pub(super) const FRAME: usize = 16;
 
@@ -43,21 +44,23 @@ pub(super) struct Place {
     pub length: u32,
 }
 
-/// Payloads of the entries found in a file.
-pub(super) type Found = Vec<(Place, Vec<u8>)>;
+impl Place {
+    pub fn range(self) -> Range<usize> {
+        let from = self.offset as usize;
+        from..from + self.length as usize
+    }
+}
+
+/// Places of the entries found in a file, and its bytes.
+pub(super) type Found = (Vec<Place>, Vec<u8>);
 
 impl Segment {
     /// Creates a file, and syncs it and its name.
     pub fn create(directory: &Path, first: u64) -> Result<Self, LogError> {
         let path = directory.join(format!("{first:020}.log"));
         let salt = std::hash::RandomState::new().build_hasher().finish();
-        let mut header = [0; HEADER];
-        header[..8].copy_from_slice(MAGIC);
-        header[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        header[16..24].copy_from_slice(&first.to_le_bytes());
-        header[24..].copy_from_slice(&salt.to_le_bytes());
-        let crc = crc32c::crc32c(&header[16..]);
-        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        let body = [first.to_le_bytes(), salt.to_le_bytes()].concat();
+        let header = [SEGMENT.header(&[&body]).as_slice(), &body].concat();
         let make = || {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
             file.write_all_at(&header, 0)?;
@@ -74,11 +77,17 @@ impl Segment {
     pub fn open(path: &Path, last: bool) -> Result<Option<(Self, Found)>, LogError> {
         let at = LogError::at(path);
         let bytes = std::fs::read(path).map_err(&at)?;
-        let Some((first, salt)) = read_header(path, &bytes)? else {
-            // The header is synced before anything is written after it.
-            let torn = last && bytes.len() <= HEADER;
-            return if torn { Ok(None) } else { Err(LogError::damaged(path, 0, "its header is damaged")) };
+        let checked = match bytes.first_chunk::<HEADER>() {
+            Some(header) => SEGMENT.check(path, &header[..file::HEADER], &header[file::HEADER..]),
+            None => Err(LogError::damaged(path, 0, "its header is not complete")),
         };
+        match checked {
+            // The header is synced before anything is written after it.
+            Err(LogError::Damaged { .. }) if last && bytes.len() <= HEADER => return Ok(None),
+            checked => checked?,
+        }
+        let number = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
+        let (first, salt) = (number(16), number(24));
         let scan = scan(&bytes, salt, path)?;
         if scan.end < bytes.len() && !last {
             return Err(LogError::damaged(path, scan.end as u64, "it ends in the middle of the log"));
@@ -90,12 +99,7 @@ impl Segment {
         // The bytes read may not have reached the disk yet.
         file.sync_all().map_err(&at)?;
         let end = scan.end as u64;
-        let entries = scan.places.into_iter().map(|place| {
-            let from = place.offset as usize;
-            (place, bytes[from..from + place.length as usize].to_vec())
-        });
-        let entries = entries.collect();
-        Ok(Some((Self { first, path: path.into(), file, salt, end, synced: end }, entries)))
+        Ok(Some((Self { first, path: path.into(), file, salt, end, synced: end }, (scan.places, bytes))))
     }
 
     /// Appends payloads with one write and one sync; they are on disk when this returns.
@@ -170,21 +174,6 @@ struct Scan {
     places: Vec<Place>,
     /// End of the last good frame.
     end: usize,
-}
-
-/// First index and salt; none if the header is not whole.
-fn read_header(path: &Path, bytes: &[u8]) -> Result<Option<(u64, u64)>, LogError> {
-    let number = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
-    if bytes.len() < HEADER || bytes[..8] != *MAGIC || bytes[10..12] != [0, 0] {
-        return Ok(None);
-    }
-    if bytes[12..16] != crc32c::crc32c(&bytes[16..HEADER]).to_le_bytes() {
-        return Ok(None);
-    }
-    match u16::from_le_bytes([bytes[8], bytes[9]]) {
-        VERSION => Ok(Some((number(16), number(24)))),
-        found => Err(LogError::Newer { path: path.into(), found, known: VERSION }),
-    }
 }
 
 /// Finds the frames of a file, up to its torn end if it has one.
