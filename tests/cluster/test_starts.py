@@ -45,13 +45,13 @@ def test_a_node_whose_data_directory_is_an_older_copy_or_gone_does_not_start(clu
     shutil.rmtree(home)
     said = cluster.refused("b")
     assert "another process has the name of this node: " in said
-    assert "lets this node not in: another node has the name: b" in said
+    assert "does not admit this node: another node has the name: b" in said
     assert "hint: give each node its own; one that is gone for good frees its name in 15s" in said
     shutil.rmtree(home, ignore_errors=True)
     shutil.move(copy, home)
     said = cluster.refused("b")
     assert "error: the node cannot join its cluster" in said
-    assert "is sent no more: what it had more of is gone, as in a data directory that was put back" in said
+    assert "gets no more: it has lost entries, as in a data directory that was restored from a copy" in said
     names = {row["name"] for row in cluster.status("a")["nodes"]}
     assert {"a", "c"} <= names
     with cluster.connect("a") as client:

@@ -9,39 +9,40 @@ use crate::{Beat, Process};
 
 /// The controller that this node acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Heeded {
-    pub mandate: u64,
+pub(crate) struct Acknowledged {
+    pub controller_term: u64,
     pub by: Process,
     heard_us: u64,
 }
 
 #[derive(Default, Debug)]
-pub(crate) struct Heed {
-    heeded: Option<Heeded>,
+pub(crate) struct Acknowledgement {
+    acknowledged: Option<Acknowledged>,
     number: u64,
 }
 
-impl Heed {
-    pub fn heeded(&self) -> Option<Heeded> {
-        self.heeded
+impl Acknowledgement {
+    pub fn acknowledged(&self) -> Option<Acknowledged> {
+        self.acknowledged
     }
 
     /// The heartbeat that this node sends.
-    pub fn beat(&self, mandate: u64) -> Beat {
-        Beat { mandate, heeds: self.heeded.map_or(0, |heeded| heeded.mandate), heed: self.number }
+    pub fn beat(&self, controller_term: u64) -> Beat {
+        let acknowledges = self.acknowledged.map_or(0, |acknowledged| acknowledged.controller_term);
+        Beat { controller_term, acknowledges, acknowledgement: self.number }
     }
 
     /// Handles a message from the holder of a controller term. Returns true if that term is acknowledged from
     /// now on and was not before.
-    pub fn hear(&mut self, by: Process, mandate: u64, now: u64) -> bool {
-        match &mut self.heeded {
-            Some(heeded) if heeded.mandate == mandate => {
-                heeded.heard_us = now;
+    pub fn hear(&mut self, by: Process, controller_term: u64, now: u64) -> bool {
+        match &mut self.acknowledged {
+            Some(acknowledged) if acknowledged.controller_term == controller_term => {
+                acknowledged.heard_us = now;
                 false
             }
-            Some(heeded) if heeded.mandate > mandate => false,
+            Some(acknowledged) if acknowledged.controller_term > controller_term => false,
             _ => {
-                self.heeded = Some(Heeded { mandate, by, heard_us: now });
+                self.acknowledged = Some(Acknowledged { controller_term, by, heard_us: now });
                 self.number += 1;
                 true
             }
@@ -50,15 +51,15 @@ impl Heed {
 
     /// This process is gone, or its controller term ended: nothing more will be heard from it.
     pub fn lose(&mut self, process: Process) {
-        self.heeded.take_if(|heeded| heeded.by == process);
+        self.acknowledged.take_if(|acknowledged| acknowledged.by == process);
     }
 
     pub fn lapse(&mut self, now: u64, silence_us: u64) {
-        self.heeded.take_if(|heeded| now >= heeded.heard_us + silence_us);
+        self.acknowledged.take_if(|acknowledged| now >= acknowledged.heard_us + silence_us);
     }
 
     /// When `lapse` must be called.
     pub fn lapses_at(&self, silence_us: u64) -> u64 {
-        self.heeded.map_or(u64::MAX, |heeded| heeded.heard_us + silence_us)
+        self.acknowledged.map_or(u64::MAX, |acknowledged| acknowledged.heard_us + silence_us)
     }
 }

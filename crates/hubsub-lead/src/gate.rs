@@ -1,5 +1,5 @@
 //! The check that shards make before they act as leaders: one atomic deadline that the thread of
-//! [`crate::Leads`] raises.
+//! [`crate::LeaderLeases`] raises.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// as it is open. The deadline only grows until the process stops, so a stale read yields an earlier
 /// deadline. Nothing else is ordered by it, so relaxed loads and stores suffice.
 #[derive(Clone, Debug, Default)]
-pub struct LeadGate(Arc<AtomicU64>);
+pub struct LeaseGate(Arc<AtomicU64>);
 
 /// The deadline of a stopping process: later than any other, so that nothing raises it.
 const CLOSED: u64 = u64::MAX;
 
-impl LeadGate {
+impl LeaseGate {
     /// Whether this process may lead now, by its monotonic clock, in µs.
     #[inline]
     #[must_use]

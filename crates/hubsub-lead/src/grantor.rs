@@ -1,7 +1,7 @@
 //! The controller's side: which leader leases may be granted to which process, and which were.
 //!
 //! Every node has one. It receives the heartbeats of its peers and grants leader leases while the control
-//! plane of this node holds a controller term (`mandate`).
+//! plane of this node holds a controller term (`controller_term`).
 //!
 //! Invariants:
 //!
@@ -11,15 +11,15 @@
 //!    controller is cut off or stalled waits for only one lease length after its election and after a
 //!    majority acknowledges it.
 //! 2. A granted hub was claimed by the process and is in the table of that very process.
-//! 3. A snapshot gives the version of the current tables and `lead_until_us` at one moment: no grant happens
+//! 3. A snapshot gives the version of the current tables and `lease_until_us` at one moment: no grant happens
 //!    in between.
-//! 4. A peer acknowledges this controller term without a break from `heeds_us` to `heeds_until_us`. The first
+//! 4. A peer acknowledges this controller term without a break from `acknowledges_from_us` to `acknowledges_until_us`. The first
 //!    is when its acknowledgement number was first received here; the second is when a ping was sent from
 //!    here that it answered with the same number.
 //! 5. A controller term that was not confirmed for one lease length has expired. No majority restores it,
 //!    since another controller may have had that majority meanwhile; only the coordinator does.
 
-use crate::{Beat, Census, Grant, HubTerm, Process, Question, SUSPECTS_MAX, Timing};
+use crate::{Beat, Grant, HubTerm, LeaseRequest, Process, SUSPECTS_MAX, Timing, Voters};
 use hubsub_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,20 +33,20 @@ pub struct Peer {
     /// When it was last heard from.
     pub heard_us: u64,
     /// Since when it is known to acknowledge this controller term; `None` if it does not.
-    pub heeds_us: Option<u64>,
-    /// Until when it is known to have acknowledged it since then; before `heeds_us` until it has answered a
+    pub acknowledges_from_us: Option<u64>,
+    /// Until when it is known to have acknowledged it since then; before `acknowledges_from_us` until it has answered a
     /// ping.
-    pub heeds_until_us: u64,
+    pub acknowledges_until_us: u64,
     /// When the last leader lease ends that was granted to it under this controller term.
-    pub lead_until_us: Option<u64>,
+    pub lease_until_us: Option<u64>,
     /// The terms that it will never lead again, among the hubs whose records name it as leader.
     pub gave_up: Vec<HubTerm>,
     /// Nodes that it suspects. It reports them only to its controller: none are known without an unexpired
     /// term.
     pub suspects: Vec<NodeId>,
-    heed: u64,
+    acknowledgement: u64,
     /// Stamp of the request that carried `gave_up` and `suspects`.
-    asked_us: u64,
+    requested_us: u64,
 }
 
 /// The state of the grantor at one moment.
@@ -55,7 +55,7 @@ pub struct Snapshot {
     /// That moment, on the clock of all times here, in µs.
     pub now_us: u64,
     /// The controller term; 0: none.
-    pub mandate: u64,
+    pub controller_term: u64,
     /// Version of the tables that apply. Later versions may still be in flight.
     pub tables: u64,
     /// When that controller term was last confirmed: see the module.
@@ -64,15 +64,15 @@ pub struct Snapshot {
     /// process acknowledges one.
     pub alone_us: Option<u64>,
     /// Revision of the voters that grants name.
-    pub census: u64,
-    /// Since when all grants name `census` or a later revision.
-    pub census_us: u64,
+    pub voters_revision: u64,
+    /// Since when all grants name `voters_revision` or a later revision.
+    pub voters_since_us: u64,
     /// All processes that were heard from, including this one.
     pub peers: BTreeMap<Process, Peer>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mandate {
+struct ControllerTerm {
     number: u64,
     /// Deadline of the controller's lease at the coordinator.
     until_us: u64,
@@ -84,11 +84,11 @@ struct Mandate {
 #[derive(Debug)]
 pub struct Grantor {
     timing: Timing,
-    mandate: Option<Mandate>,
-    census: u64,
-    census_us: u64,
+    controller_term: Option<ControllerTerm>,
+    voters_revision: u64,
+    voters_since_us: u64,
     /// Voters whose majority confirms the controller term.
-    counted: Census,
+    voters: Voters,
     tables: Tables,
     tables_version: u64,
     peers: BTreeMap<Process, Peer>,
@@ -102,10 +102,10 @@ impl Grantor {
     pub fn new(timing: Timing) -> Grantor {
         Grantor {
             timing: timing.checked(),
-            mandate: None,
-            census: 0,
-            census_us: 0,
-            counted: Census::default(),
+            controller_term: None,
+            voters_revision: 0,
+            voters_since_us: 0,
+            voters: Voters::default(),
             tables: Tables::new(),
             tables_version: 0,
             peers: BTreeMap::new(),
@@ -118,19 +118,19 @@ impl Grantor {
     /// Sets or renews this node's controller term. `until_us` is the deadline of its lease at the
     /// coordinator, which had the controller term at `confirmed_us` or later. A new controller term starts
     /// with no grants and empty tables.
-    pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
+    pub fn controller_term(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
         let confirmed_us = confirmed_us.min(now);
-        match &mut self.mandate {
-            Some(mandate) if mandate.number == number => {
-                mandate.until_us = mandate.until_us.max(until_us);
-                mandate.confirmed_us = mandate.confirmed_us.max(confirmed_us);
+        match &mut self.controller_term {
+            Some(controller_term) if controller_term.number == number => {
+                controller_term.until_us = controller_term.until_us.max(until_us);
+                controller_term.confirmed_us = controller_term.confirmed_us.max(confirmed_us);
             }
             _ => {
-                self.mandate = Some(Mandate { number, until_us, confirmed_us });
+                self.controller_term = Some(ControllerTerm { number, until_us, confirmed_us });
                 (self.tables, self.tables_version) = (Tables::new(), 0);
-                self.census_us = now;
+                self.voters_since_us = now;
                 for peer in self.peers.values_mut() {
-                    (peer.heeds_us, peer.lead_until_us) = (None, None);
+                    (peer.acknowledges_from_us, peer.lease_until_us) = (None, None);
                     peer.suspects.clear();
                 }
             }
@@ -139,28 +139,30 @@ impl Grantor {
 
     /// This node is not the controller, or is no longer.
     pub fn resign(&mut self) {
-        self.mandate = None;
+        self.controller_term = None;
     }
 
-    /// Replaces what may be granted from now on. `mandate`: the controller term that made the tables; those
+    /// Replaces what may be granted from now on. `controller_term`: the controller term that made the tables; those
     /// of another one are ignored.
-    pub fn tables(&mut self, mandate: u64, version: u64, tables: Tables) {
-        if self.mandate.is_some_and(|held| held.number == mandate) && version > self.tables_version {
+    pub fn tables(&mut self, controller_term: u64, version: u64, tables: Tables) {
+        if self.controller_term.is_some_and(|own| own.number == controller_term)
+            && version > self.tables_version
+        {
             (self.tables, self.tables_version) = (tables, version);
         }
     }
 
     /// The voters, as this node's watch delivered them.
-    pub fn counts(&mut self, census: Census) {
-        if census.revision >= self.counted.revision {
-            self.counted = census;
+    pub fn voters(&mut self, voters: Voters) {
+        if voters.revision >= self.voters.revision {
+            self.voters = voters;
         }
     }
 
     /// Sets the revision of the voters that grants name.
-    pub fn census(&mut self, revision: u64, now: u64) {
-        if revision > self.census {
-            (self.census, self.census_us) = (revision, now);
+    pub fn names_voters(&mut self, revision: u64, now: u64) {
+        if revision > self.voters_revision {
+            (self.voters_revision, self.voters_since_us) = (revision, now);
         }
     }
 
@@ -173,7 +175,7 @@ impl Grantor {
     /// term granted: the end of that lease decides how long its hubs are withheld. Returns whether it is
     /// forgotten.
     pub fn forget_left(&mut self, process: Process) -> bool {
-        let has_lead = |peer: &Peer| self.mandate.is_some() && peer.lead_until_us.is_some();
+        let has_lead = |peer: &Peer| self.controller_term.is_some() && peer.lease_until_us.is_some();
         let may_go = !self.peers.get(&process).is_some_and(has_lead);
         if may_go {
             self.peers.remove(&process);
@@ -186,12 +188,14 @@ impl Grantor {
     /// The controller term that this node may act under now; 0: none.
     #[must_use]
     pub fn running(&self, now: u64) -> u64 {
-        self.mandate.filter(|mandate| now < self.end_of(mandate)).map_or(0, |mandate| mandate.number)
+        self.controller_term
+            .filter(|controller_term| now < self.end_of(controller_term))
+            .map_or(0, |controller_term| controller_term.number)
     }
 
     /// When the controller term, and every leader lease granted under it now, ends if nothing confirms it.
-    fn end_of(&self, mandate: &Mandate) -> u64 {
-        mandate.until_us.min(mandate.confirmed_us + self.timing.lead_us)
+    fn end_of(&self, controller_term: &ControllerTerm) -> u64 {
+        controller_term.until_us.min(controller_term.confirmed_us + self.timing.lease_us)
     }
 
     /// Confirms an unexpired controller term if a majority acknowledges it.
@@ -202,68 +206,70 @@ impl Grantor {
         let until_us = |node: NodeId| {
             let latest = Process { node, incarnation: u64::MAX };
             let (process, peer) = self.peers.range(..=latest).next_back()?;
-            (process.node == node && peer.heeds_us.is_some()).then_some(peer.heeds_until_us)
+            (process.node == node && peer.acknowledges_from_us.is_some())
+                .then_some(peer.acknowledges_until_us)
         };
-        let confirmed_us = self.counted.reached(until_us);
-        if let (Some(mandate), Some(confirmed_us)) = (&mut self.mandate, confirmed_us) {
-            mandate.confirmed_us = mandate.confirmed_us.max(confirmed_us);
+        let confirmed_us = self.voters.reached(until_us);
+        if let (Some(controller_term), Some(confirmed_us)) = (&mut self.controller_term, confirmed_us) {
+            controller_term.confirmed_us = controller_term.confirmed_us.max(confirmed_us);
         }
     }
 
     /// When a controller term that has not expired ends.
     #[must_use]
-    pub(crate) fn ends_at(&self, mandate: u64) -> u64 {
-        let held = self.mandate.filter(|held| held.number == mandate);
-        held.map_or(u64::MAX, |held| self.end_of(&held))
+    pub(crate) fn ends_at(&self, controller_term: u64) -> u64 {
+        let own = self.controller_term.filter(|own| own.number == controller_term);
+        own.map_or(u64::MAX, |own| self.end_of(&own))
     }
 
     /// Handles a process's report of the controller term that it acknowledges.
     pub fn hear(&mut self, process: Process, beat: Beat, now: u64) {
-        let mandate = self.mandate.map(|mandate| mandate.number);
+        let controller_term = self.controller_term.map(|controller_term| controller_term.number);
         let peer = self.peers.entry(process).or_default();
         peer.heard_us = peer.heard_us.max(now);
-        if mandate != Some(beat.heeds) {
-            self.is_changed |= peer.heeds_us.take().is_some();
-        } else if peer.heeds_us.is_none() || peer.heed != beat.heed {
-            (peer.heeds_us, peer.heeds_until_us, peer.heed) = (Some(now), 0, beat.heed);
+        if controller_term != Some(beat.acknowledges) {
+            self.is_changed |= peer.acknowledges_from_us.take().is_some();
+        } else if peer.acknowledges_from_us.is_none() || peer.acknowledgement != beat.acknowledgement {
+            (peer.acknowledges_from_us, peer.acknowledges_until_us, peer.acknowledgement) =
+                (Some(now), 0, beat.acknowledgement);
             self.is_changed = true;
         }
     }
 
     /// Handles such a report in a pong to the ping that was sent at `stamp_us`.
-    pub fn answer(&mut self, process: Process, stamp_us: u64, beat: Beat, now: u64) {
+    pub fn pong(&mut self, process: Process, stamp_us: u64, beat: Beat, now: u64) {
         self.hear(process, beat, now);
         let peer = self.peers.entry(process).or_default();
-        if peer.heeds_us.is_some() {
-            peer.heeds_until_us = stamp_us.min(now).max(peer.heeds_until_us);
+        if peer.acknowledges_from_us.is_some() {
+            peer.acknowledges_until_us = stamp_us.min(now).max(peer.acknowledges_until_us);
             self.confirm(now);
         }
     }
 
     /// Handles a process's request for a leader lease. `None` if the process has no table or this node has no
     /// unexpired controller term.
-    pub fn ask(&mut self, process: Process, question: &Question, now: u64) -> Option<Grant> {
-        let mandate = self.running(now);
+    pub fn request(&mut self, process: Process, request: &LeaseRequest, now: u64) -> Option<Grant> {
+        let controller_term = self.running(now);
         let peer = self.peers.entry(process).or_default();
         peer.heard_us = peer.heard_us.max(now);
-        if question.stamp_us > peer.asked_us {
-            peer.asked_us = question.stamp_us;
-            let suspects = &question.suspects[..question.suspects.len().min(SUSPECTS_MAX)];
-            self.is_changed |= peer.gave_up != question.gave_up || peer.suspects != suspects;
-            peer.gave_up.clone_from(&question.gave_up);
+        if request.stamp_us > peer.requested_us {
+            peer.requested_us = request.stamp_us;
+            let suspects = &request.suspects[..request.suspects.len().min(SUSPECTS_MAX)];
+            self.is_changed |= peer.gave_up != request.gave_up || peer.suspects != suspects;
+            peer.gave_up.clone_from(&request.gave_up);
             peer.suspects = suspects.to_vec();
         }
-        let table = self.tables.get(&process).filter(|_| mandate != 0)?;
+        let table = self.tables.get(&process).filter(|_| controller_term != 0)?;
         // The requester counts the lease from when it sent the request, which was before now.
-        let confirmed_us = self.mandate.map_or(0, |mandate| mandate.confirmed_us);
-        let lead_us = (confirmed_us + self.timing.lead_us).saturating_sub(now);
-        peer.lead_until_us = peer.lead_until_us.max(Some(now + lead_us));
+        let confirmed_us = self.controller_term.map_or(0, |controller_term| controller_term.confirmed_us);
+        let lease_us = (confirmed_us + self.timing.lease_us).saturating_sub(now);
+        peer.lease_until_us = peer.lease_until_us.max(Some(now + lease_us));
         Some(Grant {
-            stamp_us: question.stamp_us,
-            lead_us,
-            mandate,
-            census: self.census,
-            granted: question.claim.iter().copied().filter(|pair| table.contains(pair)).collect(),
+            stamp_us: request.stamp_us,
+            lease_us,
+            controller_term,
+            voters_revision: self.voters_revision,
+            granted: request.claim.iter().copied().filter(|pair| table.contains(pair)).collect(),
         })
     }
 
@@ -281,12 +287,12 @@ impl Grantor {
         }
         Snapshot {
             now_us: now,
-            mandate: self.mandate.map_or(0, |mandate| mandate.number),
+            controller_term: self.controller_term.map_or(0, |controller_term| controller_term.number),
             tables: self.tables_version,
-            confirmed_us: self.mandate.map_or(0, |mandate| mandate.confirmed_us),
+            confirmed_us: self.controller_term.map_or(0, |controller_term| controller_term.confirmed_us),
             alone_us: None,
-            census: self.census,
-            census_us: self.census_us,
+            voters_revision: self.voters_revision,
+            voters_since_us: self.voters_since_us,
             peers,
         }
     }

@@ -1,6 +1,6 @@
 //! A node's side: the hubs it claims, those it was granted, and until when it may lead them.
 //!
-//! Owns the deadline of the leader lease (in its [`LeadGate`]), the hubs that the last granted claim covers,
+//! Owns the deadline of the leader lease (in its [`LeaseGate`]), the hubs that the last granted claim covers,
 //! those that shards must give up and have not yet, those given up, and the nodes that report that they
 //! acknowledge no controller either.
 //!
@@ -18,14 +18,16 @@
 //!    longer granted ends with the leader lease that covered it, at the latest.
 //! 4. The controller learns that a hub was given up only after the shard has confirmed it.
 
-use crate::heed::{Heed, Heeded};
-use crate::{Action, Beat, Census, Grant, HubTerm, LeadGate, Process, Question, Route, SUSPECTS_MAX, Timing};
+use crate::acknowledgement::{Acknowledged, Acknowledgement};
+use crate::{
+    Action, Beat, Grant, HubTerm, LeaseGate, LeaseRequest, Process, Route, SUSPECTS_MAX, Timing, Voters,
+};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The last request to a controller's node.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Requested {
     of: Process,
     stamp_us: u64,
 }
@@ -35,7 +37,7 @@ struct Asked {
 struct Alone {
     of: Process,
     /// Number of the acknowledgement that preceded this.
-    heed: u64,
+    acknowledgement: u64,
     /// When it was first heard to report so under this number.
     from_us: u64,
     /// When the latest ping was sent that it answered so.
@@ -47,10 +49,10 @@ struct Alone {
 pub struct Holder {
     me: Process,
     timing: Timing,
-    heed: Heed,
-    census: Option<Census>,
+    acknowledgement: Acknowledgement,
+    voters: Option<Voters>,
     /// Greatest revision of the voters that a grant named.
-    census_named: u64,
+    voters_named: u64,
     /// Per node, when its pongs reported that it has no controller.
     alone: BTreeMap<NodeId, Alone>,
     suspects: BTreeSet<NodeId>,
@@ -64,15 +66,15 @@ pub struct Holder {
     /// The part of `routes` that this process will never lead again.
     gave_up: BTreeMap<HubId, Term>,
 
-    asked: Option<Asked>,
-    ask_at_us: u64,
+    requested: Option<Requested>,
+    request_at_us: u64,
     /// Wait before a partly granted claim is repeated; it doubles up to the usual time.
     again_us: u64,
     /// Stamp of the claim that granted `covers`.
     covered_by_us: u64,
     /// The deadline that applies once `stopping` is empty.
     wanted_us: u64,
-    gate: LeadGate,
+    gate: LeaseGate,
     is_open: bool,
 }
 
@@ -84,27 +86,27 @@ impl Holder {
             me,
             again_us: timing.again_us(),
             timing: timing.checked(),
-            heed: Heed::default(),
-            census: None,
-            census_named: 0,
+            acknowledgement: Acknowledgement::default(),
+            voters: None,
+            voters_named: 0,
             alone: BTreeMap::new(),
             suspects: BTreeSet::new(),
             routes: BTreeMap::new(),
             covers: BTreeMap::new(),
             stopping: BTreeSet::new(),
             gave_up: BTreeMap::new(),
-            asked: None,
-            ask_at_us: 0,
+            requested: None,
+            request_at_us: 0,
             covered_by_us: 0,
             wanted_us: 0,
-            gate: LeadGate::default(),
+            gate: LeaseGate::default(),
             is_open: false,
         }
     }
 
     /// The gate that shards check.
     #[must_use]
-    pub fn gate(&self) -> LeadGate {
+    pub fn gate(&self) -> LeaseGate {
         self.gate.clone()
     }
 
@@ -116,8 +118,8 @@ impl Holder {
 
     /// The heartbeat for pings: the controller it acknowledges, next to the controller term that it holds
     /// itself.
-    pub(crate) fn beat(&self, mandate: u64) -> Beat {
-        self.heed.beat(mandate)
+    pub(crate) fn beat(&self, controller_term: u64) -> Beat {
+        self.acknowledgement.beat(controller_term)
     }
 
     // -- From Python's watches --
@@ -135,12 +137,12 @@ impl Holder {
         }
         self.gave_up.retain(|hub, term| self.routes.get(hub) == Some(term));
         if before != self.routes || routes.iter().any(|route| route.gives_up) {
-            self.ask_soon(now);
+            self.request_soon(now);
         }
     }
 
-    pub fn census(&mut self, census: Census) {
-        self.census = Some(census);
+    pub fn voters(&mut self, voters: Voters) {
+        self.voters = Some(voters);
     }
 
     // -- From shards --
@@ -149,7 +151,7 @@ impl Holder {
     pub fn gave_up(&mut self, pair: HubTerm, now: u64, actions: &mut VecDeque<Action>) {
         if self.stopping.remove(&pair) {
             self.note_given_up(pair);
-            self.ask_soon(now);
+            self.request_soon(now);
             self.raise(self.wanted_us, now, actions);
         }
     }
@@ -157,25 +159,25 @@ impl Holder {
     // -- From links --
 
     /// Handles a message from the holder of an unexpired controller term.
-    pub fn hear(&mut self, by: Process, mandate: u64, now: u64) {
-        if self.heed.hear(by, mandate, now) {
-            self.ask_soon(now);
+    pub fn hear(&mut self, by: Process, controller_term: u64, now: u64) {
+        if self.acknowledgement.hear(by, controller_term, now) {
+            self.request_soon(now);
         }
     }
 
     /// A process reported the controller term that it acts under, 0 for none.
-    pub fn heard(&mut self, from: Process, mandate: u64, now: u64) {
-        if mandate != 0 {
-            self.hear(from, mandate, now);
+    pub fn heard(&mut self, from: Process, controller_term: u64, now: u64) {
+        if controller_term != 0 {
+            self.hear(from, controller_term, now);
         } else {
-            self.heed.lose(from);
+            self.acknowledgement.lose(from);
         }
     }
 
     /// A link, or this process's own controller term, has ended: nothing more will be heard from that
     /// process.
     pub fn lose(&mut self, process: Process) {
-        self.heed.lose(process);
+        self.acknowledgement.lose(process);
     }
 
     /// Handles a node's pong to a ping that was sent at `stamp_us`.
@@ -184,10 +186,15 @@ impl Holder {
             return;
         }
         let stamp_us = stamp_us.min(now);
-        match self.alone.get_mut(&of.node).filter(|known| known.of == of && known.heed == beat.heed) {
+        match self
+            .alone
+            .get_mut(&of.node)
+            .filter(|known| known.of == of && known.acknowledgement == beat.acknowledgement)
+        {
             Some(known) => known.until_us = known.until_us.max(stamp_us),
             None => {
-                let alone = Alone { of, heed: beat.heed, from_us: now, until_us: stamp_us };
+                let alone =
+                    Alone { of, acknowledgement: beat.acknowledgement, from_us: now, until_us: stamp_us };
                 self.alone.insert(of.node, alone);
             }
         }
@@ -195,9 +202,9 @@ impl Holder {
 
     /// The latest time at which a majority, including this process, had no controller.
     pub fn majority_alone_us(&self, now: u64) -> Option<u64> {
-        self.census
+        self.voters
             .as_ref()
-            .filter(|_| self.heed.heeded().is_none())?
+            .filter(|_| self.acknowledgement.acknowledged().is_none())?
             .reached(|node| self.alone_until(node, now))
     }
 
@@ -216,12 +223,12 @@ impl Holder {
 
     /// Handles a grant from the controller's node.
     pub fn granted(&mut self, by: Process, grant: &Grant, now: u64, actions: &mut VecDeque<Action>) {
-        let is_due = |asked: &Asked| asked.of == by && grant.stamp_us <= asked.stamp_us;
-        if !self.asked.as_ref().is_some_and(is_due) || grant.stamp_us <= self.covered_by_us {
+        let is_due = |request: &Requested| request.of == by && grant.stamp_us <= request.stamp_us;
+        if !self.requested.as_ref().is_some_and(is_due) || grant.stamp_us <= self.covered_by_us {
             return;
         }
         self.covered_by_us = grant.stamp_us;
-        self.census_named = self.census_named.max(grant.census);
+        self.voters_named = self.voters_named.max(grant.voters_revision);
         let granted: BTreeMap<HubId, Term> =
             grant.granted.iter().copied().filter(|&pair| self.claims(pair)).collect();
         let lost: Vec<HubTerm> = of(&self.covers).filter(|pair| !holds(&granted, *pair)).collect();
@@ -231,13 +238,13 @@ impl Holder {
         let began = of(&granted).filter(|pair| !holds(&self.covers, *pair));
         actions.extend(began.map(|(hub, term)| Action::Began(hub, term)));
         self.covers = granted;
-        self.raise(grant.stamp_us + self.timing.lead_us.min(grant.lead_us), now, actions);
+        self.raise(grant.stamp_us + self.timing.lease_us.min(grant.lease_us), now, actions);
         // The controller's own watch may lag this one.
         if of(&self.routes).all(|pair| !self.claims(pair) || holds(&self.covers, pair)) {
             self.again_us = self.timing.again_us();
         } else {
-            self.ask_at_us = self.ask_at_us.min(now + self.again_us);
-            self.again_us = (2 * self.again_us).min(self.timing.ask_us());
+            self.request_at_us = self.request_at_us.min(now + self.again_us);
+            self.again_us = (2 * self.again_us).min(self.timing.request_interval_us());
         }
     }
 
@@ -246,12 +253,12 @@ impl Holder {
     /// Sends a request, extends the lease or reports its end, if that is due. Called at the end of each turn
     /// with events, and when `wake_at` has come.
     pub fn poll(&mut self, now: u64, actions: &mut VecDeque<Action>) {
-        self.heed.lapse(now, self.timing.silence_us);
-        match self.heed.heeded() {
-            Some(Heeded { by, .. }) if now >= self.ask_at_us => {
-                self.asked = Some(Asked { of: by, stamp_us: now });
-                self.ask_at_us = now + self.timing.ask_us();
-                actions.push_back(Action::Ask(by, self.question(now)));
+        self.acknowledgement.lapse(now, self.timing.silence_us);
+        match self.acknowledgement.acknowledged() {
+            Some(Acknowledged { by, .. }) if now >= self.request_at_us => {
+                self.requested = Some(Requested { of: by, stamp_us: now });
+                self.request_at_us = now + self.timing.request_interval_us();
+                actions.push_back(Action::Request(by, self.request(now)));
             }
             Some(_) => {}
             None => self.prolong(now, actions),
@@ -265,17 +272,18 @@ impl Holder {
     /// The latest time at which `poll` must be called.
     #[must_use]
     pub fn wake_at(&self) -> u64 {
-        let ask_at = if self.heed.heeded().is_some() { self.ask_at_us } else { u64::MAX };
+        let request_at =
+            if self.acknowledgement.acknowledged().is_some() { self.request_at_us } else { u64::MAX };
         let closes_at = if self.is_open { self.gate.until_us() } else { u64::MAX };
-        ask_at.min(closes_at).min(self.heed.lapses_at(self.timing.silence_us))
+        request_at.min(closes_at).min(self.acknowledgement.lapses_at(self.timing.silence_us))
     }
 
     fn claims(&self, pair: HubTerm) -> bool {
         holds(&self.routes, pair) && !holds(&self.gave_up, pair) && !self.stopping.contains(&pair)
     }
 
-    fn question(&self, now: u64) -> Question {
-        Question {
+    fn request(&self, now: u64) -> LeaseRequest {
+        LeaseRequest {
             stamp_us: now,
             claim: of(&self.routes).filter(|&pair| self.claims(pair)).collect(),
             gave_up: of(&self.gave_up).collect(),
@@ -283,8 +291,8 @@ impl Holder {
         }
     }
 
-    fn ask_soon(&mut self, now: u64) {
-        self.ask_at_us = now;
+    fn request_soon(&mut self, now: u64) {
+        self.request_at_us = now;
         self.again_us = self.timing.again_us();
     }
 
@@ -310,7 +318,7 @@ impl Holder {
     /// can have been elected that replaces a leader.
     fn prolong(&mut self, now: u64, actions: &mut VecDeque<Action>) {
         self.note_own(now);
-        let Some(census) = self.census.as_ref().filter(|census| census.revision >= self.census_named) else {
+        let Some(voters) = self.voters.as_ref().filter(|voters| voters.revision >= self.voters_named) else {
             return;
         };
         let ended_us = self.gate.until_us();
@@ -320,14 +328,14 @@ impl Holder {
             let has_been = || self.alone.get(&node).is_some_and(|alone| alone.from_us < ended_us);
             (!is_over || has_been()).then_some(until_us)
         };
-        if let Some(since_us) = census.reached(alone) {
-            self.raise(since_us + self.timing.lead_us, now, actions);
+        if let Some(since_us) = voters.reached(alone) {
+            self.raise(since_us + self.timing.lease_us, now, actions);
         }
     }
 
     /// Records that this process has no controller, since when, as for other nodes.
     fn note_own(&mut self, now: u64) {
-        let beat = self.heed.beat(0);
+        let beat = self.acknowledgement.beat(0);
         self.answered(self.me, now, beat, now);
     }
 

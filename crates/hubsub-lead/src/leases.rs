@@ -2,41 +2,41 @@
 //! controller.
 
 use crate::{
-    Action, Beat, Census, Grant, Grantor, Holder, HubTerm, LeadGate, Process, Question, Route, Snapshot,
-    Tables, Timing,
+    Action, Beat, Grant, Grantor, Holder, HubTerm, LeaseGate, LeaseRequest, Process, Route, Snapshot, Tables,
+    Timing, Voters,
 };
 use hubsub_types::NodeId;
 use std::collections::VecDeque;
 
 /// The leader-lease state machine; see the head of the crate. All times are this node's monotonic µs.
 #[derive(Debug)]
-pub struct Leads {
+pub struct LeaderLeases {
     me: Process,
     holder: Holder,
     grantor: Grantor,
-    said: Beat,
+    sent: Beat,
     actions: VecDeque<Action>,
 }
 
-impl Leads {
+impl LeaderLeases {
     /// A process that leads nothing yet.
     ///
     /// # Panics
     /// The times of `timing` do not fit each other.
     #[must_use]
-    pub fn new(me: Process, timing: Timing) -> Leads {
-        Leads {
+    pub fn new(me: Process, timing: Timing) -> LeaderLeases {
+        LeaderLeases {
             me,
             holder: Holder::new(me, timing),
             grantor: Grantor::new(timing),
-            said: Beat::default(),
+            sent: Beat::default(),
             actions: VecDeque::new(),
         }
     }
 
     /// The gate that every shard checks.
     #[must_use]
-    pub fn gate(&self) -> LeadGate {
+    pub fn gate(&self) -> LeaseGate {
         self.holder.gate()
     }
 
@@ -59,22 +59,22 @@ impl Leads {
     }
 
     /// The record of the voters, after each change of it.
-    pub fn census(&mut self, census: Census, now: u64) {
-        self.grantor.census(census.revision, now);
-        self.grantor.counts(census.clone());
-        self.holder.census(census);
+    pub fn voters(&mut self, voters: Voters, now: u64) {
+        self.grantor.names_voters(voters.revision, now);
+        self.grantor.voters(voters.clone());
+        self.holder.voters(voters);
     }
 
     /// Grants name this revision of the voters or a later one from now on: the control plane that decides may
-    /// know it before `census` is called.
-    pub fn names_census(&mut self, revision: u64, now: u64) {
-        self.grantor.census(revision, now);
+    /// know it before `voters` is called.
+    pub fn names_voters(&mut self, revision: u64, now: u64) {
+        self.grantor.names_voters(revision, now);
     }
 
     /// Sets or renews this node's controller term until the deadline of its lease at the coordinator, which
     /// had the controller term at `confirmed_us` or later.
-    pub fn mandate(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
-        self.grantor.mandate(number, until_us, confirmed_us, now);
+    pub fn controller_term(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
+        self.grantor.controller_term(number, until_us, confirmed_us, now);
         self.tend(now);
     }
 
@@ -85,8 +85,8 @@ impl Leads {
     }
 
     /// Replaces what may be granted from now on; snapshots name the version.
-    pub fn tables(&mut self, mandate: u64, version: u64, tables: Tables) {
-        self.grantor.tables(mandate, version, tables);
+    pub fn tables(&mut self, controller_term: u64, version: u64, tables: Tables) {
+        self.grantor.tables(controller_term, version, tables);
     }
 
     /// Forgets a process because another one now has its name, so no request for it will come.
@@ -128,7 +128,7 @@ impl Leads {
 
     /// Handles a pong; `stamp_us` is its ping's.
     pub fn pong(&mut self, from: Process, stamp_us: u64, beat: Beat, now: u64) {
-        self.grantor.answer(from, stamp_us, beat, now);
+        self.grantor.pong(from, stamp_us, beat, now);
         self.holder.answered(from, stamp_us, beat, now);
         self.hear(from, beat, now);
     }
@@ -145,13 +145,13 @@ impl Leads {
     }
 
     /// Handles a request for a leader lease.
-    pub fn ask(&mut self, from: Process, question: &Question, now: u64) {
-        if let Some(grant) = self.grantor.ask(from, question, now) {
-            self.actions.push_back(Action::Answer(from, grant));
+    pub fn request(&mut self, from: Process, request: &LeaseRequest, now: u64) {
+        if let Some(grant) = self.grantor.request(from, request, now) {
+            self.actions.push_back(Action::Grant(from, grant));
         }
     }
 
-    pub fn answer(&mut self, from: Process, grant: &Grant, now: u64) {
+    pub fn granted(&mut self, from: Process, grant: &Grant, now: u64) {
         self.holder.granted(from, grant, now, &mut self.actions);
     }
 
@@ -162,42 +162,42 @@ impl Leads {
         self.tend(now);
         let begun = self.actions.len();
         self.holder.poll(now, &mut self.actions);
-        let is_own = |action: &Action| matches!(action, Action::Ask(of, _) if *of == self.me);
+        let is_own = |action: &Action| matches!(action, Action::Request(of, _) if *of == self.me);
         if let Some(at) = self.actions.iter().skip(begun).position(is_own)
-            && let Some(Action::Ask(_, question)) = self.actions.remove(begun + at)
-            && let Some(grant) = self.grantor.ask(self.me, &question, now)
+            && let Some(Action::Request(_, request)) = self.actions.remove(begun + at)
+            && let Some(grant) = self.grantor.request(self.me, &request, now)
         {
             self.holder.granted(self.me, &grant, now, &mut self.actions);
         }
-        self.say(now);
+        self.report(now);
     }
 
     /// The latest time at which `poll` must be called.
     #[must_use]
     pub fn wake_at(&self) -> u64 {
-        self.holder.wake_at().min(self.grantor.ends_at(self.said.mandate))
+        self.holder.wake_at().min(self.grantor.ends_at(self.sent.controller_term))
     }
 
     fn hear(&mut self, from: Process, beat: Beat, now: u64) {
-        self.holder.heard(from, beat.mandate, now);
-        self.say(now);
+        self.holder.heard(from, beat.controller_term, now);
+        self.report(now);
     }
 
     /// A controller acknowledges itself as long as its controller term has not expired.
     fn tend(&mut self, now: u64) {
         match self.grantor.running(now) {
             0 => self.holder.lose(self.me),
-            mandate => self.holder.hear(self.me, mandate, now),
+            controller_term => self.holder.hear(self.me, controller_term, now),
         }
-        self.say(now);
+        self.report(now);
     }
 
-    fn say(&mut self, now: u64) {
+    fn report(&mut self, now: u64) {
         let beat = self.holder.beat(self.grantor.running(now));
-        if beat != self.said {
-            self.said = beat;
-            self.actions.push_back(Action::Say(beat));
+        if beat != self.sent {
+            self.sent = beat;
+            self.actions.push_back(Action::Report(beat));
         }
-        self.grantor.answer(self.me, now, beat, now);
+        self.grantor.pong(self.me, now, beat, now);
     }
 }

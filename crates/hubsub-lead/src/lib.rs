@@ -2,14 +2,14 @@
 //! without Python and without the coordinator. Bytes, sockets, clocks and threads belong to the node; see
 //! docs/adr/0013-a-cluster.md, "Leader leases of ephemeral hubs", and docs/cluster.md.
 //!
-//! - [`Leads`]: both sides below in one, driven by a node's I/O context
+//! - [`LeaderLeases`]: both sides below in one, driven by a node's I/O context
 //! - [`Holder`]: each node: claims, deadline, giving up, extension without a controller
 //! - [`Grantor`]: the controller's node: tables, grants, what is known about each process
-//! - [`LeadGate`]: the one atomic that shards check
+//! - [`LeaseGate`]: the one atomic that shards check
 //!
 //! # Integration into a node
 //!
-//! One thread owns [`Leads`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leader leases
+//! One thread owns [`LeaderLeases`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leader leases
 //! and the frames LeadAsk and LeadGranted. `now` is that shard's monotonic clock in µs. A clock that runs
 //! while the machine sleeps (`CLOCK_BOOTTIME`) is better, since a leader lease is as long as its clock
 //! measures.
@@ -18,12 +18,12 @@
 //! |---|---|
 //! | Ping on link 0 | `ping(peer, beat, now)` |
 //! | Pong on link 0 | `pong(peer, stamp_us, beat, now)` |
-//! | LeadAsk, LeadGranted | `ask(peer, question, now)`, `answer(peer, grant, now)` |
+//! | LeadAsk, LeadGranted | `request(peer, request, now)`, `granted(peer, grant, now)` |
 //! | link 0 of a peer ended, for whatever reason | `gone(peer, now)` |
 //! | a peer is suspected, or heard again | `suspects(node, yes)` |
 //! | Python: hubs led by this process, by the watch | `routes(all of them, now)` |
-//! | Python: `meta/census` | `census`, `names_census` |
-//! | Python: its own controller term and lease deadline; tables | `mandate`, `resign`, `tables` |
+//! | Python: `meta/census` | `voters`, `names_voters` |
+//! | Python: its own controller term and lease deadline; tables | `controller_term`, `resign`, `tables` |
 //! | the roster: another process has the name of one that was heard | `forget(process)` |
 //! | the roster: a process is no longer registered | `forget_left(process)`, until it is forgotten |
 //! | Python wants to decide | `snapshot(now)` |
@@ -34,9 +34,9 @@
 //!
 //! | action | what the I/O context does |
 //! |---|---|
-//! | `Ask(process, question)` | sends LeadAsk on link 0 of that process; nothing without a link |
-//! | `Answer(process, grant)` | sends LeadGranted the same way |
-//! | `Say(beat)` | sets it as status of all links of shard 0, before it reads any of them again |
+//! | `Request(process, request)` | sends LeadAsk on link 0 of that process; nothing without a link |
+//! | `Grant(process, grant)` | sends LeadGranted the same way |
+//! | `Report(beat)` | sets it as status of all links of shard 0, before it reads any of them again |
 //! | `Began(hub, term)` | notifies the hub's shard; after `GiveUp` of the same term, no node led in between |
 //! | `GiveUp(hub, term)` | notifies the hub's shard, after `Began`; `gave_up` follows when it has stopped |
 //! | `Opened`, `Closed` | for logs and the control plane (`on_partition`); shards check the gate |
@@ -55,24 +55,24 @@
 //! 3. A node reports "no controller" only between two acknowledgement numbers; a number is one unbroken
 //!    period.
 //! 4. The controller replaces no leader by time alone unless a majority is *known to have acknowledged it
-//!    until* the end of the leader leases in question (`Peer::heeds_until_us`, by round trip). A recent
+//!    until* the end of the leader leases in request (`Peer::acknowledges_until_us`, by round trip). A recent
 //!    message from a node is not enough: the node may have stopped acknowledging since, and have helped a
 //!    leader to extend its lease.
 //!
 //! Not covered: two processes with one name at once, of which the earlier has lost the coordinator but not
 //! its peers. The links' roster refuses this where it can see both.
 
-mod census;
+mod acknowledgement;
 mod gate;
 mod grantor;
-mod heed;
 mod holder;
-mod leads;
+mod leases;
 mod types;
+mod voters;
 
-pub use census::Census;
-pub use gate::LeadGate;
+pub use gate::LeaseGate;
 pub use grantor::{Grantor, Peer, Snapshot, Tables};
 pub use holder::Holder;
-pub use leads::Leads;
-pub use types::{Action, Beat, Grant, HubTerm, Process, Question, Route, SUSPECTS_MAX, Timing};
+pub use leases::LeaderLeases;
+pub use types::{Action, Beat, Grant, HubTerm, LeaseRequest, Process, Route, SUSPECTS_MAX, Timing};
+pub use voters::Voters;

@@ -21,14 +21,14 @@ pub struct Process {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// From the time before the request is sent to the deadline of the leader lease.
-    pub lead_us: u64,
+    pub lease_us: u64,
     /// A controller that was not heard for this long is no longer acknowledged.
     pub silence_us: u64,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { lead_us: 1_000_000, silence_us: 500_000 }
+        Timing { lease_us: 1_000_000, silence_us: 500_000 }
     }
 }
 
@@ -36,7 +36,8 @@ impl Timing {
     /// Why its times do not fit each other, if they do not.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
-        (self.silence_us + self.ask_us() >= self.lead_us).then_some("leads end before silence is noticed")
+        (self.silence_us + self.request_interval_us() >= self.lease_us)
+            .then_some("leader leases end before silence is noticed")
     }
 
     /// Returns itself if its times fit each other.
@@ -53,13 +54,13 @@ impl Timing {
 
     /// Interval between two requests: two of three may get lost.
     #[must_use]
-    pub fn ask_us(&self) -> u64 {
-        self.lead_us / 3
+    pub fn request_interval_us(&self) -> u64 {
+        self.lease_us / 3
     }
 
     /// First wait before a partly granted claim is repeated: two watches are rarely further apart.
     pub(crate) fn again_us(&self) -> u64 {
-        self.lead_us / 64
+        self.lease_us / 64
     }
 }
 
@@ -67,18 +68,18 @@ impl Timing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Beat {
     /// The controller term that it acts under itself; 0: it is no controller.
-    pub mandate: u64,
+    pub controller_term: u64,
     /// The controller term that it acknowledges; 0: it hears no controller.
-    pub heeds: u64,
+    pub acknowledges: u64,
     /// Acknowledgement number; it changes each time that the node starts to acknowledge a controller.
-    pub heed: u64,
+    pub acknowledgement: u64,
 }
 
 impl Beat {
     /// Whether it is no controller and hears none.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.mandate == 0 && self.heeds == 0
+        self.controller_term == 0 && self.acknowledges == 0
     }
 }
 
@@ -93,7 +94,7 @@ pub struct Route {
 
 /// A node's request to the controller's node for a leader lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Question {
+pub struct LeaseRequest {
     /// The requester's monotonic time before it sent the request, in µs.
     pub stamp_us: u64,
     /// The hubs it wants to lead.
@@ -104,17 +105,17 @@ pub struct Question {
     pub suspects: Vec<NodeId>,
 }
 
-/// The reply to a [`Question`].
+/// The reply to a [`LeaseRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grant {
     /// Copied from the request.
     pub stamp_us: u64,
     /// Time from `stamp_us` to the end of the leader lease, in µs on the requester's clock.
-    pub lead_us: u64,
+    pub lease_us: u64,
     /// Controller term of the controller that grants it.
-    pub mandate: u64,
+    pub controller_term: u64,
     /// Revision of the voters that the controller knows.
-    pub census: u64,
+    pub voters_revision: u64,
     /// The granted part of the claim.
     pub granted: Vec<HubTerm>,
 }
@@ -123,11 +124,11 @@ pub struct Grant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send a request to a controller's node.
-    Ask(Process, Question),
+    Request(Process, LeaseRequest),
     /// Send a reply to the requester.
-    Answer(Process, Grant),
+    Grant(Process, Grant),
     /// Send this with every ping and pong from now on.
-    Say(Beat),
+    Report(Beat),
     /// This process leads a hub in a term, while the gate is open.
     Began(HubId, Term),
     /// It no longer leads it; the shard confirms when that is true.

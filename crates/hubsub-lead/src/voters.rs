@@ -8,7 +8,7 @@ use hubsub_types::NodeId;
 
 /// The record, as this node's watch delivered it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Census {
+pub struct Voters {
     /// Revision of the record's key; a later record has a greater one.
     pub revision: u64,
     /// Voters. If empty, there is no majority.
@@ -17,7 +17,7 @@ pub struct Census {
     pub before: Vec<NodeId>,
 }
 
-impl Census {
+impl Voters {
     /// The latest time that a majority has reached, where `time` gives the time of each node. `None` if no
     /// majority has one.
     pub fn reached(&self, time: impl Fn(NodeId) -> Option<u64>) -> Option<u64> {
@@ -39,9 +39,9 @@ impl Census {
 mod tests {
     use super::*;
 
-    fn census(nodes: &[u16], before: &[u16]) -> Census {
+    fn voters(nodes: &[u16], before: &[u16]) -> Voters {
         let ids = |nodes: &[u16]| nodes.iter().map(|&node| NodeId(node)).collect();
-        Census { revision: 1, nodes: ids(nodes), before: ids(before) }
+        Voters { revision: 1, nodes: ids(nodes), before: ids(before) }
     }
 
     fn at(times: &[(u16, u64)]) -> impl Fn(NodeId) -> Option<u64> {
@@ -50,18 +50,18 @@ mod tests {
 
     #[test]
     fn more_than_half_reach_a_time() {
-        let three = census(&[1, 2, 3], &[]);
+        let three = voters(&[1, 2, 3], &[]);
         assert_eq!(three.reached(at(&[(1, 10), (2, 20), (3, 30)])), Some(20));
-        assert_eq!(three.reached(at(&[(1, 10), (9, 40)])), None, "who is not counted does not count");
-        let four = census(&[1, 2, 3, 4], &[]);
+        assert_eq!(three.reached(at(&[(1, 10), (9, 40)])), None, "a node that is no voter does not count");
+        let four = voters(&[1, 2, 3, 4], &[]);
         assert_eq!(four.reached(at(&[(1, 10), (2, 20)])), None, "half is no majority");
         assert_eq!(four.reached(at(&[(1, 10), (2, 20), (3, 30)])), Some(10));
-        assert_eq!(census(&[], &[]).reached(at(&[(1, 10)])), None);
+        assert_eq!(voters(&[], &[]).reached(at(&[(1, 10)])), None);
     }
 
     #[test]
     fn while_it_changes_both_sets_count() {
-        let joint = census(&[1, 2, 3], &[3, 4, 5]);
+        let joint = voters(&[1, 2, 3], &[3, 4, 5]);
         assert_eq!(joint.reached(at(&[(1, 10), (2, 20), (3, 30)])), None);
         assert_eq!(joint.reached(at(&[(1, 10), (3, 30), (4, 5)])), Some(5));
     }

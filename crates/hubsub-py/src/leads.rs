@@ -1,7 +1,7 @@
 //! Converts orders and events about leader leases. Python uses node names, the data plane ids.
 
 use crate::config::bad;
-use hubsub_lead::{Census, HubTerm, Peer, Process, Route, Tables};
+use hubsub_lead::{HubTerm, Peer, Process, Route, Tables, Voters};
 use hubsub_node::LeadMail;
 use hubsub_node::link::{Board, LeadEvent};
 use hubsub_types::{HubId, NodeId, Term};
@@ -22,7 +22,7 @@ pub fn routes(rows: Vec<(u32, u64, bool)>) -> LeadMail {
 /// Converts the voters; names need not be registered.
 pub fn census(board: &Board, revision: u64, nodes: &[String], before: &[String]) -> PyResult<LeadMail> {
     let ids = |names: &[String]| names.iter().map(|name| id(board, name)).collect::<PyResult<Vec<NodeId>>>();
-    Ok(LeadMail::Census(Census { revision, nodes: ids(nodes)?, before: ids(before)? }))
+    Ok(LeadMail::Census(Voters { revision, nodes: ids(nodes)?, before: ids(before)? }))
 }
 
 /// Converts the leases that the controller of a term may grant until a time.
@@ -67,11 +67,11 @@ pub fn snapshot<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyDi
     let (view, names) = py.detach(|| (board.leads.get(), board.names()));
     let snapshot = PyDict::new(py);
     snapshot.set_item("now_us", view.snapshot.now_us)?;
-    snapshot.set_item("mandate", view.snapshot.mandate)?;
+    snapshot.set_item("mandate", view.snapshot.controller_term)?;
     snapshot.set_item("confirmed_us", view.snapshot.confirmed_us)?;
     snapshot.set_item("alone_us", view.snapshot.alone_us)?;
-    snapshot.set_item("census", view.snapshot.census)?;
-    snapshot.set_item("census_us", view.snapshot.census_us)?;
+    snapshot.set_item("census", view.snapshot.voters_revision)?;
+    snapshot.set_item("census_us", view.snapshot.voters_since_us)?;
     snapshot.set_item("until_us", view.until_us)?;
     snapshot.set_item("heeds", view.heeds)?;
     let named = |process: &Process| names.get(&process.node);
@@ -92,10 +92,10 @@ fn peer<'py>(
     peer.set_item("node", node)?;
     peer.set_item("incarnation", incarnation)?;
     peer.set_item("heard_us", row.heard_us)?;
-    peer.set_item("heeds_us", row.heeds_us)?;
-    let known = row.heeds_us.filter(|&since_us| row.heeds_until_us >= since_us);
-    peer.set_item("heeds_until_us", known.map(|_| row.heeds_until_us))?;
-    peer.set_item("lead_until_us", row.lead_until_us)?;
+    peer.set_item("heeds_us", row.acknowledges_from_us)?;
+    let known = row.acknowledges_from_us.filter(|&since_us| row.acknowledges_until_us >= since_us);
+    peer.set_item("heeds_until_us", known.map(|_| row.acknowledges_until_us))?;
+    peer.set_item("lead_until_us", row.lease_until_us)?;
     let gave_up: Vec<(u32, u64)> = row.gave_up.iter().map(|&pair: &HubTerm| (pair.0.0, pair.1.0)).collect();
     peer.set_item("gave_up", gave_up)?;
     let suspects: Vec<&str> =

@@ -201,7 +201,7 @@ fn start(setup: Setup, waker: Arc<UnixStream>) -> PyResult<Handle> {
     options.timing.request = Duration::from_millis(setup.request_ms);
     options.timing.away = Duration::from_millis(setup.away_ms);
     let how = match setup.join.is_empty() {
-        true => Start::Found,
+        true => Start::Bootstrap,
         false => Start::Join(setup.join, Duration::from_millis(setup.join_ms)),
     };
     let gate = Proof(Secret::new(&setup.secret));

@@ -63,9 +63,9 @@ pub enum Refusal {
     TooManyLeases,
     #[error("the coordinator has no leader that can be reached: {reason}")]
     NoLeader { reason: String },
-    #[error("too many requests under way\nhint: at most {REQUESTS_MAX} at a time; ask again")]
+    #[error("too many requests in flight\nhint: at most {REQUESTS_MAX} at a time; try again")]
     TooManyRequests,
-    #[error("another change of the members is under way: {reason}\nhint: ask again")]
+    #[error("another change of the members is in progress: {reason}\nhint: try again")]
     ClusterBusy { reason: String },
     #[error("node {node} is no member\nhint: join first")]
     NoMember { node: u64 },
@@ -73,7 +73,7 @@ pub enum Refusal {
     LastVoter,
     #[error("too many members\nhint: at most {MEMBERS_MAX}")]
     TooManyMembers,
-    #[error("another cluster: {theirs:032x} asked, this is {ours:032x}")]
+    #[error("another cluster: the request is for {theirs:032x}, this is {ours:032x}")]
     OtherCluster { ours: u128, theirs: u128 },
     #[error(
         "another node has the name: {name}\nhint: give each node its own; one that is gone for good frees its name in {AWAY_MAX:?}"

@@ -28,8 +28,8 @@ pub type Ticket = u64;
 /// How a node enters its cluster.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// It founds a cluster, unless it is already in one.
-    Found,
+    /// It bootstraps a cluster, unless it is already in one.
+    Bootstrap,
     /// It asks the members at these addresses, for at most this time.
     Join(Vec<String>, Duration),
 }
@@ -68,7 +68,7 @@ pub struct Handle {
 }
 
 enum Work {
-    Ask(Ticket, Request),
+    Request(Ticket, Request),
     Stop,
 }
 
@@ -116,9 +116,9 @@ impl Handle {
             self.answers.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal::TooManyRequests);
         }
-        self.requests.send(Work::Ask(ticket, request)).map_err(|_| {
+        self.requests.send(Work::Request(ticket, request)).map_err(|_| {
             self.answers.open.fetch_sub(1, Ordering::Relaxed);
-            Refusal::Stopped { reason: "it was told to".into() }
+            Refusal::Stopped { reason: "on request".into() }
         })
     }
 
@@ -160,7 +160,7 @@ impl Answers {
         }
     }
 
-    /// Keeps the first reason: later ones follow from it.
+    /// Stores the first reason: later ones follow from it.
     fn fail(&self, reason: String) {
         if self.failed.set(reason).is_ok() {
             (self.wake)();
@@ -171,14 +171,14 @@ impl Answers {
 /// Runs the node's thread; reports a panic as a failure.
 fn guarded(answers: &Answers, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-        answers.fail(format!("its thread panicked: {}", words(&*panic)));
+        answers.fail(format!("its thread panicked: {}", message_of(&*panic)));
     }
 }
 
 /// Message of a panic.
-fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no word")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 type Setup<G> = (Options, Start, std::net::TcpListener, G, Detours);
@@ -220,7 +220,7 @@ async fn open<G: Gate>(
     let node = Node::open(options, Tcp::new(gate.clone(), detours)).await?;
     tokio::task::spawn_local(listen(listener, gate, node.clone()));
     match start {
-        Start::Found => node.found().await?,
+        Start::Bootstrap => node.bootstrap().await?,
         Start::Join(addresses, within) => node.join(&addresses, within).await?,
     }
     Ok(node)
@@ -228,13 +228,13 @@ async fn open<G: Gate>(
 
 async fn serve<G: Gate>(node: Node<Tcp<G>>, mut work: UnboundedReceiver<Work>, answers: Arc<Answers>) {
     let node = Rc::new(node);
-    let (watched, told) = (node.clone(), answers.clone());
+    let (watched, failed) = (node.clone(), answers.clone());
     tokio::task::spawn_local(async move {
         if let Some(reason) = watched.failure().await {
-            told.fail(reason);
+            failed.fail(reason);
         }
     });
-    while let Some(Work::Ask(ticket, request)) = work.recv().await {
+    while let Some(Work::Request(ticket, request)) = work.recv().await {
         let (node, answers) = (node.clone(), answers.clone());
         tokio::task::spawn_local(async move { answers.push(ticket, answer(&node, request).await) });
     }
@@ -263,16 +263,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_the_thread_is_told_once_with_its_words() {
+    fn a_panic_of_the_thread_is_reported_once_with_its_message() {
         let wakes = Arc::new(AtomicUsize::new(0));
-        let told = wakes.clone();
+        let counted = wakes.clone();
         let answers = Answers {
             queue: Mutex::default(),
             filled: Condvar::new(),
             open: AtomicUsize::new(0),
             failed: OnceLock::new(),
             wake: Box::new(move || {
-                told.fetch_add(1, Ordering::Relaxed);
+                counted.fetch_add(1, Ordering::Relaxed);
             }),
         };
         guarded(&answers, || {});

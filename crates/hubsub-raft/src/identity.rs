@@ -49,15 +49,15 @@ impl Identity {
     }
 }
 
-/// A file that exists while this node founds its cluster: created before the cluster's id is stored, removed
+/// A file that exists while this node bootstraps its cluster: created before the cluster's id is stored, removed
 /// after its first entry is on disk. If a node has a cluster but neither an entry nor this file, it has
 /// joined the cluster.
-pub(crate) struct Founding(PathBuf);
+pub(crate) struct Bootstrap(PathBuf);
 
-impl Founding {
+impl Bootstrap {
     /// The file in a node's directory.
     pub fn of(directory: &Path) -> Self {
-        Self(directory.join("founding"))
+        Self(directory.join("bootstrap"))
     }
 
     pub fn is_begun(&self) -> bool {

@@ -14,7 +14,7 @@
 //!
 //! | call | result |
 //! |---|---|
-//! | `Handle::start(options, Start::Found or Join, listener, (gate, detours), wake)` | a node, or an error |
+//! | `Handle::start(options, Start::Bootstrap or Join, listener, (gate, detours), wake)` | a node, or an error |
 //! | `submit(ticket, Request)` | nothing, or a refusal; never blocks |
 //! | `drain(max, wait)` | `(ticket, Ok(Response) or Err(Error))`; called with the interpreter released |
 //! | `stop()` | returns when the thread has ended |

@@ -58,7 +58,7 @@ pub const REQUESTS_MAX: usize = 10_000;
 /// Maximum of connections from nodes that a node serves.
 pub const CONNECTIONS_MAX: usize = 1_024;
 /// Maximum of connections from callers that have not authenticated yet.
-pub const UNPROVED_MAX: usize = 128;
+pub const UNAUTHENTICATED_MAX: usize = 128;
 /// Idle connections retained per peer and lane.
 pub const IDLE_CONNECTIONS_MAX: usize = 8;
 /// Maximum of nodes in a cluster, including learners.

@@ -51,7 +51,7 @@ impl Machine {
         self.applied.subscribe()
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.applied.send_modify(|batches| *batches += 1);
     }
 }
@@ -84,7 +84,7 @@ impl RaftStateMachine<Types> for Machine {
                 responder.send(answer);
             }
         }
-        self.tell();
+        self.notify();
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl RaftStateMachine<Types> for Machine {
         self.snapshots.save("installed", meta, state).await?;
         *self.inner.borrow_mut() =
             Inner { store, last: meta.last_log_id, membership: meta.last_membership.clone() };
-        self.tell();
+        self.notify();
         Ok(())
     }
 

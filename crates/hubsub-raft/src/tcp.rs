@@ -12,7 +12,7 @@
 //! another protocol version or sends a frame that is too large. The caller proves itself first, so an
 //! unauthenticated caller gets nothing for an offline attack on the secret.
 //!
-//! Unauthenticated callers have a separate limit, [`UNPROVED_MAX`]. At the limit the oldest is disconnected:
+//! Unauthenticated callers have a separate limit, [`UNAUTHENTICATED_MAX`]. At the limit the oldest is disconnected:
 //! a handshake takes milliseconds, so members still get in while unauthenticated peers only connect.
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::limits::{CONNECTIONS_MAX, FRAME_BYTES_MAX, IDLE_CONNECTIONS_MAX, UNPROVED_MAX};
+use crate::limits::{CONNECTIONS_MAX, FRAME_BYTES_MAX, IDLE_CONNECTIONS_MAX, UNAUTHENTICATED_MAX};
 use crate::node::{Node, PROTOCOL};
 use crate::runtime::Runtime;
 use crate::transport::{CallError, Lane, Transport};
@@ -106,8 +106,8 @@ impl<G: Gate> Tcp<G> {
     /// Takes an idle connection that is still open, or opens a new one.
     async fn connection(&self, key: &(String, Lane)) -> Result<TcpStream, CallError> {
         loop {
-            let kept = self.idle.borrow_mut().get_mut(key).and_then(Vec::pop);
-            let Some(stream) = kept else { break };
+            let idle = self.idle.borrow_mut().get_mut(key).and_then(Vec::pop);
+            let Some(stream) = idle else { break };
             // A good idle connection has nothing to read; data or an end of stream means that it is unusable.
             if stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 return Ok(stream);
@@ -149,9 +149,9 @@ impl<G: Gate> Tcp<G> {
 
     fn keep(&self, key: (String, Lane), stream: TcpStream) {
         let mut idle = self.idle.borrow_mut();
-        let kept = idle.entry(key).or_default();
-        if kept.len() < IDLE_CONNECTIONS_MAX {
-            kept.push(stream);
+        let idle_streams = idle.entry(key).or_default();
+        if idle_streams.len() < IDLE_CONNECTIONS_MAX {
+            idle_streams.push(stream);
         }
     }
 }
@@ -162,9 +162,9 @@ impl<G: Gate> Transport for Tcp<G> {
         peer: &Peer,
         lane: Lane,
         request: Vec<u8>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         let key = (peer.address.clone(), lane);
         let mut stream = match timeout_at(deadline, self.connection(&key)).await {
             Ok(Ok(stream)) => stream,
@@ -208,17 +208,17 @@ impl<G: Gate> Transport for Tcp<G> {
 
 /// Serves a node's peers until its task is dropped. A peer that breaks the protocol is disconnected.
 pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>) {
-    let mut unproved = Unproved::default();
+    let mut unauthenticated = Unauthenticated::default();
     let mut served = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => unproved.take(stream, gate.clone()),
+                Ok((stream, _)) => unauthenticated.take(stream, gate.clone()),
                 // Too many open files, or a connection that is closed already.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
-            Some(proved) = unproved.next() => {
-                if let Some(stream) = proved
+            Some(authenticated) = unauthenticated.next() => {
+                if let Some(stream) = authenticated
                     && served.len() < CONNECTIONS_MAX
                 {
                     served.spawn_local(serve(stream, node.clone()));
@@ -229,18 +229,18 @@ pub async fn listen<G: Gate>(listener: TcpListener, gate: G, node: Node<Tcp<G>>)
     }
 }
 
-/// Callers in the handshake, at most [`UNPROVED_MAX`].
+/// Callers in the handshake, at most [`UNAUTHENTICATED_MAX`].
 #[derive(Default)]
-struct Unproved {
+struct Unauthenticated {
     handshakes: JoinSet<Option<TcpStream>>,
     /// Handles of these, the oldest first, and of some that have ended.
     order: VecDeque<AbortHandle>,
 }
 
-impl Unproved {
+impl Unauthenticated {
     fn take<G: Gate>(&mut self, mut stream: TcpStream, gate: G) {
         self.order.retain(|handshake| !handshake.is_finished());
-        if self.order.len() >= UNPROVED_MAX
+        if self.order.len() >= UNAUTHENTICATED_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             oldest.abort();

@@ -8,14 +8,14 @@ use crate::types::Peer;
 
 /// Carries a request to a peer and its reply back.
 pub trait Transport: Clone + 'static {
-    /// Sends one request and returns its reply, within `patience`. Requests of different lanes do not wait
+    /// Sends one request and returns its reply, within `limit`. Requests of different lanes do not wait
     /// for each other.
     fn call(
         &self,
         peer: &Peer,
         lane: Lane,
         request: Vec<u8>,
-        patience: Duration,
+        limit: Duration,
     ) -> impl Future<Output = Result<Vec<u8>, CallError>>;
 
     /// All addresses of a name; the name itself if the transport has no name resolution.

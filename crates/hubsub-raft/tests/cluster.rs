@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hubsub_raft::error::{Error, Refusal};
 use hubsub_raft::handle::{Handle, Request, Response, Start};
-use hubsub_raft::limits::UNPROVED_MAX;
+use hubsub_raft::limits::UNAUTHENTICATED_MAX;
 use hubsub_raft::node::{Options, StartError};
 use hubsub_raft::store::{Answer, Command, Expect, Write};
 use hubsub_raft::tcp::Gate;
@@ -19,9 +19,9 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// An insecure gate that shows that both sides are authenticated.
 #[derive(Clone)]
-struct Word(&'static str);
+struct Secret(&'static str);
 
-impl Gate for Word {
+impl Gate for Secret {
     fn prove(&self, greetings: &[u8], caller: bool) -> Vec<u8> {
         let mut proof =
             crc32c::crc32c_append(crc32c::crc32c(greetings), self.0.as_bytes()).to_le_bytes().to_vec();
@@ -40,14 +40,14 @@ struct Running {
     wakes: Arc<AtomicUsize>,
 }
 
-fn start(directory: &TempDir, name: &str, word: &'static str, how: Start) -> Result<Running, StartError> {
-    start_with(directory, name, word, how, |_| {})
+fn start(directory: &TempDir, name: &str, secret: &'static str, how: Start) -> Result<Running, StartError> {
+    start_with(directory, name, secret, how, |_| {})
 }
 
 fn start_with(
     directory: &TempDir,
     name: &str,
-    word: &'static str,
+    secret: &'static str,
     how: Start,
     set: impl FnOnce(&mut Options),
 ) -> Result<Running, StartError> {
@@ -63,11 +63,11 @@ fn start_with(
     };
     let mut options = Options::new(directory.path().into(), peer);
     set(&mut options);
-    let handle = Handle::start(options, how, listener, (Word(word), HashMap::new()), wake)?;
+    let handle = Handle::start(options, how, listener, (Secret(secret), HashMap::new()), wake)?;
     Ok(Running { handle, address, wakes })
 }
 
-fn ask(running: &Running, request: Request) -> Result<Response, Error> {
+fn request(running: &Running, request: Request) -> Result<Response, Error> {
     running.handle.submit(7, request).expect("taken");
     let mut answers = running.handle.drain(1, WAIT);
     let (ticket, answer) = answers.pop().expect("an answer");
@@ -78,7 +78,7 @@ fn ask(running: &Running, request: Request) -> Result<Response, Error> {
 fn commit(running: &Running, key: &str, revision: u64) -> Result<Answer, Error> {
     let expect = vec![Expect { key: key.into(), revision }];
     let write = Write::Put { key: key.into(), value: b"v"[..].into(), lease: None };
-    match ask(running, Request::Propose(Command::Commit { expect, writes: vec![write] }))? {
+    match request(running, Request::Propose(Command::Commit { expect, writes: vec![write] }))? {
         Response::Answer(answer) => Ok(answer),
         other => panic!("{other:?}"),
     }
@@ -87,7 +87,7 @@ fn commit(running: &Running, key: &str, revision: u64) -> Result<Answer, Error> 
 fn until_voters(running: &Running, count: usize) {
     let deadline = std::time::Instant::now() + WAIT;
     loop {
-        let Ok(Response::Status(status)) = ask(running, Request::Status) else { panic!("no status") };
+        let Ok(Response::Status(status)) = request(running, Request::Status) else { panic!("no status") };
         if status.members.values().filter(|(_, votes)| *votes).count() == count {
             return;
         }
@@ -99,7 +99,7 @@ fn until_voters(running: &Running, count: usize) {
 #[test]
 fn three_nodes_over_tcp_agree_survive_one_and_come_back_from_disk() {
     let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
-    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let a = start(&directories[0], "a", "secret", Start::Bootstrap).expect("bootstrapped");
     let join = || Start::Join(vec![a.address.clone()], WAIT);
     let b = start(&directories[1], "b", "secret", join()).expect("joined");
     let c = start(&directories[2], "c", "secret", join()).expect("joined");
@@ -112,7 +112,7 @@ fn three_nodes_over_tcp_agree_survive_one_and_come_back_from_disk() {
     assert_eq!(commit(&c, "k", 1), Ok(Answer::Committed(vec![2])));
     assert!(matches!(a.handle.submit(1, Request::Status), Err(Refusal::Stopped { .. })));
     let a = start(&directories[0], "a", "secret", Start::Join(vec![b.address.clone()], WAIT)).expect("back");
-    let found = ask(&a, Request::Get { key: "k".into() });
+    let found = request(&a, Request::Get { key: "k".into() });
     assert!(matches!(found, Ok(Response::Value(Some((_, 2))))), "{found:?}");
     for running in [a, b, c] {
         running.handle.stop();
@@ -127,7 +127,7 @@ fn a_leader_whose_process_is_gone_is_followed_although_an_election_would_take_mi
             options.timing.election = (Duration::from_secs(300), Duration::from_secs(600));
         })
     };
-    let a = start(0, "a", Start::Found).expect("founded");
+    let a = start(0, "a", Start::Bootstrap).expect("bootstrapped");
     let join = || Start::Join(vec![a.address.clone()], WAIT);
     let (b, c) = (start(1, "b", join()).expect("joined"), start(2, "c", join()).expect("joined"));
     until_voters(&b, 3);
@@ -140,36 +140,36 @@ fn a_leader_whose_process_is_gone_is_followed_although_an_election_would_take_mi
 }
 
 #[test]
-fn strangers_that_only_connect_keep_no_member_out() {
+fn unauthenticated_connections_do_not_block_members() {
     let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
-    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let a = start(&directories[0], "a", "secret", Start::Bootstrap).expect("bootstrapped");
     let connect = || std::net::TcpStream::connect(&a.address).expect("a connection");
-    let strangers: Vec<_> = (0..UNPROVED_MAX + 20).map(|_| connect()).collect();
+    let unauthenticated: Vec<_> = (0..UNAUTHENTICATED_MAX + 20).map(|_| connect()).collect();
     let join = || Start::Join(vec![a.address.clone()], WAIT);
     let b = start(&directories[1], "b", "secret", join())
-        .expect("joined while strangers hold all of their places");
+        .expect("joined while unauthenticated peers hold all of their places");
     // The oldest ones were disconnected: they read the greeting, and then the end.
-    let mut oldest = &strangers[0];
+    let mut oldest = &unauthenticated[0];
     oldest.set_read_timeout(Some(WAIT)).expect("set");
     let read = std::io::Read::read_to_end(&mut oldest, &mut Vec::new());
     assert!(read.is_ok_and(|bytes| bytes <= 26));
-    let more: Vec<_> = (0..UNPROVED_MAX).map(|_| connect()).collect();
+    let more: Vec<_> = (0..UNAUTHENTICATED_MAX).map(|_| connect()).collect();
     assert_eq!(commit(&b, "k", 0), Ok(Answer::Committed(vec![1])));
     let c = start(&directories[2], "c", "secret", join()).expect("joined");
-    drop((strangers, more));
+    drop((unauthenticated, more));
     for running in [a, b, c] {
         running.handle.stop();
     }
 }
 
 #[test]
-fn who_does_not_know_the_secret_or_sends_garbage_is_not_let_in_and_others_are_served_on() {
+fn peers_without_the_secret_or_with_garbage_are_refused_and_others_are_still_served() {
     use std::io::{Read, Write};
     let directories = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-    let a = start(&directories[0], "a", "secret", Start::Found).expect("founded");
+    let a = start(&directories[0], "a", "secret", Start::Bootstrap).expect("bootstrapped");
     let join = Start::Join(vec![a.address.clone()], Duration::from_millis(300));
-    let stranger = start(&directories[1], "b", "guess", join).err().expect("refused");
-    assert!(matches!(&stranger, StartError::WrongSecret(address) if *address == a.address), "{stranger}");
+    let refused = start(&directories[1], "b", "guess", join).err().expect("refused");
+    assert!(matches!(&refused, StartError::WrongSecret(address) if *address == a.address), "{refused}");
     for garbage in [&b"GET / HTTP/1.1\r\nhost: there\r\nuser-agent: somebody\r\n\r\n"[..], &[0xff; 200]] {
         let mut stream = std::net::TcpStream::connect(&a.address).expect("a connection");
         stream.write_all(garbage).expect("sent");

@@ -86,8 +86,8 @@ impl Disk {
             }
         };
         let database = ManuallyDrop::new(database);
-        let is_question = |request: &Request| matches!(request, Request::Load { .. } | Request::List { .. });
-        let run = || match requests.iter().all(is_question) {
+        let is_read = |request: &Request| matches!(request, Request::Load { .. } | Request::List { .. });
+        let run = || match requests.iter().all(is_read) {
             true => read(&database, requests),
             false => write(&database, &self.limits, requests),
         };
@@ -97,7 +97,7 @@ impl Disk {
             return Err(error);
         };
         let database = ManuallyDrop::into_inner(database);
-        let answers = answers.map_err(|e| told(&self.path, &e))?;
+        let answers = answers.map_err(|e| store_error(&self.path, &e))?;
         self.database = State::Open(database);
         Ok(answers)
     }
@@ -130,7 +130,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
         transaction.open_table(ENTRIES)?;
         Ok(transaction.commit()?)
     };
-    lay_out().map_err(|e| told(&unnamed, &e))?;
+    lay_out().map_err(|e| store_error(&unnamed, &e))?;
     fs::rename(&unnamed, path).map_err(failed)?;
     // A relative name without a directory is in the working directory.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -143,12 +143,12 @@ fn open(path: &Path) -> Result<Database, StoreError> {
     let found = || -> Result<Option<u32>, redb::Error> {
         Ok(database.begin_read()?.open_table(FORMAT)?.get(())?.map(|version| version.value()))
     };
-    match found().map_err(|e| told(path, &e))? {
+    match found().map_err(|e| store_error(path, &e))? {
         Some(VERSION) => Ok(database),
         Some(found) if found > VERSION => {
             Err(StoreError::NewerFormat { path: path.display().to_string(), found, known: VERSION })
         }
-        _ => Err(damaged(path, "it does not say which format it has")),
+        _ => Err(damaged(path, "its format is not stated")),
     }
 }
 
@@ -160,9 +160,9 @@ fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, DatabaseError>) -> Re
         Ok(Err(DatabaseError::Storage(StorageError::Io(e))))
             if matches!(e.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
-            Err(damaged(path, "it is no file of sessions"))
+            Err(damaged(path, "it is not a file of sessions"))
         }
-        Ok(Err(e)) => Err(told(path, &e.into())),
+        Ok(Err(e)) => Err(store_error(path, &e.into())),
         Err(_) => Err(damaged(path, NOT_WRITTEN)),
     }
 }
@@ -171,7 +171,7 @@ fn damaged(path: &Path, why: &str) -> StoreError {
     StoreError::Damaged { path: path.display().to_string(), why: why.to_owned() }
 }
 
-fn told(path: &Path, error: &redb::Error) -> StoreError {
+fn store_error(path: &Path, error: &redb::Error) -> StoreError {
     match error {
         redb::Error::Corrupted(why) => damaged(path, why),
         redb::Error::TableDoesNotExist(table) => damaged(path, &format!("it has no table {table}")),
@@ -333,12 +333,12 @@ fn load(
         return Ok(Answer::Loaded { snapshot: None, entries: Vec::new() });
     };
     let snapshot = snapshots.get(id)?.map(|snapshot| snapshot.value().to_vec());
-    let mut kept = Vec::with_capacity(count as usize);
-    for row in entries.range((id, last - count + 1)..=(id, last))? {
-        let (key, entry) = row?;
-        kept.push((key.value().1, entry.value().to_vec()));
+    let mut stored = Vec::with_capacity(count as usize);
+    for item in entries.range((id, last - count + 1)..=(id, last))? {
+        let (key, entry) = item?;
+        stored.push((key.value().1, entry.value().to_vec()));
     }
-    Ok(Answer::Loaded { snapshot, entries: kept })
+    Ok(Answer::Loaded { snapshot, entries: stored })
 }
 
 fn list(
@@ -346,10 +346,10 @@ fn list(
     after: Option<&str>,
     max: usize,
 ) -> Result<Answer, redb::Error> {
-    let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let start = after.map_or(Bound::Unbounded, Bound::Excluded);
     let (mut page, mut bytes) = (Vec::new(), 0);
-    for row in snapshots.range::<&str>((behind, Bound::Unbounded))?.take(max.max(1)) {
-        let (id, snapshot) = row?;
+    for item in snapshots.range::<&str>((start, Bound::Unbounded))?.take(max.max(1)) {
+        let (id, snapshot) = item?;
         bytes += id.value().len() + snapshot.value().len();
         page.push((id.value().into(), snapshot.value().to_vec()));
         if bytes >= PAGE_BYTES {

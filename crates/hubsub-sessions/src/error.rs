@@ -7,11 +7,11 @@ use thiserror::Error;
 pub enum StoreError {
     /// Nothing is stored for that session, so nothing can be appended: it has ended, or the store lost it.
     /// Its owner may save it again.
-    #[error("nothing is kept of this session")]
+    #[error("nothing is stored of this session")]
     NoSession,
     /// An entry of that session was refused, but its owner counts it: the owner must save the whole session
     /// again.
-    #[error("the last entry of the session that is kept has number {last}")]
+    #[error("the last stored entry of the session has number {last}")]
     Gap {
         /// Number of the last stored entry.
         last: u64,
@@ -23,7 +23,7 @@ pub enum StoreError {
     #[error("no entry has that number: {0}")]
     NoNumber(u64),
     /// A value is longer than a store accepts.
-    #[error("the {what} has {bytes} bytes, at most {max} are kept")]
+    #[error("the {what} has {bytes} bytes, at most {max} are stored")]
     TooLong {
         /// Id, snapshot, entry or beginning.
         what: &'static str,
@@ -32,7 +32,7 @@ pub enum StoreError {
         max: usize,
     },
     /// The entries after the session's snapshot have reached a limit.
-    #[error("the session has {entries} entries of {bytes} bytes behind its snapshot, more are not kept")]
+    #[error("the session has {entries} entries of {bytes} bytes after its snapshot, more are not stored")]
     Full {
         entries: u64,
         /// Total bytes of the entries.

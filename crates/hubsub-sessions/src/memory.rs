@@ -68,9 +68,9 @@ impl Memory {
     }
 
     fn list(&self, after: Option<&str>, max: usize) -> Vec<(Box<str>, Vec<u8>)> {
-        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let (mut page, mut bytes) = (Vec::new(), 0);
-        for (id, session) in self.sessions.range::<str, _>((behind, Bound::Unbounded)).take(max.max(1)) {
+        for (id, session) in self.sessions.range::<str, _>((start, Bound::Unbounded)).take(max.max(1)) {
             bytes += id.len() + session.snapshot.len();
             page.push((id.clone(), session.snapshot.clone()));
             if bytes >= PAGE_BYTES {

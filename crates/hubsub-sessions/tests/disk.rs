@@ -31,7 +31,7 @@ fn load(store: &mut Disk, id: &str) -> (Option<Vec<u8>>, Entries) {
 
 /// Writes entries until it is killed, and prints each acknowledged number.
 #[test]
-#[ignore = "a part of the test behind it, which starts it as a process of its own"]
+#[ignore = "a part of the test below, which starts it as a process of its own"]
 fn writes_until_it_is_killed() {
     let path = PathBuf::from(std::env::var_os(FILE).expect("it is started by the other test"));
     let mut store = Disk::open(&path, LIMITS).unwrap();
@@ -54,7 +54,7 @@ fn writes_until_it_is_killed() {
 }
 
 #[test]
-fn what_was_answered_is_there_after_kill_9_and_a_batch_is_there_whole_or_not_at_all() {
+fn acknowledged_batches_survive_kill_9_and_batches_are_atomic() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("sessions.redb");
     for kill in 0..KILLS {
@@ -90,7 +90,7 @@ fn what_was_answered_is_there_after_kill_9_and_a_batch_is_there_whole_or_not_at_
             assert_eq!(numbers, (1..=last).collect::<Vec<_>>(), "kill {kill}: without gaps");
             assert!(
                 last >= answered[id],
-                "kill {kill}: {last} of {id} are there, {} were told",
+                "kill {kill}: {last} of {id} are there, {} were acknowledged",
                 answered[id]
             );
             assert!(
@@ -142,7 +142,7 @@ fn a_file_that_lost_its_end_is_refused() {
 }
 
 #[test]
-fn damage_anywhere_in_what_is_kept_shows_when_the_file_is_opened() {
+fn damage_anywhere_in_stored_data_is_found_when_the_file_is_opened() {
     let directory = TempDir::new().unwrap();
     let path = a_file(directory.path());
     let whole = fs::read(&path).unwrap();

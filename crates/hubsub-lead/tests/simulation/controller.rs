@@ -1,9 +1,9 @@
-//! A minimal controller: the rules of the control plane's `leads` and `census` for when a leader is replaced,
+//! A minimal controller: the rules of the control plane's `leads` and `voters` for when a leader is replaced,
 //! which tables are granted, and how the voters change. Placement of hubs is random.
 
 use crate::random::Random;
 use crate::store::{Hub, Write};
-use hubsub_lead::{Census, HubTerm, Process, Snapshot, Tables, Timing};
+use hubsub_lead::{HubTerm, Process, Snapshot, Tables, Timing, Voters};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct View<'a> {
     pub elected_us: u64,
     pub hubs: &'a BTreeMap<HubId, Hub>,
     pub nodes: &'a BTreeMap<NodeId, Process>,
-    pub census: &'a Census,
+    pub voters: &'a Voters,
     /// Dead processes, and since when that is known.
     pub dead: &'a BTreeMap<Process, u64>,
     /// Grants of the tables that apply and of those in flight.
@@ -41,10 +41,10 @@ impl View<'_> {
     pub fn decide(&self, random: &mut Random) -> (Tables, Vec<Change>) {
         let tables = self.tables();
         let mut changes = Vec::new();
-        if self.census.nodes.is_empty() || self.begun_us().is_some() {
-            changes.extend(self.census_change().map(|census| {
-                let dead = if census.before.is_empty() { self.gone().collect() } else { Vec::new() };
-                Change { revision: self.census.revision, dead, write: Write::Census(census) }
+        if self.voters.nodes.is_empty() || self.begun_us().is_some() {
+            changes.extend(self.census_change().map(|voters| {
+                let dead = if voters.before.is_empty() { self.gone().collect() } else { Vec::new() };
+                Change { revision: self.voters.revision, dead, write: Write::Voters(voters) }
             }));
         }
         let candidates = self.candidates();
@@ -126,7 +126,7 @@ impl View<'_> {
         let mut keeping = BTreeSet::new();
         for &process in self.nodes.values().filter(|process| !self.is_dead(**process)) {
             tables.insert(process, BTreeSet::new());
-            let grace = if self.is_heard(process) { self.timing.lead_us } else { 0 };
+            let grace = if self.is_heard(process) { self.timing.lease_us } else { 0 };
             if self.ends_us(process).is_none_or(|ends| self.now < ends + grace) {
                 keeping.insert(process);
             }
@@ -134,26 +134,26 @@ impl View<'_> {
         for (&id, hub) in self.hubs {
             let pair = (id, hub.term);
             if keeping.contains(&hub.leader) && !self.replacing.contains(&pair) {
-                tables.get_mut(&hub.leader).expect("who keeps hubs has a table").insert(pair);
+                tables.get_mut(&hub.leader).expect("a leader of hubs has a table").insert(pair);
             }
         }
         tables
     }
 
-    fn census_change(&self) -> Option<Census> {
+    fn census_change(&self) -> Option<Voters> {
         let registered: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let Census { nodes, before, .. } = self.census.clone();
+        let Voters { nodes, before, .. } = self.voters.clone();
         if nodes.is_empty() {
-            return Some(Census { nodes: registered, ..Census::default() });
+            return Some(Voters { nodes: registered, ..Voters::default() });
         }
         if !before.is_empty() {
-            let settled = self.settled_us()?.max(self.snapshot.census_us + self.wait_us());
+            let settled = self.settled_us()?.max(self.snapshot.voters_since_us + self.wait_us());
             if self.is_proved(settled) {
-                return Some(Census { nodes, ..Census::default() });
+                return Some(Voters { nodes, ..Voters::default() });
             }
         }
         let before = if before.is_empty() { nodes.clone() } else { before };
-        (nodes != registered).then_some(Census { nodes: registered, before, revision: 0 })
+        (nodes != registered).then_some(Voters { nodes: registered, before, revision: 0 })
     }
 
     /// The latest time that a majority has reached. Dead nodes count among the voters before the change, with
@@ -163,8 +163,8 @@ impl View<'_> {
         time: impl Fn(NodeId) -> Option<u64>,
         dead: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let Census { nodes, before, .. } = self.census;
-        let of = |nodes: &[NodeId]| Census { nodes: nodes.to_vec(), ..Census::default() };
+        let Voters { nodes, before, .. } = self.voters;
+        let of = |nodes: &[NodeId]| Voters { nodes: nodes.to_vec(), ..Voters::default() };
         let reached = of(nodes).reached(&time)?;
         if before.is_empty() {
             return Some(reached);
@@ -183,7 +183,7 @@ impl View<'_> {
 
     fn candidates(&self) -> Vec<Process> {
         let can = |process: &Process| {
-            let until = self.snapshot.peers.get(process).and_then(|peer| peer.lead_until_us);
+            let until = self.snapshot.peers.get(process).and_then(|peer| peer.lease_until_us);
             self.is_heard(*process) && !self.is_dead(*process) && until > Some(self.now)
         };
         self.nodes.values().copied().filter(can).collect()
@@ -192,17 +192,17 @@ impl View<'_> {
     // -- Times --
 
     fn guard_us(&self) -> u64 {
-        (self.timing.lead_us as f64 * DRIFT) as u64 + MARGIN_US
+        (self.timing.lease_us as f64 * DRIFT) as u64 + MARGIN_US
     }
 
     fn wait_us(&self) -> u64 {
-        self.timing.lead_us + self.guard_us()
+        self.timing.lease_us + self.guard_us()
     }
 
     /// When a process no longer has a leader lease if it is granted none.
     fn ends_us(&self, process: Process) -> Option<u64> {
         let settled = self.settled_us()?;
-        let until = self.snapshot.peers.get(&process).and_then(|peer| peer.lead_until_us);
+        let until = self.snapshot.peers.get(&process).and_then(|peer| peer.lease_until_us);
         Some(until.map_or(settled, |until| settled.max(until + self.guard_us())))
     }
 
@@ -221,8 +221,8 @@ impl View<'_> {
     /// Since and until when a node acknowledges this controller; the latest process of its name counts.
     fn heeding(&self, node: NodeId) -> Option<(u64, u64)> {
         let (process, peer) = self.snapshot.peers.iter().rfind(|(process, _)| process.node == node)?;
-        let since = peer.heeds_us.filter(|_| self.is_heard(*process))?;
-        Some((since, peer.heeds_until_us))
+        let since = peer.acknowledges_from_us.filter(|_| self.is_heard(*process))?;
+        Some((since, peer.acknowledges_until_us))
     }
 
     fn is_heard(&self, process: Process) -> bool {

@@ -108,7 +108,7 @@ fn mend(world: &mut World) {
 }
 
 #[test]
-fn whatever_happens_nobody_leads_beside_another_and_all_is_led_again_when_it_is_over() {
+fn no_hub_ever_has_two_leaders_and_all_hubs_are_led_again_after_the_faults() {
     let seeds = std::env::var("HUBSUB_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let mut replaced = 0;
     let mut prolonged = 0;
@@ -150,14 +150,14 @@ fn a_death_in_the_first_seconds_is_failed_over() {
             let joins = world.random.below(2 * SECOND);
             world.run(joins);
             world.start(NodeId(2));
-            while world.store.census.nodes.len() < 3 {
+            while world.store.voters.nodes.len() < 3 {
                 world.run(10 * MS);
             }
             let lives = world.random.below(2 * SECOND);
             world.run(lives);
             world.kill(NodeId((seed % 3) as u16));
             settle(world);
-            assert!(world.store.census.before.is_empty(), "{:?}", world.store.census);
+            assert!(world.store.voters.before.is_empty(), "{:?}", world.store.voters);
         });
     }
 }
@@ -197,8 +197,8 @@ fn a_controller_that_is_cut_off_leads_nothing_after_one_lead_and_is_soon_replace
             }
             let began = world.now;
             world.run(SECOND + 20 * MS);
-            let leads = world.led().into_values().any(|node| node == controller);
-            assert!(!leads, "it leads, and a majority cannot know that");
+            let leases = world.led().into_values().any(|node| node == controller);
+            assert!(!leases, "it leases, and a majority cannot know that");
             while world.led().len() < HUBS as usize {
                 world.run(10 * MS);
                 assert!(world.now < began + 5 * SECOND, "{:?}", world.led());
@@ -237,7 +237,7 @@ fn a_lead_that_a_stall_ended_comes_back_while_the_coordinator_is_away() {
 /// The leader was replaced while it was cut off and does not know: the nodes that have no controller now had
 /// one meanwhile.
 #[test]
-fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
+fn an_expired_lease_does_not_return_by_nodes_that_had_a_controller_since() {
     for seed in 0..30 {
         with_seed(seed, 3, |world| {
             settle(world);
@@ -264,7 +264,7 @@ fn a_lead_does_not_come_back_from_who_had_a_controller_since_it_ended() {
 /// The third of three no longer hears the controller, while the controller still receives its
 /// acknowledgement: it helps the leader to extend its lease, and the controller must not count it.
 #[test]
-fn who_was_heard_of_late_and_stopped_to_heed_does_not_help_to_replace() {
+fn a_node_that_stopped_acknowledging_does_not_count_for_a_replacement() {
     let mut helped = 0;
     for seed in 0..16 {
         with_seed(seed, 3, |world| {

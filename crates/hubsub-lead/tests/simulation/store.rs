@@ -1,7 +1,7 @@
 //! The simulated coordinator: its records, and which process was the leader in each term.
 
 use crate::controller::Change;
-use hubsub_lead::{Census, HubTerm, Process};
+use hubsub_lead::{HubTerm, Process, Voters};
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ pub struct Hub {
 #[derive(Clone, Debug)]
 pub enum Write {
     Hub(HubId, Hub),
-    Census(Census),
+    Voters(Voters),
 }
 
 #[derive(Default)]
 pub struct Store {
     pub revision: u64,
-    pub mandates: u64,
+    pub controller_terms: u64,
     pub hubs: BTreeMap<HubId, Hub>,
     /// Bound to leases: the world removes them.
     pub nodes: BTreeMap<NodeId, Process>,
     pub controller: Option<(Process, u64)>,
-    pub census: Census,
+    pub voters: Voters,
     /// Every term that was ever written, and its leader.
     pub terms: BTreeMap<HubTerm, Process>,
     pub replaced: u64,
@@ -37,13 +37,17 @@ pub struct Store {
 impl Store {
     /// Applies one write, if the controller term is current, the record has the expected revision, and no
     /// process has taken the name of a dead one.
-    pub fn commit(&mut self, mandate: u64, Change { revision: expected, dead, write }: Change) -> bool {
-        if self.controller.is_none_or(|(_, number)| number != mandate) {
+    pub fn commit(
+        &mut self,
+        controller_term: u64,
+        Change { revision: expected, dead, write }: Change,
+    ) -> bool {
+        if self.controller.is_none_or(|(_, number)| number != controller_term) {
             return false;
         }
         let found = match &write {
             Write::Hub(id, _) => self.hubs.get(id).map_or(0, |hub| hub.revision),
-            Write::Census(_) => self.census.revision,
+            Write::Voters(_) => self.voters.revision,
         };
         if found != expected || dead.iter().any(|process| self.nodes.get(&process.node) != Some(process)) {
             return false;
@@ -58,7 +62,7 @@ impl Store {
                 self.replaced += u64::from(hub.term != before);
                 self.hubs.insert(id, Hub { revision: self.revision, ..hub });
             }
-            Write::Census(census) => self.census = Census { revision: self.revision, ..census },
+            Write::Voters(voters) => self.voters = Voters { revision: self.revision, ..voters },
         }
         true
     }

@@ -11,7 +11,9 @@ mod plane;
 use crate::controller::{Change, DRIFT, HUBS};
 use crate::random::Random;
 use crate::store::{Hub, Store};
-use hubsub_lead::{Action, Beat, Census, Grant, HubTerm, Leads, Process, Question, Tables, Timing};
+use hubsub_lead::{
+    Action, Beat, Grant, HubTerm, LeaderLeases, LeaseRequest, Process, Tables, Timing, Voters,
+};
 use hubsub_types::{HubId, NodeId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -25,7 +27,7 @@ const PING_US: u64 = 100 * MS;
 enum Message {
     Ping(u64, Beat),
     Pong(u64, Beat),
-    Ask(Question),
+    Request(LeaseRequest),
     Answer(Grant),
     Gone,
 }
@@ -44,19 +46,19 @@ enum Event {
     /// The control plane decides, if it is the controller.
     Decides,
     TablesCome {
-        mandate: u64,
+        controller_term: u64,
         version: u64,
         tables: Tables,
     },
     CommitCome {
-        mandate: u64,
+        controller_term: u64,
         change: Change,
         ends: Option<HubTerm>,
     },
 }
 
 /// An elected controller. Its times are on its own clock.
-struct Mandate {
+struct ControllerTerm {
     number: u64,
     elected_us: u64,
     tables: Vec<(u64, Tables)>,
@@ -72,7 +74,7 @@ pub struct Node {
     offset: u64,
     stopped_until: u64,
     waiting: VecDeque<Event>,
-    leads: Leads,
+    leases: LeaderLeases,
     woken_at: u64,
     beat: Beat,
     /// When its heartbeat changed, in true time, and whether it had no controller from then on.
@@ -84,8 +86,8 @@ pub struct Node {
     lease_us: u64,
     hubs: BTreeMap<HubId, Hub>,
     nodes: BTreeMap<NodeId, Process>,
-    census: Census,
-    mandate: Option<Mandate>,
+    voters: Voters,
+    controller_term: Option<ControllerTerm>,
 }
 
 impl Node {
@@ -99,7 +101,7 @@ impl Node {
 
     /// The hubs that its shard leads now.
     fn leading(&self, now: u64) -> impl Iterator<Item = HubTerm> + '_ {
-        let is_open = self.is_alive && self.leads.gate().may_lead(self.clock(now));
+        let is_open = self.is_alive && self.leases.gate().may_lead(self.clock(now));
         self.led.iter().copied().filter(move |_| is_open)
     }
 
@@ -181,7 +183,7 @@ impl World {
         self.incarnations += 1;
         let id = Process { node, incarnation: self.incarnations };
         let rate = 1.0 + (self.random.below(801) as f64 / 1_000.0 - 0.4) * DRIFT;
-        let leads = Leads::new(id, self.timing);
+        let leases = LeaderLeases::new(id, self.timing);
         let fresh = Node {
             id,
             is_alive: true,
@@ -189,7 +191,7 @@ impl World {
             offset: self.random.below(1_000 * SECOND),
             stopped_until: 0,
             waiting: VecDeque::new(),
-            leads,
+            leases,
             woken_at: 0,
             beat: Beat::default(),
             alone: vec![(self.now, true)],
@@ -198,8 +200,8 @@ impl World {
             lease_us: 0,
             hubs: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            census: Census::default(),
-            mandate: None,
+            voters: Voters::default(),
+            controller_term: None,
         };
         self.nodes.insert(node, fresh);
         for event in [Event::PingTime, Event::Coordinates, Event::Decides] {
@@ -312,7 +314,7 @@ impl World {
         let node = self.nodes.get_mut(&to.node).expect("it is alive");
         let now = node.clock(self.now);
         match event {
-            Event::Wake => node.leads.poll(now),
+            Event::Wake => node.leases.poll(now),
             Event::PingTime => {
                 let beat = node.beat;
                 self.others(to.node)
@@ -324,18 +326,18 @@ impl World {
             }
             Event::Arrives(from, message) => match message {
                 Message::Ping(stamp, beat) => {
-                    node.leads.ping(from, beat, now);
+                    node.leases.ping(from, beat, now);
                     self.act(to);
                     let beat = self.nodes[&to.node].beat;
                     self.send(to, from, Message::Pong(stamp, beat));
                 }
-                Message::Pong(stamp, beat) => node.leads.pong(from, stamp, beat, now),
-                Message::Ask(question) => node.leads.ask(from, &question, now),
+                Message::Pong(stamp, beat) => node.leases.pong(from, stamp, beat, now),
+                Message::Request(request) => node.leases.request(from, &request, now),
                 Message::Answer(grant) => {
-                    node.leads.answer(from, &grant, now);
+                    node.leases.granted(from, &grant, now);
                     self.act(to);
                 }
-                Message::Gone => node.leads.gone(from, now),
+                Message::Gone => node.leases.gone(from, now),
             },
             Event::Mail => {
                 let (begins, pair) = node.mail.pop_front().expect("each message comes once");
@@ -349,13 +351,17 @@ impl World {
                 return;
             }
             Event::Confirmed(pair) => {
-                node.leads.gave_up(pair, now);
+                node.leases.gave_up(pair, now);
                 self.act(to);
             }
             Event::Coordinates => self.coordinate(to),
             Event::Decides => self.decide(to),
-            Event::TablesCome { mandate, version, tables } => node.leads.tables(mandate, version, tables),
-            Event::CommitCome { mandate, change, ends } => self.commit(to, mandate, change, ends),
+            Event::TablesCome { controller_term, version, tables } => {
+                node.leases.tables(controller_term, version, tables)
+            }
+            Event::CommitCome { controller_term, change, ends } => {
+                self.commit(to, controller_term, change, ends)
+            }
         }
         self.turn_ends(to);
     }
@@ -364,17 +370,17 @@ impl World {
     fn turn_ends(&mut self, to: Process) {
         let node = self.nodes.get_mut(&to.node).expect("it is alive");
         let now = node.clock(self.now);
-        let before_us = node.leads.gate().until_us();
-        node.leads.poll(now);
-        let until_us = node.leads.gate().until_us();
+        let before_us = node.leases.gate().until_us();
+        node.leases.poll(now);
+        let until_us = node.leases.gate().until_us();
         self.act(to);
         let node = &self.nodes[&to.node];
-        if until_us > before_us && node.beat.heeds == 0 {
+        if until_us > before_us && node.beat.acknowledges == 0 {
             self.prolonged += 1;
             self.regained += u64::from(before_us <= now);
-            let since = node.true_time(until_us - self.timing.lead_us);
+            let since = node.true_time(until_us - self.timing.lease_us);
             let was_alone = |of: &NodeId| self.nodes[of].was_alone_since(since.saturating_sub(MS));
-            for counted in [&node.census.nodes, &node.census.before] {
+            for counted in [&node.voters.nodes, &node.voters.before] {
                 let alone = counted.iter().filter(|of| was_alone(of)).count();
                 assert!(
                     counted.is_empty() || 2 * alone > counted.len(),
@@ -383,7 +389,7 @@ impl World {
             }
         }
         let node = self.nodes.get_mut(&to.node).expect("it is alive");
-        let wake_at = node.leads.wake_at();
+        let wake_at = node.leases.wake_at();
         if wake_at != u64::MAX && wake_at != node.woken_at {
             node.woken_at = wake_at;
             let after = node.true_time(wake_at).saturating_sub(self.now) + self.random.below(5 * MS) + 1;
@@ -393,12 +399,12 @@ impl World {
 
     fn act(&mut self, by: Process) {
         let now = self.now;
-        while let Some(action) = self.nodes.get_mut(&by.node).expect("it is alive").leads.next_action() {
+        while let Some(action) = self.nodes.get_mut(&by.node).expect("it is alive").leases.next_action() {
             let node = self.nodes.get_mut(&by.node).expect("it is alive");
             match action {
-                Action::Ask(to, question) => self.send(by, to, Message::Ask(question)),
-                Action::Answer(to, grant) => self.send(by, to, Message::Answer(grant)),
-                Action::Say(beat) => {
+                Action::Request(to, request) => self.send(by, to, Message::Request(request)),
+                Action::Grant(to, grant) => self.send(by, to, Message::Answer(grant)),
+                Action::Report(beat) => {
                     node.beat = beat;
                     node.alone.push((now, beat.is_alone()));
                 }

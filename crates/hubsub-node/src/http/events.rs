@@ -14,7 +14,7 @@ use crate::io::output::{Pending, Slot};
 use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::events::{
-    self, Ask, CONTENT_TYPE, HEARTBEAT, missing, record_event, write_place, write_record,
+    self, CONTENT_TYPE, EventsRequest, HEARTBEAT, missing, record_event, write_place, write_record,
 };
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
@@ -29,11 +29,11 @@ pub struct Opening {
 
 /// Starts a stream for a request.
 pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
-    let ask = match Ask::read(request) {
-        Ok(ask) => ask,
+    let wanted = match EventsRequest::read(request) {
+        Ok(wanted) => wanted,
         Err(refusal) => return refuse(&mut core.rim, key, request.origin, refusal),
     };
-    let Some(principal) = core.rim.access.principal_of(ask.token.as_deref()) else {
+    let Some(principal) = core.rim.access.principal_of(wanted.token.as_deref()) else {
         return refuse(&mut core.rim, key, request.origin, Refusal::Denied);
     };
     let Some(conn) = core.rim.conns.get_mut(key) else { return };
@@ -41,7 +41,7 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     conn.io.become_events();
     core.rim.states.http.streams += 1;
     let now = core.rim.now;
-    let (start, after) = match ask.start {
+    let (start, after) = match wanted.start {
         phoenix::Start::Live => (Start::Live, None),
         phoenix::Start::Last(count) => (Start::Last(count), None),
         phoenix::Start::Past { ms } => {
@@ -51,9 +51,9 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
     // Topics that browsers may not join are not readable this way, either.
-    let is_open = core.rim.states.phoenix.rules.opens(&ask.topic);
-    let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &ask.topic) {
-        let wish = Wish { topic: &ask.topic, namespace: Namespace::Global, start };
+    let is_open = core.rim.states.phoenix.rules.opens(&wanted.topic);
+    let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &wanted.topic) {
+        let wish = Wish { topic: &wanted.topic, namespace: Namespace::Global, start };
         core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)
     } else {
         Outcome::Now(Err(ErrorCode::NotAllowed))

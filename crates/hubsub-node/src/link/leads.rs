@@ -23,7 +23,9 @@ use super::{Board, Registered};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
 use crate::link::leases::{self, LeadMail};
-use hubsub_lead::{Action, Beat, Grant, HubTerm, LeadGate, Leads, Process, Question, Snapshot, Timing};
+use hubsub_lead::{
+    Action, Beat, Grant, HubTerm, LeaderLeases, LeaseGate, LeaseRequest, Process, Snapshot, Timing,
+};
 use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId, Term};
 use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
 use std::collections::BTreeMap;
@@ -83,15 +85,15 @@ impl Shown {
 /// The lease timing of a node with these limits.
 #[must_use]
 pub fn timing(limits: &Limits) -> Timing {
-    Timing { lead_us: limits.lead_ms * 1_000, silence_us: limits.lead_silence_ms * 1_000 }
+    Timing { lease_us: limits.lead_ms * 1_000, silence_us: limits.lead_silence_ms * 1_000 }
 }
 
 /// Shard 0's state of leader leases, once links have begun.
 pub(super) struct LeadRim {
     /// The incarnation of this process.
     incarnation: u64,
-    machine: Leads,
-    gate: LeadGate,
+    machine: LeaderLeases,
+    gate: LeaseGate,
     /// Link 0 of each node that is up, with its process.
     links: BTreeMap<NodeId, (Process, ConnKey)>,
     /// The registered processes, by node id.
@@ -114,7 +116,7 @@ pub(super) struct LeadRim {
 
 impl LeadRim {
     fn new(incarnation: u64, timing: Timing) -> LeadRim {
-        let machine = Leads::new(Process { node: Board::OWN, incarnation }, timing);
+        let machine = LeaderLeases::new(Process { node: Board::OWN, incarnation }, timing);
         LeadRim {
             incarnation,
             gate: machine.gate(),
@@ -205,7 +207,7 @@ impl Links {
         self.soil(key);
     }
 
-    fn send_question(&mut self, to: Process, question: &Question) {
+    fn send_question(&mut self, to: Process, question: &LeaseRequest) {
         let names: Vec<Box<str>> =
             question.suspects.iter().filter_map(|&node| self.name_of(node)).map(Box::from).collect();
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
@@ -222,9 +224,9 @@ impl Links {
         let frame = Frame::LeadGranted {
             stamp_us: grant.stamp_us,
             // Rounded down to ms, so never longer than granted; at most an hour.
-            lead_ms: (grant.lead_us / 1_000) as u32,
-            mandate: grant.mandate,
-            census: grant.census,
+            lead_ms: (grant.lease_us / 1_000) as u32,
+            mandate: grant.controller_term,
+            census: grant.voters_revision,
             granted: List::new(&grant.granted),
         };
         self.send_urgent(to, &frame);
@@ -272,7 +274,7 @@ impl Core {
             }
             LeadMail::GaveUp(hub, term) => self.gave_up((hub, term)),
             LeadMail::Routes(routes) => self.order(None, |leads, now| leads.machine.routes(&routes, now)),
-            LeadMail::Census(census) => self.order(None, |leads, now| leads.machine.census(census, now)),
+            LeadMail::Census(census) => self.order(None, |leads, now| leads.machine.voters(census, now)),
             LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
                 self.order(Some(ticket), |leads, now| {
                     if mandate < leads.mandate {
@@ -283,8 +285,8 @@ impl Core {
                         return leads.machine.resign(now);
                     }
                     leads.tables += 1;
-                    leads.machine.mandate(mandate, until_us, confirmed_us, now);
-                    leads.machine.names_census(census, now);
+                    leads.machine.controller_term(mandate, until_us, confirmed_us, now);
+                    leads.machine.names_voters(census, now);
                     leads.machine.tables(mandate, leads.tables, tables);
                     leads.forget_left();
                 });
@@ -371,18 +373,23 @@ impl Core {
                     Some(peer) => Some(peer.registered.id),
                     None => links.is_own(name).then_some(Board::OWN),
                 };
-                let question = Question {
+                let question = LeaseRequest {
                     stamp_us,
                     claim: claim.iter().collect(),
                     gave_up: gave_up.iter().collect(),
                     suspects: suspects.iter().filter_map(known).collect(),
                 };
-                self.call_leads(|leads, now| leads.machine.ask(from, &question, now));
+                self.call_leads(|leads, now| leads.machine.request(from, &question, now));
             }
             Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
-                let lead_us = u64::from(lead_ms) * 1_000;
-                let grant = Grant { stamp_us, lead_us, mandate, census, granted: granted.iter().collect() };
-                self.call_leads(|leads, now| leads.machine.answer(from, &grant, now));
+                let grant = Grant {
+                    stamp_us,
+                    lease_us: u64::from(lead_ms) * 1_000,
+                    controller_term: mandate,
+                    voters_revision: census,
+                    granted: granted.iter().collect(),
+                };
+                self.call_leads(|leads, now| leads.machine.granted(from, &grant, now));
             }
             _ => return Err(End::OutOfPlace(frame.name())),
         }
@@ -450,9 +457,9 @@ impl Core {
     fn act_on_lead(&mut self, action: Action) {
         let Some(leads) = &mut self.rim.states.links.leads else { return };
         match action {
-            Action::Ask(to, question) => self.rim.states.links.send_question(to, &question),
-            Action::Answer(to, grant) => self.rim.states.links.send_grant(to, &grant),
-            Action::Say(beat) => self.say(beat),
+            Action::Request(to, question) => self.rim.states.links.send_question(to, &question),
+            Action::Grant(to, grant) => self.rim.states.links.send_grant(to, &grant),
+            Action::Report(beat) => self.say(beat),
             Action::Began(hub, term) => {
                 leads.events.push(LeadEvent::Began(hub, term));
                 self.tell_home(hub, LeadMail::Began(hub, term));
@@ -478,14 +485,15 @@ impl Core {
 
     fn say(&mut self, beat: Beat) {
         let links = &mut self.rim.states.links;
-        links.set_beat(beat.mandate, beat.heeds, beat.heed);
+        links.set_beat(beat.controller_term, beat.acknowledges, beat.acknowledgement);
         let Some(leads) = &mut links.leads else { return };
-        if std::mem::replace(&mut leads.heeds, beat.heeds) != beat.heeds {
-            leads.events.push(LeadEvent::Heeds(beat.heeds));
+        if std::mem::replace(&mut leads.heeds, beat.acknowledges) != beat.acknowledges {
+            leads.events.push(LeadEvent::Heeds(beat.acknowledges));
         }
     }
 }
 
 fn beat(status: Status) -> Beat {
-    Beat { mandate: status.mandate, heeds: status.heeds, heed: status.heed }
+    let Status { mandate: controller_term, heeds: acknowledges, heed: acknowledgement, .. } = status;
+    Beat { controller_term, acknowledges, acknowledgement }
 }

@@ -1,7 +1,7 @@
 //! The leader leases of a shard: the ephemeral hubs that it leads, each with its term, and the one deadline
 //! of the process.
 //!
-//! It owns the hubs of its shard for which leases were granted. The deadline (`LeadGate`) is shared by all
+//! It owns the hubs of its shard for which leases were granted. The deadline (`LeaseGate`) is shared by all
 //! shards and raised only by the thread that manages leases, shard 0; see `hubsub_lead` and `link::leads`.
 //!
 //! Invariants:
@@ -11,7 +11,7 @@
 //!    not raised before every shard has replied.
 
 use crate::io::inbox::LETTER_BYTES;
-use hubsub_lead::{HubTerm, LeadGate, Route, Tables};
+use hubsub_lead::{HubTerm, LeaseGate, Route, Tables};
 /// The shard that leads a hub, which is where the broker has it.
 pub use hubsub_route::relay::message::home;
 use hubsub_types::{HubId, Term};
@@ -22,7 +22,7 @@ pub enum LeadMail {
     /// Control plane to shard 0: all hubs whose records name this process as leader.
     Routes(Vec<Route>),
     /// Control plane to shard 0: the record of the voters.
-    Census(hubsub_lead::Census),
+    Census(hubsub_lead::Voters),
     /// Control plane to shard 0: the leases that this node may grant. Answered under the ticket once it
     /// applies.
     Tables {
@@ -43,7 +43,7 @@ pub enum LeadMail {
     /// ticket.
     Resign(u64, u64),
     /// Shard 0 to the others: the process's leases begin, with this deadline; earlier leases are void.
-    Life(LeadGate),
+    Life(LeaseGate),
     /// Shard 0 to a hub's shard: lead the hub in this term until the deadline.
     Began(HubId, Term),
     /// Shard 0 to a hub's shard: stop leading the hub in this term. Answered by `GaveUp`.
@@ -69,7 +69,7 @@ impl LeadMail {
 
 #[derive(Debug, Default)]
 pub struct Led {
-    gate: LeadGate,
+    gate: LeaseGate,
     hubs: BTreeMap<HubId, Term>,
 }
 

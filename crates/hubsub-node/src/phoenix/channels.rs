@@ -24,7 +24,7 @@ const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …
 /// Carries out a message. Returns the outcome of a join.
 pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
-        Action::Say(message) => {
+        Action::Send(message) => {
             let version = core.rim.conns.get(key)?.phoenix_version?;
             core.rim.push(key, |out, _| write_message(out, version, &message));
         }
@@ -47,7 +47,7 @@ fn join(
     key: ConnKey,
     topic: &str,
     start: phoenix::Start,
-    wanted: Option<phoenix::Wanted>,
+    wanted: Option<phoenix::PresenceRequest>,
 ) -> Joined {
     let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else {
         return Outcome::Now(Err(ErrorCode::Stopping));
@@ -64,7 +64,7 @@ fn join(
         {
             return Outcome::Now(Err(ErrorCode::NotAllowed));
         }
-        let who = wanted.who.map(|who| (who.key, who.meta.into_boxed_bytes()));
+        let who = wanted.member.map(|member| (member.key, member.meta.into_boxed_bytes()));
         let room = core.broker.classes().room(topic.as_bytes()).into_owned();
         let wish = presence::Wish { topic, room: &room, who, watches: true, request: None };
         if let Err(refused) = presence::reserve(core, key, wish) {

@@ -2,7 +2,7 @@
 //! to hubs. Each node has two shards and clients over real sockets.
 
 use super::{Client, PATIENCE, Value};
-use hubsub_lead::{Census, Process, Route};
+use hubsub_lead::{Process, Route, Voters};
 use hubsub_node::LeadMail;
 use hubsub_node::link::{Identity, Registered, Secret, VERSIONS};
 use hubsub_node::log::start::{LogConfig, Numbering};
@@ -141,7 +141,7 @@ impl Trio {
     pub fn lead_as(&self, rows: &[Row]) {
         for (at, node) in self.nodes.iter().enumerate() {
             let ids = |names: &[&str]| names.iter().map(|name| node.board.id_of(name).unwrap()).collect();
-            node.lead(LeadMail::Census(Census { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
+            node.lead(LeadMail::Census(Voters { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
             let mine = ephemeral(rows, at).map(|(hub, term)| Route { hub, term, gives_up: false });
             node.lead(LeadMail::Routes(mine.collect()));
         }

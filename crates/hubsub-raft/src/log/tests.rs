@@ -57,7 +57,7 @@ fn openrafts_own_suite_passes() {
 }
 
 #[test]
-fn a_log_cut_anywhere_holds_what_was_whole_before_the_cut_and_goes_on() {
+fn a_log_cut_anywhere_retains_all_complete_entries_before_the_cut() {
     let (directory, path, entries) = three_batches();
     let bytes = fs::read(&path).expect("a segment");
     for cut in 0..bytes.len() {

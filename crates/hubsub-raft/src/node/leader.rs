@@ -10,7 +10,7 @@ use openraft::raft::TransferLeaderRequest;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::wire::{Ask, Reply, Told};
+use super::wire::{ClientReply, ClientRequest, Reply};
 use super::{Inner, members};
 use crate::limits::SNAPSHOT_LOG_BYTES;
 use crate::store::Command;
@@ -32,7 +32,7 @@ pub(super) async fn look_after<T: Transport>(node: Weak<Inner<T>>) {
         shorten_log(&inner).await;
         if inner.is_elsewhere() && moving.as_ref().is_none_or(JoinHandle::is_finished) {
             let inner = inner.clone();
-            moving = Some(tokio::task::spawn_local(async move { inner.tell_where_it_is().await }));
+            moving = Some(tokio::task::spawn_local(async move { inner.announce_address().await }));
         }
         if let Some(lead) = inner.lead() {
             end_leases(&inner);
@@ -55,23 +55,23 @@ pub(super) async fn look_after<T: Transport>(node: Weak<Inner<T>>) {
 fn end_leases<T: Transport>(inner: &Rc<Inner<T>>) {
     let Some(lead) = inner.lead() else { return };
     let now = Instant::now();
-    let due = {
+    let expired = {
         let mut leases = inner.leases.borrow_mut();
         if !inner.hears_quorum() {
             return leases.rest();
         }
         inner.machine.with(|store| leases.follow(lead, store, now));
-        leases.due(now)
+        leases.expired(now)
     };
-    if due.is_empty() {
+    if expired.is_empty() {
         return;
     }
     let inner = inner.clone();
     tokio::task::spawn_local(async move {
         // A log entry ends them at the same point on all replicas. If it is not written, it is proposed
         // again, here or by the next leader, which renews all leases.
-        if inner.raft.client_write(Command::Expire(due.clone())).await.is_err() {
-            inner.leases.borrow_mut().retry(&due);
+        if inner.raft.client_write(Command::Expire(expired.clone())).await.is_err() {
+            inner.leases.borrow_mut().retry(&expired);
         }
     });
 }
@@ -124,10 +124,10 @@ impl<T: Transport> Inner<T> {
     }
 
     /// Sends this node's address to the leader: without it, the leader cannot send heartbeats to this node.
-    async fn tell_where_it_is(&self) {
-        let ask = Ask::Join(self.id, self.options.peer.clone());
+    async fn announce_address(&self) {
+        let request = ClientRequest::Join(self.id, self.options.peer.clone());
         if self.lead().is_some() {
-            self.answer(ask, Instant::now() + self.options.timing.request).await;
+            self.answer(request, Instant::now() + self.options.timing.request).await;
             return;
         }
         let members: Vec<_> = {
@@ -137,8 +137,8 @@ impl<T: Transport> Inner<T> {
             members.filter(|(node, _)| **node != self.id).map(|(node, peer)| (*node, peer.clone())).collect()
         };
         for (node, peer) in members {
-            if let Ok(Reply::Told(Told::Joined { .. })) =
-                self.send(node, &peer, &ask, self.options.timing.rpc).await
+            if let Ok(Reply::Client(ClientReply::Joined { .. })) =
+                self.send(node, &peer, &request, self.options.timing.rpc).await
             {
                 return;
             }

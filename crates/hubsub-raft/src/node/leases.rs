@@ -56,17 +56,17 @@ impl Leases {
     }
 
     /// Returns expired leases, which can no longer be renewed.
-    pub fn due(&mut self, now: Instant) -> Vec<LeaseId> {
+    pub fn expired(&mut self, now: Instant) -> Vec<LeaseId> {
         let passed = self
             .deadlines
             .iter()
             .filter(|(lease, deadline)| **deadline <= now && !self.ending.contains(lease));
-        let due: Vec<_> = passed.map(|(lease, _)| *lease).take(EXPIRE_LEASES_MAX).collect();
-        self.ending.extend(&due);
-        due
+        let expired: Vec<_> = passed.map(|(lease, _)| *lease).take(EXPIRE_LEASES_MAX).collect();
+        self.ending.extend(&expired);
+        expired
     }
 
-    /// Makes leases due again whose end could not be proposed.
+    /// Makes leases expire again whose end could not be proposed.
     pub fn retry(&mut self, leases: &[LeaseId]) {
         self.ending.retain(|lease| !leases.contains(lease));
     }
@@ -96,13 +96,13 @@ mod tests {
         let (lead, mut leases) = (Vote::new_committed(1, 1), Leases::default());
         leases.follow(lead, &store, at(0));
         assert!(leases.renew(stays, 1000, at(900)));
-        assert_eq!(leases.due(at(1_100)), [ends]);
+        assert_eq!(leases.expired(at(1_100)), [ends]);
         leases.rest();
-        assert_eq!(leases.due(at(60_000)), []);
+        assert_eq!(leases.expired(at(60_000)), []);
         leases.follow(lead, &store, at(60_000));
-        assert_eq!(leases.due(at(61_000)), [], "its whole time, and what clocks may differ by");
+        assert_eq!(leases.expired(at(61_000)), [], "its whole time, and what clocks may differ by");
         assert!(leases.renew(stays, 1000, at(61_000)));
         assert!(!leases.renew(ends, 1000, at(61_000)), "its end may be written yet");
-        assert_eq!(leases.due(at(62_100)), [stays]);
+        assert_eq!(leases.expired(at(62_100)), [stays]);
     }
 }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_odd_number_votes_and_who_votes_stays() {
+    fn an_odd_number_votes_and_voters_stay() {
         let set = |ids: &[NodeId]| ids.iter().copied().collect::<BTreeSet<_>>();
         let none = BTreeSet::new();
         let case = |now: &[NodeId], ready: &[NodeId], max| voters(2, &set(now), &set(ready), &none, max);

@@ -36,7 +36,7 @@ use tokio::time::{Instant, timeout_at};
 pub use options::{Options, Timing};
 pub use start::StartError;
 pub use wire::PROTOCOL;
-use wire::{Ask, Envelope, Reply, Request, Told};
+use wire::{ClientReply, ClientRequest, Envelope, Reply, Request};
 
 use crate::error::{Error, Refusal};
 use crate::identity::Identity;
@@ -98,7 +98,7 @@ struct Inner<T> {
 }
 
 impl<T: Transport> Node<T> {
-    /// Opens a node's files and starts it. It is in no cluster until [`Self::found`] or [`Self::join`],
+    /// Opens a node's files and starts it. It is in no cluster until [`Self::bootstrap`] or [`Self::join`],
     /// unless it was before.
     pub async fn open(options: Options, transport: T) -> Result<Self, StartError> {
         let directory = &options.directory;
@@ -112,7 +112,7 @@ impl<T: Transport> Node<T> {
             transport: transport.clone(),
             cluster: cluster.clone(),
             machine: machine.clone(),
-            patience: options.timing.rpc,
+            limit: options.timing.rpc,
         };
         let raft = Raft::new(identity.node, Arc::new(config), network, log.clone(), machine.clone());
         let raft = raft.await.map_err(|error| StartError::Raft(error.to_string()))?;
@@ -159,15 +159,15 @@ impl<T: Transport> Node<T> {
     /// answer, not an error.
     pub async fn propose(&self, command: Command) -> Result<Answer, Error> {
         command.check()?;
-        match self.inner.ask(Ask::Propose(command)).await? {
-            Told::Answer(answer) => Ok(answer),
-            other => Err(Error::Unknown(format!("the leader answers another question: {other:?}"))),
+        match self.inner.execute(ClientRequest::Propose(command)).await? {
+            ClientReply::Answer(answer) => Ok(answer),
+            other => Err(Error::Unknown(format!("the reply of the leader is to another request: {other:?}"))),
         }
     }
 
     /// Renews a lease for its whole time to live, counted from before the call.
     pub async fn renew(&self, lease: LeaseId) -> Result<(), Error> {
-        self.inner.ask(Ask::Renew(lease)).await.map(drop)
+        self.inner.execute(ClientRequest::Renew(lease)).await.map(drop)
     }
 
     /// Waits at most `wait` for changes after `cursor`, and returns an empty batch if there are none. The
@@ -265,7 +265,7 @@ impl<T: Transport> Node<T> {
 
 impl<T: Transport> Inner<T> {
     /// Sends a request to the leader, and retries until it answers or the request times out.
-    async fn ask(&self, ask: Ask) -> Result<Told, Error> {
+    async fn execute(&self, request: ClientRequest) -> Result<ClientReply, Error> {
         let deadline = Instant::now() + self.options.timing.request;
         let mut reason = format!("none has come to this node at {}", self.options.peer.address);
         let mut hint = None;
@@ -274,17 +274,17 @@ impl<T: Transport> Inner<T> {
             let leader = hint.take().or_else(|| self.leader());
             let reply = match leader {
                 None => Reply::NotLeader(None),
-                Some((id, _)) if id == self.id => self.answer(ask.clone(), deadline).await,
+                Some((id, _)) if id == self.id => self.answer(request.clone(), deadline).await,
                 Some((id, peer)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     // A leader that is suspended or disconnected does not answer, so switch to its successor.
                     let reply = tokio::select! {
-                        reply = self.send(id, &peer, &ask, left) => reply,
+                        reply = self.send(id, &peer, &request, left) => reply,
                         () = self.followed(id, known) => Err(CallError::Unanswered("another node leads now".into())),
                     };
                     match reply {
                         Ok(reply) => reply,
-                        Err(CallError::Unanswered(what)) if !ask.repeatable() => {
+                        Err(CallError::Unanswered(what)) if !request.repeatable() => {
                             return Err(Error::Unknown(what));
                         }
                         Err(error) => {
@@ -295,7 +295,7 @@ impl<T: Transport> Inner<T> {
                 }
             };
             match reply {
-                Reply::Told(told) => return Ok(told),
+                Reply::Client(reply) => return Ok(reply),
                 Reply::Failed(Error::Refused(Refusal::ClusterBusy { reason: busy })) => reason = busy,
                 Reply::Failed(error) => return Err(error),
                 Reply::NotLeader(known) => hint = known.filter(|(id, _)| *id != self.id),
@@ -308,10 +308,16 @@ impl<T: Transport> Inner<T> {
         Err(Refusal::NoLeader { reason }.into())
     }
 
-    async fn send(&self, to: NodeId, peer: &Peer, ask: &Ask, patience: Duration) -> Result<Reply, CallError> {
+    async fn send(
+        &self,
+        to: NodeId,
+        peer: &Peer,
+        request: &ClientRequest,
+        limit: Duration,
+    ) -> Result<Reply, CallError> {
         let envelope = Envelope { cluster: self.cluster.get(), to };
-        let request = wire::encode(&envelope, &Request::Ask(ask.clone()));
-        let reply = self.transport.call(peer, Lane::Client, request, patience).await?;
+        let bytes = wire::encode(&envelope, &Request::Client(request.clone()));
+        let reply = self.transport.call(peer, Lane::Client, bytes, limit).await?;
         let ((), reply) = wire::decode(&reply).map_err(|error| CallError::Unanswered(error.to_string()))?;
         Ok(reply)
     }
@@ -343,8 +349,8 @@ impl<T: Transport> Inner<T> {
     /// Waits until the local store reflects every write that was answered before the call.
     async fn catch_up(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.options.timing.request;
-        let Told::Index(index) = self.ask(Ask::ReadIndex).await? else {
-            return Err(Error::Unknown("the leader answers another question".into()));
+        let ClientReply::Index(index) = self.execute(ClientRequest::ReadIndex).await? else {
+            return Err(Error::Unknown("the reply of the leader is to another request".into()));
         };
         let (has, _) = self.reach();
         let left = deadline.saturating_duration_since(Instant::now());
@@ -352,9 +358,9 @@ impl<T: Transport> Inner<T> {
         applied.map(drop).map_err(|_| {
             let (last, agreed) = self.reach();
             let why = if last == has && agreed > last {
-                "and is sent no more: what it had more of is gone, as in a data directory that was put back from a copy"
+                "and gets no more: it has lost entries, as in a data directory that was restored from a copy"
             } else {
-                "and is behind"
+                "and has not caught up"
             };
             let reason = format!("this node has {last} entries of {}, {why}", agreed.max(index));
             Refusal::NoLeader { reason }.into()

@@ -28,7 +28,7 @@ pub(super) struct Network<T> {
     /// changes.
     pub machine: Machine,
     /// Limit for the answer to a message other than a heartbeat.
-    pub patience: Duration,
+    pub limit: Duration,
 }
 
 /// The connection to one peer, on one lane.
@@ -39,7 +39,7 @@ pub(super) struct End<T> {
     machine: Machine,
     to: NodeId,
     lane: Lane,
-    patience: Duration,
+    limit: Duration,
 }
 
 type RpcError = RPCError<Types>;
@@ -48,7 +48,7 @@ impl<T: Transport> Network<T> {
     fn end(&self, to: NodeId, peer: &Peer, lane: Lane) -> End<T> {
         let (transport, cluster, machine) =
             (self.transport.clone(), self.cluster.clone(), self.machine.clone());
-        End { transport, peer: peer.clone(), cluster, machine, to, lane, patience: self.patience }
+        End { transport, peer: peer.clone(), cluster, machine, to, lane, limit: self.limit }
     }
 }
 
@@ -69,11 +69,11 @@ impl<T: Transport> RaftNetworkFactory<Types> for Network<T> {
 }
 
 impl<T: Transport> End<T> {
-    async fn call(&self, request: Request, patience: Duration) -> Result<Reply, RpcError> {
+    async fn call(&self, request: Request, limit: Duration) -> Result<Reply, RpcError> {
         let envelope = Envelope { cluster: self.cluster.get(), to: self.to };
         let bytes = wire::encode(&envelope, &request);
         let peer = self.machine.peer(self.to).unwrap_or_else(|| self.peer.clone());
-        let reply = self.transport.call(&peer, self.lane, bytes, patience).await;
+        let reply = self.transport.call(&peer, self.lane, bytes, limit).await;
         let reply = reply.map_err(|error| unreachable(&error))?;
         match wire::decode::<(), Reply>(&reply) {
             Ok(((), Reply::Failed(error))) => Err(unreachable(&error)),
@@ -100,8 +100,8 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RpcError> {
         // openraft passes the heartbeat interval, which is too short to sync many entries.
-        let patience = if self.lane == Lane::Heartbeat { option.hard_ttl() } else { self.patience };
-        match self.call(Request::Append(request), patience).await? {
+        let limit = if self.lane == Lane::Heartbeat { option.hard_ttl() } else { self.limit };
+        match self.call(Request::Append(request), limit).await? {
             Reply::Append(response) => Ok(response),
             _ => Err(nonsense()),
         }
@@ -171,8 +171,8 @@ impl<T: Transport> End<T> {
         for bytes in pieces {
             let piece = Piece { vote, total, offset, bytes: bytes.into() };
             offset += bytes.len() as u64;
-            let patience = if offset == total { install } else { self.patience };
-            match self.call(Request::Snapshot(piece), patience).await? {
+            let limit = if offset == total { install } else { self.limit };
+            match self.call(Request::Snapshot(piece), limit).await? {
                 Reply::Snapshot(response) => return Ok(response),
                 Reply::More if offset < total => {}
                 _ => return Err(nonsense()),

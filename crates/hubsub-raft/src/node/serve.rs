@@ -8,7 +8,7 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardToLeader,
 use openraft::{ChangeMembers, ReadPolicy, ServerState};
 use tokio::time::{Instant, timeout_at};
 
-use super::wire::{self, Ask, Envelope, Piece, Reply, Request, Told};
+use super::wire::{self, ClientReply, ClientRequest, Envelope, Piece, Reply, Request};
 use super::{Inner, members};
 use crate::error::{Error, Refusal};
 use crate::limits::{LEASES_MAX, MEMBERS_MAX, SNAPSHOT_BYTES_MAX, STORE_BYTES_MAX};
@@ -54,7 +54,9 @@ impl<T: Transport> Inner<T> {
                 Err(error) => stopped(&error),
             },
             Request::Snapshot(piece) => self.take_piece(piece).await,
-            Request::Ask(ask) => self.answer(ask, Instant::now() + self.options.timing.request).await,
+            Request::Client(request) => {
+                self.answer(request, Instant::now() + self.options.timing.request).await
+            }
         }
     }
 
@@ -64,7 +66,7 @@ impl<T: Transport> Inner<T> {
         if to.to != 0 && to.to != self.id {
             return Err(refused(format!("this is node {}, not {}", self.id, to.to)));
         }
-        let joins = matches!(request, Request::Ask(Ask::Join(..)));
+        let joins = matches!(request, Request::Client(ClientRequest::Join(..)));
         if ours == 0 && to.to == self.id && to.cluster != 0 {
             // Only a leader that this node has asked to join knows its id.
             return self.belong(to.cluster).map_err(|error| refused(error.to_string()));
@@ -107,28 +109,28 @@ impl<T: Transport> Inner<T> {
     }
 
     /// Answers as the leader, if this node is the leader.
-    pub(super) async fn answer(&self, ask: Ask, deadline: Instant) -> Reply {
-        let late = match &ask {
-            Ask::Propose(_) => Error::Unknown("no quorum answered in time".into()),
+    pub(super) async fn answer(&self, request: ClientRequest, deadline: Instant) -> Reply {
+        let late = match &request {
+            ClientRequest::Propose(_) => Error::Unknown("no quorum answered in time".into()),
             _ => Refusal::NoLeader { reason: "no quorum answered in time".into() }.into(),
         };
         let answer = async {
-            match ask {
-                Ask::Propose(command) => self.propose(command).await,
-                Ask::ReadIndex => self.read_index().await.map(Told::Index),
-                Ask::Renew(lease) => self.renew(lease).await,
-                Ask::Join(node, peer) => self.let_in(node, peer).await,
-                Ask::Leave(node) => self.let_out(node).await,
+            match request {
+                ClientRequest::Propose(command) => self.propose(command).await,
+                ClientRequest::ReadIndex => self.read_index().await.map(ClientReply::Index),
+                ClientRequest::Renew(lease) => self.renew(lease).await,
+                ClientRequest::Join(node, peer) => self.admit(node, peer).await,
+                ClientRequest::Leave(node) => self.remove(node).await,
             }
         };
         match timeout_at(deadline, answer).await {
-            Ok(Ok(told)) => Reply::Told(told),
+            Ok(Ok(reply)) => Reply::Client(reply),
             Ok(Err(reply)) => reply,
             Err(_) => Reply::Failed(late),
         }
     }
 
-    async fn propose(&self, command: Command) -> Result<Told, Reply> {
+    async fn propose(&self, command: Command) -> Result<ClientReply, Reply> {
         let refuse = |refusal: Refusal| Reply::Failed(refusal.into());
         command.check().map_err(refuse)?;
         let (bytes, leases) = self.machine.with(|store| (store.bytes(), store.leases().len()));
@@ -139,7 +141,7 @@ impl<T: Transport> Inner<T> {
             return Err(refuse(Refusal::TooManyLeases));
         }
         let response = self.raft.client_write(command).await.map_err(unwritten)?;
-        Ok(Told::Answer(response.data))
+        Ok(ClientReply::Answer(response.data))
     }
 
     async fn read_index(&self) -> Result<u64, Reply> {
@@ -151,7 +153,7 @@ impl<T: Transport> Inner<T> {
 
     /// The leader confirms its leadership after it receives the renewal: a later leader gives the lease its
     /// whole time again.
-    async fn renew(&self, lease: LeaseId) -> Result<Told, Reply> {
+    async fn renew(&self, lease: LeaseId) -> Result<ClientReply, Reply> {
         let index = self.read_index().await?;
         let applied = self.raft.wait(None).applied_index_at_least(Some(index), "a renewal").await;
         let lead = self.lead().ok_or(Reply::NotLeader(None))?;
@@ -162,10 +164,10 @@ impl<T: Transport> Inner<T> {
             leases.follow(lead, store, now);
             store.lease(lease).is_some_and(|ttl_ms| leases.renew(lease, ttl_ms, now))
         });
-        if renewed { Ok(Told::Renewed) } else { Err(Reply::Failed(Refusal::NoLease { lease }.into())) }
+        if renewed { Ok(ClientReply::Renewed) } else { Err(Reply::Failed(Refusal::NoLease { lease }.into())) }
     }
 
-    async fn let_in(&self, node: NodeId, peer: Peer) -> Result<Told, Reply> {
+    async fn admit(&self, node: NodeId, peer: Peer) -> Result<ClientReply, Reply> {
         self.read_index().await?;
         let (known, holder) = {
             let metrics = self.raft.metrics();
@@ -182,23 +184,23 @@ impl<T: Transport> Inner<T> {
                 return Err(Reply::Failed(Refusal::NameHeld { name: peer.name }.into()));
             }
             // The node that had this name lost its directory, or it would come back itself.
-            Box::pin(self.let_out(holder)).await?;
+            Box::pin(self.remove(holder)).await?;
         }
         let change = match known {
-            Some(known) if known == peer => return Ok(Told::Joined { cluster: self.cluster.get() }),
+            Some(known) if known == peer => return Ok(ClientReply::Joined { cluster: self.cluster.get() }),
             // The node restarted with another address.
             Some(_) => ChangeMembers::SetNodes([(node, peer)].into()),
             None => ChangeMembers::AddNodes([(node, peer)].into()),
         };
         self.raft.change_membership(change, true).await.map_err(unwritten)?;
-        Ok(Told::Joined { cluster: self.cluster.get() })
+        Ok(ClientReply::Joined { cluster: self.cluster.get() })
     }
 
-    async fn let_out(&self, node: NodeId) -> Result<Told, Reply> {
+    async fn remove(&self, node: NodeId) -> Result<ClientReply, Reply> {
         self.read_index().await?;
         let (voters, ready, known) = self.electorate();
         if !known.contains(&node) {
-            return Ok(Told::Left);
+            return Ok(ClientReply::Left);
         }
         if voters.contains(&node) {
             let rest = voters.iter().copied().filter(|voter| *voter != node).collect::<BTreeSet<_>>();
@@ -222,7 +224,7 @@ impl<T: Transport> Inner<T> {
         }
         let gone = ChangeMembers::RemoveNodes([node].into());
         self.raft.change_membership(gone, true).await.map_err(unwritten)?;
-        Ok(Told::Left)
+        Ok(ClientReply::Left)
     }
 
     /// The vote of this node's leadership; none if it does not lead.

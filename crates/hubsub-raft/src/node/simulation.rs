@@ -104,7 +104,7 @@ impl Cluster {
 
     /// Starts the first node and lets the others join it; returns when the expected number of nodes vote.
     pub async fn grow(&self, names: &[&str]) {
-        self.start(names[0]).await.found().await.expect("founded");
+        self.start(names[0]).await.bootstrap().await.expect("bootstrapped");
         for name in &names[1..] {
             self.start(name).await.join(&[names[0].into()], Duration::from_secs(20)).await.expect("joined");
         }
@@ -172,7 +172,7 @@ impl Cluster {
             if let Some(leader) = self.leader() {
                 return leader;
             }
-            assert!(Instant::now() < deadline, "nobody leads");
+            assert!(Instant::now() < deadline, "no node leads");
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -215,7 +215,7 @@ impl Transport for Wire {
         peer: &Peer,
         _: Lane,
         request: Vec<u8>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Vec<u8>, CallError> {
         let (net, from, to) = (self.net.clone(), self.from.clone(), peer.address.clone());
         // Continues after the caller gave up: a sent message cannot be recalled.
@@ -237,7 +237,7 @@ impl Transport for Wire {
             Ok(reply)
         });
         let end = way.abort_handle();
-        match timeout(patience, way).await {
+        match timeout(limit, way).await {
             Ok(reply) => reply.unwrap_or_else(|error| Err(CallError::Unanswered(error.to_string()))),
             Err(_) => {
                 // The request is served to its end, but not for ever.

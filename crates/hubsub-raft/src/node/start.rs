@@ -1,4 +1,4 @@
-//! How a node enters a cluster (it founds one, or members admit it), why it may fail to start, and how it
+//! How a node enters a cluster (it bootstraps one, or members admit it), why it may fail to start, and how it
 //! leaves.
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::wire::{Ask, Reply, Told};
+use super::wire::{ClientReply, ClientRequest, Reply};
 use super::{Inner, Node};
 use crate::error::{Error, Refusal};
-use crate::identity::{Founding, Identity};
+use crate::identity::{Bootstrap, Identity};
 use crate::log::LogError;
 use crate::transport::{CallError, Transport};
 use crate::types::{NodeId, Peer};
@@ -30,15 +30,15 @@ pub enum StartError {
     #[error("the coordinator does not start: {0}")]
     Io(#[from] std::io::Error),
     /// A member refused to admit this node.
-    #[error("{address} lets this node not in: {refusal}")]
+    #[error("{address} does not admit this node: {refusal}")]
     #[allow(missing_docs, reason = "the message says it")]
     Refused { address: String, refusal: Refusal },
     /// The node at an address has a different secret.
-    #[error("the cluster's secret is another one at {0}")]
+    #[error("the cluster's secret is different at {0}")]
     WrongSecret(String),
     /// The node was admitted earlier, but no member has reached it yet.
     #[error(
-        "no member has reached this node since it was let into its cluster, and it founds none of its own"
+        "no member has reached this node since its admission to a cluster, and it does not bootstrap another"
     )]
     Unreached,
     /// No address led to a member; each with the reason.
@@ -66,27 +66,27 @@ fn failures(failures: &[(String, String)]) -> String {
 }
 
 impl<T: Transport> Node<T> {
-    /// Founds a cluster of this node alone. A node that is in a cluster remains in it.
+    /// Bootstraps a cluster of this node alone. A node that is in a cluster remains in it.
     ///
-    /// A node that was admitted to a cluster but that no member has reached founds nothing: that would be a
-    /// second cluster of the same name. A file distinguishes it from a founder that died before its first
+    /// A node that was admitted to a cluster but that no member has reached bootstraps nothing: that would be a
+    /// second cluster of the same name. A file distinguishes it from the first node that died before its first
     /// entry.
-    pub async fn found(&self) -> Result<(), StartError> {
+    pub async fn bootstrap(&self) -> Result<(), StartError> {
         let inner = &self.inner;
         let failed = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());
-        let founding = Founding::of(&inner.options.directory);
+        let bootstrap = Bootstrap::of(&inner.options.directory);
         if inner.cluster.get() == 0 {
-            founding.begin()?;
-            inner.adopt(Identity::draw())?;
+            bootstrap.begin()?;
+            inner.store_cluster(Identity::draw())?;
         }
         if !inner.raft.is_initialized().await.map_err(|error| failed(&error))? {
-            if !founding.is_begun() {
+            if !bootstrap.is_begun() {
                 return Err(StartError::Unreached);
             }
             let members = BTreeMap::from([(inner.id, inner.options.peer.clone())]);
             inner.raft.initialize(members).await.map_err(|error| failed(&error))?;
         }
-        Ok(founding.end()?)
+        Ok(bootstrap.end()?)
     }
 
     /// Asks members to admit this node, until one does or the time is over. The node is then a learner, and
@@ -110,7 +110,7 @@ impl<T: Transport> Node<T> {
                             } else {
                                 format!("{name} ({address})")
                             };
-                            match inner.ask_in(address, &shown).await? {
+                            match inner.request_admission(address, &shown).await? {
                                 None if is_member => return Ok(()),
                                 None => {
                                     inner.learn(deadline).await;
@@ -134,26 +134,26 @@ impl<T: Transport> Node<T> {
 
     /// Removes a node from the cluster, this one or another. A leader hands over its leadership first.
     pub async fn leave(&self, node: NodeId) -> Result<(), Error> {
-        self.inner.ask(Ask::Leave(node)).await.map(drop)
+        self.inner.execute(ClientRequest::Leave(node)).await.map(drop)
     }
 }
 
 impl<T: Transport> Inner<T> {
     /// Asks one address, and then the leader it names, to admit this node; returns the reason if that failed.
-    async fn ask_in(&self, address: String, shown: &str) -> Result<Option<String>, StartError> {
-        let ask = Ask::Join(self.id, self.options.peer.clone());
+    async fn request_admission(&self, address: String, shown: &str) -> Result<Option<String>, StartError> {
+        let request = ClientRequest::Join(self.id, self.options.peer.clone());
         let mut next = Some(address);
         let mut reason = "it knows no leader".to_owned();
         for _ in 0..2 {
             let Some(address) = next.take() else { break };
             let peer = Peer { name: String::new(), address };
-            match self.send(0, &peer, &ask, self.options.timing.rpc).await {
-                Ok(Reply::Told(Told::Joined { cluster })) => {
+            match self.send(0, &peer, &request, self.options.timing.rpc).await {
+                Ok(Reply::Client(ClientReply::Joined { cluster })) => {
                     self.belong(cluster)?;
                     return Ok(None);
                 }
                 Ok(Reply::NotLeader(Some((_, leader)))) => {
-                    reason = format!("its leader is {leader}, who says that it is none");
+                    reason = format!("its leader is {leader}, which replies that it is not");
                     next = Some(leader.address);
                 }
                 Ok(Reply::Failed(Error::Refused(refusal))) if is_final(&refusal) => {
@@ -179,17 +179,17 @@ impl<T: Transport> Inner<T> {
         let _ = timeout_at(deadline, caught_up).await;
     }
 
-    /// Joins another node's cluster; aborts any founding in progress.
+    /// Joins another node's cluster; aborts any bootstrap in progress.
     pub(super) fn belong(&self, cluster: u128) -> Result<(), LogError> {
         if self.cluster.get() == 0 {
             let directory = &self.options.directory;
-            Founding::of(directory).end().map_err(LogError::at(directory))?;
+            Bootstrap::of(directory).end().map_err(LogError::at(directory))?;
         }
-        self.adopt(cluster)
+        self.store_cluster(cluster)
     }
 
     /// Stores the cluster's id.
-    pub(super) fn adopt(&self, cluster: u128) -> Result<(), LogError> {
+    pub(super) fn store_cluster(&self, cluster: u128) -> Result<(), LogError> {
         if self.cluster.get() != cluster {
             Identity { node: self.id, cluster }.save(&self.options.directory)?;
             self.cluster.set(cluster);

@@ -4,7 +4,7 @@ use tokio::time::{Instant, sleep};
 
 use super::simulation::{Cluster, Done, History, all, put, simulate};
 use super::*;
-use crate::identity::Founding;
+use crate::identity::Bootstrap;
 use crate::store::{Expect, Write};
 
 const MS: Duration = Duration::from_millis(1);
@@ -59,7 +59,7 @@ fn one_node_is_a_cluster_and_finds_all_again_after_a_restart() {
         let after = node.status();
         assert_eq!((before.node, before.cluster), (after.node, after.cluster));
         assert_eq!(node.page("k", None, 100).await.expect("a page").0.len(), 20);
-        node.found().await.expect("it is in its cluster already");
+        node.bootstrap().await.expect("it is in its cluster already");
     });
 }
 
@@ -74,7 +74,7 @@ fn a_cluster_grows_to_three_voters_and_the_rest_learn() {
                 .await
                 .join(&["b".into()], MS * 20_000)
                 .await
-                .expect("joined through who does not lead");
+                .expect("joined through a follower");
         }
         let voters = |status: &Status| status.members.values().filter(|(_, votes)| *votes).count();
         cluster.until(|status| status.members.len() == 5 && voters(status) == 3).await;
@@ -160,7 +160,7 @@ fn a_leader_killed_under_writes_loses_none_that_was_answered_and_is_followed_soo
 }
 
 #[test]
-fn who_joins_late_gets_a_snapshot_and_one_that_was_away_too() {
+fn late_and_returning_nodes_get_a_snapshot() {
     simulate(5, async |cluster| {
         cluster.snapshot_entries.set(50);
         cluster.grow(&["a", "b", "c"]).await;
@@ -186,7 +186,7 @@ fn who_joins_late_gets_a_snapshot_and_one_that_was_away_too() {
 }
 
 #[test]
-fn who_joined_lags_no_more_however_much_there_was_to_learn() {
+fn a_node_that_joined_has_caught_up_with_a_long_log() {
     simulate(6, async |cluster| {
         cluster.grow(&["a", "b", "c"]).await;
         let value = "v".repeat(60_000);
@@ -281,7 +281,7 @@ fn a_lease_that_is_renewed_stays_and_one_that_is_not_goes_after_its_deadline_onc
 }
 
 #[test]
-fn a_lease_is_kept_through_changes_of_the_leader_while_its_holder_renews_it() {
+fn a_renewed_lease_survives_changes_of_the_leader() {
     simulate(9, async |cluster| {
         cluster.grow(&["a", "b", "c"]).await;
         let granted = cluster.node("a").propose(Command::Grant { ttl_ms: 3000 }).await;
@@ -298,7 +298,7 @@ fn a_lease_is_kept_through_changes_of_the_leader_while_its_holder_renews_it() {
 }
 
 #[test]
-fn a_leader_cut_off_says_unknown_and_a_follower_cut_off_refuses() {
+fn a_leader_cut_off_returns_unknown_and_a_follower_cut_off_refuses() {
     simulate(11, async |cluster| {
         cluster.grow(&["a", "b", "c"]).await;
         let leader = cluster.led().await;
@@ -328,12 +328,16 @@ fn a_leader_cut_off_says_unknown_and_a_follower_cut_off_refuses() {
         let refused = cluster.node(&follower).propose(put("k2", Some(0), "nowhere")).await;
         assert!(refused.is_err(), "{refused:?}");
         sleep(MS * 10_000).await;
-        assert_eq!(cluster.node(&follower).status().term, term, "who is alone does not raise the term");
+        assert_eq!(
+            cluster.node(&follower).status().term,
+            term,
+            "a node that is alone does not raise the term"
+        );
     });
 }
 
 #[test]
-fn what_a_silent_leader_was_asked_goes_to_its_successor_or_is_unknown_as_soon_as_that_leads() {
+fn requests_to_a_silent_leader_go_to_its_successor_or_are_unknown_as_soon_as_that_leads() {
     for seed in 0..10 {
         simulate(seed, async |cluster| {
             cluster.grow(&["a", "b", "c"]).await;
@@ -393,21 +397,22 @@ fn members_leave_the_leader_too_and_the_last_one_cannot() {
 }
 
 #[test]
-fn strangers_and_nonsense_are_refused() {
+fn foreign_nodes_and_malformed_requests_are_refused() {
     simulate(14, async |cluster| {
         cluster.grow(&["a"]).await;
         let node = cluster.node("a");
         let reply = |bytes: Vec<u8>| wire::decode::<(), Reply>(&bytes).expect("a reply").1;
-        let ask = |cluster, to| wire::encode(&Envelope { cluster, to }, &Request::Ask(Ask::ReadIndex));
+        let ask =
+            |cluster, to| wire::encode(&Envelope { cluster, to }, &Request::Client(ClientRequest::ReadIndex));
         for request in [vec![], vec![7; 100], ask(node.status().cluster, 5)] {
             assert!(matches!(reply(node.serve(&request).await), Reply::Failed(Error::Refused(_))));
         }
-        let stranger = reply(node.serve(&ask(3, node.status().node)).await);
-        assert!(matches!(stranger, Reply::Failed(Error::Refused(Refusal::OtherCluster { theirs: 3, .. }))));
+        let foreign = reply(node.serve(&ask(3, node.status().node)).await);
+        assert!(matches!(foreign, Reply::Failed(Error::Refused(Refusal::OtherCluster { theirs: 3, .. }))));
         let ours = reply(node.serve(&ask(node.status().cluster, 0)).await);
-        assert!(matches!(ours, Reply::Told(Told::Index(_))));
+        assert!(matches!(ours, Reply::Client(ClientReply::Index(_))));
         let other = cluster.start("z").await;
-        other.found().await.expect("a cluster of its own");
+        other.bootstrap().await.expect("a cluster of its own");
         let joined = other.join(&["a".into()], MS * 3000).await;
         assert!(
             matches!(joined, Err(StartError::Refused { refusal: Refusal::OtherCluster { .. }, .. })),
@@ -417,33 +422,33 @@ fn strangers_and_nonsense_are_refused() {
 }
 
 #[test]
-fn a_node_that_was_let_in_and_never_reached_founds_no_second_cluster() {
+fn an_admitted_node_that_was_never_reached_bootstraps_no_second_cluster() {
     simulate(17, async |cluster| {
         cluster.grow(&["a"]).await;
         let node = cluster.start("b").await;
         // It was admitted, and then the machine stopped.
-        node.inner.adopt(cluster.node("a").status().cluster).expect("written");
+        node.inner.store_cluster(cluster.node("a").status().cluster).expect("written");
         drop(node);
         cluster.kill("b").await;
         let again = cluster.start("b").await;
-        assert!(matches!(again.found().await, Err(StartError::Unreached)));
+        assert!(matches!(again.bootstrap().await, Err(StartError::Unreached)));
         again.join(&["a".into()], MS * 3000).await.expect("it goes on where it was");
         cluster.until(|status| status.members.len() == 2).await;
     });
 }
 
 #[test]
-fn a_node_that_began_to_found_and_was_let_in_elsewhere_founds_nothing() {
+fn a_node_admitted_elsewhere_during_its_bootstrap_bootstraps_nothing() {
     simulate(19, async |cluster| {
         cluster.grow(&["a"]).await;
         let node = cluster.start("b").await;
         // It stopped before it had a cluster, and heard from members when it restarted.
-        Founding::of(&node.inner.options.directory).begin().expect("written");
+        Bootstrap::of(&node.inner.options.directory).begin().expect("written");
         node.inner.belong(cluster.node("a").status().cluster).expect("written");
         drop(node);
         cluster.kill("b").await;
         let again = cluster.start("b").await;
-        assert!(matches!(again.found().await, Err(StartError::Unreached)));
+        assert!(matches!(again.bootstrap().await, Err(StartError::Unreached)));
     });
 }
 
@@ -463,16 +468,16 @@ fn a_name_of_several_addresses_leads_in_by_any_of_them_and_tells_of_each_that_do
 }
 
 #[test]
-fn a_founder_that_stopped_before_its_first_entry_founds_when_it_starts_again() {
+fn a_bootstrap_that_stopped_before_its_first_entry_continues_after_a_restart() {
     simulate(18, async |cluster| {
         let node = cluster.start("a").await;
-        Founding::of(&node.inner.options.directory).begin().expect("written");
-        node.inner.adopt(Identity::draw()).expect("written");
+        Bootstrap::of(&node.inner.options.directory).begin().expect("written");
+        node.inner.store_cluster(Identity::draw()).expect("written");
         let named = node.status().cluster;
         drop(node);
         cluster.kill("a").await;
         let again = cluster.start("a").await;
-        again.found().await.expect("founded");
+        again.bootstrap().await.expect("bootstrapped");
         assert_eq!(again.status().cluster, named);
     });
 }

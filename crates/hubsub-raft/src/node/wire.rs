@@ -32,7 +32,7 @@ pub(crate) enum Request {
     PreVote(VoteRequest<Types>),
     Transfer(TransferLeaderRequest<Types>),
     Snapshot(Piece),
-    Ask(Ask),
+    Client(ClientRequest),
 }
 
 /// A part of a snapshot. Pieces are sent in order on one connection.
@@ -47,7 +47,7 @@ pub(crate) struct Piece {
 
 /// A request that only a leader can answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum ClientRequest {
     Propose(Command),
     /// Index up to which a store must have applied to reflect all writes answered before now.
     ReadIndex,
@@ -57,7 +57,7 @@ pub(crate) enum Ask {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum ClientReply {
     Answer(Answer),
     Index(u64),
     Renewed,
@@ -73,13 +73,13 @@ pub(crate) enum Reply {
     Snapshot(SnapshotResponse<Types>),
     /// The piece was accepted.
     More,
-    Told(Told),
+    Client(ClientReply),
     /// Not executed here; names the leader if known.
     NotLeader(Option<(NodeId, Peer)>),
     Failed(Error),
 }
 
-impl Ask {
+impl ClientRequest {
     /// Whether the request is idempotent.
     pub fn repeatable(&self) -> bool {
         !matches!(self, Self::Propose(_))

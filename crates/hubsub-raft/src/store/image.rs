@@ -21,11 +21,11 @@ pub struct Image {
     version: u64,
     lease_last: u64,
     leases: Vec<(LeaseId, u32)>,
-    entries: Vec<Row>,
+    entries: Vec<ImageEntry>,
 }
 
 /// Directory, name, revision, lease, value.
-type Row = (Arc<str>, Arc<str>, u64, Option<LeaseId>, Value);
+type ImageEntry = (Arc<str>, Arc<str>, u64, Option<LeaseId>, Value);
 
 /// Why bytes are no image.
 #[derive(Debug, thiserror::Error)]

@@ -37,7 +37,7 @@ fn names(items: &[Item]) -> Vec<&str> {
 }
 
 #[test]
-fn a_commit_is_made_whole_or_not_at_all_and_says_what_failed() {
+fn a_commit_is_atomic_and_names_the_failed_expectation() {
     let mut store = Store::default();
     assert_eq!(
         commit(&mut store, vec![expect("a/b", 0)], vec![put("a/b", "1"), put("c", "2")]),
@@ -92,7 +92,7 @@ fn a_key_written_without_its_lease_stays() {
 }
 
 #[test]
-fn a_page_holds_one_directory_in_order_and_goes_on_behind_a_name() {
+fn a_page_lists_one_directory_in_order_and_continues_after_a_name() {
     let mut store = Store::default();
     let writes = ["d/b", "d/a", "d/c", "d/sub/x", "d2/a", "d"].map(|key| put(key, key));
     commit(&mut store, vec![], writes.into());
@@ -105,7 +105,7 @@ fn a_page_holds_one_directory_in_order_and_goes_on_behind_a_name() {
 }
 
 #[test]
-fn a_watcher_gets_the_whole_then_changes_then_the_whole_again_when_it_was_away_too_long() {
+fn a_watcher_gets_everything_then_changes_and_everything_again_after_a_long_absence() {
     let mut store = Store::default();
     commit(&mut store, vec![], vec![put("d/a", "1"), put("e/a", "1")]);
     let whole = store.watch("d", None).expect("the whole");
@@ -146,7 +146,7 @@ fn a_whole_of_many_pages_begins_and_ends_once_and_misses_nothing_written_meanwhi
 }
 
 #[test]
-fn what_no_backend_takes_is_refused_by_name() {
+fn commands_that_no_backend_accepts_are_refused_by_name() {
     let code = |expect: Vec<Expect>, writes: Vec<Write>| {
         Command::Commit { expect, writes }.check().expect_err("a refusal").code()
     };

@@ -37,7 +37,7 @@ pub struct Redis {
     prefix: String,
     limits: Limits,
     /// Timeout to connect, to wait for a server that has just gone, and for each part of a reply.
-    patience: Duration,
+    timeout: Duration,
     connection: Option<Connection>,
     /// When the connection was last used.
     used: Instant,
@@ -47,22 +47,22 @@ pub struct Redis {
 
 impl Redis {
     /// A store in the server at this URL (`redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, `unix:///PATH`),
-    /// which need not run yet. `patience` is the timeout to connect, to wait for its return, and for each
+    /// which need not run yet. `timeout` limits the time to connect, to wait for its return, and for each
     /// part of a reply.
     ///
     /// # Errors
     /// [`StoreError::NoUrl`] if the URL is invalid or requires TLS.
-    pub fn new(url: &str, name: &str, limits: Limits, patience: Duration) -> Result<Redis, StoreError> {
+    pub fn new(url: &str, name: &str, limits: Limits, timeout: Duration) -> Result<Redis, StoreError> {
         let no_url = |e: redis::RedisError| StoreError::NoUrl(e.to_string());
         let info = url.into_connection_info().map_err(no_url)?;
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(StoreError::NoUrl("it asks for TLS, which is not spoken here".to_owned()));
+            return Err(StoreError::NoUrl("it requests TLS, which is not supported".to_owned()));
         }
         let address = info.addr().to_string();
         let client = Client::open(info).map_err(no_url)?;
         let prefix = format!("{{hubsub:{name}}}");
         let used = Instant::now();
-        Ok(Redis { client, address, prefix, limits, patience, connection: None, used, failed: None })
+        Ok(Redis { client, address, prefix, limits, timeout, connection: None, used, failed: None })
     }
 
     fn connect(&mut self) -> Result<&mut Connection, StoreError> {
@@ -85,12 +85,12 @@ impl Redis {
         let ends = match &self.failed {
             Some((at, why)) if at.elapsed() < PAUSE => return Err(why.clone()),
             Some(_) => began,
-            None => began + self.patience,
+            None => began + self.timeout,
         };
         loop {
-            let connected = self.client.get_connection_with_timeout(self.patience).and_then(|connection| {
-                connection.set_read_timeout(Some(self.patience))?;
-                connection.set_write_timeout(Some(self.patience))?;
+            let connected = self.client.get_connection_with_timeout(self.timeout).and_then(|connection| {
+                connection.set_read_timeout(Some(self.timeout))?;
+                connection.set_write_timeout(Some(self.timeout))?;
                 Ok(connection)
             });
             match connected {
@@ -100,7 +100,7 @@ impl Redis {
                 }
                 Err(_) if Instant::now() + PAUSE < ends => std::thread::sleep(PAUSE),
                 Err(e) => {
-                    let why = self.told(&e);
+                    let why = self.message(&e);
                     self.failed = Some((Instant::now(), why.clone()));
                     return Err(why);
                 }
@@ -108,12 +108,12 @@ impl Redis {
         }
     }
 
-    fn told(&self, why: &dyn Display) -> String {
+    fn message(&self, why: &dyn Display) -> String {
         format!("Redis at {}: {why}", self.address)
     }
 
     /// Sends a pipeline; returns the reply to each command, or an error if any is missing.
-    fn ask(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+    fn query(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let count = pipeline.len();
         let packed = pipeline.get_packed_pipeline();
         match self.connect()?.req_packed_commands(&packed, 0, count) {
@@ -124,7 +124,7 @@ impl Redis {
             other => {
                 self.connection = None;
                 let why = other.err().map_or("it answers something else".to_owned(), |e| e.to_string());
-                Err(StoreError::Unreachable(self.told(&why)))
+                Err(StoreError::Unreachable(self.message(&why)))
             }
         }
     }
@@ -168,7 +168,7 @@ impl Redis {
 
     fn answer(&self, request: &Request, value: Value) -> Result<Answer, StoreError> {
         let answer = match (request, value) {
-            (_, Value::ServerError(e)) => return Err(StoreError::Failed(self.told(&e))),
+            (_, Value::ServerError(e)) => return Err(StoreError::Failed(self.message(&e))),
             (Request::Save { .. }, _) => Some(Answer::Saved),
             (Request::Update { .. }, Value::Array(numbers)) => match numbers[..] {
                 [] => return Err(StoreError::NoSession),
@@ -189,7 +189,9 @@ impl Redis {
             (Request::List { .. }, Value::Array(parts)) => listed(parts),
             _ => None,
         };
-        answer.ok_or_else(|| StoreError::Failed(self.told(&"its keys of HubSub's sessions are not HubSub's")))
+        answer.ok_or_else(|| {
+            StoreError::Failed(self.message(&"its keys of HubSub's sessions are not HubSub's"))
+        })
     }
 }
 
@@ -202,7 +204,7 @@ impl SessionStore for Redis {
         }
         let values = match pipeline.is_empty() {
             true => Ok(Vec::new()),
-            false => self.ask(&pipeline),
+            false => self.query(&pipeline),
         };
         let (mut values, error) = match values {
             Ok(values) => (values.into_iter(), None),

@@ -1,6 +1,6 @@
 //! Replies of a store in a Redis server while that is unreachable, and after it returns.
 
-use crate::support::{LIMITS, PATIENCE, Server, append, end, list, load, loaded, nobody, one, save};
+use crate::support::{LIMITS, Server, TIMEOUT, append, end, list, load, loaded, nobody, one, save};
 use hubsub_sessions::{Answer, Redis, Request, SessionStore, StoreError};
 use std::process::Command;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// For a server that does not come.
 const SHORT: Duration = Duration::from_millis(50);
 
-fn open(server: &Server, parameters: &str, patience: Duration) -> Redis {
-    Redis::new(&server.url(parameters), "c", LIMITS, patience).unwrap()
+fn open(server: &Server, parameters: &str, timeout: Duration) -> Redis {
+    Redis::new(&server.url(parameters), "c", LIMITS, timeout).unwrap()
 }
 
 fn is_unreachable(answer: &Result<Answer, StoreError>) -> bool {
@@ -48,7 +48,7 @@ fn each_request_is_refused_while_the_server_is_away_and_answered_once_it_is_back
 #[test]
 fn a_server_that_restarts_between_two_batches_is_found_again() {
     let Some(mut server) = Server::start(&[]) else { return };
-    let mut store = open(&server, "", PATIENCE);
+    let mut store = open(&server, "", TIMEOUT);
     assert_eq!(one(&mut store, save("a", "s", 0)), Ok(Answer::Saved));
     server.stop();
     assert!(server.start_again(&[]));
@@ -57,11 +57,15 @@ fn a_server_that_restarts_between_two_batches_is_found_again() {
     assert!(answer == Err(StoreError::NoSession) || is_unreachable(&answer), "{answer:?}");
     assert_eq!(one(&mut store, append("a", "x")), Err(StoreError::NoSession), "it kept nothing");
     store.carry_out(&[save("a", "s", 4), append("a", "x")]);
-    assert_eq!(one(&mut store, load("a")), Ok(loaded("s", &[(5, "x")])), "who saves again goes on");
+    assert_eq!(
+        one(&mut store, load("a")),
+        Ok(loaded("s", &[(5, "x")])),
+        "a session that is saved again continues"
+    );
 }
 
 #[test]
-fn a_server_that_says_nothing_is_not_waited_for_longer_than_was_agreed() {
+fn a_silent_server_is_waited_for_until_the_timeout() {
     let Some(server) = Server::start(&[]) else { return };
     let mut store = open(&server, "", SHORT);
     assert_eq!(one(&mut store, save("a", "s", 0)), Ok(Answer::Saved));
@@ -73,7 +77,7 @@ fn a_server_that_says_nothing_is_not_waited_for_longer_than_was_agreed() {
     let answer = one(&mut store, load("a"));
     assert!(is_unreachable(&answer), "{answer:?}");
     signal("-CONT");
-    let mut store = open(&server, "", PATIENCE);
+    let mut store = open(&server, "", TIMEOUT);
     assert_eq!(one(&mut store, load("a")), Ok(loaded("s", &[])));
 }
 
@@ -84,24 +88,24 @@ fn a_user_a_password_and_a_database_are_those_of_the_url() {
     else {
         return;
     };
-    let mut store = open(&server, "?user=hub&pass=secret&db=3", PATIENCE);
+    let mut store = open(&server, "?user=hub&pass=secret&db=3", TIMEOUT);
     assert_eq!(one(&mut store, save("a", "s", 0)), Ok(Answer::Saved));
-    let mut elsewhere = open(&server, "?user=hub&pass=secret&db=4", PATIENCE);
+    let mut elsewhere = open(&server, "?user=hub&pass=secret&db=4", TIMEOUT);
     assert_eq!(one(&mut elsewhere, load("a")), Ok(nobody()), "another database");
-    let mut other = Redis::new(&server.url("?user=hub&pass=secret&db=3"), "d", LIMITS, PATIENCE).unwrap();
+    let mut other = Redis::new(&server.url("?user=hub&pass=secret&db=3"), "d", LIMITS, TIMEOUT).unwrap();
     assert_eq!(one(&mut other, load("a")), Ok(nobody()), "another name");
     for parameters in ["", "?user=hub&pass=wrong"] {
-        let mut stranger = open(&server, parameters, SHORT);
-        let error = one(&mut stranger, load("a")).unwrap_err();
+        let mut unauthenticated = open(&server, parameters, SHORT);
+        let error = one(&mut unauthenticated, load("a")).unwrap_err();
         assert!(matches!(error.code(), "failed" | "unreachable"), "{error}");
-        assert!(!error.to_string().contains("wrong"), "a password is not told: {error}");
+        assert!(!error.to_string().contains("wrong"), "a password is not shown: {error}");
     }
 }
 
 #[test]
 fn entries_of_a_session_that_the_server_forgot_are_not_those_of_a_new_one() {
     let Some(server) = Server::start(&[]) else { return };
-    let mut store = open(&server, "", PATIENCE);
+    let mut store = open(&server, "", TIMEOUT);
     store.carry_out(&[save("a", "s", 0), append("a", "x"), save("b", "s", 0), append("b", "x")]);
     let forget = |key: &str| {
         let mut connection = redis::Client::open(server.url("")).unwrap().get_connection().unwrap();
@@ -118,9 +122,9 @@ fn entries_of_a_session_that_the_server_forgot_are_not_those_of_a_new_one() {
 }
 
 #[test]
-fn a_refusal_of_the_server_is_told_with_its_words() {
+fn an_error_of_the_server_is_reported_with_its_message() {
     let Some(server) = Server::start(&["--maxmemory", "1"]) else { return };
-    let mut store = open(&server, "", PATIENCE);
+    let mut store = open(&server, "", TIMEOUT);
     let error = one(&mut store, save("a", "s", 0)).unwrap_err();
     assert_eq!(error.code(), "failed");
     assert!(error.to_string().contains("OOM"), "{error}");

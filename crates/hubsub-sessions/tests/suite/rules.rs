@@ -103,7 +103,7 @@ pub fn pages_come_in_the_order_of_ids(keeper: &dyn Keeper) {
         ids.iter().map(|id| (id.as_str().into(), id.as_bytes().to_vec())).collect();
     assert_eq!(listed, wanted);
     let Ok(Answer::Listed(page)) = one(&mut *store, list(Some("client-5x"), 1)) else { panic!() };
-    assert_eq!(&*page[0].0, "client-6", "what it goes on behind need not be there");
+    assert_eq!(&*page[0].0, "client-6", "the id that it continues after need not exist");
 }
 
 pub fn a_page_ends_with_the_snapshot_that_fills_it(keeper: &dyn Keeper) {

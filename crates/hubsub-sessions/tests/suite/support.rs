@@ -110,11 +110,11 @@ pub struct InRedis {
 }
 
 /// Longer than any running server takes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Keeper for InRedis {
     fn open(&self, limits: Limits) -> Box<dyn SessionStore> {
-        Box::new(Redis::new(&self.server.url(""), &self.name, limits, PATIENCE).expect("it is a URL"))
+        Box::new(Redis::new(&self.server.url(""), &self.name, limits, TIMEOUT).expect("it is a URL"))
     }
 }
 

@@ -8,15 +8,15 @@
 //!
 //! ```
 //!
-//! - [`Ask`]: a request for the events of a topic, with its start position
+//! - [`EventsRequest`]: a request for the events of a topic, with its start position
 //! - [`write_record`], [`write_gap`], [`write_place`], [`HEARTBEAT`]: the items of a stream
 //!
 //! Invariants: a record is exactly one event, whatever it contains. A client resumes from the id of its last
 //! event, so no missing record goes unreported.
 
-mod ask;
+mod request;
 
-pub use ask::{Ask, topic_of};
+pub use request::{EventsRequest, topic_of};
 
 use crate::phoenix::{Payload, is_reserved, word, write_payload};
 use hubsub_types::Position;
@@ -66,11 +66,11 @@ pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Option<Position>, goes_o
     out.extend_from_slice(format!("{{\"from\":\"{from}\",\"to\":{to}}}\n\n").as_bytes());
 }
 
-/// The gap before a stream that starts after `after`, although all records after `asked` were requested.
+/// The gap before a stream that starts after `after`, if the client requested all records after `requested`.
 #[must_use]
-pub fn missing(asked: Position, after: Position) -> (Position, Option<Position>) {
-    let from = Position { epoch: asked.epoch, seq: asked.seq.next() };
-    (from, (after.epoch == asked.epoch && after.seq >= from.seq).then_some(after))
+pub fn missing(requested: Position, after: Position) -> (Position, Option<Position>) {
+    let from = Position { epoch: requested.epoch, seq: requested.seq.next() };
+    (from, (after.epoch == requested.epoch && after.seq >= from.seq).then_some(after))
 }
 
 /// Appends the stream's position, which is no event: a reconnecting client resumes from there.

@@ -13,7 +13,7 @@ const AROUND: (&str, &str) = ("/v1/rooms/", "/events");
 
 /// A parsed request. The caller validates the token.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
+pub struct EventsRequest {
     /// Decoded name from the path.
     pub topic: Vec<u8>,
     /// From `Last-Event-ID`, which browsers send when they reconnect; else from the query.
@@ -29,12 +29,12 @@ pub fn topic_of(path: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty() && !name.contains('/'))
 }
 
-impl Ask {
+impl EventsRequest {
     /// Parses the head of a request.
     ///
     /// # Errors
-    /// It cannot be served, whoever sends it.
-    pub fn read(request: &Request<'_>) -> Result<Ask, Refusal> {
+    /// It cannot be served to any client.
+    pub fn read(request: &Request<'_>) -> Result<EventsRequest, Refusal> {
         let topic = topic_of(request.path).ok_or(Refusal::Path)?;
         if request.method != "GET" {
             return Err(Refusal::Method);
@@ -57,6 +57,6 @@ impl Ask {
             (None, Some(rewind)) => Start::of_rewind(&rewind).ok_or(Refusal::Rewind)?,
             (None, None) => Start::Live,
         };
-        Ok(Ask { topic, start, token })
+        Ok(EventsRequest { topic, start, token })
     }
 }

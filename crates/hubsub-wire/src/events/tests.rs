@@ -36,7 +36,7 @@ fn dispatched(stream: &[u8]) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn a_record_is_one_event_whatever_it_says() {
+fn a_record_is_one_event_whatever_its_payload() {
     for json in ["{\"a\":1}", "{\r\n \"a\"\r:\n\n1}", "\"x\"", "[1,\n\n2]"] {
         let mut out = Vec::new();
         write_record(&mut out, at(1, 2), "say", Payload::Json(json));
@@ -61,7 +61,7 @@ fn an_event_that_is_the_streams_own_or_no_line_is_a_message() {
 }
 
 #[test]
-fn a_gap_says_what_is_missing_and_its_id_is_behind_it() {
+fn a_gap_states_the_missing_records_and_its_id_is_after_them() {
     let mut out = Vec::new();
     write_gap(&mut out, at(1, 3), Some(at(1, 5)), at(1, 5));
     write_gap(&mut out, at(1, 6), None, at(2, 4));
@@ -73,21 +73,22 @@ fn a_gap_says_what_is_missing_and_its_id_is_behind_it() {
     assert_eq!(got[1], ("2-4".into(), "gap".into(), "{\"from\":\"1-6\",\"to\":null}".into()));
     assert_eq!(missing(at(1, 2), at(1, 5)), (at(1, 3), Some(at(1, 5))));
     assert_eq!(missing(at(1, 2), at(2, 5)), (at(1, 3), None));
-    assert_eq!(missing(at(1, 9), at(1, 5)), (at(1, 10), None), "a room that has less had another life");
+    assert_eq!(missing(at(1, 9), at(1, 5)), (at(1, 10), None), "a room that has less had another epoch");
     assert_eq!(missing(at(1, u64::MAX), at(1, 5)), (at(1, u64::MAX), None), "whatever a client names");
 }
 
-fn ask(target: &str, fields: &str) -> Result<Ask, Refusal> {
+fn request(target: &str, fields: &str) -> Result<EventsRequest, Refusal> {
     let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-    Ask::read(&Request::read(head.as_bytes())?.expect("it is whole"))
+    EventsRequest::read(&Request::read(head.as_bytes())?.expect("it is whole"))
 }
 
 #[test]
-fn a_request_says_its_topic_and_from_where() {
+fn a_request_has_its_topic_and_start() {
     let path = "/v1/rooms/chat%3Aa%2Fb%ff/events";
-    let plain = ask(path, "").unwrap();
+    let plain = request(path, "").unwrap();
     assert_eq!((&*plain.topic, plain.start, plain.token), (&b"chat:a/b\xff"[..], Start::Live, None));
-    let start = |query: &str, fields: &str| ask(&format!("{path}?{query}"), fields).map(|ask| ask.start);
+    let start =
+        |query: &str, fields: &str| request(&format!("{path}?{query}"), fields).map(|request| request.start);
     assert_eq!(start("rewind=20", ""), Ok(Start::Last(20)));
     assert_eq!(start("rewind=10s&token=x", ""), Ok(Start::Past { ms: 10_000 }));
     assert_eq!(start("after=1-2", ""), Ok(Start::After(at(1, 2))));
@@ -100,8 +101,8 @@ fn a_request_says_its_topic_and_from_where() {
     assert_eq!(start("rewind=x", ""), Err(Refusal::Rewind));
     assert_eq!(start("rewind=1&after=1-1", ""), Err(Refusal::Both));
     assert_eq!(start("token=%ff", ""), Err(Refusal::Token));
-    assert_eq!(ask("/v1/rooms/a%2/events", ""), Err(Refusal::Topic));
+    assert_eq!(request("/v1/rooms/a%2/events", ""), Err(Refusal::Topic));
     for elsewhere in ["/v1/rooms//events", "/v1/rooms/a/b/events", "/v1/rooms/a", "/events"] {
-        assert_eq!(ask(elsewhere, ""), Err(Refusal::Path));
+        assert_eq!(request(elsewhere, ""), Err(Refusal::Path));
     }
 }

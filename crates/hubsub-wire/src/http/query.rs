@@ -20,14 +20,14 @@ pub fn part(text: &str) -> Option<Vec<u8>> {
 fn decode(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
         match byte {
             b'+' if plus_is_space => bytes.push(b' '),
             b'%' => {
-                let digit = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+                let digit = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
                 bytes.push((digit(0)? << 4 | digit(1)?) as u8);
-                rest = &behind[2..];
+                rest = &after[2..];
             }
             _ => bytes.push(byte),
         }

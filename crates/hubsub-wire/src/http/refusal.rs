@@ -5,10 +5,10 @@ use super::head::HeadFlaw;
 /// Makes an enum of a table of refusals: name, code and phrase of the status line, stable code, text, and a
 /// hint, which may be empty.
 macro_rules! refusals {
-    (#[doc = $what:literal] $of:ident; $($name:ident $status:literal $code:literal $words:literal $hint:literal;)+) => {
+    (#[doc = $what:literal] $of:ident; $($name:ident $status:literal $code:literal $message:literal $hint:literal;)+) => {
         #[doc = $what]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $of { $(#[doc = $words] $name,)+ }
+        pub enum $of { $(#[doc = $message] $name,)+ }
 
         impl $of {
             /// All of them, for tests that iterate over them.
@@ -32,21 +32,21 @@ macro_rules! refusals {
                 match self { $($of::$name => $hint,)+ }
             }
 
-            fn words(self) -> &'static str {
-                match self { $($of::$name => $words,)+ }
+            fn message(self) -> &'static str {
+                match self { $($of::$name => $message,)+ }
             }
 
             /// Appends the response, with further fields, each with its line end; the connection must be
             /// closed after it.
             fn write_with(self, out: &mut Vec<u8>, fields: &str) {
-                let error = (self.code(), self.words(), self.hint());
+                let error = (self.code(), self.message(), self.hint());
                 $crate::http::write_error(out, self.status(), fields, error);
             }
         }
 
         impl std::fmt::Display for $of {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.words())
+                f.write_str(self.message())
             }
         }
 
@@ -57,7 +57,7 @@ macro_rules! refusals {
 pub(crate) use refusals;
 
 refusals! {
-    #[doc = "Why a request is not served, whoever asks."]
+    #[doc = "Why a request is not served to any client."]
     Refusal;
     HeadTooLarge "431 Request Header Fields Too Large" "bad_request" "the request's head is too large"
         "at most 16 KiB";

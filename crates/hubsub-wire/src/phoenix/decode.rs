@@ -168,9 +168,9 @@ pub(super) fn fields<const N: usize>(bytes: &[u8]) -> Result<([&str; N], &[u8]),
         bytes.get(1..).and_then(<[u8]>::split_first_chunk::<N>).ok_or(Flaw::BinaryShort)?;
     let mut fields = [""; N];
     for (field, &length) in fields.iter_mut().zip(lengths) {
-        let (of_it, behind) = rest.split_at_checked(length.into()).ok_or(Flaw::BinaryShort)?;
+        let (of_it, after) = rest.split_at_checked(length.into()).ok_or(Flaw::BinaryShort)?;
         *field = std::str::from_utf8(of_it).map_err(|_| Flaw::NotUtf8)?;
-        rest = behind;
+        rest = after;
     }
     Ok((fields, rest))
 }

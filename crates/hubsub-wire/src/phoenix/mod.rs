@@ -10,7 +10,7 @@
 //! - [`Message`]: a server's message
 //! - [`Broadcast`]: a message to all subscribers of a topic, encoded once
 //! - [`Socket`]: the channels of a connection, and the effect of each message
-//! - [`Wanted`] and [`Present`]: a client's own presence, and the members of a room
+//! - [`PresenceRequest`] and [`Present`]: a client's own presence, and the members of a room
 //! - [`Payload::of_record`]: a record as a payload for browsers, whoever published it
 //! - [`Flaw`] and [`Refused`]: errors, and the replies to them
 //!
@@ -53,6 +53,8 @@ pub use longpoll::{
     write_poll_status,
 };
 pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
-pub use presence::{BadWanted, Present, Wanted, Who, reference_text, write_diff, write_members};
+pub use presence::{
+    BadPresence, Member, PresenceRequest, Present, reference_text, write_diff, write_members,
+};
 pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};
 pub use socket::{Action, End, Rules, Socket, Taken};

@@ -13,14 +13,14 @@ use std::fmt;
 
 /// The presence request of a join.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct PresenceRequest {
     /// The member that the client becomes; `None`: it only watches members.
-    pub who: Option<Who>,
+    pub member: Option<Member>,
 }
 
 /// Identity of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct Member {
     /// Presence key: not empty.
     pub key: Box<str>,
     /// The client's own data: an encoded JSON object.
@@ -29,7 +29,7 @@ pub struct Who {
 
 /// Why the presence request of a join is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BadWanted {
+pub enum BadPresence {
     /// It is neither true nor an object.
     Presence,
     /// There is no key, or it is not a text.
@@ -38,32 +38,32 @@ pub enum BadWanted {
     Meta,
 }
 
-impl BadWanted {
+impl BadPresence {
     /// The reason in the reply.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            BadWanted::Presence => "presence is true or an object; hint: {\"key\": \"ann\"}",
-            BadWanted::Key => "presence needs a key, which is a text; hint: {\"key\": \"ann\"}",
-            BadWanted::Meta => "the meta of presence is an object",
+            BadPresence::Presence => "presence is true or an object; hint: {\"key\": \"ann\"}",
+            BadPresence::Key => "presence needs a key, which is a text; hint: {\"key\": \"ann\"}",
+            BadPresence::Meta => "the meta of presence is an object",
         }
     }
 }
 
-impl fmt::Display for BadWanted {
+impl fmt::Display for BadPresence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason())
     }
 }
 
-impl std::error::Error for BadWanted {}
+impl std::error::Error for BadPresence {}
 
-impl Wanted {
+impl PresenceRequest {
     /// Parses a join's payload; `None` without a presence request, or if it is null or false.
     ///
     /// # Errors
     /// A member is invalid.
-    pub fn read(params: Payload<'_>) -> Result<Option<Wanted>, BadWanted> {
+    pub fn read(params: Payload<'_>) -> Result<Option<PresenceRequest>, BadPresence> {
         let Payload::Json(text) = params else { return Ok(None) };
         if !text.starts_with('{') {
             return Ok(None);
@@ -76,18 +76,20 @@ impl Wanted {
             }
             Ok(())
         });
-        walked.map_err(|_| BadWanted::Presence)?;
+        walked.map_err(|_| BadPresence::Presence)?;
         match presence {
             None | Some("null" | "false") => Ok(None),
-            Some("true") => Ok(Some(Wanted { who: None })),
-            Some(object) if object.starts_with('{') => Ok(Some(Wanted { who: Some(Who::read(object)?) })),
-            Some(_) => Err(BadWanted::Presence),
+            Some("true") => Ok(Some(PresenceRequest { member: None })),
+            Some(object) if object.starts_with('{') => {
+                Ok(Some(PresenceRequest { member: Some(Member::read(object)?) }))
+            }
+            Some(_) => Err(BadPresence::Presence),
         }
     }
 }
 
-impl Who {
-    fn read(object: &str) -> Result<Who, BadWanted> {
+impl Member {
+    fn read(object: &str) -> Result<Member, BadPresence> {
         let (mut key, mut meta) = (None, "{}");
         let walked = members(&mut Reader::new(object), |name, reader| {
             let value = reader.value()?;
@@ -98,12 +100,12 @@ impl Who {
             }
             Ok(())
         });
-        walked.map_err(|_| BadWanted::Presence)?;
+        walked.map_err(|_| BadPresence::Presence)?;
         let key = key.and_then(|key| Reader::new(key).text().ok()).filter(|key| !key.is_empty());
         if !meta.starts_with('{') {
-            return Err(BadWanted::Meta);
+            return Err(BadPresence::Meta);
         }
-        Ok(Who { key: key.ok_or(BadWanted::Key)?.into(), meta: meta.into() })
+        Ok(Member { key: key.ok_or(BadPresence::Key)?.into(), meta: meta.into() })
     }
 }
 
@@ -160,9 +162,9 @@ pub fn write_diff(joins: &mut [Present<'_>], leaves: &mut [Present<'_>], out: &m
 impl Present<'_> {
     /// Its meta, followed by its references: of two members with one name the last counts.
     fn write(&self, out: &mut Vec<u8>) {
-        let said = self.meta.trim_end().strip_suffix('}').unwrap_or("{").trim_end();
-        out.extend_from_slice(said.as_bytes());
-        if !said.ends_with('{') {
+        let meta = self.meta.trim_end().strip_suffix('}').unwrap_or("{").trim_end();
+        out.extend_from_slice(meta.as_bytes());
+        if !meta.ends_with('{') {
             out.push(b',');
         }
         let of = |reference| reference_text(self.run, reference);

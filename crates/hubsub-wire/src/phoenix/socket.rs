@@ -21,7 +21,7 @@ use super::json::Reader;
 use super::message::{
     FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word,
 };
-use super::presence::{BadWanted, Wanted};
+use super::presence::{BadPresence, PresenceRequest};
 use crate::websocket::CloseCode;
 use hubsub_types::names::Matcher;
 use std::borrow::Cow;
@@ -64,7 +64,7 @@ const JOIN_RATE: &str = "join_rate: too many joins in a second";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<'a> {
     /// Send it, after the replies that were started before.
-    Say(Message<'a>),
+    Send(Message<'a>),
     /// Subscribe to the topic, then call [`Socket::joined`]. Nothing of the topic may be sent before.
     Join {
         topic: &'a str,
@@ -72,7 +72,7 @@ pub enum Action<'a> {
         /// The client's whole payload, for authorization.
         params: Payload<'a>,
         /// The presence request, if any.
-        presence: Option<Wanted>,
+        presence: Option<PresenceRequest>,
     },
     /// Unsubscribe from the topic. Nothing of the topic may be sent from now on.
     Leave { topic: &'a str },
@@ -215,7 +215,7 @@ impl Socket {
             Ok(start) => start,
             Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
         };
-        let presence = match Wanted::read(push.payload) {
+        let presence = match PresenceRequest::read(push.payload) {
             Ok(presence) => presence,
             Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
         };
@@ -245,7 +245,7 @@ impl Socket {
                 act(Action::Update { topic: &push.topic, meta, answer: Answer::new(self.version, push) });
             }
             _ => {
-                let why = reason(BadWanted::Meta.reason());
+                let why = reason(BadPresence::Meta.reason());
                 reply(push, push.join_ref.as_ref(), Status::Error, &why, act);
             }
         }
@@ -372,7 +372,7 @@ fn reply(
     response: &str,
     act: &mut impl FnMut(Action<'_>),
 ) {
-    act(Action::Say(Message::Reply(Reply {
+    act(Action::Send(Message::Reply(Reply {
         join_ref: join_ref.cloned(),
         reference: push.reference.clone(),
         topic: Cow::Borrowed(&push.topic),
@@ -387,7 +387,7 @@ fn closed(channel: &Channel) -> Action<'_> {
 
 /// A channel's own event, whose ref is that of the join.
 fn lifecycle<'a>(channel: &'a Channel, event: &'a str, payload: &'a str) -> Action<'a> {
-    Action::Say(Message::Push(Push {
+    Action::Send(Message::Push(Push {
         reference: channel.join_ref.clone(),
         join_ref: channel.join_ref.clone(),
         topic: Cow::Borrowed(&channel.topic),

@@ -115,7 +115,7 @@ fn play(version: Version, input: &str) {
         loop {
             let mut said = 0;
             let taken = socket.receive(&push, &rules, &mut |action| match action {
-                Action::Say(message) => {
+                Action::Send(message) => {
                     said += 1;
                     said_again(version, &message);
                 }

@@ -32,7 +32,7 @@ fn a_broadcast_is_written_once_and_each_subscriber_may_have_its_join_ref() {
 }
 
 #[test]
-fn a_thousand_copies_are_the_shared_bytes_behind_their_join_refs() {
+fn a_thousand_copies_are_the_shared_bytes_after_their_join_refs() {
     let mut arena = Vec::new();
     let encoded = EVENT.write(V2, &mut arena);
     let mut out = Vec::new();
@@ -114,7 +114,7 @@ fn the_longest_topic_and_event_of_a_binary_message_are_in_one() {
 
 proptest! {
     #[test]
-    fn any_broadcast_has_the_bytes_it_said_and_each_copy_says_the_same(draft in draft(), own in ".{1,20}") {
+    fn any_broadcast_has_its_computed_length_and_each_copy_is_equal(draft in draft(), own in ".{1,20}") {
         let push = draft.push();
         let broadcast = Broadcast { topic: &push.topic, event: &push.event, payload: push.payload, position: None };
         let own = Ref::new(own).expect("short");

@@ -15,7 +15,7 @@ fn comes_back(version: Version, payload: Payload<'_>) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back_as_the_same(draft in draft()) {
+    fn encoded_messages_decode_to_the_same(draft in draft()) {
         for version in VERSIONS {
             let push = draft.push();
             if comes_back(version, push.payload) {
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn every_text_of_a_server_is_json_whatever_it_says(draft in draft()) {
+    fn every_text_of_a_server_is_json(draft in draft()) {
         for version in VERSIONS {
             let mut out = Vec::new();
             if draft.message().write(version, &mut out) == Ok(Kind::Text) {

@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_is_a_value_is_one_for_both(text in near_json()) {
+    fn both_readers_accept_the_same_values(text in near_json()) {
         if let Some(other) = other(&text) {
             prop_assert_eq!(ours(&text), other, "{}", text);
         }

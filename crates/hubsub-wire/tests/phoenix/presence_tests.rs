@@ -4,35 +4,36 @@ use crate::socket_tests::Client;
 use crate::tools::*;
 use hubsub_wire::phoenix::*;
 
-fn wanted(params: &str) -> Result<Option<Wanted>, BadWanted> {
-    Wanted::read(Payload::Json(params))
+fn wanted(params: &str) -> Result<Option<PresenceRequest>, BadPresence> {
+    PresenceRequest::read(Payload::Json(params))
 }
 
 #[test]
-fn a_join_says_who_it_is_or_only_asks_who_is_there() {
+fn a_join_names_its_member_or_only_requests_the_members() {
     for params in ["{}", "null", "[]", r#"{"presence":null}"#, r#"{"presence":false,"rewind":3}"#] {
         assert_eq!(wanted(params), Ok(None), "{params}");
     }
-    assert_eq!(wanted(r#"{"presence":true}"#), Ok(Some(Wanted { who: None })));
-    let ann =
-        |meta: &str| Ok(Some(Wanted { who: Some(Who { key: "ann \u{e9}".into(), meta: meta.into() }) }));
+    assert_eq!(wanted(r#"{"presence":true}"#), Ok(Some(PresenceRequest { member: None })));
+    let ann = |meta: &str| {
+        Ok(Some(PresenceRequest { member: Some(Member { key: "ann \u{e9}".into(), meta: meta.into() }) }))
+    };
     assert_eq!(wanted(r#"{"presence":{"key":"ann \u00e9"}}"#), ann("{}"));
     assert_eq!(wanted(r#"{"presence":{"meta":null,"key":"ann é","other":1}}"#), ann("{}"));
     assert_eq!(wanted(r#"{"presence":{"key":"ann é","meta":{"a": [1] }}}"#), ann(r#"{"a": [1] }"#));
-    assert_eq!(Wanted::read(Payload::Binary(b"{}")), Ok(None));
+    assert_eq!(PresenceRequest::read(Payload::Binary(b"{}")), Ok(None));
 }
 
 #[test]
-fn what_says_it_wrongly_is_refused_with_what_it_should_be() {
+fn an_invalid_presence_is_refused_with_a_hint() {
     for value in ["1", r#""ann""#, "[]"] {
-        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadWanted::Presence), "{value}");
+        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadPresence::Presence), "{value}");
     }
     for value in ["{}", r#"{"key":1}"#, r#"{"key":""}"#, r#"{"key":null}"#] {
-        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadWanted::Key), "{value}");
+        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadPresence::Key), "{value}");
     }
     for meta in ["1", "[]", r#""x""#] {
         let params = format!(r#"{{"presence":{{"key":"a","meta":{meta}}}}}"#);
-        assert_eq!(wanted(&params), Err(BadWanted::Meta), "{meta}");
+        assert_eq!(wanted(&params), Err(BadPresence::Meta), "{meta}");
     }
     let mut client = Client::new(V2);
     let done = client.sends(r#"["1","1","room:1","phx_join",{"presence":{"key":7}}]"#);
@@ -42,7 +43,7 @@ fn what_says_it_wrongly_is_refused_with_what_it_should_be() {
 }
 
 #[test]
-fn a_member_says_something_else_of_itself() {
+fn a_member_changes_its_meta() {
     let mut client = Client::new(V2);
     client.joins("room:1", "1");
     assert_eq!(client.sends(r#"["1","2","room:1","presence_update",{"a":1}]"#), [r#"update room:1 {"a":1}"#]);

@@ -31,7 +31,7 @@ fn an_object_is_as_it_is_other_text_is_data_and_bytes_are_bytes() {
 }
 
 #[test]
-fn what_a_browser_pushed_is_what_browsers_get() {
+fn browsers_get_a_pushed_payload_unchanged() {
     for payload in [
         Payload::Json("{}"),
         Payload::Json("[1,2]"),

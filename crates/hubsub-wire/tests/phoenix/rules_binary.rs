@@ -60,7 +60,7 @@ fn a_field_is_utf_8_and_a_topic_has_its_length() {
 }
 
 #[test]
-fn a_server_says_pushes_broadcasts_and_replies() {
+fn a_server_sends_pushes_broadcasts_and_replies() {
     let write = |message: &Message<'_>| {
         let mut out = Vec::new();
         assert_eq!(message.write(V2, &mut out), Ok(Kind::Binary));

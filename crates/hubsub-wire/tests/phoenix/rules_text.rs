@@ -60,7 +60,7 @@ fn a_ref_is_a_text_or_a_whole_number_and_goes_back_as_it_came() {
 }
 
 #[test]
-fn json_that_is_no_message_is_told_apart_from_what_is_not_json() {
+fn json_that_is_no_message_has_another_error_than_text_that_is_not_json() {
     for text in [
         "{}",
         "1",
@@ -95,7 +95,7 @@ fn json_that_is_no_message_is_told_apart_from_what_is_not_json() {
 }
 
 #[test]
-fn what_is_not_json_is_told_with_its_place() {
+fn the_error_of_invalid_json_has_its_position() {
     for (at, text) in [
         (0, ""),
         (2, "  "),

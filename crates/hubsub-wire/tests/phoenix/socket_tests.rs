@@ -63,13 +63,13 @@ impl Client {
 fn words(version: Version, action: Action<'_>, answers: &mut Vec<Answer>) -> String {
     let of = |payload: Payload<'_>| String::from_utf8_lossy(payload.as_bytes()).into_owned();
     match action {
-        Action::Say(message) => said(version, &message),
+        Action::Send(message) => said(version, &message),
         Action::Join { topic, start, params, presence: None } => {
             format!("join {topic} {start:?} {}", of(params))
         }
-        Action::Join { topic, presence: Some(Wanted { who }), .. } => {
-            let who = who.map(|who| format!("{} {}", who.key, who.meta));
-            format!("join {topic} as {who:?}")
+        Action::Join { topic, presence: Some(PresenceRequest { member }), .. } => {
+            let member = member.map(|member| format!("{} {}", member.key, member.meta));
+            format!("join {topic} as {member:?}")
         }
         Action::Update { topic, meta, answer } => {
             answers.push(answer);
@@ -94,7 +94,7 @@ fn a_heartbeat_is_answered() {
 }
 
 #[test]
-fn what_is_pushed_to_a_topic_that_is_not_joined_is_unmatched() {
+fn a_push_to_a_topic_that_is_not_joined_is_unmatched() {
     let mut client = Client::new(V2);
     let unmatched =
         r#"[null,"2","room:1","phx_reply",{"status":"error","response":{"reason":"unmatched topic"}}]"#;
@@ -114,7 +114,7 @@ fn a_topic_that_may_not_be_joined_is_unmatched_and_so_is_the_protocol_s_own() {
 }
 
 #[test]
-fn a_join_is_answered_when_it_is_done_and_what_depends_on_it_waits() {
+fn a_join_is_answered_when_it_is_done_and_dependent_messages_wait() {
     let mut client = Client::new(V2);
     let done = client.sends(r#"["1","1","room:1","phx_join",{"rewind":"10s"}]"#);
     assert_eq!(done, [r#"join room:1 Past { ms: 10000 } {"rewind":"10s"}"#]);
@@ -141,7 +141,7 @@ fn a_join_that_is_refused_leaves_nothing() {
 }
 
 #[test]
-fn a_join_that_says_nonsense_of_its_start_is_refused() {
+fn a_join_with_an_invalid_start_is_refused() {
     let mut client = Client::new(V2);
     let done = client.sends(r#"["1","1","room:1","phx_join",{"rewind":"soon"}]"#);
     assert!(done[0].starts_with(r#"["1","1","room:1","phx_reply",{"status":"error""#), "{done:?}");
@@ -177,7 +177,7 @@ fn leaving_is_answered_and_closes_the_channel_with_the_ref_of_its_join() {
 }
 
 #[test]
-fn what_is_of_an_earlier_join_is_ignored_and_what_names_none_is_not() {
+fn messages_of_an_earlier_join_are_ignored_and_those_without_a_join_ref_are_not() {
     let mut client = Client::new(V2);
     client.joins("room:1", "1");
     client.joins("room:1", "5");
@@ -228,7 +228,7 @@ fn the_hundred_and_first_channel_is_one_too_many() {
 }
 
 #[test]
-fn publish_says_the_event_within_and_any_other_event_itself() {
+fn publish_carries_its_event_in_the_payload_and_other_events_are_their_own() {
     let mut client = Client::new(V2);
     client.joins("topics:matrix", "1");
     let publish = r#"["1","2","topics:matrix","publish",["event",{"message":"Hi"}]]"#;
@@ -261,7 +261,7 @@ fn a_publish_of_another_form_is_refused() {
 }
 
 #[test]
-fn nobody_says_the_protocol_s_own_events_to_others() {
+fn clients_cannot_send_the_protocols_own_events_to_others() {
     let mut client = Client::new(V2);
     client.joins("room:1", "1");
     let refused =

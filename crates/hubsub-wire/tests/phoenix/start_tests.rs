@@ -26,7 +26,7 @@ fn a_join_is_live_or_rewinds_or_goes_on() {
 }
 
 #[test]
-fn what_is_neither_is_refused_with_what_it_should_be() {
+fn an_invalid_start_is_refused_with_a_hint() {
     for value in [
         "-1",
         "1.5",
@@ -52,7 +52,7 @@ fn what_is_neither_is_refused_with_what_it_should_be() {
 }
 
 #[test]
-fn a_join_is_told_where_it_is_and_whether_something_is_missing() {
+fn the_reply_to_a_join_has_its_position_and_whether_records_are_missing() {
     let position = Position { epoch: Epoch(12), seq: Seq(7) };
     assert_eq!(joined_at(position, true), r#"{"position":"12-7","recovered":true}"#);
     assert_eq!(joined_at(position, false), r#"{"position":"12-7","recovered":false}"#);

@@ -25,7 +25,7 @@ fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
     let mut joining = Vec::new();
     let mut published = Vec::new();
     let taken = socket.receive(push, rules, &mut |action| match action {
-        Action::Say(message) => {
+        Action::Send(message) => {
             let mut out = Vec::new();
             let kind = message.write(V2, &mut out).expect("short");
             said.push(line(kind, &out));
@@ -57,7 +57,7 @@ fn says(client: &mut Client, push: &Push<'_>) -> Vec<String> {
 }
 
 #[test]
-fn who_has_joined_sees_what_is_published_with_a_join_ref_of_its_own() {
+fn joined_clients_get_published_messages_with_their_own_join_ref() {
     let (mut neo, mut trinity) = (Client::new(V2), Client::new(V2));
     let of = |text| read(V2, text).expect("a message");
     let joined = says(&mut neo, &of(r#"["1","1","topics:matrix","phx_join",{}]"#));
@@ -98,14 +98,14 @@ fn the_real_client_s_connection_is_answered_word_for_word() {
     let (mut due, mut steps) = (VecDeque::new(), 0);
     for step in transcript["steps"].as_array().expect("a list") {
         steps += 1;
-        let (who, what) = step.as_object().expect("a step").iter().next().expect("who");
+        let (member, what) = step.as_object().expect("a step").iter().next().expect("who");
         let what = what.as_str().expect("a text");
-        if who == "server" {
+        if member == "server" {
             assert_eq!(due.pop_front().as_deref(), Some(what), "step {steps}");
             continue;
         }
         assert_eq!(due, [""; 0], "more was said before step {steps}");
-        match who.as_str() {
+        match member.as_str() {
             "client" => match what.strip_prefix("hex ") {
                 None => due.extend(says(&mut client, &read(V2, what).expect("a message"))),
                 Some(hex) => {
@@ -115,7 +115,7 @@ fn the_real_client_s_connection_is_answered_word_for_word() {
             },
             "fails" => {
                 assert!(client.socket.fail(what, "room lost", &mut |action| {
-                    let Action::Say(message) = action else { panic!("{action:?}") };
+                    let Action::Send(message) = action else { panic!("{action:?}") };
                     due.push_back(said(V2, &message));
                 }));
             }

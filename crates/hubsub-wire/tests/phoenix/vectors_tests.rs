@@ -34,7 +34,7 @@ fn payload_of(value: &Value) -> (String, Option<Vec<u8>>) {
 }
 
 #[test]
-fn what_the_real_client_writes_is_read() {
+fn messages_of_the_real_client_are_read() {
     let vectors = shared("vectors.json");
     let vectors = vectors["client"].as_array().expect("a list");
     assert!(vectors.len() >= 10);
@@ -64,7 +64,7 @@ fn what_the_real_client_writes_is_read() {
 }
 
 #[test]
-fn what_the_real_client_reads_is_written() {
+fn messages_for_the_real_client_are_written() {
     let vectors = shared("vectors.json");
     let vectors = vectors["server"].as_array().expect("a list");
     assert!(vectors.len() >= 10);

@@ -25,7 +25,7 @@ fn with(line: &str) -> String {
 }
 
 #[test]
-fn a_request_is_read_when_it_is_whole_and_what_follows_stays() {
+fn a_complete_request_is_read_and_later_bytes_stay() {
     for cut in 0..GOOD.len() {
         assert_eq!(Request::read(&GOOD.as_bytes()[..cut]), Ok(None));
     }
@@ -64,7 +64,7 @@ fn an_origin_is_read_as_it_is_said_and_said_once() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_refused() {
+fn missing_or_invalid_fields_are_refused() {
     assert_eq!(refused(&GOOD.replace("GET", "POST")), Refusal::Method);
     assert_eq!(refused(&GOOD.replace("HTTP/1.1", "HTTP/1.0")), Refusal::NotHttp);
     assert_eq!(refused(&GOOD.replace("/mqtt", "mqtt")), Refusal::NotHttp);
@@ -104,7 +104,7 @@ fn a_head_without_an_end_is_refused_at_its_limit() {
 }
 
 #[test]
-fn a_refusal_is_http_and_says_what_to_ask_for() {
+fn a_refusal_is_http_and_names_the_supported_version() {
     for &refusal in Refusal::ALL {
         let mut out = Vec::new();
         refusal.write(&mut out);

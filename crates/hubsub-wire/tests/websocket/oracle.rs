@@ -77,7 +77,7 @@ fn write_as_server(message: &Message, cut: usize, mask: Option<[u8; 4]>, out: &m
 
 proptest! {
     #[test]
-    fn what_it_sends_is_read_here(messages in vec(message(), 0..6), client in any::<bool>()) {
+    fn messages_of_the_oracle_are_read_here(messages in vec(message(), 0..6), client in any::<bool>()) {
         let role = if client { Role::Client } else { Role::Server };
         let mut socket = WebSocket::from_raw_socket(Pipe::default(), role, None);
         messages.iter().for_each(|message| socket.send(message.clone()).expect("a pipe takes all"));
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_sent_here_it_reads(
+    fn messages_of_this_codec_are_read_by_the_oracle(
         messages in vec(message(), 1..6), cut in 0..100_usize, mask in any::<[u8; 4]>(), client in any::<bool>(),
     ) {
         let mut bytes = Vec::new();
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn what_it_refuses_is_refused_here(input in vec(any::<u8>(), 2..60)) {
+    fn input_refused_by_the_oracle_is_refused_here(input in vec(any::<u8>(), 2..60)) {
         let here = outcome(Peer::Server, &input, &[]);
         let pipe = Pipe { to_read: input, ..Pipe::default() };
         let mut socket = WebSocket::from_raw_socket(pipe, Role::Client, None);

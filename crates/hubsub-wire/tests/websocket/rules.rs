@@ -134,7 +134,7 @@ fn a_frame_of_64_mib_comes_in_pieces_and_needs_no_memory() {
 }
 
 #[test]
-fn close_says_a_code_that_may_be_sent_and_a_reason_in_utf_8() {
+fn close_has_a_code_that_may_be_sent_and_a_reason_in_utf_8() {
     for code in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 4999] {
         let code = CloseCode::new(code).expect("it may be sent");
         let mut out = Vec::new();
@@ -167,7 +167,7 @@ fn a_long_reason_is_cut_between_two_characters() {
 }
 
 #[test]
-fn what_follows_a_close_is_passed_over() {
+fn frames_after_a_close_are_ignored() {
     let mut input = [frame(Opcode::Close, true, &[]), vec![0xFF; 9]].concat();
     let mut decoder = Decoder::new(Peer::Client);
     assert!(matches!(decoder.decode(&mut input, &LIMITS), Ok(Decoded::Close { len: 6, .. })));

@@ -1,7 +1,7 @@
 //! The control plane of a node, as leader leases need it: its lease, its controller term, what it watches,
 //! decides and commits.
 
-use super::{Event, LEASE_US, MS, Mandate, World};
+use super::{ControllerTerm, Event, LEASE_US, MS, World};
 use crate::controller::{Change, View};
 use hubsub_lead::{HubTerm, Process, Route, Tables};
 use hubsub_types::NodeId;
@@ -39,14 +39,14 @@ impl World {
             return;
         }
         // The lease of a controller that a majority does not hear is not waited for.
-        let alone_us = node.leads.snapshot(now).alone_us;
+        let alone_us = node.leases.snapshot(now).alone_us;
         let is_deserted = alone_us.is_some_and(|alone| now <= alone + self.timing.silence_us);
         if store.controller.is_none_or(|(by, _)| gone.contains(&by) || (by != process && is_deserted)) {
             self.deposed += u64::from(store.controller.is_some_and(|(by, _)| !gone.contains(&by)));
-            store.mandates += 1;
-            store.controller = Some((process, store.mandates));
-            node.mandate = Some(Mandate {
-                number: store.mandates,
+            store.controller_terms += 1;
+            store.controller = Some((process, store.controller_terms));
+            node.controller_term = Some(ControllerTerm {
+                number: store.controller_terms,
                 elected_us: now,
                 tables: vec![(0, Tables::new())],
                 version: 0,
@@ -56,8 +56,8 @@ impl World {
         }
         let held = store.controller.filter(|(by, _)| *by == process);
         match held {
-            Some((_, number)) => node.leads.mandate(number, node.lease_us, now, now),
-            None if node.mandate.take().is_some() => node.leads.resign(now),
+            Some((_, number)) => node.leases.controller_term(number, node.lease_us, now, now),
+            None if node.controller_term.take().is_some() => node.leases.resign(now),
             None => {}
         }
         self.watch(process);
@@ -69,13 +69,13 @@ impl World {
         let now = node.clock(self.now);
         node.hubs = self.store.hubs.clone();
         node.nodes = self.store.nodes.clone();
-        node.census = self.store.census.clone();
+        node.voters = self.store.voters.clone();
         let mine = node.hubs.iter().filter(|(_, hub)| hub.leader == process);
         let routes: Vec<Route> = mine
             .map(|(&id, hub)| Route { hub: id, term: hub.term, gives_up: hub.proposed.is_some() })
             .collect();
-        node.leads.routes(&routes, now);
-        node.leads.census(node.census.clone(), now);
+        node.leases.routes(&routes, now);
+        node.leases.voters(node.voters.clone(), now);
     }
 
     pub(super) fn decide(&mut self, process: Process) {
@@ -84,43 +84,47 @@ impl World {
         let now = self.nodes[&process.node].clock(self.now);
         let gone: Vec<Process> = self.gone_to(process.node);
         let node = self.nodes.get_mut(&process.node).expect("it is alive");
-        let Some(mandate) = node.mandate.as_mut().filter(|_| now < node.lease_us) else { return };
-        gone.into_iter().for_each(|process| _ = mandate.dead.entry(process).or_insert(now));
-        let snapshot = node.leads.snapshot(now);
-        mandate.tables.retain(|(version, _)| *version >= snapshot.tables);
+        let Some(controller_term) = node.controller_term.as_mut().filter(|_| now < node.lease_us) else {
+            return;
+        };
+        gone.into_iter().for_each(|process| _ = controller_term.dead.entry(process).or_insert(now));
+        let snapshot = node.leases.snapshot(now);
+        controller_term.tables.retain(|(version, _)| *version >= snapshot.tables);
         let mut granted = Tables::new();
-        for (of, table) in mandate.tables.iter().flat_map(|(_, tables)| tables) {
+        for (of, table) in controller_term.tables.iter().flat_map(|(_, tables)| tables) {
             granted.entry(*of).or_default().extend(table);
         }
         let view = View {
             now,
             timing: self.timing,
             snapshot,
-            elected_us: mandate.elected_us,
+            elected_us: controller_term.elected_us,
             hubs: &node.hubs,
             nodes: &node.nodes,
-            census: &node.census,
-            dead: &mandate.dead,
+            voters: &node.voters,
+            dead: &controller_term.dead,
             granted,
-            replacing: &mandate.replacing,
+            replacing: &controller_term.replacing,
         };
         let (tables, changes) = view.decide(&mut self.random);
-        mandate.version += 1;
-        mandate.tables.push((mandate.version, tables.clone()));
-        let (number, version) = (mandate.number, mandate.version);
-        let mut events =
-            vec![(self.random.below(70 * MS), Event::TablesCome { mandate: number, version, tables })];
+        controller_term.version += 1;
+        controller_term.tables.push((controller_term.version, tables.clone()));
+        let (number, version) = (controller_term.number, controller_term.version);
+        let mut events = vec![(
+            self.random.below(70 * MS),
+            Event::TablesCome { controller_term: number, version, tables },
+        )];
         for change in changes {
             let ends = match &change.write {
                 crate::store::Write::Hub(id, hub) => {
                     let before = node.hubs.get(id).filter(|before| before.term != hub.term);
                     before.map(|before| (*id, before.term))
                 }
-                crate::store::Write::Census(_) => None,
+                crate::store::Write::Voters(_) => None,
             };
-            mandate.replacing.extend(ends);
+            controller_term.replacing.extend(ends);
             let after = self.random.below(150 * MS);
-            events.push((after, Event::CommitCome { mandate: number, change, ends }));
+            events.push((after, Event::CommitCome { controller_term: number, change, ends }));
         }
         events.into_iter().for_each(|(after, event)| self.push(after, process, event));
     }
@@ -130,20 +134,29 @@ impl World {
         self.dead.iter().copied().filter(|process| !self.is_cut(node, process.node)).collect()
     }
 
-    pub(super) fn commit(&mut self, process: Process, mandate: u64, change: Change, ends: Option<HubTerm>) {
-        let is_held = self.nodes[&process.node].mandate.as_ref().is_some_and(|held| held.number == mandate);
+    pub(super) fn commit(
+        &mut self,
+        process: Process,
+        controller_term: u64,
+        change: Change,
+        ends: Option<HubTerm>,
+    ) {
+        let is_held = self.nodes[&process.node]
+            .controller_term
+            .as_ref()
+            .is_some_and(|held| held.number == controller_term);
         if !is_held {
             return;
         }
         if !self.reaches(process) {
             // The outcome is unknown, so the commit is retried.
-            self.push(100 * MS, process, Event::CommitCome { mandate, change, ends });
+            self.push(100 * MS, process, Event::CommitCome { controller_term, change, ends });
             return;
         }
-        self.store.commit(mandate, change);
+        self.store.commit(controller_term, change);
         self.watch(process);
         if let (Some(ends), Some(held)) =
-            (ends, &mut self.nodes.get_mut(&process.node).expect("alive").mandate)
+            (ends, &mut self.nodes.get_mut(&process.node).expect("alive").controller_term)
         {
             held.replacing.remove(&ends);
         }

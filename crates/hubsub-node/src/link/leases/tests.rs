@@ -2,7 +2,7 @@
 //! controller, two shards beside it, and mail between them.
 
 use super::*;
-use hubsub_lead::{Action, Census, Leads, Process, Timing};
+use hubsub_lead::{Action, LeaderLeases, Process, Timing, Voters};
 use hubsub_types::NodeId;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ const ALL: [Next; 5] = [Next::Mail(0), Next::Mail(1), Next::Mail(2), Next::Time,
 
 struct World {
     now: u64,
-    leads: Leads,
+    leads: LeaderLeases,
     led: [Led; SHARDS as usize],
     mail: [VecDeque<LeadMail>; SHARDS as usize],
     version: u64,
@@ -40,7 +40,7 @@ struct World {
 impl World {
     /// Both hubs are led.
     fn new() -> World {
-        let leads = Leads::new(ME, Timing::default());
+        let leads = LeaderLeases::new(ME, Timing::default());
         let led: [Led; 3] = Default::default();
         let mut world =
             World { now: BEGIN, leads, led, mail: Default::default(), version: 0, taken_until: None };
@@ -48,9 +48,9 @@ impl World {
         world.led.iter_mut().for_each(|led| assert!(led.take(LeadMail::Life(gate.clone())).is_none()));
         let routes = [ONE, TWO].map(|(hub, term)| Route { hub, term, gives_up: false });
         world.leads.routes(&routes, BEGIN);
-        // Alone in its census, it confirms itself.
-        world.leads.census(Census { revision: 1, nodes: vec![ME.node], before: vec![] }, BEGIN);
-        world.leads.mandate(1, u64::MAX, BEGIN, BEGIN);
+        // Alone among its voters, it confirms itself.
+        world.leads.voters(Voters { revision: 1, nodes: vec![ME.node], before: vec![] }, BEGIN);
+        world.leads.controller_term(1, u64::MAX, BEGIN, BEGIN);
         world.tables(&[ONE, TWO]);
         world.turn();
         (1..3).for_each(|shard| world.take(shard));
@@ -177,7 +177,7 @@ fn an_earlier_term_that_is_given_up_late_leaves_the_later_one() {
     assert!(led.take(LeadMail::Began(ONE.0, Term(3))).is_none());
     assert!(matches!(led.take(LeadMail::GiveUp(ONE.0, ONE.1)), Some(LeadMail::GaveUp(_, Term(2)))));
     assert_eq!(led.leads(ONE.0, BEGIN), Some(Term(3)));
-    led.take(LeadMail::Life(LeadGate::default()));
+    led.take(LeadMail::Life(LeaseGate::default()));
     assert_eq!(led.leads(ONE.0, 0), None);
 }
 
