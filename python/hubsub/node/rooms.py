@@ -5,6 +5,7 @@ from typing import Any
 
 from hubsub import _native
 from hubsub.config import RESERVED
+from hubsub.errors import refusal
 from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.types import (
     BusyRoom,
@@ -182,3 +183,16 @@ class Rooms(Lifecycle):
         """Room of a topic and the name of its class."""
         room, room_class, _ = self._core.route_of(topic)
         return room, room_class
+
+
+async def publish_own(node: Rooms, items: Sequence[Item]) -> list[Published]:
+    """Publishes internal records with one sync: all of them, or raises.
+
+    Raises:
+        HubSubError: one was refused; others may be published.
+    """
+    results = await node.publish(items, as_node=True)
+    for result in results:
+        if isinstance(result, Failed):
+            raise refusal(*result)
+    return [result for result in results if not isinstance(result, Failed)]

@@ -5,8 +5,21 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hubsub import _native
 from hubsub.config import Config, RoomClass
+
+CONFIG_FIELDS = (
+    *("node", "shards", "redis", "redis_cluster", "mqtt", "ws", "link", "advertise", "hash_tags"),
+    *("mqtt_strict", "mqtt_long_ids", "mqtt_wills_recorded"),
+)
+CLASS_FIELDS = (
+    *("name", "device", "durability", "keeps_latest", "on_slow", "on_gap", "share_strategy"),
+    *("payload_bytes_max", "idle_ms", "browser_events", "presence", "presence_records"),
+    *("occupancy_records", "commit_delay_ms"),
+)
+"""Fields that the core takes as they are."""
 
 
 class Cluster(NamedTuple):
@@ -31,24 +44,12 @@ def core_config(
         cluster: The cluster that numbers its hubs; None: the node itself.
         accepts: Whether clients are accepted from the start.
     """
-    return {
-        "node": config.node,
+    return {name: getattr(config, name) for name in CONFIG_FIELDS} | {
         "incarnation": incarnation,
-        "shards": config.shards,
-        "redis": config.redis,
-        "redis_cluster": config.redis_cluster,
-        "mqtt": config.mqtt,
-        "ws": config.ws,
         "ws_origins": list(config.ws_origins),
         "hosts": list(config.names),
         "phoenix_topics": list(config.phoenix_topics),
-        "mqtt_strict": config.mqtt_strict,
-        "mqtt_long_ids": config.mqtt_long_ids,
-        "mqtt_wills_recorded": config.mqtt_wills_recorded,
-        "link": config.link,
         "accepts": accepts,
-        "advertise": config.advertise,
-        "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
         "log": _log(config, cluster),
         "inflight_store": _inflight_store(config, cluster),
@@ -79,32 +80,10 @@ def _inflight_store(config: Config, cluster: Cluster | None) -> tuple[str, ...]:
 
 def core_class(cls: RoomClass, is_removed: bool = False) -> dict[str, Any]:
     """A class in the core's form; a removed one gets no new rooms."""
-    history = cls.history
-    return {
-        "name": cls.name,
+    return {name: getattr(cls, name) for name in CLASS_FIELDS} | {
         "match": list(cls.match),
         "room": None if cls.room == "topic" else cls.room,
-        "device": cls.device,
-        "durability": cls.durability,
-        "history": None
-        if history is None
-        else {
-            "messages": history.messages,
-            "bytes": history.bytes,
-            "age_ms": history.age_ms,
-            "archive_wait": history.archive_wait,
-        },
-        "keeps_latest": cls.keeps_latest,
-        "on_slow": cls.on_slow,
-        "on_gap": cls.on_gap,
-        "share_strategy": cls.share_strategy,
-        "payload_bytes_max": cls.payload_bytes_max,
-        "idle_ms": cls.idle_ms,
-        "browser_events": cls.browser_events,
-        "presence": cls.presence,
-        "presence_records": cls.presence_records,
-        "occupancy_records": cls.occupancy_records,
-        "commit_delay_ms": cls.commit_delay_ms,
+        "history": None if cls.history is None else msgspec.structs.asdict(cls.history),
         "is_removed": is_removed,
     }
 

@@ -28,6 +28,7 @@ from hubsub.control.cluster.room_limits import RoomRecords
 from hubsub.control.cluster.room_moves import RoomMoves
 from hubsub.control.cluster.room_writer import RoomWriter
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end
 from hubsub.errors import (
     HubSubError,
     NoControllerError,
@@ -131,9 +132,7 @@ class Assigner:
         return rpc.Found(found, tuple(absent), tuple(map(buckets.revision_of, found)))
 
     async def close(self) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
         for request in self._requests:
             request.answer.cancel()
 

@@ -55,6 +55,7 @@ from hubsub.control.cluster.step_log import StepLog
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Stored, Tables, View
 from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Delete, Lease, Put
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     CoordinatorError,
     ExpectationError,
@@ -206,8 +207,7 @@ class Controller:
     async def stop(self) -> None:
         """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its
         lease."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
         async with self._turning:
             await self._hand_over("the node stops")
 
@@ -223,9 +223,7 @@ class Controller:
                 except (CoordinatorError, RecordFormatError, RecordDamagedError) as error:
                     self._back_off.fail(error)
             await asyncio.sleep(PAUSE_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TURN_S):
-                    await self._wake.wait()
+            await wait_set(self._wake, TURN_S)
 
     async def _turn(self) -> None:
         if self._term is not None:

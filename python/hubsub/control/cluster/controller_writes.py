@@ -26,6 +26,7 @@ from hubsub.control.cluster.records import hub_key
 from hubsub.control.cluster.view import HubTerm
 from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Put
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, CoordinatorUnknownError, ExpectationError, HubSubError
 
 BACK_OFF_S: Final = 0.1
@@ -125,8 +126,7 @@ class ControllerWrites:
         """Cancels commits in flight: they expect a controller term that is over, or were decided within
         it."""
         if self._commits is not None:
-            self._commits.cancel()
-            await asyncio.gather(self._commits, return_exceptions=True)
+            await end(self._commits)
             self._commits = None
 
     def _is_busy(self) -> bool:

@@ -17,7 +17,6 @@ known here at that moment.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +26,7 @@ from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.plane import TopicRoute
 from hubsub.control.cluster.records import HubRecord
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     ClassRemovedError,
     HubSubError,
@@ -341,9 +341,7 @@ class Directory:
     async def close(self) -> None:
         """Cancels all waiting lookups; later ones fail."""
         self._is_closed = True
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
         for wanted in self._wanted.values():
             wanted.answer.cancel()
         self._wanted.clear()
@@ -360,9 +358,7 @@ class Directory:
                 pause = RETRY_S
                 continue
             if self._wanted:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._woken.wait()
+                await wait_set(self._woken, pause)
                 pause = min(2 * pause, RETRY_S_MAX)
 
     def _drop_waited(self) -> None:

@@ -38,6 +38,7 @@ from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.records import EPHEMERAL
 from hubsub.control.cluster.room_writer import RoomWriter
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end
 from hubsub.errors import HubSubError
 
 TURN_S: Final = 0.5
@@ -160,9 +161,7 @@ class Forgetter:
             self._task.add_done_callback(context.ended)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:

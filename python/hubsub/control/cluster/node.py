@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, Self
 
 import structlog
@@ -37,6 +36,7 @@ from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Timing
 from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Coordinator, Put
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     ClassChangeError,
     HubSubError,
@@ -328,9 +328,7 @@ class ClusterNode:
         until_s = clock() + DRAIN_S
         while self._led_hubs() - plane.unmovable() and self._has_successors() and clock() < until_s:
             self._news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(until_s - clock()):
-                    await self._news.wait()
+            await wait_set(self._news, until_s - clock())
         left = self._led_hubs()
         if left:
             classes = Counter(self._cache.hubs[hub].record.room_class for hub in left)
@@ -353,9 +351,7 @@ class ClusterNode:
         except HubSubError as error:
             log.info("the node leaves without draining", reason=error.message)
         finally:
-            for task in (self._reporter, self._claimer):
-                task.cancel()
-            await asyncio.gather(self._reporter, self._claimer, return_exceptions=True)
+            await end(self._reporter, self._claimer)
             await self._forgetter.close()
             await self.directory.close()
             await self._assigner.close()

@@ -10,7 +10,6 @@ since its start is new, not cut off.
 """
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -19,6 +18,7 @@ from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.failover import acting
 from hubsub.control.cluster.view import ProcessId
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end, wait_set
 
 SERVE: Final = "serve"
 
@@ -51,8 +51,7 @@ class PartitionMode:
         self._news.set()
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -63,9 +62,7 @@ class PartitionMode:
                 self._cache.set_acting_leaders(acts)
             # Silence causes no event, so it needs a timeout.
             wait_s = self._ctx.timing.silence_s if self._has_serving_class else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
+            await wait_set(self._news, wait_s)
             self._news.clear()
 
     @property

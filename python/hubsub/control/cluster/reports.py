@@ -6,7 +6,6 @@ Invariant: only reports of a node's latest process count.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -17,6 +16,7 @@ from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.placement import Load, NodeLoad
 from hubsub.control.cluster.view import Claims
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import wait_set
 from hubsub.errors import HubSubError
 
 LOAD_S: Final = 2.0
@@ -90,9 +90,7 @@ class Reports:
                 except HubSubError as error:
                     log.debug("no hubs were claimed to be empty", reason=error.message)
             await asyncio.sleep(CLAIM_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOAD_S):
-                    await self._claim_news.wait()
+            await wait_set(self._claim_news, LOAD_S)
 
     def note_claim(self, node: str, claim: rpc.Claim) -> None:
         """Stores the claims of a node."""

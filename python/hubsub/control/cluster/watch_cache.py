@@ -47,6 +47,7 @@ from hubsub.control.cluster.records import (
 )
 from hubsub.control.cluster.view import ProcessId, Stored
 from hubsub.coordination import Changes, Watch
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
 
 REFUSED_S: Final = 5.0
@@ -191,10 +192,7 @@ class WatchCache:
         self._publish_soon()
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values(), *self._waits, *([] if self._publisher is None else [self._publisher])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks.values(), *self._waits, self._publisher)
 
     # -- watches --
 
