@@ -11,22 +11,16 @@ from hubsub.node.status import Client
 
 NAMED_MAX = 5
 
+FIELDS = ("addr", "name", "messages_in_60s", "messages_out_60s", "bytes_out_60s", "pending_bytes", "dropped")
+"""Fields of a client that are logged, after its id."""
+
 log = structlog.get_logger()
 
 
 def busiest(clients: Sequence[Client]) -> list[dict[str, Any]]:
     """Log fields of each client that had traffic in the last minute."""
     return [
-        {
-            "conn": c.id,
-            "addr": c.addr,
-            "name": c.name,
-            "messages_in_60s": c.messages_in_60s,
-            "messages_out_60s": c.messages_out_60s,
-            "bytes_out_60s": c.bytes_out_60s,
-            "pending_bytes": c.pending_bytes,
-            "dropped": c.dropped,
-        }
+        {"conn": c.id, **{field: getattr(c, field) for field in FIELDS}}
         for c in clients[:NAMED_MAX]
         if c.messages_in_60s or c.messages_out_60s
     ]

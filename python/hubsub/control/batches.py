@@ -34,6 +34,7 @@ from hubsub.control.stages import (
     progress_record,
 )
 from hubsub.control.staging import Staging
+from hubsub.coordination.tasks import wait_set
 from hubsub.errors import (
     BatchGivenUpError,
     BatchMovingError,
@@ -355,9 +356,7 @@ class Batches:
         """
         while True:
             self._news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.blocked.wait_s()):
-                    await self._news.wait()
+            await wait_set(self._news, self.blocked.wait_s())
             for query in self.blocked.due():
                 try:
                     await self._resume(query)

@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import structlog
 
 from hubsub.control.load_samples import ROOM as LOAD_ROOM
-from hubsub.errors import HubSubError, refusal
+from hubsub.errors import HubSubError
 from hubsub.names import text_of
-from hubsub.node import Failed, HistoryRow, Item, Node
+from hubsub.node import HistoryRow, Item, Node, publish_own
 
 ROOMS = b"$stats/presence/"
 """Prefix of the rooms that hold these records."""
@@ -131,9 +131,7 @@ async def record_leaves(node: Node, room: bytes, there: Callable[[], frozenset[s
             Item(room, json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode(), {}, "")
             for record in leaves[begin : begin + ROWS_PAGE]
         ]
-        for result in await node.publish(items, as_node=True):
-            if isinstance(result, Failed):
-                raise refusal(*result)
+        await publish_own(node, items)
     return len(leaves)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import structlog
 
-from hubsub.errors import HubSubError, refusal
+from hubsub.errors import HubSubError
 from hubsub.names import text_of
-from hubsub.node import BusyRoom, Failed, Item, Node
+from hubsub.node import BusyRoom, Item, Node, publish_own
 from hubsub.node.status import Hub
 
 ROOM = b"$stats/load"
@@ -36,6 +36,13 @@ ROOM_BYTES_MAX = 1_024
 
 OFF_MS = 1_000
 """Interval at which a node without samples checks whether they were turned on."""
+
+RATES = ("messages_per_second", "deliveries_per_second", "bytes_in_per_second", "bytes_out_per_second")
+SHARD_RATES = dict(
+    zip(RATES, ("published_total", "delivered_total", "bytes_in_total", "bytes_out_total"), strict=True)
+)
+HUB_RATES = dict(zip(RATES, ("latest", "deliveries", "bytes_in", "bytes_out"), strict=True))
+"""Rate in a sample to the total that it is computed from."""
 
 log = structlog.get_logger()
 
@@ -82,10 +89,7 @@ def sample(node: str, before: Measurement, after: Measurement) -> list[dict[str,
     shards = [
         {
             "shard": number,
-            "messages_per_second": per_second(now["published_total"], then["published_total"]),
-            "deliveries_per_second": per_second(now["delivered_total"], then["delivered_total"]),
-            "bytes_in_per_second": per_second(now["bytes_in_total"], then["bytes_in_total"]),
-            "bytes_out_per_second": per_second(now["bytes_out_total"], then["bytes_out_total"]),
+            **{rate: per_second(now[total], then[total]) for rate, total in SHARD_RATES.items()},
             "connections": now["connections"],
             "rooms": now["rooms"],
             # Both are extrapolated from some of the loop's turns, so the sum may slightly exceed 1.
@@ -119,10 +123,10 @@ def _hubs(before: Measurement, after: Measurement, per_second: PerSecond) -> lis
             "hub": hub.name,
             "class": hub.room_class,
             "shard": hub.shard,
-            "messages_per_second": per_second(hub.latest, then[hub.id].latest),
-            "deliveries_per_second": per_second(hub.deliveries, then[hub.id].deliveries),
-            "bytes_in_per_second": per_second(hub.bytes_in, then[hub.id].bytes_in),
-            "bytes_out_per_second": per_second(hub.bytes_out, then[hub.id].bytes_out),
+            **{
+                rate: per_second(getattr(hub, total), getattr(then[hub.id], total))
+                for rate, total in HUB_RATES.items()
+            },
             "rooms": hub.rooms,
             "log_bytes": hub.bytes,
         }
@@ -194,9 +198,7 @@ async def publish(node: Node, rows: Sequence[Mapping[str, Any]]) -> None:
         Item(ROOM, json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode(), {}, "")
         for row in rows
     ]
-    for result in await node.publish(items, as_node=True):
-        if isinstance(result, Failed):
-            raise refusal(*result)
+    await publish_own(node, items)
 
 
 async def report(node: Node, interval_ms: Callable[[], int]) -> None:

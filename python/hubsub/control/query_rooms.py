@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from hubsub.control.internal_rooms import QUERIES, query_room
 from hubsub.control.stages import BatchState, Position, committed, ended, in_flight, moved, progress_record
-from hubsub.control.staging import RECORD_BYTES, write
-from hubsub.node import Item, Node
+from hubsub.control.staging import RECORD_BYTES
+from hubsub.node import Item, Node, publish_own
 
 REMIND_BYTES = 16 << 20
 """Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log.
@@ -72,13 +72,13 @@ class QueryRooms:
     async def note(self, query: str, record: Mapping[str, Any]) -> Position:
         """Writes the new state of a query."""
         text, room = json.dumps(record, separators=(",", ":")).encode(), query_room(query)
-        (position,) = await write(self._node, [Item(room, text, {}, "")])
+        (result,) = await publish_own(self._node, [Item(room, text, {}, "")])
         self._noted += len(text) + 2 * len(room) + RECORD_BYTES
         if query in self._noted_at:
             self._noted_at[query] = self._noted
         if self.old():
             self._on_old()
-        return position
+        return result.epoch, result.seq
 
     def watch(self, query: str) -> None:
         """Protects the query's last record from retention."""

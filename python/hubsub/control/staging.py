@@ -36,7 +36,7 @@ from hubsub.errors import (
     TooManyStagesError,
     refusal,
 )
-from hubsub.node import Failed, HistoryRow, Item, Node
+from hubsub.node import HistoryRow, Item, Node, publish_own
 
 RECORD_BYTES = 256
 """Upper bound for a record's bytes in a log besides its payload and its room's name."""
@@ -181,13 +181,14 @@ class Staging:
         if places != [(first[0], first[1] + n) for n in range(len(places))]:
             raise StagesMissingError("the stage was broken by another one of its name", value=room.decode())
         end = {"rows": rows, "chunks": len(places), "first": first, "at_ms": int(time.time() * 1_000)}
-        await write(self._node, [Item(room, json.dumps(end).encode(), {"end": "1"}, "")])
+        await publish_own(self._node, [Item(room, json.dumps(end).encode(), {"end": "1"}, "")])
         return rows
 
     async def _keep(self, room: bytes, stage: _Open, chunks: Sequence[tuple[int, bytes]]) -> list[Position]:
         """Writes chunks one after the other, with one sync."""
         self._take_space(stage, sum(len(chunk) + 2 * len(room) + RECORD_BYTES for _, chunk in chunks))
-        return await write(self._node, [Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks])
+        items = [Item(room, chunk, {"rows": str(rows)}, "") for rows, chunk in chunks]
+        return [(result.epoch, result.seq) for result in await publish_own(self._node, items)]
 
     def _take_space(self, stage: _Open, size: int) -> None:
         """Counts bytes that are about to be written for a stage."""
@@ -269,15 +270,6 @@ class Staging:
         for name in names:
             with suppress(HubSubError):
                 await self._node.room_delete(stage_room(query, name), as_node=True)
-
-
-async def write(node: Node, items: Sequence[Item]) -> list[Position]:
-    """Writes internal records with one sync: all of them, or raises."""
-    results = await node.publish(items, as_node=True)
-    for result in results:
-        if isinstance(result, Failed):
-            raise refusal(*result)
-    return [(result.epoch, result.seq) for result in results if not isinstance(result, Failed)]
 
 
 def _read(call: Callable[..., Any], *args: Any) -> Any:

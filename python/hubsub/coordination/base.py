@@ -101,6 +101,16 @@ class Coordinator(ABC):
             raise ValueError(f"limit must be 1 to {PAGE_MAX}: {limit}")
         return await self._page(directory, after, limit)
 
+    async def all(self, directory: str) -> list[Entry]:
+        """All entries directly in a directory, page by page; not a snapshot of one moment."""
+        found: list[Entry] = []
+        more = True
+        while more:
+            page = await self.page(directory, split_key(found[-1].key)[1] if found else "")
+            found += page.entries
+            more = page.more and bool(page.entries)
+        return found
+
     async def commit(self, expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
         """Makes all writes or none, and only if each key of `expect` has that revision.
 

@@ -23,6 +23,7 @@ from hubsub.config import Config, is_wildcard, join_address, split_address
 from hubsub.coordination.base import Coordinator, Page, Put, Write, join_key
 from hubsub.coordination.lease import Lease
 from hubsub.coordination.memory import MemoryCoordinator
+from hubsub.coordination.tasks import end
 from hubsub.coordination.watch import Entry, Watch
 from hubsub.errors import (
     ConfigError,
@@ -122,8 +123,7 @@ async def open_embedded(config: Config) -> Coordinator:
             raise
         return coordinator
     finally:
-        look.cancel()
-        await asyncio.gather(look, return_exceptions=True)
+        await end(look)
 
 
 class EmbeddedCoordinator(Coordinator):

@@ -12,6 +12,7 @@ from typing import Self
 
 import structlog
 
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, CoordinatorRefusedError
 
 RETRY_MS_MIN = 50
@@ -88,8 +89,7 @@ class Watch:
     async def close(self) -> None:
         self._closed = True
         self._news.set()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     # -- backend --
 

@@ -12,7 +12,7 @@ The node owns the core. No code here runs per client message, only per request o
 from hubsub import _native
 from hubsub.node.logs import Logs, Records
 from hubsub.node.peers import Peers
-from hubsub.node.rooms import Rooms
+from hubsub.node.rooms import Rooms, publish_own
 from hubsub.node.routes import Routes
 from hubsub.node.setup import Cluster, core_class, core_config, log_problem, room_of
 from hubsub.node.types import (
@@ -58,6 +58,7 @@ __all__ = [
     "log_repair",
     "log_show",
     "log_verify",
+    "publish_own",
     "room_of",
 ]
 

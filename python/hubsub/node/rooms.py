@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hubsub import _native
 from hubsub.config import RESERVED
+from hubsub.errors import refusal
 from hubsub.node.lifecycle import Lifecycle
 from hubsub.node.status import Client, Room, Session, read
 from hubsub.node.types import (
@@ -179,3 +180,16 @@ class Rooms(Lifecycle):
         """Room of a topic and the name of its class."""
         room, room_class, _ = self._core.route_of(topic)
         return room, room_class
+
+
+async def publish_own(node: Rooms, items: Sequence[Item]) -> list[Published]:
+    """Publishes internal records with one sync: all of them, or raises.
+
+    Raises:
+        HubSubError: one was refused; others may be published.
+    """
+    results = await node.publish(items, as_node=True)
+    for result in results:
+        if isinstance(result, Failed):
+            raise refusal(*result)
+    return [result for result in results if not isinstance(result, Failed)]

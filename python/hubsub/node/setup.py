@@ -10,6 +10,11 @@ import msgspec
 from hubsub import _native
 from hubsub.config import Config, RoomClass
 
+CONFIG_FIELDS = (
+    *("node", "shards", "redis", "redis_cluster", "mqtt", "ws", "link", "advertise", "hash_tags"),
+    *("mqtt_strict", "mqtt_long_ids", "mqtt_wills_recorded"),
+)
+
 
 class Cluster(NamedTuple):
     """Cluster data for a node's data directory."""
@@ -33,24 +38,12 @@ def core_config(
         cluster: The cluster that numbers its hubs; None: the node itself.
         accepts: Whether clients are accepted from the start.
     """
-    return {
-        "node": config.node,
+    return {name: getattr(config, name) for name in CONFIG_FIELDS} | {
         "incarnation": incarnation,
-        "shards": config.shards,
-        "redis": config.redis,
-        "redis_cluster": config.redis_cluster,
-        "mqtt": config.mqtt,
-        "ws": config.ws,
         "ws_origins": list(config.ws_origins),
         "hosts": list(config.names),
         "phoenix_topics": list(config.phoenix_topics),
-        "mqtt_strict": config.mqtt_strict,
-        "mqtt_long_ids": config.mqtt_long_ids,
-        "mqtt_wills_recorded": config.mqtt_wills_recorded,
-        "link": config.link,
         "accepts": accepts,
-        "advertise": config.advertise,
-        "hash_tags": config.hash_tags,
         "limits": config.core_limits(),
         "log": _log(config, cluster),
         "inflight_store": _inflight_store(config, cluster),

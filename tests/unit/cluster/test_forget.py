@@ -181,7 +181,7 @@ def test_a_room_that_is_pinned_while_it_is_forgotten_keeps_its_pin() -> None:
             before = await located(cluster, "a", b"chat:x")
             to = next(name for name in "abc" if name != before.members[0].node)
             node = cluster.nodes[str(cluster.controller())]
-            assigner, coordinator = node._assigner, node._coordinator
+            assigner, coordinator = node._assigner, node._ctx.coordinator
             taken, gate = assigner._confirm, asyncio.Event()
             committed = coordinator.commit
 
@@ -263,14 +263,14 @@ def test_a_removal_that_a_new_leader_stops_leaves_rooms_of_an_unknown_part_of_a_
                 if writes[0].key == "rooms/chat/00000000":
                     await asyncio.sleep(0.05)
                     raise ExpectationError(hub_key(1), 1, 2)
-                return await MemoryCoordinator.commit(node._coordinator, expect, writes)
+                return await MemoryCoordinator.commit(node._ctx.coordinator, expect, writes)
 
             async def give_up() -> list[bytes]:
                 split = {"80000000": bucket(2, {}), "c0000000": bucket(2, {upper: 1})}
                 await writer.commit({}, [Put(f"rooms/chat/{start}", value) for start, value in split.items()])
                 return [lower, upper]
 
-            node._coordinator.commit = commit  # type: ignore[method-assign]
+            node._ctx.coordinator.commit = commit  # type: ignore[method-assign]
             assert await node._assigner.writer.forget("chat", 1, [lower, upper], give_up) == 0
             assert not node._assigner.writer.forgetting
             await writer.close()
@@ -292,7 +292,7 @@ def test_while_a_removal_is_in_doubt_no_lookup_is_answered_whatever_fails_then(
             await cluster.settle()
             before = await located(cluster, "a", b"chat:x")
             node = cluster.nodes[str(cluster.controller())]
-            assigner, coordinator = node._assigner, node._coordinator
+            assigner, coordinator = node._assigner, node._ctx.coordinator
             committed, got = coordinator.commit, coordinator.get
             late: list[tuple[Mapping[str, int], Sequence[Write]]] = []
 
@@ -370,7 +370,7 @@ def test_a_removal_that_was_applied_before_the_hub_got_another_leader_is_known()
             before = await located(cluster, "a", b"chat:x")
             controller = str(cluster.controller())
             node = cluster.nodes[controller]
-            coordinator = node._coordinator
+            coordinator = node._ctx.coordinator
             committed, got, commits_seen = coordinator.commit, coordinator.get, 0
 
             async def commit(expect: Mapping[str, int], writes: Sequence[Write]) -> dict[str, int]:
@@ -405,7 +405,7 @@ def test_a_commit_in_doubt_that_is_applied_later_is_in_the_next_answer() -> None
             controller = str(cluster.controller())
             to = next(name for name in "abc" if name != before.members[0].node)
             node = cluster.nodes[controller]
-            assigner, coordinator = node._assigner, node._coordinator
+            assigner, coordinator = node._assigner, node._ctx.coordinator
             committed, late = coordinator.commit, list[tuple[Mapping[str, int], Sequence[Write]]]()
             assert (await assigner.find(rpc.Find("chat", (b"chat:x",)))).hubs == {b"chat:x": before.hub}
             hold(cluster, controller, "rooms/chat")

@@ -34,11 +34,13 @@ def test_a_process_that_has_heard_no_controller_yet_is_new_and_not_cut_off() -> 
             is_cut_off=lambda: is_cut_off, peers=lambda controller_term: {OTHER: Peer(heard_s=loop.time())}
         )
         is_cut_off = True
-        parts: list[Any] = [plane, cache]
-        sides = PartitionMode(*parts, ME, Timing(), loop.time, lambda task: None)
+        context: Any = SimpleNamespace(
+            me=ME, plane=plane, timing=Timing(), clock=loop.time, ended=lambda task: None
+        )
+        mode = PartitionMode(context, cache)  # type: ignore[arg-type]
 
         async def seen() -> Mapping[int, ProcessId]:
-            sides.wake()
+            mode.wake()
             await asyncio.sleep(0.001)
             return cache.acting_leaders
 
@@ -49,6 +51,6 @@ def test_a_process_that_has_heard_no_controller_yet_is_new_and_not_cut_off() -> 
         assert await seen() == {1: OTHER}
         is_cut_off = False
         assert await seen() == {}
-        await sides.close()
+        await mode.close()
 
     play(test)

@@ -11,6 +11,7 @@ import pytest
 from hubsub.config import RoomClass
 from hubsub.control.cluster.bucket_values import Room, encode_value, hash_of
 from hubsub.control.cluster.classes import class_key, record_of
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.core_plane import CorePlane
 from hubsub.control.cluster.records import HubRecord, NodeRecord, Record, format_of, hub_key, node_key
 from hubsub.control.cluster.view import Timing
@@ -36,9 +37,15 @@ class World:
         self.writer = MemoryCoordinator(self.store)
         self.coordinator = MemoryCoordinator(self.store)
         plane = CorePlane(self.data, self.data.me, loop.time)
-        self.follow = WatchCache(
-            self.coordinator, plane, "a", lambda: None, self._ended, timing=Timing(), clock=loop.time
+        context = Context(
+            me=("a", 7),
+            coordinator=self.coordinator,
+            plane=plane,
+            timing=Timing(),
+            clock=loop.time,
+            ended=self._ended,
         )
+        self.cache = WatchCache(context, lambda: None)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -65,7 +72,7 @@ class World:
         return [(name, incarnation) for name, incarnation, _, _ in self.data.roster]
 
     async def close(self) -> None:
-        await self.follow.close()
+        await self.cache.close()
         await self.coordinator.close()
         await self.writer.close()
 
@@ -82,7 +89,7 @@ def pinned(room: bytes, hub: int) -> bytes:
 def test_a_hub_is_told_when_its_class_is_known() -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
         await world.put(hub_key(7), HUB)
         assert world.data.rows == {} and world.errors == []
         await world.put(class_key("chat"), CHAT)
@@ -95,7 +102,7 @@ def test_a_hub_is_told_when_its_class_is_known() -> None:
 def test_a_pinned_room_is_told_when_its_hub_is_known() -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
         await world.put(class_key("chat"), CHAT)
         await world.put("rooms/chat/00000000", pinned(b"chat:x", 7))
         assert world.data.rooms == {} and world.errors == []
@@ -120,7 +127,7 @@ WHOLE, LOWER_HALF, UPPER_HALF = (
 async def with_rooms() -> World:
     """A world with a class and its two hubs."""
     world = World()
-    await world.follow.ready.wait()
+    await world.cache.ready.wait()
     await world.put(class_key("chat"), CHAT)
     for hub in (7, 8):
         await world.put(hub_key(hub), msgspec.structs.replace(HUB, index=hub - 7))
@@ -174,7 +181,7 @@ def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_late
         world = await with_rooms()
         await world.put(WHOLE[0], bucket(0, {UPPER: Room(7)}))
         # This node gave it up; its record was removed and written again, and the controller answered with that.
-        world.follow.rooms["chat"].add_answer(UPPER, 7, world.store.revision + 2)
+        world.cache.rooms["chat"].add_answer(UPPER, 7, world.store.revision + 2)
         told: list[int | None] = []
         world.data.route_rooms = lambda _, hubs: told.extend(hubs.values())  # type: ignore[method-assign]
         await world.put(WHOLE[0], bucket(0, {}))
@@ -190,7 +197,7 @@ def test_a_room_whose_place_was_answered_stays_there_though_the_watch_gives_late
 def test_a_room_whose_record_came_after_another_answer_is_told() -> None:
     async def test() -> None:
         world = await with_rooms()
-        world.follow.rooms["chat"].add_answer(UPPER, 7, world.store.revision + 1)
+        world.cache.rooms["chat"].add_answer(UPPER, 7, world.store.revision + 1)
         await world.put(WHOLE[0], bucket(0, {UPPER: Room(8)}))
         assert world.data.rooms == {("chat", UPPER): 8} and world.errors == []
         await world.close()
@@ -201,15 +208,15 @@ def test_a_room_whose_record_came_after_another_answer_is_told() -> None:
 def test_a_node_that_is_heard_counts_on_until_it_has_registered_again() -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
         await world.put(node_key("b"), NodeRecord(incarnation=4))
         world.hears(("b", 4))
         for _ in range(2):
             await world.let_go("b")
-            assert world.roster == [("b", 4)] and "b" in world.follow.nodes
-            assert world.follow.revision(node_key("b")) == 0, "the watch has given that it went"
+            assert world.roster == [("b", 4)] and "b" in world.cache.nodes
+            assert world.cache.revision(node_key("b")) == 0, "the watch has given that it went"
             await world.put(node_key("b"), NodeRecord(incarnation=4))
-            assert world.follow.revision(node_key("b")) > 0
+            assert world.cache.revision(node_key("b")) > 0
             await asyncio.sleep(2 * LAPSED_S)
             assert world.roster == [("b", 4)] and world.errors == []
         await world.close()
@@ -220,12 +227,12 @@ def test_a_node_that_is_heard_counts_on_until_it_has_registered_again() -> None:
 def test_a_node_that_has_not_registered_again_in_its_time_counts_no_more() -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
         await world.put(node_key("b"), NodeRecord(incarnation=4))
         world.hears(("b", 4))
         await world.let_go("b")
         await asyncio.sleep(LAPSED_S)
-        assert world.roster == [] and world.follow.nodes == {} and world.errors == []
+        assert world.roster == [] and world.cache.nodes == {} and world.errors == []
         await world.close()
 
     play(test)
@@ -235,7 +242,7 @@ def test_a_node_that_has_not_registered_again_in_its_time_counts_no_more() -> No
 def test_a_node_that_is_no_more_what_it_was_counts_no_more_at_once(why: str) -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
         await world.put(node_key("b"), NodeRecord(incarnation=4, is_draining=why == "drains"))
         world.hears(("b", 4))
         if why == "later":
@@ -247,7 +254,7 @@ def test_a_node_that_is_no_more_what_it_was_counts_no_more_at_once(why: str) -> 
             if why == "silent":
                 world.hears()
             await world.let_go("b")
-        assert world.roster == [] and world.follow.nodes == {} and world.errors == []
+        assert world.roster == [] and world.cache.nodes == {} and world.errors == []
         await world.close()
 
     play(test)
@@ -256,7 +263,7 @@ def test_a_node_that_is_no_more_what_it_was_counts_no_more_at_once(why: str) -> 
 def test_a_data_plane_that_cannot_take_what_it_is_told_is_an_end_that_is_told() -> None:
     async def test() -> None:
         world = World()
-        await world.follow.ready.wait()
+        await world.cache.ready.wait()
 
         def refuses(room_class: str, hubs: Mapping[bytes, int | None]) -> None:
             raise ValueError("no such class")

@@ -8,7 +8,7 @@
 - `view` is all that the controller knows at one moment
 - `records`, `buckets` and `bucket_values` are the values in the coordinator, `commits` the writes to it
 
-**Runtime**, in one event loop; `node` ties it together.
+**Runtime**, in one event loop; `node` ties it together, and `context` is what all parts share.
 
 - `membership` registers the process; `identity` is what its data directory stores, `classes` what all nodes
   must have in common, `bootstrap` the hubs of the node that founds the cluster

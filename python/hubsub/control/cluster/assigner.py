@@ -21,13 +21,14 @@ import structlog
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.bucket_values import Room
 from hubsub.control.cluster.buckets import NAME_BYTES_MAX
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.placement import Allowance, NodeLoad, choose
 from hubsub.control.cluster.room_limits import RoomRecords
 from hubsub.control.cluster.room_moves import RoomMoves
 from hubsub.control.cluster.room_writer import RoomWriter
-from hubsub.control.cluster.view import Timing
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end
 from hubsub.errors import (
     HubSubError,
     NoControllerError,
@@ -64,6 +65,7 @@ class Assigner:
     """Serves `Assign` and `Find`, and with `moves` also `Move`, while its node is the controller.
 
     Args:
+        context: Store, data plane and clock.
         writer: Reads and writes the records.
         cache: Watch cache of the cluster.
         controller: Provides the view that hubs are chosen from.
@@ -72,12 +74,11 @@ class Assigner:
         rooms_per_second: Rooms that may be created per second, also the burst; 0: no limit.
         rooms_max: Rooms that may exist.
         records: Counts of room records, and the limits per class and in bytes.
-        timing: The same in the whole cluster.
-        clock: Monotonic, seconds.
     """
 
     def __init__(
         self,
+        context: Context,
         writer: RoomWriter,
         cache: WatchCache,
         controller: Controller,
@@ -87,22 +88,21 @@ class Assigner:
         rooms_per_second: int,
         rooms_max: int,
         records: RoomRecords,
-        timing: Timing,
-        clock: Callable[[], float],
     ) -> None:
+        self._ctx = context
         self.writer = writer
-        self.moves = RoomMoves(cache, controller, writer, records, self._ask_members, clock)
+        self.moves = RoomMoves(context, cache, controller, writer, records, self._ask_members)
         self._refusals_logged_s: dict[str, float] = {}
         """By limit, when it was last logged."""
         rate = float(rooms_per_second or 1_000_000_000)
-        self._allowance = Allowance(per_second=rate, burst=rate, rooms_max=rooms_max, left=rate, at_s=clock())
+        self._allowance = Allowance(
+            per_second=rate, burst=rate, rooms_max=rooms_max, left=rate, at_s=context.clock()
+        )
         self._records = records
         self._cache = cache
         self._controller = controller
         self._confirm = confirm
         self._loads = loads
-        self._timing = timing
-        self._clock = clock
         self._requests: deque[_Request] = deque()
         self._worker: asyncio.Task[None] | None = None
 
@@ -132,9 +132,7 @@ class Assigner:
         return rpc.Found(found, tuple(absent), tuple(map(buckets.revision_of, found)))
 
     async def close(self) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
         for request in self._requests:
             request.answer.cancel()
 
@@ -201,7 +199,7 @@ class Assigner:
         """Returns how many of the new rooms may be created, and the error codes of the others."""
         fitting, limit = self._records.fitting(room_class, new)
         count = sum(self._records.counts.values())
-        self._allowance, given, code = self._allowance.taken(fitting, count, self._clock())
+        self._allowance, given, code = self._allowance.taken(fitting, count, self._ctx.clock())
         refused = dict.fromkeys(new[given:fitting], code or "") | dict.fromkeys(
             new[fitting:], TooManyRoomsError.code
         )
@@ -213,7 +211,7 @@ class Assigner:
 
     def _count_refused(self, limit: str, room_class: str, rooms: int) -> None:
         self._records.refused[limit] += rooms
-        now = self._clock()
+        now = self._ctx.clock()
         if now >= self._refusals_logged_s.get(limit, -REFUSED_LOG_S) + REFUSED_LOG_S:
             self._refusals_logged_s[limit] = now
             log.warning("new rooms are refused", limit=limit, room_class=room_class, rooms=rooms)

@@ -29,7 +29,7 @@ with its lease, with another node's revision of `controller`, or by handover; gr
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -39,11 +39,11 @@ import structlog
 
 from hubsub.control.cluster import voters
 from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller_writes import BackOff, ControllerWrites
 from hubsub.control.cluster.failover import MOVES_MAX, Decision, Step, decide
 from hubsub.control.cluster.initial_state import InitialState, read
 from hubsub.control.cluster.membership import Membership
-from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import (
     CONTROLLER_TERM,
     ControllerRecord,
@@ -52,9 +52,10 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.control.cluster.step_log import StepLog
-from hubsub.control.cluster.view import Claims, Peer, ProcessId, Stored, Tables, Timing, View
+from hubsub.control.cluster.view import Claims, Peer, ProcessId, Stored, Tables, View
 from hubsub.control.cluster.watch_cache import WatchCache
-from hubsub.coordination import Coordinator, Delete, Lease, Put
+from hubsub.coordination import Delete, Lease, Put
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     CoordinatorError,
     ExpectationError,
@@ -121,39 +122,30 @@ class Controller:
     """Runs for election, and takes the turns of the controller while elected.
 
     Args:
-        coordinator: Store for elections and commits.
-        plane: Grants leader leases.
+        context: Store, data plane and clock.
         cache: Watch cache; call `wake` when it changed.
         membership: Owner of the lease that a controller term depends on.
         is_candidate: Whether this node may be the controller.
-        timing: The same in the whole cluster.
-        clock: Monotonic, seconds: that of leases.
         moves_max: Hubs that are moved at a time; default: `MOVES_MAX`.
     """
 
     def __init__(
         self,
-        coordinator: Coordinator,
-        plane: Plane,
+        context: Context,
         cache: WatchCache,
         membership: Membership,
         *,
         is_candidate: bool,
-        timing: Timing,
-        clock: Callable[[], float],
         moves_max: int = MOVES_MAX,
     ) -> None:
+        self._ctx = context
         self.claims: dict[ProcessId, Claims] = {}
         """Latest claims about logged hubs, by process."""
         self.steps: list[tuple[float, Step]] = []
         """Latest decided steps with their times, at most `MOVES_RETAINED`."""
-        self._coordinator = coordinator
-        self._plane = plane
         self._cache = cache
         self._membership = membership
         self._is_candidate = is_candidate
-        self._timing = timing
-        self._clock = clock
         self._moves_max = moves_max
         self._term: ControllerTerm | None = None
         self._elections: dict[int, Lease] = {}
@@ -164,12 +156,12 @@ class Controller:
         """Revision of `controller`, and when it was first seen."""
         self._rests_until_s = 0.0
         self._rest_s = ALONE_S
-        self._back_off = BackOff(clock)
-        self._step_log = StepLog(clock)
+        self._back_off = BackOff(context.clock)
+        self._step_log = StepLog(context.clock)
         self._wake = asyncio.Event()
         self._turning = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(membership.task_ended)
+        self._task.add_done_callback(context.ended)
 
     @property
     def me(self) -> ProcessId:
@@ -196,8 +188,8 @@ class Controller:
         known = self._cache
         return View(
             controller=term.stored,
-            now=self._clock(),
-            timing=self._timing,
+            now=self._ctx.clock(),
+            timing=self._ctx.timing,
             elected_s=term.elected_s,
             nodes=dict(known.nodes),
             classes={name: stored.record for name, stored in known.classes.items()},
@@ -206,7 +198,7 @@ class Controller:
             voters=known.voters,
             # New voters apply to grants from the next tables on.
             voters_s=term.voters_s if term.voters == known.voters_revision else inf,
-            peers=self._plane.peers(term.stored.record.controller_term),
+            peers=self._ctx.plane.peers(term.stored.record.controller_term),
             tables=term.tables,
             claims=dict(self.claims),
             replacing=frozenset(term.writes.replacing),
@@ -215,8 +207,7 @@ class Controller:
     async def stop(self) -> None:
         """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its
         lease."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
         async with self._turning:
             await self._hand_over("the node stops")
 
@@ -232,9 +223,7 @@ class Controller:
                 except (CoordinatorError, RecordFormatError, RecordDamagedError) as error:
                     self._back_off.fail(error)
             await asyncio.sleep(PAUSE_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TURN_S):
-                    await self._wake.wait()
+            await wait_set(self._wake, TURN_S)
 
     async def _turn(self) -> None:
         if self._term is not None:
@@ -248,7 +237,7 @@ class Controller:
     # -- being elected --
 
     async def _run_for_election(self) -> None:
-        now, lease, held = self._clock(), self._membership.lease, self._cache.controller
+        now, lease, held = self._ctx.clock(), self._membership.lease, self._cache.controller
         if held is not None and self._is_own_election(held.record, lease):
             assert lease is not None
             self._begin(held, lease)
@@ -256,9 +245,9 @@ class Controller:
         if held is not None and (held.record.node, held.record.incarnation) == self.me:
             # The handover was not written: no other node can be elected until it is.
             if now >= self._back_off.until_s:
-                await self._coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
+                await self._ctx.coordinator.commit({CONTROLLER: held.revision}, [Delete(CONTROLLER)])
             return
-        peers = self._plane.peers(0)
+        peers = self._ctx.plane.peers(0)
         if held is not None and self._seen[0] != held.revision:
             self._seen = held.revision, now
         if held is not None and not self._has_ended(held.record, peers) and not self._is_deserted(now):
@@ -275,7 +264,7 @@ class Controller:
             return
         if (
             not self._is_candidate
-            or self._coordinator.failed is not None
+            or self._ctx.coordinator.failed is not None
             or self._membership.is_draining
             or self._cache.is_blind
             or not self._is_registered()
@@ -285,7 +274,7 @@ class Controller:
             await self._elect(lease, held)
 
     async def _elect(self, lease: Lease, held: Stored[ControllerRecord] | None) -> None:
-        last = await self._coordinator.get(CONTROLLER_TERM)
+        last = await self._ctx.coordinator.get(CONTROLLER_TERM)
         number = 1 + (0 if last is None else parse(ControllerTermRecord, CONTROLLER_TERM, last.value).last)
         record = ControllerRecord(node=self.me[0], incarnation=self.me[1], controller_term=number)
         expect = {
@@ -300,7 +289,7 @@ class Controller:
         # applied.
         self._elections[number] = lease
         try:
-            made = await self._coordinator.commit(expect, writes)
+            made = await self._ctx.coordinator.commit(expect, writes)
         except ExpectationError:
             return
         self._begin(Stored(record, made[CONTROLLER]), lease)
@@ -309,15 +298,8 @@ class Controller:
         self._elections.clear()
         self._vacant_s = None
         self._back_off.reset()
-        writes = ControllerWrites(
-            self._coordinator,
-            self._cache,
-            self._back_off,
-            self._clock,
-            self.wake,
-            self._membership.task_ended,
-        )
-        self._term = ControllerTerm(stored=stored, lease=lease, elected_s=self._clock(), writes=writes)
+        writes = ControllerWrites(self._ctx, self._cache, self._back_off, self.wake)
+        self._term = ControllerTerm(stored=stored, lease=lease, elected_s=self._ctx.clock(), writes=writes)
         log.info("elected controller", node=self.me[0], controller_term=stored.record.controller_term)
 
     def _is_own_election(self, record: ControllerRecord, lease: Lease | None) -> bool:
@@ -336,16 +318,18 @@ class Controller:
     def _is_deserted(self, now: float) -> bool:
         """Whether a majority that includes this node acknowledges no controller, although one is elected and
         had time to begin."""
-        alone_s = self._plane.alone_s()
-        is_fresh = now < self._seen[1] + FRESH_LEASES * self._timing.lease_s
-        return not is_fresh and alone_s is not None and now - alone_s <= self._timing.silence_s
+        alone_s = self._ctx.plane.alone_s()
+        is_fresh = now < self._seen[1] + FRESH_LEASES * self._ctx.timing.lease_s
+        return not is_fresh and alone_s is not None and now - alone_s <= self._ctx.timing.silence_s
 
     def _heard(self, peers: Peers, now: float) -> set[str]:
         """Nodes heard recently, including this one."""
         return {self.me[0]} | {
             name
             for (name, _), peer in peers.items()
-            if peer.heard_s is not None and not peer.is_dead and now - peer.heard_s <= self._timing.silence_s
+            if peer.heard_s is not None
+            and not peer.is_dead
+            and now - peer.heard_s <= self._ctx.timing.silence_s
         }
 
     def _hears_majority(self, peers: Peers, now: float) -> bool:
@@ -369,12 +353,12 @@ class Controller:
             return
         if not self._may_act(term):
             return
-        if self._coordinator.failed is not None:
+        if self._ctx.coordinator.failed is not None:
             await self._end("the coordinator of this node has failed")
         elif self._membership.is_draining:
             await self._hand_over("the node drains")
         elif self._is_alone(term):
-            self._rests_until_s = self._clock() + self._rest_s
+            self._rests_until_s = self._ctx.clock() + self._rest_s
             self._rest_s = min(2 * self._rest_s, ALONE_S_MAX)
             await self._hand_over("others are registered, and it does not hear a majority")
 
@@ -388,7 +372,9 @@ class Controller:
             "controller no more", node=self.me[0], controller_term=term.stored.record.controller_term, why=why
         )
         await term.writes.end()
-        await self._plane.grants(term.stored.record.controller_term, self._clock(), 0.0, {}, term.voters)
+        await self._ctx.plane.grants(
+            term.stored.record.controller_term, self._ctx.clock(), 0.0, {}, term.voters
+        )
 
     async def _hand_over(self, why: str) -> None:
         term = self._term
@@ -396,18 +382,18 @@ class Controller:
             return
         await self._end(why)
         try:
-            await self._coordinator.commit({CONTROLLER: term.stored.revision}, [Delete(CONTROLLER)])
+            await self._ctx.coordinator.commit({CONTROLLER: term.stored.revision}, [Delete(CONTROLLER)])
         except CoordinatorError as error:
             log.info("handing over was not written; the lease ends it", reason=error.message)
 
     def _may_act(self, term: ControllerTerm) -> bool:
-        return term.lease.held and self._clock() < term.lease.deadline - STOP_S
+        return term.lease.held and self._ctx.clock() < term.lease.deadline - STOP_S
 
     def _is_alone(self, term: ControllerTerm) -> bool:
         """Whether this node has heard no majority for `ALONE_S` although the registered nodes that it does
         not hear are one."""
-        now, known = self._clock(), self._cache.voters
-        peers = self._plane.peers(term.stored.record.controller_term)
+        now, known = self._ctx.clock(), self._cache.voters
+        peers = self._ctx.plane.peers(term.stored.record.controller_term)
         heard = self._heard(peers, now)
         others = self._cache.nodes.keys() - heard
         if (
@@ -427,8 +413,8 @@ class Controller:
         if not term.confirmed_s:
             await self._confirm(term)
         self._confirm_if_due(term)
-        if term.initial is None or term.initial.is_late(self._clock()):
-            term.initial = await read(self._coordinator, self._cache, self._clock())
+        if term.initial is None or term.initial.is_late(self._ctx.clock()):
+            term.initial = await read(self._ctx.coordinator, self._cache, self._ctx.clock())
         if not term.confirmed_s or not term.initial.is_delivered(self._cache):
             return
         await term.writes.check_delivered()
@@ -440,7 +426,9 @@ class Controller:
             return
         if decision.tables != view.tables:
             self.wake()
-        has_to_wait = term.writes.must_wait or self._clock() < self._back_off.until_s or self._cache.is_blind
+        has_to_wait = (
+            term.writes.must_wait or self._ctx.clock() < self._back_off.until_s or self._cache.is_blind
+        )
         if decision.commits and not has_to_wait:
             self._record_steps(decision.steps)
             term.writes.send(decision)
@@ -448,22 +436,22 @@ class Controller:
     def _confirm_if_due(self, term: ControllerTerm) -> None:
         """Asks the coordinator to confirm the term where no majority does, in a task, so that turns
         continue."""
-        confirmed_s = max(term.confirmed_s, self._plane.confirmed_s(term.stored.record.controller_term))
-        is_due = self._clock() >= confirmed_s + self._timing.lease_s / 3
+        confirmed_s = max(term.confirmed_s, self._ctx.plane.confirmed_s(term.stored.record.controller_term))
+        is_due = self._ctx.clock() >= confirmed_s + self._ctx.timing.lease_s / 3
         if is_due and (term.confirming is None or term.confirming.done()):
             term.confirming = asyncio.create_task(self._confirm_in_time(term))
-            term.confirming.add_done_callback(self._membership.task_ended)
+            term.confirming.add_done_callback(self._ctx.ended)
 
     async def _confirm_in_time(self, term: ControllerTerm) -> None:
         with suppress(CoordinatorError, TimeoutError):
-            async with asyncio.timeout(self._timing.lease_s):
+            async with asyncio.timeout(self._ctx.timing.lease_s):
                 await self._confirm(term)
         self.wake()
 
     async def _confirm(self, term: ControllerTerm) -> None:
         """Asks the coordinator whether it still holds the term; if not, the watch will report that."""
-        asked_s = self._clock()
-        if await self._coordinator.holds(CONTROLLER, term.stored.revision):
+        asked_s = self._ctx.clock()
+        if await self._ctx.coordinator.holds(CONTROLLER, term.stored.revision):
             term.confirmed_s = asked_s
 
     async def _grant(self, term: ControllerTerm, decision: Decision) -> None:
@@ -475,14 +463,14 @@ class Controller:
         }
         term.tables = both
         until_s = term.lease.deadline - STOP_S
-        await self._plane.grants(
+        await self._ctx.plane.grants(
             term.stored.record.controller_term, until_s, term.confirmed_s, decision.tables, revision
         )
         term.tables = decision.tables
         if revision != term.voters:
-            term.voters, term.voters_s = revision, self._clock()
+            term.voters, term.voters_s = revision, self._ctx.clock()
 
     def _record_steps(self, steps: Sequence[Step]) -> None:
-        self.steps += [(self._clock(), step) for step in steps]
+        self.steps += [(self._ctx.clock(), step) for step in steps]
         del self.steps[:-MOVES_RETAINED]
         self._step_log.add(steps)

@@ -19,12 +19,14 @@ from typing import Final
 import structlog
 
 from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.failover import Decision
 from hubsub.control.cluster.initial_state import REREAD_S
 from hubsub.control.cluster.records import hub_key
 from hubsub.control.cluster.view import HubTerm
 from hubsub.control.cluster.watch_cache import WatchCache
-from hubsub.coordination import Coordinator, Put
+from hubsub.coordination import Put
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, CoordinatorUnknownError, ExpectationError, HubSubError
 
 BACK_OFF_S: Final = 0.1
@@ -64,33 +66,27 @@ class ControllerWrites:
     """Commits of one controller term.
 
     Args:
-        coordinator: Store to write to.
+        context: Store, data plane and clock.
         cache: Watch cache.
         back_off: Notified of failures and successes.
-        clock: Monotonic, seconds.
         done: Called when the outcome of all commits is known.
-        ended: Called with each task that ended.
     """
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        context: Context,
         cache: WatchCache,
         back_off: BackOff,
-        clock: Callable[[], float],
         done: Callable[[], None],
-        ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
+        self._ctx = context
         self.replacing: set[HubTerm] = set()
         """Terms that commits in flight end; see `View.replacing`."""
         self.is_over = False
         """Whether a commit was refused because the revision of `controller` changed."""
-        self._coordinator = coordinator
         self._cache = cache
         self._back_off = back_off
-        self._clock = clock
         self._done = done
-        self._ended = ended
         self._awaited: dict[str, int] = {}
         """Key to the revision that the watch has to deliver before the next decision."""
         self._looked_s = 0.0
@@ -106,7 +102,7 @@ class ControllerWrites:
         """Sends the commits of a decision, in a task."""
         assert not self.must_wait, "one decision at a time"
         self._commits = asyncio.create_task(self._send(decision))
-        self._commits.add_done_callback(self._ended)
+        self._commits.add_done_callback(self._ctx.ended)
 
     async def check_delivered(self) -> None:
         """Drops awaited revisions that the watch has delivered, and keys that were removed since: no watch
@@ -118,10 +114,10 @@ class ControllerWrites:
         for key, revision in list(self._awaited.items()):
             if self._cache.revision(key) >= revision:
                 del self._awaited[key]
-        if self._awaited and not self._is_busy() and self._clock() >= self._looked_s + REREAD_S:
-            self._looked_s = self._clock()
+        if self._awaited and not self._is_busy() and self._ctx.clock() >= self._looked_s + REREAD_S:
+            self._looked_s = self._ctx.clock()
             for key in list(self._awaited):
-                if await self._coordinator.get(key) is None:
+                if await self._ctx.coordinator.get(key) is None:
                     del self._awaited[key]
         if not self.must_wait:
             self.replacing.clear()
@@ -130,8 +126,7 @@ class ControllerWrites:
         """Cancels commits in flight: they expect a controller term that is over, or were decided within
         it."""
         if self._commits is not None:
-            self._commits.cancel()
-            await asyncio.gather(self._commits, return_exceptions=True)
+            await end(self._commits)
             self._commits = None
 
     def _is_busy(self) -> bool:
@@ -149,7 +144,7 @@ class ControllerWrites:
                 self.replacing -= {ends[w.key] for w in commit.writes if w.key in ends}
 
         await asyncio.gather(*(one(commit) for commit in decision.commits))
-        self._looked_s = self._clock()
+        self._looked_s = self._ctx.clock()
         self._done()
 
     async def _commit(self, commit: Commit) -> bool:
@@ -158,7 +153,7 @@ class ControllerWrites:
         pause, is_unknown = BACK_OFF_S, False
         while True:
             try:
-                made = await self._coordinator.commit(commit.expect, writes)
+                made = await self._ctx.coordinator.commit(commit.expect, writes)
                 self._awaited |= made
                 self._back_off.reset()
                 return True
@@ -189,7 +184,7 @@ class ControllerWrites:
         key = commit.writes[0].key
         while True:
             try:
-                held = await self._coordinator.get(key)
+                held = await self._ctx.coordinator.get(key)
                 return (0 if held is None else held.revision) != commit.expect[key]
             except CoordinatorError as error:
                 log.info("a commit's outcome is asked for again", reason=error.message)

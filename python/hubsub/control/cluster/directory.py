@@ -17,15 +17,16 @@ known here at that moment.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.buckets import NotKnown
-from hubsub.control.cluster.plane import Plane, TopicRoute
+from hubsub.control.cluster.context import Context
+from hubsub.control.cluster.plane import TopicRoute
 from hubsub.control.cluster.records import HubRecord
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     ClassRemovedError,
     HubSubError,
@@ -98,23 +99,26 @@ class Directory:
     """Looks rooms up on one node.
 
     Args:
-        plane: Maps topics to rooms and classes, and knows the ring.
+        context: Store, data plane and clock.
         cache: Watch cache; call `wake` when it changed.
         ask: Sends a request to the controller.
-        clock: Monotonic, seconds.
     """
 
-    def __init__(self, plane: Plane, cache: WatchCache, ask: Ask, clock: Callable[[], float]) -> None:
-        self._plane = plane
+    def __init__(
+        self,
+        context: Context,
+        cache: WatchCache,
+        ask: Ask,
+    ) -> None:
+        self._ctx = context
         self._cache = cache
         self._ask = ask
-        self._clock = clock
         self._wanted: dict[tuple[str, bytes], _Wanted] = {}
         self._why: HubSubError | None = None
         """Why the last request to the controller failed."""
         self._given_up: dict[tuple[str, bytes], float] = {}
         """Rooms that this node gave up as their leader, with the time: see `is_given_up`."""
-        self._dropped_s = clock() - RETRY_S
+        self._dropped_s = context.clock() - RETRY_S
         """When lookups that waited too long were last dropped to make room for others."""
         self._is_closed = False
         self._woken = asyncio.Event()
@@ -144,7 +148,7 @@ class Directory:
             RoomCreationRateError: too many rooms were created recently.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
-        route = self._plane.topic_route(topic)
+        route = self._ctx.plane.topic_route(topic)
         return self._located(route, await self.place(route.room_class, route.room, route.index, create))
 
     async def look_up(self, topic: bytes) -> Located | None:
@@ -156,7 +160,7 @@ class Directory:
             NoControllerError: the controller did not answer within `WAIT_S`.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
-        route = self._plane.topic_route(topic)
+        route = self._ctx.plane.topic_route(topic)
         hub = await self.find(route.room_class, route.room, route.index)
         stored = self._cache.classes.get(route.room_class)
         if hub is None and stored is not None and stored.record.is_removed:
@@ -224,11 +228,11 @@ class Directory:
     async def _asked(self, room_class: str, room: bytes, index: int, creates: bool) -> int | None:
         if self._is_closed:
             raise NoControllerError("the node stops", text_of(room))
-        key, until_s = (room_class, room), self._clock() + WAIT_S
+        key, until_s = (room_class, room), self._ctx.clock() + WAIT_S
         wanted = self._wanted.get(key)
         if wanted is None:
-            if len(self._wanted) >= WAITING_MAX and self._clock() >= self._dropped_s + RETRY_S:
-                self._dropped_s = self._clock()
+            if len(self._wanted) >= WAITING_MAX and self._ctx.clock() >= self._dropped_s + RETRY_S:
+                self._dropped_s = self._ctx.clock()
                 self._drop_waited()
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
@@ -250,7 +254,7 @@ class Directory:
         Returns:
             The rooms that were not skipped.
         """
-        now, buckets = self._clock(), self._cache.rooms[room_class]
+        now, buckets = self._ctx.clock(), self._cache.rooms[room_class]
         while self._given_up and (oldest := next(iter(self._given_up.items())))[1] + GIVEN_UP_S <= now:
             del self._given_up[oldest[0]]
         given_up = [room for room in rooms if (room_class, room) not in self._wanted]
@@ -270,7 +274,7 @@ class Directory:
         the controller has not answered since, and the watch has delivered neither a removal of the room's
         record nor a different record."""
         given_up_s = self._given_up.get((room_class, room))
-        if given_up_s is None or self._clock() >= given_up_s + GIVEN_UP_S:
+        if given_up_s is None or self._ctx.clock() >= given_up_s + GIVEN_UP_S:
             return False
         return not self._cache.forgotten.is_since(room_class, room, given_up_s)
 
@@ -313,7 +317,7 @@ class Directory:
             MoveError: it cannot be moved there.
             NoControllerError: no controller is available; retry.
         """
-        route = self._plane.topic_route(topic)
+        route = self._ctx.plane.topic_route(topic)
         answer = await self._ask(rpc.Move(route.room_class, route.room, to))
         if isinstance(answer, rpc.Moved):
             return answer.hub
@@ -337,9 +341,7 @@ class Directory:
     async def close(self) -> None:
         """Cancels all waiting lookups; later ones fail."""
         self._is_closed = True
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
         for wanted in self._wanted.values():
             wanted.answer.cancel()
         self._wanted.clear()
@@ -356,14 +358,12 @@ class Directory:
                 pause = RETRY_S
                 continue
             if self._wanted:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._woken.wait()
+                await wait_set(self._woken, pause)
                 pause = min(2 * pause, RETRY_S_MAX)
 
     def _drop_waited(self) -> None:
         """Fails the lookups that have waited too long."""
-        now = self._clock()
+        now = self._ctx.clock()
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             self._answer(key, self._nobody(key[1]))
 

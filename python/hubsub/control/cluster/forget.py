@@ -33,10 +33,12 @@ import structlog
 
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.bucket_values import Room
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.records import EPHEMERAL
 from hubsub.control.cluster.room_writer import RoomWriter
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end
 from hubsub.errors import HubSubError
 
 TURN_S: Final = 0.5
@@ -127,43 +129,39 @@ class Forgetter:
     """Removes records of unused rooms until it is closed.
 
     Args:
+        context: Store, data plane and clock.
         cache: Watch cache of the cluster.
         controller: Knows whether this node is the controller.
         writer: Writes room records.
         ask: Sends a request to the leader of a hub.
         idle_s: How long a room must be unused, seconds; 0: no room is forgotten.
-        clock: Monotonic, seconds.
-        ended: Called with its task when that ended.
     """
 
     def __init__(
         self,
+        context: Context,
         cache: WatchCache,
         controller: Controller,
         writer: RoomWriter,
         ask: Ask,
         *,
         idle_s: float,
-        clock: Callable[[], float],
-        ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
+        self._ctx = context
         self._cache = cache
         self._controller = controller
         self._writer = writer
         self._ask = ask
-        self._clock = clock
         self._idle = Idle(idle_s)
         self._at: tuple[str, bytes | None] = BEGINNING
         """Class and room that were checked last."""
         self._task: asyncio.Task[None] | None = None
         if idle_s > 0:
             self._task = asyncio.create_task(self._run())
-            self._task.add_done_callback(ended)
+            self._task.add_done_callback(context.ended)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -179,7 +177,7 @@ class Forgetter:
     async def _turn(self) -> None:
         rooms = self._next()
         unused = await self._unused(rooms)
-        due = self._idle.look(rooms, unused, self._clock())[:FORGOTTEN_PER_TURN]
+        due = self._idle.look(rooms, unused, self._ctx.clock())[:FORGOTTEN_PER_TURN]
         if self._at == BEGINNING:
             self._idle.end_round()
         forgotten = 0

@@ -3,9 +3,9 @@ rooms are unused.
 """
 
 from hubsub.control.cluster import rpc
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.directory import Directory
 from hubsub.control.cluster.membership import Membership
-from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.reports import Reports
 from hubsub.control.cluster.watch_cache import WatchCache
 
@@ -14,8 +14,7 @@ class HubMember:
     """Serves `Confirm` and `Forget`.
 
     Args:
-        name: This node's name.
-        plane: Knows which rooms are unused.
+        context: Store, data plane and clock.
         cache: Watch cache of the cluster.
         directory: Learns which rooms are given up.
         membership: Knows whether this node drains.
@@ -25,8 +24,7 @@ class HubMember:
 
     def __init__(
         self,
-        name: str,
-        plane: Plane,
+        context: Context,
         cache: WatchCache,
         directory: Directory,
         membership: Membership,
@@ -34,8 +32,7 @@ class HubMember:
         *,
         rooms_max: int,
     ) -> None:
-        self._name = name
-        self._plane = plane
+        self._ctx = context
         self._cache = cache
         self._directory = directory
         self._membership = membership
@@ -49,7 +46,7 @@ class HubMember:
         space -= 0 if self._reports.latest is None else round(self._reports.latest.rooms)
         for hub, rooms in request.rooms.items():
             stored = self._cache.hubs.get(hub)
-            is_mine = stored is not None and self._name in stored.record.members
+            is_mine = stored is not None and self._ctx.me[0] in stored.record.members
             taken = max(0, space) if is_mine and not self._membership.is_draining else 0
             refused += rooms[taken:]
             space -= min(taken, len(rooms))
@@ -60,14 +57,14 @@ class HubMember:
         """Returns the unused rooms of a hub; none if this node does not lead the hub in that term."""
         room_class, hub, term = request.room_class, request.hub, request.term
         stored = self._cache.hubs.get(hub)
-        if stored is None or (stored.record.leader, stored.record.term) != (self._name, term):
+        if stored is None or (stored.record.leader, stored.record.term) != (self._ctx.me[0], term):
             return rpc.Unused(())
         if not request.gives_up:
-            return rpc.Unused(tuple(await self._plane.unused(hub, term, request.rooms, gives_up=False)))
+            return rpc.Unused(tuple(await self._ctx.plane.unused(hub, term, request.rooms, gives_up=False)))
         # From here on this node's cached room records may be outdated.
         rooms, unused = self._directory.give_up(room_class, request.rooms), frozenset[bytes]()
         try:
-            unused = frozenset(await self._plane.unused(hub, term, rooms, gives_up=True))
+            unused = frozenset(await self._ctx.plane.unused(hub, term, rooms, gives_up=True))
         finally:
             self._directory.keep(room_class, [room for room in rooms if room not in unused])
         return rpc.Unused(tuple(unused))

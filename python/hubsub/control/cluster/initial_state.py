@@ -56,7 +56,8 @@ async def read(coordinator: Coordinator, known: WatchCache, now: float) -> Initi
     Raises:
         CoordinatorError: it cannot be reached; nothing is known then.
     """
-    found = await _page(coordinator, HUBS) | await _page(coordinator, NODES)
+    entries = [*await coordinator.all(HUBS), *await coordinator.all(NODES)]
+    found = {entry.key: entry.revision for entry in entries}
     for single in (VOTERS, CLUSTER):
         entry = await coordinator.get(single)
         found |= {} if entry is None else {single: entry.revision}
@@ -73,15 +74,3 @@ async def read(coordinator: Coordinator, known: WatchCache, now: float) -> Initi
         else:
             start.there[key] = entry.revision
     return start
-
-
-async def _page(coordinator: Coordinator, directory: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    after, more = "", True
-    while more:
-        page = await coordinator.page(directory, after)
-        for entry in page.entries:
-            after = entry.key.rpartition("/")[2]
-            found[entry.key] = entry.revision
-        more = page.more and bool(page.entries)
-    return found

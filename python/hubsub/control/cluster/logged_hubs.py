@@ -13,13 +13,13 @@ led here while it has that revision.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from hubsub.control.cluster.view import Claims
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import HubSubError
 from hubsub.node import Node, RouteRow
 
@@ -123,9 +123,7 @@ class LoggedHubs:
 
     async def close(self) -> None:
         """Stops; open hubs stay open until the node stops."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
 
     def _is_resigning(self, hub: int) -> bool:
         """Whether a hub of this process is to be given up, as far as is known."""
@@ -177,9 +175,7 @@ class LoggedHubs:
                 self.open_errors = {hub: why for hub, why in self.open_errors.items() if hub in self._led}
                 self._publish_rows()
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(again_s):
-                    await self._news.wait()
+            await wait_set(self._news, again_s - loop.time())
             if loop.time() >= again_s:
                 failed.clear()
                 pause = min(2 * pause, RETRY_S_MAX)

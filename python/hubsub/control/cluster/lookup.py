@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from hubsub.control.cluster.directory import WAITING_MAX, Directory
+from hubsub.coordination.tasks import end
 from hubsub.errors import (
     ClassRemovedError,
     HubClosedError,
@@ -50,9 +51,7 @@ class Lookups:
     async def close(self) -> None:
         """Stops answering; cancels lookups in flight."""
         self._data.on_room_miss = self._data.on_locate = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     def _on_room_miss(self, room_class: str, room: bytes, creates: bool) -> None:
         if len(self._tasks) >= LOOKUPS_MAX:

@@ -46,6 +46,7 @@ from hubsub.control.cluster.records import (
     parse,
 )
 from hubsub.coordination import Coordinator, Entry, Lease, Put
+from hubsub.coordination.tasks import end
 from hubsub.errors import (
     ClusterDiffersError,
     CoordinatorError,
@@ -216,9 +217,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Releases the name and a controller term, at once if the coordinator can be reached."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await end(self._keeper)
         if self._lease is not None:
             await self._lease.release()
         self._prepared.identity.close()
@@ -378,12 +377,5 @@ async def _prepared(
 
 
 async def _classes(coordinator: Coordinator) -> dict[str, ClassRecord]:
-    found: dict[str, ClassRecord] = {}
-    after, more = "", True
-    while more:
-        page = await coordinator.page(CLASSES, after)
-        for entry in page.entries:
-            after = entry.key.partition("/")[2]
-            found[after] = parse(ClassRecord, entry.key, entry.value)
-        more = page.more and bool(page.entries)
-    return found
+    entries = await coordinator.all(CLASSES)
+    return {entry.key.partition("/")[2]: parse(ClassRecord, entry.key, entry.value) for entry in entries}

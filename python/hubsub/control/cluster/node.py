@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, Self
 
 import structlog
@@ -18,6 +17,7 @@ import structlog
 from hubsub.config import Config, RoomClass
 from hubsub.control.cluster import classes, rpc
 from hubsub.control.cluster.assigner import Assigner
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.directory import WAIT_S, Directory, Located
 from hubsub.control.cluster.failover import MOVES_MAX
@@ -36,6 +36,7 @@ from hubsub.control.cluster.status import status_of
 from hubsub.control.cluster.view import Timing
 from hubsub.control.cluster.watch_cache import WatchCache
 from hubsub.coordination import Coordinator, Put
+from hubsub.coordination.tasks import end, wait_set
 from hubsub.errors import (
     ClassChangeError,
     HubSubError,
@@ -73,87 +74,58 @@ class ClusterNode:
         self.cluster = prepared.cluster
         self.warnings = prepared.warnings
         self._config = config
-        self._coordinator = coordinator
-        self._plane = plane
-        self._clock = clock
-        self._timing = timing
+        self._ctx = context = Context(
+            me=(config.node, prepared.incarnation),
+            coordinator=coordinator,
+            plane=plane,
+            timing=timing,
+            clock=clock,
+            ended=membership.task_ended,
+        )
         self._membership = membership
         self._loads: dict[str, NodeLoad] = {}
         """Load by node; only the controller has those of other nodes."""
         self._news = asyncio.Event()
         self._claim_news = asyncio.Event()
         plane.attach(self)
-        self._cache = WatchCache(
-            coordinator,
-            plane,
-            config.node,
-            self.changed,
-            membership.task_ended,
-            timing=timing,
-            clock=clock,
-        )
-        self._partition_mode = PartitionMode(
-            plane, self._cache, (self.name, self.incarnation), timing, clock, membership.task_ended
-        )
+        self._cache = cache = WatchCache(context, self.changed)
+        self._partition_mode = PartitionMode(context, cache)
         self._controller = Controller(
-            coordinator,
-            plane,
-            self._cache,
-            membership,
-            is_candidate="hub" in config.role,
-            timing=timing,
-            clock=clock,
-            moves_max=moves_max,
+            context, cache, membership, is_candidate="hub" in config.role, moves_max=moves_max
         )
-        self.room_records = RoomRecords(
-            self._cache, record_limits(config.limits, coordinator.store_bytes_max)
-        )
-        writer = RoomWriter(coordinator, self._cache, self._controller, self.room_records)
+        limits = config.limits
+        self.room_records = RoomRecords(cache, record_limits(limits, coordinator.store_bytes_max))
+        writer = RoomWriter(context, cache, self._controller, self.room_records)
         self._assigner = Assigner(
+            context,
             writer,
-            self._cache,
+            cache,
             self._controller,
             self._confirm,
             self._loads,
-            rooms_per_second=config.limits["room_creations_per_second_max"],
-            rooms_max=config.limits["rooms_max"],
+            rooms_per_second=limits["room_creations_per_second_max"],
+            rooms_max=limits["rooms_max"],
             records=self.room_records,
-            timing=timing,
-            clock=clock,
         )
-        self.directory = Directory(plane, self._cache, self._ask_controller, clock)
+        self.directory = Directory(context, cache, self._ask_controller)
         self._forgetter = Forgetter(
-            self._cache,
+            context,
+            cache,
             self._controller,
             writer,
             self._ask_for_unused,
-            idle_s=config.limits["room_record_idle_ms"] / 1_000,
-            clock=clock,
-            ended=membership.task_ended,
+            idle_s=limits["room_record_idle_ms"] / 1_000,
         )
-        self.log_owners = LogOwners(self._cache, prepared.cluster)
+        self.log_owners = LogOwners(cache, prepared.cluster)
         self._reports = Reports(
-            plane,
-            self._cache,
-            self._controller,
-            self._loads,
-            self._ask_controller,
-            self.incarnation,
-            self._claim_news,
-            clock,
+            context, cache, self._controller, self._loads, self._ask_controller, self._claim_news
         )
         self._member = HubMember(
-            self.name,
-            plane,
-            self._cache,
-            self.directory,
-            membership,
-            self._reports,
-            rooms_max=config.limits["rooms_max"],
+            context, cache, self.directory, membership, self._reports, rooms_max=limits["rooms_max"]
         )
         self._reporter = asyncio.create_task(self._reports.report())
         self._claimer = asyncio.create_task(self._reports.claim())
-        self._claimer.add_done_callback(membership.task_ended)
+        self._claimer.add_done_callback(context.ended)
 
     @classmethod
     async def start(
@@ -243,7 +215,7 @@ class ClusterNode:
     @property
     def coordinator_failed(self) -> str | None:
         """Error that made the coordinator's part in this process fail for good; None: it works."""
-        return self._coordinator.failed
+        return self._ctx.coordinator.failed
 
     @property
     def nodes(self) -> list[str]:
@@ -332,7 +304,7 @@ class ClusterNode:
     async def _write_classes(self, puts: Sequence[Put]) -> None:
         known = {classes.class_key(name): stored.revision for name, stored in self._cache.classes.items()}
         expect = {put.key: known.get(put.key, 0) for put in puts}
-        await self._coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
+        await self._ctx.coordinator.commit(expect, [Put(put.key, put.value) for put in puts])
 
     @property
     def class_records(self) -> Mapping[str, ClassRecord]:
@@ -341,7 +313,7 @@ class ClusterNode:
 
     def class_versions(self) -> Mapping[str, int]:
         """Version of the classes that each registered node uses; 0: not announced yet."""
-        known = self._plane.class_versions()
+        known = self._ctx.plane.class_versions()
         return {name: known.get(name, 0) for name in self.nodes}
 
     async def drain(self) -> bool:
@@ -352,14 +324,11 @@ class ClusterNode:
         node.
         """
         await self._membership.drain()
-        until_s = self._clock() + DRAIN_S
-        while (
-            self._led_hubs() - self._plane.unmovable() and self._has_successors() and self._clock() < until_s
-        ):
+        clock, plane = self._ctx.clock, self._ctx.plane
+        until_s = clock() + DRAIN_S
+        while self._led_hubs() - plane.unmovable() and self._has_successors() and clock() < until_s:
             self._news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(until_s - self._clock()):
-                    await self._news.wait()
+            await wait_set(self._news, until_s - clock())
         left = self._led_hubs()
         if left:
             classes = Counter(self._cache.hubs[hub].record.room_class for hub in left)
@@ -382,9 +351,7 @@ class ClusterNode:
         except HubSubError as error:
             log.info("the node leaves without draining", reason=error.message)
         finally:
-            for task in (self._reporter, self._claimer):
-                task.cancel()
-            await asyncio.gather(self._reporter, self._claimer, return_exceptions=True)
+            await end(self._reporter, self._claimer)
             await self._forgetter.close()
             await self.directory.close()
             await self._assigner.close()
@@ -396,18 +363,15 @@ class ClusterNode:
     def status(self) -> dict[str, Any]:
         """The cluster as this node sees it, for REST and the command line; see `status`."""
         return status_of(
+            self._ctx,
             self._cache,
-            self._plane,
             self._membership,
             self._controller,
             cluster=self.cluster,
             warnings=self.warnings,
             kind=self._config.coordinator.partition("://")[0],
-            failed=self._coordinator.failed,
             waiting=self.directory.waiting,
             room_records=self.room_records,
-            now=self._clock(),
-            timing=self._timing,
         )
 
     # -- callbacks of the plane --
@@ -461,7 +425,7 @@ class ClusterNode:
             return await self._answer(node, request)
         try:
             async with asyncio.timeout(within_s):
-                return rpc.decode_response(await self._plane.ask(node, rpc.encode(request)))
+                return rpc.decode_response(await self._ctx.plane.ask(node, rpc.encode(request)))
         except TimeoutError:
             raise PeerError("the other node gave no answer in time", node) from None
 

@@ -10,16 +10,15 @@ since its start is new, not cut off.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import structlog
 
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.failover import acting
-from hubsub.control.cluster.plane import Plane
-from hubsub.control.cluster.view import ProcessId, Timing
+from hubsub.control.cluster.view import ProcessId
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import end, wait_set
 
 SERVE: Final = "serve"
 
@@ -30,54 +29,40 @@ class PartitionMode:
     """Recomputes the acting leaders when woken, and every silence timeout if a class uses `serve`.
 
     Args:
-        plane: Knows whether this process is cut off, and which processes it hears.
+        context: Store, data plane and clock.
         cache: Hubs, classes and nodes; receives the acting leaders.
-        me: This process.
-        timing: Defines silence.
-        clock: Monotonic, seconds.
-        ended: Called with its task when that ends.
     """
 
     def __init__(
         self,
-        plane: Plane,
+        context: Context,
         cache: WatchCache,
-        me: ProcessId,
-        timing: Timing,
-        clock: Callable[[], float],
-        ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        self._plane = plane
+        self._ctx = context
         self._cache = cache
-        self._me = me
-        self._timing = timing
-        self._clock = clock
         self._news = asyncio.Event()
         self._is_new = True
         """Whether no controller was heard since the start."""
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(ended)
+        self._task.add_done_callback(context.ended)
 
     def wake(self) -> None:
         """Recomputes soon, because the plane or the watch cache changed."""
         self._news.set()
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:
             acts = self._acting()
             if acts != self._cache.acting_leaders:
-                mine = sum(process == self._me for process in acts.values())
+                mine = sum(process == self._ctx.me for process in acts.values())
                 log.warning("hubs are served without a leader lease", hubs=len(acts), here=mine)
                 self._cache.set_acting_leaders(acts)
             # Silence causes no event, so it needs a timeout.
-            wait_s = self._timing.silence_s if self._has_serving_class else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
+            wait_s = self._ctx.timing.silence_s if self._has_serving_class else None
+            await wait_set(self._news, wait_s)
             self._news.clear()
 
     @property
@@ -86,18 +71,18 @@ class PartitionMode:
 
     def _acting(self) -> dict[int, ProcessId]:
         """Acting leader by hub on this side."""
-        is_cut_off = self._plane.is_cut_off()
+        is_cut_off = self._ctx.plane.is_cut_off()
         self._is_new = self._is_new and is_cut_off
         if self._is_new or not is_cut_off or not self._has_serving_class:
             return {}
-        since_s = self._clock() - self._timing.silence_s
-        peers = self._plane.peers(0).items()
+        since_s = self._ctx.clock() - self._ctx.timing.silence_s
+        peers = self._ctx.plane.peers(0).items()
         heard = {
             name: incarnation
             for (name, incarnation), peer in sorted(peers, key=lambda row: row[0])
             if not peer.is_dead and peer.heard_s is not None and peer.heard_s >= since_s
         }
-        heard[self._me[0]] = self._me[1]
+        heard[self._ctx.me[0]] = self._ctx.me[1]
         found: dict[int, ProcessId] = {}
         for hub, stored in self._cache.hubs.items():
             room_class = self._cache.classes.get(stored.record.room_class)

@@ -7,7 +7,6 @@ addresses. A peer without addresses may still dial this node.
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
@@ -15,6 +14,7 @@ import structlog
 
 from hubsub.config import join_address, split_address
 from hubsub.control.cluster.plane import Neighbour
+from hubsub.coordination.tasks import end, wait_set
 
 REFRESH_S: Final = 30.0
 RETRY_S: Final = 1.0
@@ -52,9 +52,7 @@ class PeerAddresses:
                 self._worker = asyncio.create_task(self._look_up())
 
     async def close(self) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        await end(self._worker)
 
     def _named(self) -> list[str]:
         links = (neighbour.addresses.get("link") for neighbour in self._neighbours)
@@ -79,9 +77,7 @@ class PeerAddresses:
                 self._publish()
             for address in set(named) - known.keys():
                 log.warning("a node's name has no address", address=address)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_S if len(known) == len(set(named)) else RETRY_S):
-                    await self._news.wait()
+            await wait_set(self._news, REFRESH_S if len(known) == len(set(named)) else RETRY_S)
 
 
 async def _addresses_of(address: str) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from hubsub.control.cluster.plane import Neighbour
 from hubsub.control.cluster.view import Timing
 from hubsub.coordination import Coordinator, open_coordinator
 from hubsub.coordination.embedded import own_host
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, StartError
 from hubsub.names import redis_cluster_id
 from hubsub.node import Node, RedisClusterNode
@@ -149,16 +150,14 @@ class ClusterProcess:
         ]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for end in done:
-                end.result()
+            for ended in done:
+                ended.result()
         except Exception:
             # A failed node cannot give up its hubs in order: other nodes get them after its goodbye.
             self._has_failed = True
             raise
         finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+            await end(*ends)
 
     async def stop(self, drain: bool = True) -> None:
         """Ends all that was started, in reverse order.
@@ -244,9 +243,7 @@ class ClusterProcess:
                 within_s = WAIT_LOG_INTERVAL_S
             await (fails if fails.done() else step)
         finally:
-            step.cancel()
-            fails.cancel()
-            await asyncio.gather(step, fails, return_exceptions=True)
+            await end(step, fails)
 
     async def _leave(self) -> None:
         if self._drains:

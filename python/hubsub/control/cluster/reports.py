@@ -6,17 +6,17 @@ Invariant: only reports of a node's latest process count.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from hubsub.control.cluster import rpc
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.placement import Load, NodeLoad
-from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.view import Claims
 from hubsub.control.cluster.watch_cache import WatchCache
+from hubsub.coordination.tasks import wait_set
 from hubsub.errors import HubSubError
 
 LOAD_S: Final = 2.0
@@ -32,45 +32,39 @@ class Reports:
     """Sends this node's reports, and stores the reports of others while it is the controller.
 
     Args:
-        plane: Source of load and claims.
+        context: Store, data plane and clock.
         cache: Watch cache of the cluster.
         controller: Receives the claims of other nodes.
         loads: Reported load by node; only the controller has those of other nodes.
         ask: Sends a request to the controller.
-        incarnation: Of this process.
         claim_news: Set when the claims of this node may have changed.
-        clock: Monotonic, seconds.
     """
 
     def __init__(
         self,
-        plane: Plane,
+        context: Context,
         cache: WatchCache,
         controller: Controller,
         loads: dict[str, NodeLoad],
         ask: Callable[[rpc.Request], Awaitable[rpc.Response]],
-        incarnation: int,
         claim_news: asyncio.Event,
-        clock: Callable[[], float],
     ) -> None:
+        self._ctx = context
         self.latest: Load | None = None
         self.taken = 0
         """Rooms that this node accepted since its last sample."""
-        self._plane = plane
         self._cache = cache
         self._controller = controller
         self._loads = loads
         self._ask = ask
-        self._incarnation = incarnation
         self._claim_news = claim_news
-        self._clock = clock
 
     async def report(self) -> None:
         """Reports the load, until cancelled."""
         while True:
             await asyncio.sleep(LOAD_S)
             try:
-                load = await self._plane.load()
+                load = await self._ctx.plane.load()
                 if load is not None:
                     self.latest, self.taken = load, 0
                     await self._ask(rpc.Report(load))
@@ -82,10 +76,13 @@ class Reports:
         sent: tuple[int, Claims] | None = None
         while True:
             self._claim_news.clear()
-            held, claims = self._cache.controller, self._plane.claims()
+            held, claims = self._cache.controller, self._ctx.plane.claims()
             if held is not None and sent != (held.revision, claims) and (sent or claims != Claims()):
                 request = rpc.Claim(
-                    self._incarnation, tuple(sorted(claims.empty)), dict(claims.sealed), dict(claims.retained)
+                    self._ctx.me[1],
+                    tuple(sorted(claims.empty)),
+                    dict(claims.sealed),
+                    dict(claims.retained),
                 )
                 try:
                     if isinstance(await self._ask(request), rpc.Acknowledged):
@@ -93,9 +90,7 @@ class Reports:
                 except HubSubError as error:
                     log.debug("no hubs were claimed to be empty", reason=error.message)
             await asyncio.sleep(CLAIM_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOAD_S):
-                    await self._claim_news.wait()
+            await wait_set(self._claim_news, LOAD_S)
 
     def note_claim(self, node: str, claim: rpc.Claim) -> None:
         """Stores the claims of a node."""
@@ -114,7 +109,7 @@ class Reports:
     def note_load(self, node: str, load: Load) -> None:
         """Stores the load of a node."""
         if node in self._cache.nodes:
-            now, before = self._clock(), self._loads.get(node)
+            now, before = self._ctx.clock(), self._loads.get(node)
             fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)
             is_known = before is not None and before.at_s > float("-inf")
             self._loads[node] = before.sampled(load, now) if is_known and before is not None else fresh

@@ -14,6 +14,7 @@ import structlog
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.bucket_values import Room, hash_of
 from hubsub.control.cluster.buckets import Buckets
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.records import EPHEMERAL
 from hubsub.control.cluster.room_limits import RoomRecords
@@ -38,29 +39,29 @@ class RoomMoves:
     """Serves `Move` while its node is the controller.
 
     Args:
+        context: Store, data plane and clock.
         cache: Watch cache of the cluster.
         controller: Has the latest moves of hubs.
         writer: Writes the records.
         records: Limits of the records.
         ask_members: Asks the members of hubs whether they accept rooms; returns the refused rooms.
-        clock: Monotonic, seconds.
     """
 
     def __init__(
         self,
+        context: Context,
         cache: WatchCache,
         controller: Controller,
         writer: RoomWriter,
         records: RoomRecords,
         ask_members: Callable[[Mapping[bytes, int]], Awaitable[Mapping[bytes, set[str]]]],
-        clock: Callable[[], float],
     ) -> None:
+        self._ctx = context
         self._cache = cache
         self._controller = controller
         self._writer = writer
         self._records = records
         self._ask_members = ask_members
-        self._clock = clock
         self._moves: deque[tuple[float, rpc.MoveRow]] = deque(maxlen=MOVES_RETAINED)
         """Time by the clock, and the move."""
 
@@ -111,7 +112,7 @@ class RoomMoves:
             for at_s, step in self._controller.steps
             if step.why not in INTERMEDIATE
         ]
-        now = self._clock()
+        now = self._ctx.clock()
         rows = sorted([*hubs, *self._moves], key=lambda move: move[0])[-MOVES_LISTED:]
         return rpc.MoveList(
             tuple(msgspec.structs.replace(row, ago_s=round(now - at_s, 3)) for at_s, row in rows)
@@ -129,7 +130,7 @@ class RoomMoves:
             refused=refused,
             ago_s=0.0,
         )
-        self._moves.append((self._clock(), row))
+        self._moves.append((self._ctx.clock(), row))
         log.info(
             "a room is moved" if refused is None else "a room is not moved",
             room=text_of(request.room),

@@ -14,11 +14,12 @@ from typing import Final
 from hubsub.control.cluster.bucket_values import Room
 from hubsub.control.cluster.buckets import NOTHING, Batch, Buckets, NotKnown
 from hubsub.control.cluster.commits import CONTROLLER, Commit
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.records import hub_key
 from hubsub.control.cluster.room_limits import RoomRecords
 from hubsub.control.cluster.watch_cache import WatchCache
-from hubsub.coordination import Coordinator, Put
+from hubsub.coordination import Put
 from hubsub.errors import (
     CoordinatorError,
     CoordinatorUnknownError,
@@ -42,18 +43,18 @@ class RoomWriter:
     """Room records of all classes, as the controller reads and writes them.
 
     Args:
-        coordinator: Store of the records.
+        context: Store, data plane and clock.
         cache: Watch cache of the cluster; written records are added to it at once.
         controller: Provides the revision that commits expect.
         records: Counts the removed records.
     """
 
     def __init__(
-        self, coordinator: Coordinator, cache: WatchCache, controller: Controller, records: RoomRecords
+        self, context: Context, cache: WatchCache, controller: Controller, records: RoomRecords
     ) -> None:
+        self._ctx = context
         self.forgetting: set[tuple[str, bytes]] = set()
         """Rooms whose record is being removed: lookups of them wait for the outcome."""
-        self._coordinator = coordinator
         self._cache = cache
         self._controller = controller
         self._records = records
@@ -164,7 +165,7 @@ class RoomWriter:
             keys = [write.key for write in commit.writes]
             async with slots:
                 try:
-                    made = await self._coordinator.commit(
+                    made = await self._ctx.coordinator.commit(
                         commit.expect, [Put(write.key, write.value) for write in commit.writes]
                     )
                 except (ExpectationError, CoordinatorUnknownError) as error:
@@ -289,7 +290,7 @@ class RoomWriter:
         """
         for key in keys:
             try:
-                entry = await self._coordinator.get(key)
+                entry = await self._ctx.coordinator.get(key)
             except CoordinatorError as error:
                 raise CoordinatorUnknownError() from error
             if entry is None:

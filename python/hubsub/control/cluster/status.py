@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hubsub.control.cluster import voters
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.controller import Controller
 from hubsub.control.cluster.membership import Membership
-from hubsub.control.cluster.plane import Plane
 from hubsub.control.cluster.records import EPHEMERAL, NodeRecord
 from hubsub.control.cluster.room_limits import RoomRecords
 from hubsub.control.cluster.view import OBSERVERS_MIN, Peer, Stored, Timing
@@ -23,40 +23,35 @@ CROWDED = 0.95
 
 
 def status_of(
+    context: Context,
     known: WatchCache,
-    plane: Plane,
     membership: Membership,
     controller: Controller,
     *,
     cluster: str,
     warnings: Sequence[str],
     kind: str,
-    failed: str | None,
     waiting: int,
     room_records: RoomRecords,
-    now: float,
-    timing: Timing,
 ) -> dict[str, Any]:
     """Nodes with their states, hubs with leaders and terms, the controller, and all problems.
 
     Args:
+        context: Store, data plane and clock.
         known: Watch cache of the node.
-        plane: Source of peer states and of hubs that cannot be opened.
         membership: Registration of the node.
         controller: Source of the node's recent steps.
         cluster: Id of the cluster.
         warnings: Configuration differences found at the start.
         kind: Scheme of the coordinator's URL.
-        failed: Error of the coordinator's part in this process; None: it works.
         waiting: Rooms that lookups wait for.
         room_records: Counts and limits of room records.
-        now: Time, seconds, of the node's monotonic clock.
-        timing: Defines silence.
 
     Returns:
         The body of `GET /v1/cluster`; nodes sorted by name, hubs by id.
     """
-    peers = plane.peers(0)
+    now, timing, failed = context.clock(), context.timing, context.coordinator.failed
+    peers = context.plane.peers(0)
     held = known.controller
     nodes = []
     for name, stored in sorted(known.nodes.items()):
@@ -110,7 +105,10 @@ def status_of(
             *([f"the coordinator of this node has failed: {failed}"] if failed else []),
             *_wrong(known, membership, nodes, peers, now, timing),
             *_crowded(room_records),
-            *(f"hub {hub} cannot be opened here: {why}" for hub, why in sorted(plane.open_errors.items())),
+            *(
+                f"hub {hub} cannot be opened here: {why}"
+                for hub, why in sorted(context.plane.open_errors.items())
+            ),
             *warnings,
         ],
     }

@@ -24,9 +24,10 @@ import structlog
 
 from hubsub.control.cluster.buckets import Buckets, NotKnown
 from hubsub.control.cluster.commits import CONTROLLER
+from hubsub.control.cluster.context import Context
 from hubsub.control.cluster.forgotten import Forgotten
 from hubsub.control.cluster.membership import LEASE_S
-from hubsub.control.cluster.plane import Neighbour, Plane, Route
+from hubsub.control.cluster.plane import Neighbour, Route
 from hubsub.control.cluster.records import (
     CLASSES,
     CLUSTER,
@@ -44,8 +45,9 @@ from hubsub.control.cluster.records import (
     VotersRecord,
     parse,
 )
-from hubsub.control.cluster.view import ProcessId, Stored, Timing
-from hubsub.coordination import Changes, Coordinator, Watch
+from hubsub.control.cluster.view import ProcessId, Stored
+from hubsub.coordination import Changes, Watch
+from hubsub.coordination.tasks import end
 from hubsub.errors import CoordinatorError, RecordDamagedError, RecordFormatError
 
 REFUSED_S: Final = 5.0
@@ -82,26 +84,16 @@ class WatchCache:
     """Latest state that the watches delivered to one node.
 
     Args:
-        coordinator: Store that is watched.
-        plane: Receives rosters, classes, routes, pins and voters.
-        me: This node's name.
+        context: Store, data plane and clock.
         changed: Called after anything changed, in the event loop.
-        ended: Called with each of its tasks that ended.
-        timing: Defines how long a silent process counts as heard.
-        clock: Monotonic, seconds: that of the plane.
     """
 
     def __init__(
         self,
-        coordinator: Coordinator,
-        plane: Plane,
-        me: str,
+        context: Context,
         changed: Callable[[], None],
-        ended: Callable[[asyncio.Task[None]], None],
-        *,
-        timing: Timing,
-        clock: Callable[[], float],
     ) -> None:
+        self._ctx = context
         self.nodes: dict[str, Stored[NodeRecord]] = {}
         """By name, including nodes whose registration expired recently."""
         self.hubs: dict[int, Stored[HubRecord]] = {}
@@ -114,7 +106,7 @@ class WatchCache:
         """Keys whose values this version cannot read, with the error; the previous value stays in use."""
         self.refused: dict[str, str] = {}
         """Directories whose watch the store refuses, with the error."""
-        self.forgotten = Forgotten(clock)
+        self.forgotten = Forgotten(context.clock)
         """Rooms whose record was recently removed or changed."""
         self.acting_leaders: Mapping[int, ProcessId] = {}
         """By hub, the acting leader on this side of a network partition."""
@@ -122,13 +114,7 @@ class WatchCache:
         """Set once all directories except rooms were delivered whole."""
         self.became_voter = asyncio.Event()
         """Set once this node is a voter."""
-        self._coordinator = coordinator
-        self._plane = plane
-        self._me = me
         self._changed = changed
-        self._ended = ended
-        self._timing = timing
-        self._clock = clock
         self._lapsed: dict[str, Stored[NodeRecord]] = {}
         """Nodes whose registration expired and that still count."""
         self._waits: set[asyncio.Task[None]] = set()
@@ -206,16 +192,13 @@ class WatchCache:
         self._publish_soon()
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values(), *self._waits, *([] if self._publisher is None else [self._publisher])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks.values(), *self._waits, self._publisher)
 
     # -- watches --
 
     async def _run(self, directory: str) -> None:
         while True:
-            watch = self._coordinator.watch(directory)
+            watch = self._ctx.coordinator.watch(directory)
             try:
                 await self._read(directory, watch)
                 return
@@ -289,7 +272,7 @@ class WatchCache:
         stored = self.nodes.get(name)
         if (
             stored is None
-            or name == self._me
+            or name == self._ctx.me[0]
             or stored.record.is_draining
             or not self._is_heard(name, stored)
         ):
@@ -299,13 +282,13 @@ class WatchCache:
             task = asyncio.create_task(self._wait_for(name, stored))
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._ctx.ended)
         return True
 
     async def _wait_for(self, name: str, stored: Stored[NodeRecord]) -> None:
-        until_s = self._clock() + LAPSED_S
+        until_s = self._ctx.clock() + LAPSED_S
         while self._lapsed.get(name) is stored:
-            if self._clock() >= until_s or not self._is_heard(name, stored):
+            if self._ctx.clock() >= until_s or not self._is_heard(name, stored):
                 del self._lapsed[name], self.nodes[name]
                 self._news.add(NODES)
                 self._publish_soon()
@@ -313,10 +296,10 @@ class WatchCache:
             await asyncio.sleep(LOOK_S)
 
     def _is_heard(self, name: str, stored: Stored[NodeRecord]) -> bool:
-        peer = self._plane.peers(0).get((name, stored.record.incarnation))
+        peer = self._ctx.plane.peers(0).get((name, stored.record.incarnation))
         if peer is None or peer.heard_s is None or peer.is_dead:
             return False
-        return self._clock() - peer.heard_s <= self._timing.silence_s
+        return self._ctx.clock() - peer.heard_s <= self._ctx.timing.silence_s
 
     def _add_bucket(
         self, buckets: Buckets, room_class: str, key: str, value: bytes | None, revision: int
@@ -336,7 +319,7 @@ class WatchCache:
 
     def _begin(self, directory: str) -> None:
         self._tasks[directory] = task = asyncio.create_task(self._run(directory))
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._ctx.ended)
 
     def _single(self, cls: type[R], key: str) -> Stored[R] | None:
         stored = self._singles.get(key)
@@ -347,7 +330,7 @@ class WatchCache:
     def _publish_soon(self) -> None:
         if self._publisher is None:
             self._publisher = asyncio.create_task(self._publish())
-            self._publisher.add_done_callback(self._ended)
+            self._publisher.add_done_callback(self._ctx.ended)
 
     async def _publish(self) -> None:
         """Passes changes to the data plane. Runs in a task, so that its errors reach `ended`."""
@@ -359,19 +342,19 @@ class WatchCache:
             self._news = set(KINDS)
         news, self._news = self._news, set()
         if CLASSES in news:
-            self._plane.classes({name: stored.record for name, stored in self.classes.items()})
+            self._ctx.plane.classes({name: stored.record for name, stored in self.classes.items()})
         if NODES in news:
-            self._plane.roster(
+            self._ctx.plane.roster(
                 [
                     _neighbour(name, stored.record)
                     for name, stored in sorted(self.nodes.items())
-                    if name != self._me
+                    if name != self._ctx.me[0]
                 ]
             )
         if news & {CLASSES, NODES, HUBS}:
             self._ids = {(k.record.room_class, k.record.index): hub for hub, k in self.hubs.items()}
             hubs = sorted(self.hubs.items())
-            self._plane.routes(
+            self._ctx.plane.routes(
                 [
                     self._route(hub, stored.record, stored.revision)
                     for hub, stored in hubs
@@ -380,14 +363,14 @@ class WatchCache:
             )
         if META in news and self.voters is not None:
             voters = self.voters
-            if self._me in voters.record.nodes:
+            if self._ctx.me[0] in voters.record.nodes:
                 self.became_voter.set()
-            self._plane.voters(voters.revision, voters.record.nodes, voters.record.before)
+            self._ctx.plane.voters(voters.revision, voters.record.nodes, voters.record.before)
         moved, self._changed_rooms = self._changed_rooms, {}
         for room_class, rooms in moved.items():
             known = dict(self._places(room_class, rooms))
             if known:
-                self._plane.pins(room_class, known)
+                self._ctx.plane.pins(room_class, known)
             if left := rooms - known.keys():
                 self._changed_rooms[room_class] = left
         self._changed()
