@@ -50,6 +50,8 @@ class Page:
                 subprotocols=[Subprotocol(name) for name in subprotocols] or None,
                 origin=None if origin is None else Origin(origin),
                 open_timeout=TIMEOUT_S,
+                # A page with unread messages does not get to the server's answer, and closes without it.
+                close_timeout=0.5,
                 ping_interval=None,
                 proxy=None,
                 max_size=None,

@@ -22,14 +22,20 @@ from hubsub.testing import Node
 
 T = TypeVar("T")
 
+PAUSE_S = 0.002
+PAUSE_S_MAX = 0.02
+"""Bounds of the pause between two checks, which is a tenth of the time waited so far. A check costs the node a
+request, and often the check waits for that node's processor."""
+
 
 def until(check: Callable[[], T], what: str = "") -> T:
     """Calls `check` repeatedly until its result is true; returns the result. For changes without a
     notification."""
-    deadline = time.monotonic() + TIMEOUT_S
+    began = time.monotonic()
     while not (answer := check()):
-        assert time.monotonic() < deadline, f"never became true: {what or check}"
-        select.select([], [], [], 0.002)
+        waited_s = time.monotonic() - began
+        assert waited_s < TIMEOUT_S, f"never became true: {what or check}"
+        select.select([], [], [], min(PAUSE_S_MAX, max(PAUSE_S, waited_s / 10)))
     return answer
 
 

@@ -56,6 +56,9 @@ DEALT = {row["name"] for row in (CHAT, BUSY, DEFAULT)}
 SMALL_LOG = {"log_journal_bytes": "4MiB", "log_reserve_bytes": "4MiB"}
 """Reduces the disk space of a log besides its records: tens of nodes run at once."""
 
+SETTLING_S = 0.05
+"""Pause between two looks at a cluster that settles: a node renders all its hubs for each."""
+
 LISTENERS = ("redis", "redis_cluster", "http", "link", "raft")
 
 
@@ -221,7 +224,7 @@ class Cluster:
             if left < least:
                 least, deadline = left, time.monotonic() + TIMEOUT_S
             assert time.monotonic() < deadline, f"the cluster is not settled: {troubles}"
-            select.select([], [], [], 0.002)
+            select.select([], [], [], SETTLING_S)
 
     def _trouble(self, name: str) -> tuple[float, object] | None:
         """Why a node does not see a settled cluster, and for how many hubs; None: it does."""

@@ -12,7 +12,7 @@ from clients.mqtt import CONNACK, DISCONNECT, V5, V311, Wire
 from clients.mqtt_sessions import resume
 from clients.servers import until
 
-from cluster.cluster import Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 TAKEN_OVER = 0x8E
 CLIENTS = 60
@@ -24,7 +24,7 @@ def test_one_connection_has_a_client_id_on_all_nodes_together(
     needs("hubsub-core")
     limits = {"mqtt_takeover_ms": 400}
     config = {"mqtt": "127.0.0.1:0"}
-    with Cluster(tmp_path, limits=limits, config=config) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], limits=limits, config=config) as cluster, ExitStack() as stack:
 
         def connect(name: str, client_id: str, version: int = V5) -> Wire:
             wire = stack.enter_context(Wire(cluster.nodes[name].mqtt))

@@ -11,7 +11,7 @@ from typing import Any
 from clients.raw import Connection
 from clients.servers import until
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 KEPT = {
     "name": "kept",
@@ -26,7 +26,7 @@ def test_a_group_keeps_its_place_while_the_leader_of_its_room_is_killed(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=(KEPT, *CLASSES)) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=(KEPT, DEFAULT)) as cluster, ExitStack() as stack:
         cluster.settled()
         topic = cluster.room_led_by("c", "kept:")
         members = {name: stack.enter_context(cluster.connect(name)) for name in "ab"}

@@ -1,5 +1,5 @@
 """Clients while nodes are killed: the controller, a leader of rooms with a log, and a leader while all
-publish.
+publish. The tests share a cluster, and the nodes that one has killed start again for the next.
 
 Uses the embedded coordinator; `test_three` covers the death of a node that is not the controller, for all
 coordinators.
@@ -8,7 +8,7 @@ coordinators.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from clients.raw import Connection, Frame
@@ -17,6 +17,22 @@ from clients.servers import until
 from cluster.cluster import NAMES, Cluster
 
 pytestmark = pytest.mark.needs("hubsub-core")
+
+
+@pytest.fixture(scope="module")
+def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    needs("hubsub-core")
+    with Cluster(tmp_path_factory.mktemp("deaths")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(nodes: Cluster) -> Cluster:
+    """The cluster, with all its nodes."""
+    for name in set(NAMES) - set(nodes.nodes):
+        nodes.start(name)
+    nodes.settled()
+    return nodes
 
 
 def takes(client: Connection, room: str, payload: str) -> bool:

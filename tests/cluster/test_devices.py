@@ -12,7 +12,7 @@ from clients.mqtt import PUBACK, PUBLISH, Wire
 from clients.raw import TIMEOUT_S
 from clients.servers import until
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 LOG = {"durability": "durable", "history": {"bytes": "64MiB"}}
 FIELD = (
@@ -34,7 +34,7 @@ def give(cluster: Cluster, node: str, device: str, name: str) -> dict[str, Any]:
 
 def test_a_device_of_any_node_is_known_and_told_by_all(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=(*FIELD, *CLASSES), config={"mqtt": "127.0.0.1:0"}) as cluster:
+    with Cluster(tmp_path, classes=(*FIELD, DEFAULT), config={"mqtt": "127.0.0.1:0"}) as cluster:
         names = list(cluster.nodes)
         wires = {device: Wire(cluster.nodes[names[i % 3]].mqtt) for i, device in enumerate(DEVICES)}
         for device, wire in wires.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clients.events import Stream
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 CHAT = {"name": "talk", "match": ["talk/#"], "placement": "ring", "history": {"messages": 10_000}}
 ROOMS = [f"talk/{i}" for i in range(6)]
@@ -18,7 +18,7 @@ ROOMS = [f"talk/{i}" for i in range(6)]
 
 def test_a_stream_of_any_node_goes_on_at_any_other(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=(CHAT, *CLASSES), config={"ws": "127.0.0.1:0"}) as cluster:
+    with Cluster(tmp_path, classes=(CHAT, DEFAULT), config={"ws": "127.0.0.1:0"}) as cluster:
         cluster.settled()
         nodes = cluster.nodes
         with ExitStack() as stack:

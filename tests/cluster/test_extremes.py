@@ -25,7 +25,7 @@ from extremes.talks import Batch, Talk, talks
 
 from cluster.cluster import NAMES, Cluster
 
-SAMPLE = 4
+SAMPLE = 2
 """Number of seeds that always run."""
 TALKS = 40
 """Connections that each seed generates."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clients.mqtt import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, V5, V311, Wire
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 FIELD = {"name": "field", "match": ["field/#"], "placement": "ring", "history": {"messages": 10_000}}
 KEPT = {
@@ -24,7 +24,7 @@ QOS = {"field": 1, "kept": 2, "plain": 0}
 
 def test_clients_of_all_nodes_are_in_the_same_rooms(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    classes = (FIELD, KEPT, *CLASSES)
+    classes = (FIELD, KEPT, DEFAULT)
     with Cluster(tmp_path, classes=classes, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
         cluster.settled()
         wires = {name: stack.enter_context(Wire(node.mqtt)) for name, node in cluster.nodes.items()}
@@ -57,7 +57,7 @@ def test_clients_of_all_nodes_are_in_the_same_rooms(needs: Callable[..., None], 
 
 def test_what_topics_keep_is_known_on_all_nodes(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    classes = (FIELD, KEPT, *CLASSES)
+    classes = (FIELD, KEPT, DEFAULT)
     with Cluster(tmp_path, classes=classes, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
         cluster.settled()
 
@@ -109,7 +109,10 @@ def test_topics_of_the_greatest_length_keep_their_message_on_all_nodes(
     """Their entries have longer names, which must fit into links and logs."""
     needs("hubsub-core")
     topics = [f"{n:02}".ljust(65_535, "x") for n in range(12)]
-    with Cluster(tmp_path, classes=CLASSES, config={"mqtt": "127.0.0.1:0"}) as cluster, ExitStack() as stack:
+    with (
+        Cluster(tmp_path, classes=[DEFAULT], config={"mqtt": "127.0.0.1:0"}) as cluster,
+        ExitStack() as stack,
+    ):
         cluster.settled()
         wires = {name: stack.enter_context(Wire(node.mqtt)) for name, node in cluster.nodes.items()}
         for name, wire in wires.items():

@@ -13,7 +13,7 @@ from clients.mqtt import CONNACK, PINGRESP, PUBACK, PUBLISH, SUBACK, V5, V311, P
 from clients.mqtt_sessions import may_resume, payload, resume, say
 from clients.servers import until
 
-from cluster.cluster import Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 MQTT = {"mqtt": "127.0.0.1:0"}
 RETAINED = 40
@@ -45,7 +45,11 @@ def test_a_client_without_a_session_connects_while_the_hub_of_its_row_is_away(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, config=MQTT) as cluster, ExitStack() as stack:
+    limits = {"mqtt_takeover_ms": 1_000}  # A client waits so long for a session that is away.
+    with (
+        Cluster(tmp_path, classes=[DEFAULT], config=MQTT, limits=limits) as cluster,
+        ExitStack() as stack,
+    ):
         cluster.settled()
 
         def wire(name: str) -> Wire:
@@ -82,7 +86,7 @@ def test_retained_messages_of_a_hub_that_is_away_come_when_it_is_back(
 ) -> None:
     needs("hubsub-core")
     topics = [f"kept/{number}" for number in range(RETAINED)]
-    with Cluster(tmp_path, config=MQTT) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=MQTT) as cluster, ExitStack() as stack:
         cluster.settled()
 
         def client(name: str, client_id: str, version: int = V5) -> Wire:
@@ -147,7 +151,7 @@ def test_a_will_that_is_recorded_comes_though_its_node_is_killed(
 ) -> None:
     needs("hubsub-core")
     config = MQTT | {"mqtt_wills_recorded": True}
-    with Cluster(tmp_path, config=config) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=config) as cluster, ExitStack() as stack:
         cluster.settled()
 
         def wire(name: str) -> Wire:

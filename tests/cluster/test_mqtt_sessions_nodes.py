@@ -29,7 +29,7 @@ from clients.servers import Server, until
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 from hubsub.testing import Node
 
 KEPT = {
@@ -50,7 +50,7 @@ def nodes(needs: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) 
     needs("hubsub-core")
     directory = tmp_path_factory.mktemp("sessions")
     with Cluster(
-        directory, classes=(KEPT, *CLASSES), config=MQTT, limits={"mqtt_takeover_ms": 500}
+        directory, classes=(KEPT, DEFAULT), config=MQTT, limits={"mqtt_takeover_ms": 500}
     ) as cluster:
         cluster.settled()
         yield cluster
@@ -360,14 +360,14 @@ def alone(directory: Path) -> Node:
         "redis": "127.0.0.1:0",
         "http": "127.0.0.1:0",
     }
-    return Node(classes=(KEPT, *CLASSES), config=config | MQTT)
+    return Node(classes=(KEPT, DEFAULT), config=config | MQTT)
 
 
 def test_sessions_of_a_lone_node_are_there_when_it_founds_a_cluster(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    classes = (KEPT, *CLASSES)
+    classes = (KEPT, DEFAULT)
     cluster = Cluster(tmp_path, names=("a", "b"), classes=classes, config=MQTT)
     with alone(tmp_path) as node:
         cluster.nodes["a"] = node
@@ -392,7 +392,7 @@ def test_sessions_without_an_owner_wait_for_room(needs: Callable[..., None], tmp
     needs("hubsub-core")
     ids = [f"one-{number}" for number in range(8)]
     limits = {"mqtt_sessions_max": 2}
-    cluster = Cluster(tmp_path, names=("a", "b"), classes=(KEPT, *CLASSES), config=MQTT, limits=limits)
+    cluster = Cluster(tmp_path, names=("a", "b"), classes=(KEPT, DEFAULT), config=MQTT, limits=limits)
     with alone(tmp_path) as node:
         cluster.nodes["a"] = node
         with Clients(cluster) as clients:

@@ -17,7 +17,7 @@ from clients.raw import Connection
 from clients.roster import member
 from clients.servers import until
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 from cluster.test_classes import apply
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
@@ -71,7 +71,7 @@ def test_all_nodes_count_who_is_in_a_room_and_nobody_of_one_that_was_killed(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=[TOLD, *CLASSES], config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[TOLD, DEFAULT], config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         room, lone = room_recorded_by(cluster, "b"), room_recorded_by(cluster, "b", "told:lone")
         followers = {name: stack.enter_context(cluster.connect(name)) for name in "bc"}
@@ -103,7 +103,7 @@ def test_a_room_that_only_the_killed_node_was_in_is_told_to_be_empty(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=[TOLD, *CLASSES]) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[TOLD, DEFAULT]) as cluster, ExitStack() as stack:
         cluster.settled()
         room = room_recorded_by(cluster, "b")
         follower = stack.enter_context(cluster.connect("b"))
@@ -119,7 +119,7 @@ def test_who_was_taken_for_gone_is_counted_again_when_it_is_heard(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=[TOLD, *CLASSES]) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[TOLD, DEFAULT]) as cluster, ExitStack() as stack:
         cluster.settled()
         room = room_recorded_by(cluster, "b")
         follower = stack.enter_context(cluster.connect("b"))
@@ -136,7 +136,7 @@ def test_a_class_that_is_given_records_while_the_cluster_runs_tells_of_who_is_th
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         room = room_recorded_by(cluster, "b", "told:")
         follower = stack.enter_context(cluster.connect("b"))
@@ -158,7 +158,7 @@ def test_what_is_told_last_is_true_when_the_oldest_node_comes_back(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=[TOLD, *CLASSES]) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[TOLD, DEFAULT]) as cluster, ExitStack() as stack:
         cluster.settled()
         room = room_recorded_by(cluster, "b")
         follower = stack.enter_context(cluster.connect("b"))

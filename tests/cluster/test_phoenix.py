@@ -14,7 +14,7 @@ from clients.mqtt import PUBACK, PUBLISH, Wire
 from clients.phoenix import REPLY, V1, V2, Page
 from clients.raw import Connection
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 CHAT = {"name": "talk", "match": ["talk/#"], "placement": "ring", "history": {"messages": 10_000}}
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
@@ -24,7 +24,7 @@ EACH = 60
 
 def test_pages_of_all_nodes_are_in_one_room_in_one_order(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=(CHAT, *CLASSES), config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=(CHAT, DEFAULT), config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         nodes = cluster.nodes
         pages = [

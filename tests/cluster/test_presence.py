@@ -18,7 +18,7 @@ from clients.roster import Roster, member
 from clients.servers import Server, until
 from clients.test_phoenix_live import HERE, Client
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 LISTENERS = {"mqtt": "127.0.0.1:0", "ws": "127.0.0.1:0"}
 # The node that dies leads the nodes' rooms (docs/presence.md) of some of these, but not of all.
@@ -37,7 +37,7 @@ def test_all_nodes_see_who_is_there_and_nobody_of_one_that_was_killed(
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         rosters = {
             (name, room): Roster(stack.enter_context(Page(cluster.nodes[name].ws)), room)
@@ -83,7 +83,7 @@ def test_all_nodes_see_who_is_there_and_nobody_of_one_that_was_killed(
 
 def test_members_of_a_node_that_stops_are_gone(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         watchers = [Roster(stack.enter_context(Page(cluster.nodes[name].ws)), "talk:0") for name in "ab"]
         page = stack.enter_context(Page(cluster.nodes["c"].ws))
@@ -99,7 +99,7 @@ def test_members_of_a_node_that_was_taken_for_gone_are_there_again_when_it_is_he
     needs: Callable[..., None], tmp_path: Path
 ) -> None:
     needs("hubsub-core")
-    with Cluster(tmp_path, classes=CLASSES, config=LISTENERS) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=[DEFAULT], config=LISTENERS) as cluster, ExitStack() as stack:
         cluster.settled()
         watchers = [Roster(stack.enter_context(Page(cluster.nodes[name].ws)), "talk:0") for name in "ab"]
         page = stack.enter_context(Page(cluster.nodes["c"].ws))
@@ -140,7 +140,7 @@ def test_each_member_that_was_recorded_as_it_came_has_left_in_the_records_too_wh
     needs("hubsub-core")
     limits = {"presence_members_max": 12}
     with (
-        Cluster(tmp_path, classes=[RECORDED, *CLASSES], config=LISTENERS, limits=limits) as cluster,
+        Cluster(tmp_path, classes=[RECORDED, DEFAULT], config=LISTENERS, limits=limits) as cluster,
         ExitStack() as stack,
     ):
         cluster.settled()

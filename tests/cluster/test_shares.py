@@ -11,7 +11,7 @@ from pathlib import Path
 from clients.mqtt import PINGRESP, PUBACK, PUBLISH, Wire
 from clients.servers import until
 
-from cluster.cluster import CLASSES, Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 ROOMS = [f"field/{i}" for i in range(30)]
 FIELD = {"name": "field", "match": ["field/#"], "placement": "ring"}
@@ -20,7 +20,7 @@ FIELD = {"name": "field", "match": ["field/#"], "placement": "ring"}
 def test_each_record_is_one_members_on_all_nodes_together(needs: Callable[..., None], tmp_path: Path) -> None:
     needs("hubsub-core")
     config = {"mqtt": "127.0.0.1:0"}
-    with Cluster(tmp_path, classes=(FIELD, *CLASSES), config=config) as cluster, ExitStack() as stack:
+    with Cluster(tmp_path, classes=(FIELD, DEFAULT), config=config) as cluster, ExitStack() as stack:
         cluster.settled()
         members = {name: stack.enter_context(Wire(node.mqtt)) for name, node in cluster.nodes.items()}
         for name, wire in members.items():

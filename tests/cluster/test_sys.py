@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clients.mqtt import CONNACK, PUBLISH, Wire
 
-from cluster.cluster import Cluster
+from cluster.cluster import DEFAULT, Cluster
 
 
 def test_a_client_of_any_node_hears_what_each_says_of_itself(
@@ -17,7 +17,7 @@ def test_a_client_of_any_node_hears_what_each_says_of_itself(
     needs("hubsub-core")
     limits, config = {"sys_interval_ms": 50}, {"mqtt": "127.0.0.1:0"}
     wanted = {f"$SYS/broker/{name}/clients/connected": str(number) for number, name in enumerate("abc")}
-    with Cluster(tmp_path, limits=limits, config=config) as cluster:
+    with Cluster(tmp_path, classes=[DEFAULT], limits=limits, config=config) as cluster:
         clients = [Wire(cluster.nodes[name].mqtt) for name in ("b", "c", "c")]
         for number, client in enumerate(clients):
             assert client.connect(f"client-{number}").kind == CONNACK
