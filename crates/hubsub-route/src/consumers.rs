@@ -133,7 +133,7 @@ impl Consumer {
     }
 
     /// The room begins a new epoch, which is read from its first record.
-    pub fn begin_life(&mut self, epoch: Epoch) {
+    pub fn begin_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.floor, self.next) = (epoch, Seq(0), Seq(1));
         self.acknowledged.clear();
         self.given.clear();
@@ -306,7 +306,7 @@ mod tests {
     fn a_room_that_begins_anew_is_read_from_its_first_record() {
         let mut consumer = open(5);
         consumer.take(&record(6), 0);
-        consumer.begin_life(Epoch(8));
+        consumer.begin_epoch(Epoch(8));
         assert_eq!(consumer.next(), Position { epoch: Epoch(8), seq: Seq(1) });
         assert!(!consumer.acknowledge(at(6)));
         assert_eq!(consumer.lag(at(9)), 9);

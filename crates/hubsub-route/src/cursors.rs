@@ -139,14 +139,14 @@ pub struct Range {
     pub is_gone: bool,
     /// With `is_gone`: the room's current epoch, which is read from its first record. 0: the room has none,
     /// or the next records are live from its first one on.
-    pub life: Epoch,
+    pub epoch: Epoch,
 }
 
 impl Range {
-    /// The response when the epoch has ended; only `life` can be read.
+    /// The response when the epoch has ended; only `epoch` can be read.
     #[must_use]
-    pub fn gone(life: Epoch) -> Range {
-        Range { at_end: true, is_gone: true, life, ..Range::default() }
+    pub fn gone(epoch: Epoch) -> Range {
+        Range { at_end: true, is_gone: true, epoch, ..Range::default() }
     }
 
     /// The response when nothing was read, and the read must be repeated.
@@ -247,12 +247,12 @@ impl Cursors {
         cursor.into_iter().for_each(|cursor| cursor.goes_on = Some(after));
     }
 
-    /// The position at which a newly confirmed subscription continues, if [`Cursors::goes_on`] set it; `life`
+    /// The position at which a newly confirmed subscription continues, if [`Cursors::goes_on`] set it; `current`
     /// is the room's current epoch.
-    pub fn take_goes_on(&mut self, conn: u32, key: Key<'_>, life: Epoch) -> Option<Position> {
+    pub fn take_goes_on(&mut self, conn: u32, key: Key<'_>, current: Epoch) -> Option<Position> {
         let after = self.by_conn.get_mut(&conn)?.cursors.get_mut(&key)?.goes_on.take()?;
         // Nothing is missing of an epoch without records.
-        let epoch = if after.seq == Seq(0) { life } else { after.epoch };
+        let epoch = if after.seq == Seq(0) { current } else { after.epoch };
         Some(Position { epoch, seq: after.seq.next() })
     }
 

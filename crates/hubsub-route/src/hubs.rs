@@ -256,11 +256,13 @@ impl ShardHubs {
     }
 
     /// Slot of a class's hub, if it is on this shard.
+    #[inline]
     #[must_use]
     pub fn find(&self, class: ClassIndex, index: u16) -> Option<u16> {
         self.places.get(usize::from(class))?.get(usize::from(index)).copied().flatten()
     }
 
+    #[inline]
     #[must_use]
     pub fn get(&self, slot: u16) -> &Hub {
         &self.hubs[usize::from(slot)]

@@ -189,9 +189,14 @@ impl Topics {
     /// The handle of a topic, which is added if it is new.
     pub fn intern(&mut self, namespace: Namespace, name: &[u8]) -> TopicId {
         let hash = self.hash(namespace, name);
-        if let Some(&id) = self.names.find(hash, |&id| self.is(id, namespace, name)) {
-            return id;
+        match self.names.find(hash, |&id| self.is(id, namespace, name)) {
+            Some(&id) => id,
+            None => self.add(namespace, name, hash),
         }
+    }
+
+    #[cold]
+    fn add(&mut self, namespace: Namespace, name: &[u8], hash: u64) -> TopicId {
         let room = self.classes.room(name);
         let (class, Place { hub, revision }, shard) = self.asked_at(&room);
         if !self.leaving.is_empty()
@@ -228,11 +233,13 @@ impl Topics {
         id
     }
 
+    #[inline]
     #[must_use]
     pub fn get(&self, id: TopicId) -> &Topic {
         self.slots[id as usize].as_ref().expect("a handle is dropped before its topic")
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: TopicId) -> &mut Topic {
         self.slots[id as usize].as_mut().expect("a handle is dropped before its topic")
     }
@@ -309,7 +316,7 @@ impl Topics {
 
     /// Releases memory if few topics with subscribers remain, and at least half of the table can be released:
     /// routes are removed then, and are looked up again later.
-    pub fn give_back(&mut self) {
+    pub fn shrink(&mut self) {
         let (topics, routes) = (self.names.len(), self.routes.queue.len() + self.rows.queue.len());
         let places = self.slots.len();
         if places <= 2 * self.routes.max || !is_sparse(topics.saturating_sub(routes), places) {
@@ -390,11 +397,13 @@ impl Topics {
         }
     }
 
+    #[inline]
     fn is(&self, id: TopicId, namespace: Namespace, name: &[u8]) -> bool {
         let topic = self.get(id);
         *topic.name == *name && topic.namespace == namespace
     }
 
+    #[inline]
     fn hash(&self, namespace: Namespace, name: &[u8]) -> u64 {
         hash_of(&self.hasher, namespace, name)
     }
@@ -405,6 +414,7 @@ fn hash_at(hasher: &RandomState, slots: &[Option<Topic>], id: TopicId) -> u64 {
     hash_of(hasher, topic.namespace, &topic.name)
 }
 
+#[inline]
 fn hash_of(hasher: &RandomState, namespace: Namespace, name: &[u8]) -> u64 {
     hasher.hash_one(name) ^ namespace as u64
 }

@@ -23,6 +23,7 @@ pub enum Durability {
 
 impl Durability {
     /// Whether records go into a log.
+    #[inline]
     #[must_use]
     pub fn is_logged(self) -> bool {
         self != Durability::Ephemeral
@@ -190,6 +191,7 @@ impl Class {
     }
 
     /// Whether records of this class need their publisher: for history, or to share by publisher.
+    #[inline]
     #[must_use]
     pub fn names_publishers(&self) -> bool {
         self.history.is_some() || self.share_strategy == ShareStrategy::Hash(ShareKey::Publisher)
@@ -330,6 +332,7 @@ impl ClassTable {
     }
 
     /// The class at an index of this table.
+    #[inline]
     #[must_use]
     pub fn get(&self, index: ClassIndex) -> &Class {
         &self.classes[usize::from(index)]

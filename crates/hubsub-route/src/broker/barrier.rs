@@ -21,7 +21,7 @@ struct Barrier {
 /// The requester of a barrier.
 enum Then {
     Asker(Asker),
-    /// A shard, for which this one asks the other nodes.
+    /// A shard, for which this one requests the other nodes.
     Shard(ShardId, u32),
     Node(NodeId, AskId),
 }
@@ -61,7 +61,7 @@ impl Broker {
         self.settle_for(self.shard, number, true, sink);
     }
 
-    /// A flush barrier of this shard, requested by a shard. Shard 0 also asks the other nodes, if `nodes` is
+    /// A flush barrier of this shard, requested by a shard. Shard 0 also requests the other nodes, if `nodes` is
     /// set.
     pub(super) fn settle_for(&mut self, from: ShardId, number: u32, nodes: bool, sink: &mut impl Sink) {
         let asks_nodes = nodes && self.shard == ShardId(0);
@@ -92,7 +92,7 @@ impl Broker {
         self.settle_for(self.shard, number, false, sink);
     }
 
-    pub(super) fn tell_settled(&mut self, to: ShardId, number: u32, sink: &mut impl Sink) {
+    pub(super) fn answer_barrier(&mut self, to: ShardId, number: u32, sink: &mut impl Sink) {
         if to == self.shard {
             self.settled(number, sink);
         } else {
@@ -105,7 +105,7 @@ impl Broker {
         let Some(then) = self.barriers.reduce(number) else { return };
         match then {
             Then::Asker(asker) => sink.answer(asker, Answer::Settled),
-            Then::Shard(shard, number) => self.tell_settled(shard, number, sink),
+            Then::Shard(shard, number) => self.answer_barrier(shard, number, sink),
             Then::Node(node, ask) => {
                 self.relay.peers.send(node, PATTERNS, NodeMessage::Settled { ask }, sink);
             }
@@ -125,7 +125,7 @@ impl Broker {
     /// answered.
     pub(super) fn settled_without(&mut self, node: NodeId, sink: &mut impl Sink) {
         let asked = self.barriers.asked.iter().filter(|(_, asked)| asked.0 == node);
-        let asks: Vec<AskId> = asked.map(|(&ask, _)| ask).collect();
-        asks.into_iter().for_each(|ask| self.node_settled(node, ask, sink));
+        let requests: Vec<AskId> = asked.map(|(&ask, _)| ask).collect();
+        requests.into_iter().for_each(|ask| self.node_settled(node, ask, sink));
     }
 }

@@ -76,7 +76,7 @@ impl Broker {
                     self.answer_publish(ticket, Err(ErrorCode::LogFailed), sink)
                 }
                 Waits::Deletion(ask) => sink.deleted(ask, Err(ErrorCode::LogFailed)),
-                Waits::History(query, ask) => self.tell_history(&query, ask, now, sink),
+                Waits::History(query, ask) => self.answer_waiting_history(&query, ask, now, sink),
             }
         }
     }
@@ -91,10 +91,10 @@ impl Broker {
             };
             let Waits::Record(ticket, record) = waits else {
                 match self.rooms.release(slot, 0) {
-                    Some(Waits::History(query, ask)) => self.tell_history(&query, ask, now, sink),
+                    Some(Waits::History(query, ask)) => self.answer_waiting_history(&query, ask, now, sink),
                     Some(Waits::Deletion(ask)) => sink.deleted(ask, Ok(())),
                     Some(Waits::Repeat(ticket, position)) => {
-                        self.tell_repeat(ticket, Published::again(position), sink);
+                        self.answer_repeat(ticket, Published::again(position), sink);
                     }
                     Some(Waits::Record(..)) | None => unreachable!("it was looked at above"),
                 }
@@ -115,8 +115,8 @@ impl Broker {
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
             self.count(id, room, record.said_bytes(), receivers);
-            self.hand_out(id, room, &record, &audience, sink);
-            self.hand_to_groups(id, &record, picks, now, sink);
+            self.deliver_committed(id, room, &record, &audience, sink);
+            self.deliver_to_groups(id, &record, picks, now, sink);
             if record.retain {
                 self.retain(ticket, published, &record, now, sink);
             } else {
@@ -198,8 +198,8 @@ impl Broker {
                 if remembers {
                     self.rooms.remember(room, Arc::clone(&record));
                 }
-                self.hand_out(id, room, &record, &audience, sink);
-                self.hand_to_groups(id, &record, picks, now, sink);
+                self.deliver_committed(id, room, &record, &audience, sink);
+                self.deliver_to_groups(id, &record, picks, now, sink);
                 self.end_row(room, &record);
             }
         }

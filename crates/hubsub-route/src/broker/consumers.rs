@@ -75,8 +75,8 @@ impl Broker {
         // A deterministic order, independent of hashes.
         known.sort_unstable();
         for source in known {
-            self.ask_again(&source, now, sink);
-            self.give_due(&source, now, sink);
+            self.retry_requests(&source, now, sink);
+            self.redeliver_due(&source, now, sink);
             self.pump_consumer(&source, now, sink);
             self.save_consumer(&source, now, sink);
         }
@@ -159,7 +159,7 @@ impl Broker {
     }
 
     /// Repeats requests of a consumer that were not answered in time.
-    fn ask_again(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+    fn retry_requests(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         let is_late = |since_ms: u64| since_ms + ASKED_MS <= now.mono_ms;
         if consumer.loading_ms.is_some_and(is_late) {
@@ -189,7 +189,7 @@ impl Broker {
         self.consumers.full += u64::from(consumer.is_full(&self.limits));
         if consumer.reading.is_none() && consumer.takes(&self.limits) && consumer.next() == record.position {
             if consumer.take(record, now.mono_ms + ack_ms) {
-                self.give_consumed(source, record.position, 0, None, now, sink);
+                self.deliver_consumed(source, record.position, 0, None, now, sink);
             }
         } else {
             self.pump_consumer(source, now, sink);
@@ -207,7 +207,7 @@ impl Broker {
         let last = self.last_of(&topic, sink);
         let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         if last.epoch != consumer.next().epoch && last.epoch.0 != 0 {
-            consumer.begin_life(last.epoch);
+            consumer.begin_epoch(last.epoch);
         }
         if consumer.next().seq > last.seq {
             return;
@@ -267,7 +267,7 @@ impl Broker {
         }
         let source = Arc::clone(source);
         for position in taken {
-            self.give_consumed(&source, position, 0, None, now, sink);
+            self.deliver_consumed(&source, position, 0, None, now, sink);
         }
         if !is_full && !range.at_end {
             self.pump_consumer(&source, now, sink);
@@ -277,7 +277,7 @@ impl Broker {
 
     /// Delivers a record of a consumer's window to a member that accepts it, if there is one: not on `from`,
     /// unless there is no other. `tries` counts how often no member accepted it.
-    fn give_consumed(
+    fn deliver_consumed(
         &mut self,
         source: &Arc<[u8]>,
         position: Position,
@@ -295,7 +295,7 @@ impl Broker {
         match self.pick_for(source, id, &record, false, from, sink) {
             Some(holder) => {
                 let give = Give { group: Arc::clone(source), record, tries, was_taken: false };
-                self.hand_to(id, holder, give, now, sink);
+                self.send_to_member(id, holder, give, now, sink);
             }
             None => self.keep_for_later(source, position, now),
         }
@@ -312,7 +312,7 @@ impl Broker {
     /// A record of a group with a position was returned: it goes to another member now, or to any within a
     /// second. Returns whether the group has a position. A record that was lost with a member counts as a
     /// try; one that no member accepted does not.
-    pub(super) fn came_back(
+    pub(super) fn returned_to_consumer(
         &mut self,
         give: &Give,
         from: Option<Holder>,
@@ -333,7 +333,7 @@ impl Broker {
         if is_only || give.tries > AT_ONCE_MAX {
             self.keep_for_later(group, position, now);
         } else {
-            self.give_consumed(group, position, give.tries, from, now, sink);
+            self.deliver_consumed(group, position, give.tries, from, now, sink);
         }
         true
     }
@@ -359,12 +359,12 @@ impl Broker {
     }
 
     /// Delivers records again that were not acknowledged in time, or that no member accepted.
-    fn give_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+    fn redeliver_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
         let has_members = self.groups.table.find(source).is_some();
         let Some(consumer) = self.consumers.by_source.get(source).filter(|_| has_members) else { return };
         for position in consumer.due(now.mono_ms) {
             if self.may_try(source, position, now, sink) {
-                self.give_consumed(source, position, 0, None, now, sink);
+                self.deliver_consumed(source, position, 0, None, now, sink);
             }
         }
     }
@@ -427,7 +427,7 @@ impl Broker {
     }
 
     /// A shard or node has reported members of a group.
-    pub(super) fn group_told(&mut self, source: &[u8], now: Now, sink: &mut impl Sink) {
+    pub(super) fn group_changed(&mut self, source: &[u8], now: Now, sink: &mut impl Sink) {
         if let Some(id) = self.groups.table.find(source) {
             let source = Arc::clone(&self.groups.table.get(id).source);
             self.open_consumer(&source, now, sink);

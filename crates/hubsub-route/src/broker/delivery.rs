@@ -58,7 +58,7 @@ impl Broker {
     }
 
     /// Sends a committed record to every shard and node with interest.
-    pub(super) fn hand_out(
+    pub(super) fn deliver_committed(
         &mut self,
         id: TopicId,
         room: RoomHandle,
@@ -97,8 +97,8 @@ impl Broker {
     }
 
     pub(super) fn matching(&mut self, namespace: Namespace, topic: &[u8]) -> Option<Rc<[u32]>> {
-        let asks = namespace == Namespace::Global && !self.patterns.is_empty();
-        asks.then(|| self.patterns.matching(topic))
+        let requests = namespace == Namespace::Global && !self.patterns.is_empty();
+        requests.then(|| self.patterns.matching(topic))
     }
 
     /// A committed record for the connections of this shard: first those subscribed to the topic, then those

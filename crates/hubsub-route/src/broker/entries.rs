@@ -93,7 +93,7 @@ impl Broker {
     ) -> Outcome<Result<RowPage, ErrorCode>> {
         let home = self.topics.shard_of_hub(ask.class, ask.hub);
         if home == self.shard {
-            return self.rows_here(ask, now, sink);
+            return self.entries_here(ask, now, sink);
         }
         if usize::from(home.0) >= usize::from(self.shards) {
             return Outcome::Now(Err(ErrorCode::HubClosed));
@@ -102,7 +102,7 @@ impl Broker {
         Outcome::Later
     }
 
-    pub(super) fn rows_here(
+    pub(super) fn entries_here(
         &mut self,
         ask: RowsAsk,
         now: Now,
@@ -112,14 +112,14 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::HubClosed));
         };
         if self.rooms.hubs.get(slot).is_relayed {
-            let asked = self.ask_rows(slot, ask, now, sink);
+            let asked = self.request_entries(slot, ask, now, sink);
             return asked.map_or_else(|code| Outcome::Now(Err(code)), |()| Outcome::Later);
         }
-        Outcome::Now(self.rows_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
+        Outcome::Now(self.entries_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
     }
 
     /// A page of the entries of a hub that is led here.
-    pub(super) fn rows_led(
+    pub(super) fn entries_led(
         &self,
         slot: u16,
         filter: &[u8],
@@ -136,14 +136,14 @@ impl Broker {
     }
 
     /// Handles another shard's request for a page.
-    pub(super) fn rows_for(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) {
+    pub(super) fn entries_for_shard(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) {
         let ticket = ask.ticket;
-        if let Outcome::Now(page) = self.rows_here(ask, now, sink) {
-            self.tell_rows(ticket, page, sink);
+        if let Outcome::Now(page) = self.entries_here(ask, now, sink) {
+            self.answer_entries(ticket, page, sink);
         }
     }
 
-    pub(super) fn tell_rows(&self, to: Ticket, page: Result<RowPage, ErrorCode>, sink: &mut impl Sink) {
+    pub(super) fn answer_entries(&self, to: Ticket, page: Result<RowPage, ErrorCode>, sink: &mut impl Sink) {
         if to.shard == self.shard {
             sink.answer(to.asker, Answer::Rows(page));
         } else {

@@ -1,5 +1,5 @@
 //! Groups that share records ([`crate::groups`]): join, leave, and the path of a record to a member. `picks`
-//! and `hand_to_groups` run at the home of its room, `give_here` on the selected shard. `give_again` returns
+//! and `deliver_to_groups` run at the home of its room, `deliver_to_member` on the selected shard. `redeliver` returns
 //! a record that no member accepted, or whose member was lost.
 
 use super::Broker;
@@ -85,7 +85,7 @@ impl Broker {
         self.groups.table.hold(id, self.shard, self.shards);
         let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.enter(id, conn.index);
-        let is_held = self.tell_added(ticket, conn, id, &source, sink);
+        let is_held = self.announce_added(ticket, conn, id, &source, sink);
         self.open_consumer(&source, now, sink);
         if is_held { Outcome::Now(Ok(())) } else { Outcome::Later }
     }
@@ -110,7 +110,7 @@ impl Broker {
     fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
         let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.table.release(id, self.shard, self.shards);
-        self.tell_dropped(&source, sink);
+        self.announce_dropped(&source, sink);
     }
 
     /// The table that has a pattern with this text.
@@ -199,7 +199,7 @@ impl Broker {
     }
 
     /// Sends a committed record to the destinations that were picked.
-    pub(super) fn hand_to_groups(
+    pub(super) fn deliver_to_groups(
         &mut self,
         id: TopicId,
         record: &Arc<Record>,
@@ -212,14 +212,14 @@ impl Broker {
             match holder {
                 Some(holder) => {
                     let give = Give { group, record: Arc::clone(record), tries: 0, was_taken: false };
-                    self.hand_to(id, holder, give, now, sink);
+                    self.send_to_member(id, holder, give, now, sink);
                 }
                 None => self.consume(&group, record, now, sink),
             }
         }
     }
 
-    pub(super) fn hand_to(
+    pub(super) fn send_to_member(
         &mut self,
         id: TopicId,
         holder: Holder,
@@ -228,7 +228,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         if holder == self.shard.into() {
-            return self.give_here(give, now, sink);
+            return self.deliver_to_member(give, now, sink);
         }
         if holder.0 < self.shards {
             return sink.send(ShardId(holder.0), Msg::Give(Box::new(give)));
@@ -246,7 +246,7 @@ impl Broker {
     }
 
     /// Delivers a record to the first member on this shard that accepts it.
-    pub(super) fn give_here(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+    pub(super) fn deliver_to_member(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         let (strategy, key) = self.strategy_for(id, &give.record, sink);
         let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
@@ -269,7 +269,7 @@ impl Broker {
                 }
             }
         }
-        self.give_again(give, now, sink);
+        self.redeliver(give, now, sink);
     }
 
     /// Whether a record that none of `members` members here accepted waits for an offline session: when there
@@ -291,11 +291,11 @@ impl Broker {
     /// Redelivers a record that a member of this shard will not acknowledge any more to another member. The
     /// record keeps its position; the other member may get it before or after later records.
     pub fn give_to_another(&mut self, group: &[u8], record: Arc<Record>, now: Now, sink: &mut impl Sink) {
-        self.give_again(Give { group: group.into(), record, tries: 0, was_taken: true }, now, sink);
+        self.redeliver(Give { group: group.into(), record, tries: 0, was_taken: true }, now, sink);
     }
 
     /// No member here accepted a record: the home of its room picks again.
-    fn give_again(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+    fn redeliver(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
         if give.tries >= TRIES_MAX {
             self.groups.lost += 1;
             return;
@@ -304,14 +304,16 @@ impl Broker {
         let give = Give { tries: give.tries + 1, ..give };
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         match self.topics.get(id).shard {
-            shard if shard == self.shard || shard == NOWHERE => self.give_on(give, self.shard, now, sink),
+            shard if shard == self.shard || shard == NOWHERE => {
+                self.redeliver_at_home(give, self.shard, now, sink)
+            }
             shard => sink.send(shard, Msg::GiveAgain(self.shard, Box::new(give))),
         }
     }
 
     /// At the home of a room: picks another destination for a record that no member of a shard accepted. If
     /// another node leads the room, that node picks.
-    pub(super) fn give_on(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
+    pub(super) fn redeliver_at_home(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
         let room = self.classes.room(give.record.topic()).into_owned();
         if let Some(slot) = self.relayed_slot(&room)
             && let relay = &mut self.relay
@@ -322,23 +324,30 @@ impl Broker {
             relay.peers.send(leader, hub, NodeMessage::Give { hub, give }, sink);
             return;
         }
-        if !self.came_back(&give, Some(from.into()), now, sink) {
-            self.give_any(give, false, Some(from.into()), now, sink);
+        if !self.returned_to_consumer(&give, Some(from.into()), now, sink) {
+            self.deliver_to_any(give, false, Some(from.into()), now, sink);
         }
     }
 
     /// A record for a group from another node: from the leader for a member here, or to the leader for any
     /// member.
-    pub(super) fn give_came(&mut self, from: NodeId, hub: HubId, give: Give, now: Now, sink: &mut impl Sink) {
+    pub(super) fn group_record_received(
+        &mut self,
+        from: NodeId,
+        hub: HubId,
+        give: Give,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         let is_led = self.leads(hub).is_some();
         let from = self.relay.peers.holder(from, self.shards);
-        if !is_led || !self.came_back(&give, from, now, sink) {
-            self.give_any(give, !is_led, from, now, sink);
+        if !is_led || !self.returned_to_consumer(&give, from, now, sink) {
+            self.deliver_to_any(give, !is_led, from, now, sink);
         }
     }
 
     /// Sends a record to a member; to one of `from`, where none accepted it, only if there are no others.
-    fn give_any(
+    fn deliver_to_any(
         &mut self,
         give: Give,
         here_only: bool,
@@ -349,8 +358,8 @@ impl Broker {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         let picked = self.pick_for(&give.group, id, &give.record, here_only, from, sink);
         match picked {
-            Some(holder) => self.hand_to(id, holder, give, now, sink),
-            None if here_only => self.give_again(give, now, sink),
+            Some(holder) => self.send_to_member(id, holder, give, now, sink),
+            None if here_only => self.redeliver(give, now, sink),
             None => self.groups.lost += 1,
         }
     }

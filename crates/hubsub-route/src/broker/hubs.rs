@@ -49,7 +49,7 @@ impl Broker {
     /// from their first record. A repeated call starts again. Patterns that
     /// [`Broker::subscribe_pattern_from`] started keep their place.
     pub fn follow_hubs(&mut self, conn: ConnKey, from: HubsFrom<'_>, now: Now, sink: &mut impl Sink) {
-        self.follow_as(conn, None, from);
+        self.set_hub_cursors(conn, None, from);
         self.drained(conn, now, sink);
     }
 
@@ -68,12 +68,12 @@ impl Broker {
         if !matches!(outcome, Outcome::Now(Err(_)))
             && let Some(id) = self.patterns.find(pattern)
         {
-            self.follow_as(conn, Some(id), from);
+            self.set_hub_cursors(conn, Some(id), from);
         }
         outcome
     }
 
-    fn follow_as(&mut self, conn: ConnKey, pattern: Option<u32>, from: HubsFrom<'_>) {
+    fn set_hub_cursors(&mut self, conn: ConnKey, pattern: Option<u32>, from: HubsFrom<'_>) {
         for hub in self.logged_hubs() {
             let (next, since_us) = match from {
                 HubsFrom::Offsets(offsets) => {
@@ -108,7 +108,7 @@ impl Broker {
     }
 
     /// Follows hubs of new classes from their first record.
-    pub(super) fn follow_new_hubs(&mut self) {
+    pub(super) fn add_new_hubs(&mut self) {
         if self.cursors.hubs.is_empty() {
             return;
         }
@@ -158,14 +158,14 @@ impl Broker {
         let Some((shard, _)) = self.home_of_hub(read.hub) else {
             // Its class was removed.
             let (next, committed) = (read.next, read.next - 1);
-            return self.give_hub(&read, HubRange { next, committed, ..HubRange::default() }, sink);
+            return self.deliver_hub_range(&read, HubRange { next, committed, ..HubRange::default() }, sink);
         };
         if shard != self.shard {
             sink.send(shard, Msg::ReadHub(Box::new(read)));
             return false;
         }
         let known = self.hub_led(read, sink);
-        known.is_some_and(|(read, range)| self.give_hub(&read, range, sink))
+        known.is_some_and(|(read, range)| self.deliver_hub_range(&read, range, sink))
     }
 
     pub(super) fn read_hub_here(&mut self, read: HubRead, now: Now, sink: &mut impl Sink) {
@@ -183,13 +183,13 @@ impl Broker {
                 return None;
             }
             Err(_) => {
-                self.hold_hub_read(read, sink);
+                self.block_hub_read(read, sink);
                 return None;
             }
         }
         let is_closed = sink.log_refuses(read.hub) == Some(ErrorCode::HubClosed);
         let Some(slot) = self.rooms.hubs.slot_of(read.hub).filter(|_| !is_closed) else {
-            self.hold_hub_read(read, sink);
+            self.block_hub_read(read, sink);
             return None;
         };
         if let Some(range) = self.rooms.range_of_hub(slot, &read) {
@@ -212,7 +212,7 @@ impl Broker {
         let range = match found {
             Ok(range) => HubRange { committed: through, ..range },
             // The hub may open again here, or elsewhere.
-            Err(ErrorCode::HubClosed) => return self.hold_hub_read(read, sink),
+            Err(ErrorCode::HubClosed) => return self.block_hub_read(read, sink),
             // Nothing is lost: the disk is slow.
             Err(ErrorCode::TimedOut) => HubRange::again(read.next, through),
             // Unreadable records are reported as a gap, and later ones are read on.
@@ -224,13 +224,13 @@ impl Broker {
     /// Passes records of a hub to the requester.
     pub(super) fn hub_range(&mut self, read: HubRead, range: HubRange, now: Now, sink: &mut impl Sink) {
         match read.then {
-            HubThen::Node { node, ask } => self.tell_node_hub(node, ask, read.hub, range, sink),
+            HubThen::Node { node, ask } => self.answer_node_hub_read(node, ask, read.hub, range, sink),
             HubThen::Cursor { shard, .. } | HubThen::Ends { shard, .. } if shard != self.shard => {
                 sink.send(shard, Msg::HubRange(Box::new((read, range))));
             }
             HubThen::Ends { number, .. } => self.ends.answered(number, (read.hub, range.committed), sink),
             HubThen::Cursor { conn, .. } => {
-                if self.give_hub(&read, range, sink) {
+                if self.deliver_hub_range(&read, range, sink) {
                     self.drained(conn, now, sink);
                 }
             }
@@ -239,7 +239,7 @@ impl Broker {
 
     /// Delivers records that a hub cursor requested to its connection. Returns whether the connection accepts
     /// more.
-    fn give_hub(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
+    fn deliver_hub_range(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
         let HubThen::Cursor { conn, pattern, number, .. } = read.then else { return false };
         if !self.clients.has(conn) {
             return false;
@@ -284,9 +284,9 @@ impl Broker {
 
     /// A read of a hub that is not open, or not known here yet, is blocked until it is; another node repeats
     /// its request.
-    fn hold_hub_read(&mut self, read: HubRead, sink: &mut impl Sink) {
+    fn block_hub_read(&mut self, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
-            return self.refuse_hub_read(node, ask, read.hub, ErrorCode::HubClosed, sink);
+            return self.relay.deny((node, read.hub), ask, ErrorCode::HubClosed, sink);
         }
         read.wait_among(&mut self.blocked_reads.hubs);
     }

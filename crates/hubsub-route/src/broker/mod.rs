@@ -1,13 +1,17 @@
 //! The broker of one shard: takes events, owns the tables, emits actions.
 //!
-//! Its paths have a file each: publishes ([`publish`]), positions ([`commit`]), receivers ([`delivery`]),
-//! subscriptions ([`subscribe`]), member counts of rooms ([`occupancy`]), lagging subscribers ([`replay`]),
-//! history ([`past`]), retained messages ([`retain`]), subscribers to whole hubs ([`hubs`]), groups that
-//! share records ([`groups`]) and named consumers ([`consumers`]). This file has the tables, messages from
-//! other shards, and timers.
+//! Its parts own their state: clients ([`clients`]), subscriptions that are not live yet ([`unconfirmed`]), waiting
+//! publishes ([`backlog`]), entries in flight ([`retain`]), flush barriers ([`barrier`]), and beyond this folder the
+//! tables of topics, patterns, groups, rooms, cursors and hubs' leaders.
 //!
-//! Invariants: a subscription of a connection is both here (`clients`) and at the topic or pattern; the
-//! interest that a hub counts equals the subscribers of that shard once messages in flight have arrived.
+//! Its paths have a file each: publishes ([`publish`]), positions ([`commit`]), receivers ([`delivery`]),
+//! subscriptions to topics ([`subscribe`]), to patterns ([`patterns`]) and to whole hubs ([`hubs`]), member counts of
+//! rooms ([`occupancy`]), lagging subscribers ([`replay`]), history ([`past`]), retained messages ([`retain`],
+//! [`entries`]), groups that share records ([`groups`]), named consumers ([`consumers`]), and the cluster
+//! ([`relay`]). This file has the tables, messages from other shards, and sweeps.
+//!
+//! Invariants: a subscription of a connection is both at its client and at the topic or pattern; the interest that a
+//! hub counts equals the subscribers of that shard once messages in flight have arrived.
 
 mod backlog;
 mod barrier;
@@ -227,7 +231,7 @@ impl Broker {
                 let held = self.table_of(&source);
                 let id = held.intern(&source);
                 held.hold(id, from, shards);
-                self.group_told(&source, now, sink);
+                self.group_changed(&source, now, sink);
                 let is_held = self.shard != ShardId(0)
                     || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
                 if let Some(waiting) = waiting.filter(|_| is_held) {
@@ -251,8 +255,8 @@ impl Broker {
                 self.fan_out_current(id, &record, revision, matched.as_deref(), sink);
             }
             Msg::Acknowledge(group, position) => self.acknowledged(group, position, now, sink),
-            Msg::Give(give) => self.give_here(*give, now, sink),
-            Msg::GiveAgain(from, give) => self.give_on(*give, from, now, sink),
+            Msg::Give(give) => self.deliver_to_member(*give, now, sink),
+            Msg::GiveAgain(from, give) => self.redeliver_at_home(*give, from, now, sink),
             Msg::Read(read) => self.read_here(*read, now, sink),
             Msg::Range(answer) => {
                 let (read, range) = *answer;
@@ -271,7 +275,7 @@ impl Broker {
             Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
             Msg::Settle(from, number, nodes) => self.settle_for(from, number, nodes, sink),
             Msg::Settled(number) => self.settled(number, sink),
-            Msg::Rows(ask) => self.rows_for(*ask, now, sink),
+            Msg::Rows(ask) => self.entries_for_shard(*ask, now, sink),
             Msg::RowsCame(came) => sink.answer(came.0.asker, Answer::Rows(came.1)),
             Msg::NodePatterns(change) => {
                 self.hold_patterns(&change, sink);
@@ -311,8 +315,8 @@ impl Broker {
         if self.limits.log_tail_idle_ms > 0 {
             self.rooms.drop_idle_tails(now, self.limits.log_tail_idle_ms * 1000, SWEEP_TAILS);
         }
-        self.rooms.give_back();
-        self.topics.give_back();
-        self.unconfirmed.give_back();
+        self.rooms.shrink();
+        self.topics.shrink();
+        self.unconfirmed.shrink();
     }
 }

@@ -84,9 +84,15 @@ impl Broker {
     }
 
     /// Answers a history request that has waited for the log.
-    pub(super) fn tell_history(&mut self, query: &HistoryQuery, ask: Ask, now: Now, sink: &mut impl Sink) {
+    pub(super) fn answer_waiting_history(
+        &mut self,
+        query: &HistoryQuery,
+        ask: Ask,
+        now: Now,
+        sink: &mut impl Sink,
+    ) {
         if let Some(part) = self.history_now(query, ask, now, sink) {
-            self.tell_part(&query.room, ask, Ok(part), sink);
+            self.answer_history(&query.room, ask, Ok(part), sink);
         }
     }
 
@@ -131,7 +137,7 @@ impl Broker {
         };
         self.rooms.may_delete(room)?;
         sink.log_refuses(hub).map_or(Ok(()), Err)?;
-        let (offset, last, timestamp_us) = self.rooms.end_life(room, now);
+        let (offset, last, timestamp_us) = self.rooms.end_epoch(room, now);
         sink.append_deletion(hub, offset, name, last, timestamp_us);
         self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Deletion(ask) });
         Ok(None)
@@ -148,7 +154,7 @@ impl Broker {
         match read.then.clone() {
             Then::Range(cursor) if matches!(found, Err(ErrorCode::HubClosed)) => {
                 // The hub may open again here, or elsewhere.
-                self.hold_read(*cursor, read.hub, sink);
+                self.block_read(*cursor, read.hub, sink);
             }
             Then::Range(cursor) => {
                 let recall = |hub, room: &[u8]| sink.recall(hub, room);
@@ -159,7 +165,7 @@ impl Broker {
                     // Unreadable records are reported as a gap, and later ones are read on.
                     Err(_) => Range::lost(cursor.next.seq, read.seq_max),
                 };
-                self.tell_range(*cursor, range, now, sink);
+                self.answer_read(*cursor, range, now, sink);
             }
             Then::Attach(attach, from) => {
                 let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
@@ -167,7 +173,7 @@ impl Broker {
                     self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), now, sink);
                 }
                 if let Asker::Node { node, ask, hub } = attach.ticket.asker {
-                    self.tell_attached(&attach, (node, ask, hub), attached, sink);
+                    self.answer_node_attach(&attach, (node, ask, hub), attached, sink);
                 } else if from == self.shard {
                     self.attached(*attach, attached, now, sink);
                 } else {
@@ -176,7 +182,7 @@ impl Broker {
             }
             Then::History(query, ask) => {
                 let part = found.map(|found| self.rooms.history_found(&read, &query, found));
-                self.tell_part(&query.room, ask, part, sink);
+                self.answer_history(&query.room, ask, part, sink);
             }
         }
     }

@@ -71,7 +71,7 @@ impl Broker {
         let source = Arc::clone(&self.patterns.get(id).source);
         self.clients.count_name(conn.index, source.len(), sink);
         self.clients.get_mut(conn.index).patterns.get_or_insert_default().insert(id);
-        if self.tell_added(ticket, conn, id, &source, sink) {
+        if self.announce_added(ticket, conn, id, &source, sink) {
             self.patterns.get_mut(id).subs.insert(conn.index);
             self.cursors.hubs.changed(conn.index);
             return Outcome::Now(Ok(()));
@@ -117,12 +117,12 @@ impl Broker {
         pattern.subs.remove(conn);
         let source = Arc::clone(&pattern.source);
         self.patterns.release(id, self.shard, self.shards);
-        self.tell_dropped(&source, sink);
+        self.announce_dropped(&source, sink);
     }
 
     /// A pattern or group gains a subscriber on this shard: notifies all other shards and nodes. Returns
     /// whether no response is needed; otherwise [`Answer::PatternHeld`] follows.
-    pub(super) fn tell_added(
+    pub(super) fn announce_added(
         &mut self,
         ticket: Ticket,
         conn: ConnKey,
@@ -146,7 +146,7 @@ impl Broker {
     }
 
     /// A pattern or group loses a subscriber on this shard: notifies all other shards and nodes.
-    pub(super) fn tell_dropped(&mut self, source: &Arc<[u8]>, sink: &mut impl Sink) {
+    pub(super) fn announce_dropped(&mut self, source: &Arc<[u8]>, sink: &mut impl Sink) {
         if self.shard == ShardId(0) {
             self.pattern_changed(source, None, sink);
         }

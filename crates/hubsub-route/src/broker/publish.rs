@@ -89,22 +89,26 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
-        let (namespace, topic, payload_bytes, is_numbered) = match &body {
+        let (namespace, topic, payload_bytes, is_numbered, retain) = match &body {
             Body::Draft(draft) => {
-                (draft.namespace, draft.topic, draft.payload.len(), draft.producer.is_some())
+                let is_numbered = draft.producer.is_some();
+                (draft.namespace, draft.topic, draft.payload.len(), is_numbered, draft.retain)
             }
             Body::Record(record) => {
-                (record.namespace, record.topic(), record.payload().len(), record.producer().is_some())
+                let is_numbered = record.producer().is_some();
+                (record.namespace, record.topic(), record.payload().len(), is_numbered, record.retain)
             }
         };
         if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
         }
         let id = self.topics.intern(namespace, topic);
-        if self.topics.get(id).shard == NOWHERE {
+        let mut topic = self.topics.get(id);
+        if topic.shard == NOWHERE {
             self.found(id);
+            topic = self.topics.get(id);
         }
-        let class = self.classes.get(self.topics.get(id).class);
+        let (shard, class) = (topic.shard, self.classes.get(topic.class));
         if payload_bytes as u64 > class.payload_bytes_max {
             return Outcome::Now(Err(ErrorCode::PayloadLength));
         }
@@ -112,71 +116,30 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::NotLogged));
         }
         let names_publishers = class.names_publishers();
+        let (is_logged, is_delayed) = (class.durability.is_logged(), class.commit_delay_ms > 0);
+        let keeps_latest = class.keeps_latest;
         if let Asker::Client { conn, .. } = ticket.asker
             && !matches!(&body, Body::Draft(Draft { publisher: Publisher::Name(_), .. }))
         {
             self.count_publish(conn.index, id, now);
         }
-        match self.route_of(id, now, sink) {
-            Route::Here(id) => self.lead_body(ticket, id, body, now, sink),
+        let id = match self.route_of(id, shard, now, sink) {
+            Route::Here(id) => id,
             Route::Waits(slot) => {
                 let record = own(body, names_publishers, sink);
-                self.forward(ticket, slot, record, now, sink)
+                return self.forward(ticket, slot, record, now, sink);
             }
             Route::Shard(shard, revision) => {
                 let record = own(body, names_publishers, sink);
                 sink.send(shard, Msg::Publish(ticket, record, revision));
-                Outcome::Later
+                return Outcome::Later;
             }
             Route::Unknown(id) => {
                 let record = own(body, names_publishers, sink);
-                self.miss_publish(ticket, id, record, now, sink)
+                return self.miss_publish(ticket, id, record, now, sink);
             }
-        }
-    }
-
-    /// The destination of a publish to a topic.
-    #[inline]
-    fn route_of(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) -> Route {
-        let shard = self.topics.get(id).shard;
-        if shard == self.shard && self.relay.is_alone {
-            return Route::Here(id);
-        }
-        if shard == NOWHERE {
-            return Route::Unknown(id);
-        }
-        let revision = self.topics.revision(id);
-        if shard != self.shard {
-            return Route::Shard(shard, revision);
-        }
-        match self.at_home(id, revision, now, sink) {
-            Ok((_, slot)) if self.waits(slot, sink) => Route::Waits(slot),
-            Ok((id, _)) => Route::Here(id),
-            Err((id, _)) => {
-                let (namespace, name) = self.key_of(id);
-                let room = self.room_of(&name);
-                self.leave_room(&room, self.shard, now, sink);
-                // Closing a room looks up other topics, which may have evicted this one.
-                Route::Unknown(self.topics.intern(namespace, &name))
-            }
-        }
-    }
-
-    /// Commits a publish of a client of this shard to a room that is led here.
-    #[inline]
-    fn lead_body(
-        &mut self,
-        ticket: Ticket,
-        id: TopicId,
-        body: Body<'_>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
-        let class = self.classes.get(self.topics.get(id).class);
-        let (names_publishers, is_logged) = (class.names_publishers(), class.durability.is_logged());
-        let retains = class.keeps_latest || matches!(&body, Body::Draft(draft) if draft.retain);
-        let retains = retains || matches!(&body, Body::Record(record) if record.retain);
-        if class.commit_delay_ms > 0 || (!is_logged && (retains || self.backlog.is_blocked())) {
+        };
+        if is_delayed || (!is_logged && (retain || keeps_latest || self.backlog.is_blocked())) {
             let record = own(body, names_publishers, sink);
             self.lead(ticket, id, record, now, sink);
             return Outcome::Later;
@@ -196,6 +159,36 @@ impl Broker {
                 Outcome::Later
             }
         }
+    }
+
+    /// The destination of a publish to a topic whose room this shard has on `shard`.
+    #[inline]
+    fn route_of(&mut self, id: TopicId, shard: ShardId, now: Now, sink: &mut impl Sink) -> Route {
+        if shard == self.shard && self.relay.is_alone {
+            return Route::Here(id);
+        }
+        if shard == NOWHERE {
+            return Route::Unknown(id);
+        }
+        let revision = self.topics.revision(id);
+        if shard != self.shard {
+            return Route::Shard(shard, revision);
+        }
+        match self.at_home(id, revision, now, sink) {
+            Ok((_, slot)) if self.waits(slot, sink) => Route::Waits(slot),
+            Ok((id, _)) => Route::Here(id),
+            Err((id, _)) => self.route_of_gone(id, now, sink),
+        }
+    }
+
+    /// As `route_of`, where the room is at this home no more: this shard leaves it.
+    #[cold]
+    fn route_of_gone(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) -> Route {
+        let (namespace, name) = self.key_of(id);
+        let room = self.room_of(&name);
+        self.leave_room(&room, self.shard, now, sink);
+        // Closing a room looks up other topics, which may have evicted this one.
+        Route::Unknown(self.topics.intern(namespace, &name))
     }
 
     pub fn is_logged(&mut self, namespace: Namespace, topic: &[u8]) -> bool {
@@ -221,9 +214,11 @@ impl Broker {
     ) {
         let id = self.topics.intern(record.namespace, record.topic());
         match self.at_home(id, revision, now, sink) {
-            Ok(_) if self.is_to_leave(ticket.shard, &record) => self.publish_again(ticket, record, now, sink),
+            Ok(_) if self.is_to_leave(ticket.shard, &record) => {
+                self.requeue_publish(ticket, record, now, sink)
+            }
             Ok((id, slot)) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
-            Err((_, Gone::Moved)) => self.publish_again(ticket, record, now, sink),
+            Err((_, Gone::Moved)) => self.requeue_publish(ticket, record, now, sink),
             Err((_, Gone::Elsewhere)) => self.lead_elsewhere(ticket, record, now, sink),
         }
     }
@@ -327,9 +322,9 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         match to.asker {
-            Asker::Node { node, ask, hub } => self.tell_node_published((node, ask, hub), published, sink),
+            Asker::Node { node, ask, hub } => self.answer_node_publish((node, ask, hub), published, sink),
             _ if to.shard != self.shard => sink.send(to.shard, Msg::Published(to, published)),
-            Asker::Row(number) => self.row_written(number, published, sink),
+            Asker::Row(number) => self.entry_written(number, published, sink),
             asker => sink.answer(asker, Answer::Published(published)),
         }
     }

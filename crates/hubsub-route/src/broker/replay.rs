@@ -64,7 +64,7 @@ impl Broker {
         if let Some(hub) =
             log.map(|log| log.id).filter(|&hub| sink.log_refuses(hub) == Some(ErrorCode::HubClosed))
         {
-            self.hold_read(read, hub, sink);
+            self.block_read(read, hub, sink);
             return None;
         }
         match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
@@ -79,16 +79,16 @@ impl Broker {
     /// As `read_led`, for a connection of any shard, or a node.
     pub(super) fn read_here(&mut self, read: Read, now: Now, sink: &mut impl Sink) {
         if let Some((read, range)) = self.read_led(read, now, sink) {
-            self.tell_range(read, range, now, sink);
+            self.answer_read(read, range, now, sink);
         }
     }
 
     /// Passes records to the requester.
-    pub(super) fn tell_range(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
+    pub(super) fn answer_read(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
         if Broker::is_consumers(&read) {
             self.consumer_range(&read, range, now, sink);
         } else if read.of.is_some() {
-            self.tell_node_range(&read, range, sink);
+            self.answer_node_read(&read, range, sink);
         } else if read.from != self.shard {
             sink.send(read.from, Msg::Range(Box::new((read, range))));
         } else if self.replay(&read, range, sink) {
@@ -98,9 +98,9 @@ impl Broker {
 
     /// Blocks a read of a hub that left this node until the hub is open again; another node repeats its
     /// request.
-    pub(super) fn hold_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
+    pub(super) fn block_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
         match &read.of {
-            Some(of) => self.refuse_read(of, ErrorCode::HubClosed, sink),
+            Some(of) => self.relay.deny((of.node, of.hub), of.ask, ErrorCode::HubClosed, sink),
             None => {
                 let reads = &mut self.blocked_reads.rooms;
                 if reads.len() >= CURSORS_MAX {
@@ -196,9 +196,9 @@ impl Broker {
         }
         if range.is_gone {
             sink.gap(conn, &read.topic, read.next, Position { epoch, seq: Seq(0) }, class.on_gap);
-            if range.life.0 != 0 {
+            if range.epoch.0 != 0 {
                 // Records of the next epoch bypassed the cursor.
-                let first = Position { epoch: range.life, seq: Seq(1) };
+                let first = Position { epoch: range.epoch, seq: Seq(1) };
                 self.cursors.place(conn, key, Some(first));
                 return true;
             }

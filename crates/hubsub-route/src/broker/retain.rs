@@ -152,12 +152,12 @@ impl Broker {
         };
         let ticket = Ticket { shard: self.shard, asker: Asker::Row(number) };
         if let Outcome::Now(outcome) = self.publish(ticket, draft, now, sink) {
-            self.row_written(number, outcome, sink);
+            self.entry_written(number, outcome, sink);
         }
     }
 
     /// The outcome of writing an entry.
-    pub(super) fn row_written(
+    pub(super) fn entry_written(
         &mut self,
         number: u64,
         outcome: Result<Published, ErrorCode>,
@@ -175,16 +175,16 @@ impl Broker {
     /// The entries for which a request waited are written.
     pub(super) fn answer_waiting(&mut self, waits: Waits, sink: &mut impl Sink) {
         match waits {
-            Waits::Count(ticket, count) => self.tell_counted(ticket, count, sink),
+            Waits::Count(ticket, count) => self.answer_waiting_count(ticket, count, sink),
             Waits::Repeat(ticket, published) => self.answer_publish(ticket, Ok(published), sink),
-            Waits::All(shard, number) => self.tell_settled(shard, number, sink),
+            Waits::All(shard, number) => self.answer_barrier(shard, number, sink),
         }
     }
 
     // -- waiting for entries in flight --
 
     /// Answers a repeat of a record that was just committed.
-    pub(super) fn tell_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
+    pub(super) fn answer_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
         if let Some(waits) = self.retaining.wait(Waits::Repeat(ticket, published)) {
             self.answer_waiting(waits, sink);
         }
@@ -205,14 +205,14 @@ impl Broker {
         Outcome::Later
     }
 
-    fn tell_counted(&mut self, ticket: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
+    fn answer_waiting_count(&mut self, ticket: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
         match ticket.asker {
             Asker::Node { node, ask, hub } => {
                 if let Ok(count) = count {
                     self.relay.peers.send(node, hub, NodeMessage::Counted { ask, count }, sink);
                 }
             }
-            _ => self.tell_count(ticket, count, sink),
+            _ => self.answer_count(ticket, count, sink),
         }
     }
 }

@@ -341,7 +341,7 @@ impl Broker {
         }
         let is_cancelled = self.unconfirmed.take_cancelled(attach.id);
         if attach.left.is_some() && attached.is_err() && !is_cancelled {
-            return self.follow_later(attach, now);
+            return self.retry_attach_later(attach, now);
         }
         if is_cancelled {
             if attached.is_ok() && attach.adds {
@@ -352,7 +352,7 @@ impl Broker {
             && let Some(is_latest) = self.unconfirmed.attached(&attach, id)
         {
             if let (Some(left), Ok(attached)) = (attach.left, attached) {
-                self.tell_followed(&attach, left, attached, sink);
+                self.report_missed(&attach, left, attached, sink);
             }
             if is_latest || attached.is_err() {
                 self.confirm(conn, &attach, &attached);
@@ -371,9 +371,9 @@ impl Broker {
         let key = Key(None, attach.namespace, &attach.topic);
         match attached {
             Ok(attached) => {
-                let life = attached.position.epoch;
-                let goes_on = self.cursors.take_goes_on(conn.index, key, life);
-                let next = attached.replay_from.map(|seq| Position { epoch: life, seq });
+                let epoch = attached.position.epoch;
+                let goes_on = self.cursors.take_goes_on(conn.index, key, epoch);
+                let next = attached.replay_from.map(|seq| Position { epoch, seq });
                 match goes_on.or(next) {
                     Some(next) => _ = self.cursors.place(conn.index, key, Some(next)),
                     None => self.cursors.remove(conn.index, key),

@@ -120,7 +120,7 @@ impl Unconfirmed {
     }
 
     /// Releases memory of the tables if few entries are left.
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if is_sparse(self.topics.len(), self.topics.capacity()) {
             self.topics.shrink_to(2 * self.topics.len());
         }

@@ -26,7 +26,7 @@ impl Broker {
                 if self.topics.moves(self.classes.class_of_room(&room)) {
                     self.backlog.block_first(ticket, record);
                     self.rehome(&room, now, sink);
-                    self.give_back_all(&room, now, sink);
+                    self.requeue_all(&room, now, sink);
                 } else {
                     self.publish_elsewhere(ticket, record, now, sink);
                 }

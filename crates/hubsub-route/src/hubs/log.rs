@@ -119,7 +119,7 @@ impl HubLog {
 
     /// The last position of a room's current epoch, from the log's index.
     #[must_use]
-    pub fn of_this_life(&self, recalled: Option<Recalled>) -> Option<Position> {
+    pub fn of_current_epoch(&self, recalled: Option<Recalled>) -> Option<Position> {
         recalled.filter(|r| r.offset >= self.continuous_from).map(|r| r.position)
     }
 
@@ -179,7 +179,7 @@ impl HubLog {
 
     /// Releases memory of earlier requests: a slow disk may have blocked many. Not while about as many wait
     /// from time to time.
-    pub fn give_back(&mut self) {
+    pub fn shrink(&mut self) {
         const KEPT: usize = 1024;
         let most = std::mem::replace(&mut self.most, self.pending.len());
         if let Some(places) = spare(most, self.pending.capacity(), KEPT) {

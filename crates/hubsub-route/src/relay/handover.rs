@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct Handover {
     /// If this node recently became leader: the nodes that have registered with it.
-    pub gathers: Option<Gathers>,
+    pub interest_wait: Option<InterestWait>,
     /// The leadership and term for which this node sent `Over`.
-    pub told_over: Option<(Epoch, Term)>,
+    pub sent_over: Option<(Epoch, Term)>,
     /// Whether epochs of its rooms are known to have ended without missing records.
     pub has_over: bool,
     /// Whether the link to its leader has been up since the route came.
@@ -26,18 +26,18 @@ pub struct Handover {
 
 /// The wait of a new leader for the interest of other nodes.
 #[derive(Debug)]
-pub struct Gathers {
+pub struct InterestWait {
     /// Time limit, in ms.
     pub until_ms: u64,
     /// Nodes that have registered all their interest.
     pub registered: BTreeSet<NodeId>,
 }
 
-impl Gathers {
+impl InterestWait {
     /// Starts to wait, until `until_ms` at most.
     #[must_use]
-    pub fn new(until_ms: u64) -> Gathers {
-        Gathers { until_ms, registered: BTreeSet::new() }
+    pub fn new(until_ms: u64) -> InterestWait {
+        InterestWait { until_ms, registered: BTreeSet::new() }
     }
 }
 
@@ -45,7 +45,7 @@ impl Handover {
     /// The next time limit, in ms; `u64::MAX`: there is none.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
-        let gathers_ms = self.gathers.as_ref().map_or(u64::MAX, |gathers| gathers.until_ms);
+        let gathers_ms = self.interest_wait.as_ref().map_or(u64::MAX, |interest_wait| interest_wait.until_ms);
         if self.routes.is_empty() { gathers_ms } else { gathers_ms.min(self.routes_until_ms) }
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: `bytes` is the memory of all buffered messages, including those that are being handled.
 
 use super::message::AskId;
-use super::upstreams::AskedInterest;
+use super::upstreams::InterestRequest;
 use crate::Attached;
 use crate::record::Record;
 use crate::rooms::RoomHandle;
@@ -23,25 +23,25 @@ pub struct Resume {
     /// The read in flight.
     pub read: Option<AskId>,
     /// Records and confirmations that arrived meanwhile, in order.
-    pub held: VecDeque<Held>,
+    pub held: VecDeque<Buffered>,
 }
 
 /// A buffered message that waits for the read of a hole.
 #[derive(Debug)]
-pub enum Held {
+pub enum Buffered {
     /// A record, with the seq of the previous record that was due.
     Deliver(Seq, Arc<Record>),
     /// Interest that the leader has confirmed.
-    Attached(AskId, AskedInterest, Attached),
+    Attached(AskId, InterestRequest, Attached),
 }
 
-impl Held {
+impl Buffered {
     /// Bytes that it keeps allocated.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
-            Held::Deliver(_, record) => record.weight(),
-            Held::Attached(..) => size_of::<Held>(),
+            Buffered::Deliver(_, record) => record.weight(),
+            Buffered::Attached(..) => size_of::<Buffered>(),
         }
     }
 }
@@ -65,15 +65,15 @@ impl Holes {
     }
 
     /// Buffers a message until the hole of a room, if there is one; returns it otherwise.
-    pub fn buffer(&mut self, room: RoomHandle, held: Held) -> Option<Held> {
+    pub fn buffer(&mut self, room: RoomHandle, held: Buffered) -> Option<Buffered> {
         let Some(resume) = self.rooms.get_mut(&room) else { return Some(held) };
         self.bytes += held.weight();
         resume.held.push_back(held);
         None
     }
 
-    /// Buffers a message behind a hole of a room up to a seq.
-    pub fn open(&mut self, room: RoomHandle, upto: Seq, held: Held) {
+    /// Buffers a message after a hole of a room up to a seq.
+    pub fn open(&mut self, room: RoomHandle, upto: Seq, held: Buffered) {
         self.bytes += held.weight();
         let resume = self.rooms.entry(room).or_default();
         resume.upto = upto;
@@ -81,17 +81,17 @@ impl Holes {
     }
 
     /// A hole is closed: removes and returns its buffered messages, whose memory counts until each is handled.
-    pub fn close(&mut self, room: RoomHandle) -> VecDeque<Held> {
+    pub fn close(&mut self, room: RoomHandle) -> VecDeque<Buffered> {
         self.rooms.remove(&room).map(|resume| resume.held).unwrap_or_default()
     }
 
     /// A message of a closed hole is handled.
-    pub fn handled(&mut self, held: &Held) {
+    pub fn handled(&mut self, held: &Buffered) {
         self.bytes -= held.weight();
     }
 
     /// Drops the selected messages of a room; returns whether there were any.
-    pub fn drop_messages(&mut self, room: RoomHandle, is_meant: impl Fn(&Held) -> bool) -> bool {
+    pub fn drop_messages(&mut self, room: RoomHandle, is_meant: impl Fn(&Buffered) -> bool) -> bool {
         let Some(resume) = self.rooms.get_mut(&room) else { return false };
         let before = resume.held.len();
         let bytes = &mut self.bytes;
@@ -106,7 +106,7 @@ impl Holes {
     /// A room waits for no hole any more: drops its messages; returns whether there were records among them.
     pub fn remove(&mut self, room: RoomHandle) -> Option<bool> {
         let Resume { held, .. } = self.rooms.remove(&room)?;
-        self.bytes -= held.iter().map(Held::weight).sum::<usize>();
-        Some(held.iter().any(|held| matches!(held, Held::Deliver(..))))
+        self.bytes -= held.iter().map(Buffered::weight).sum::<usize>();
+        Some(held.iter().any(|held| matches!(held, Buffered::Deliver(..))))
     }
 }

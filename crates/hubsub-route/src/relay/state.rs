@@ -8,7 +8,7 @@ use super::misses::{Misses, Missing};
 use super::moves::Moves;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
-use super::upstreams::{AskedInterest, Upstreams};
+use super::upstreams::{InterestRequest, Upstreams};
 use super::watch::{Watched, Watchers};
 use super::{Cluster, Leader, NodeMessage, RelayLimits};
 use crate::cursors::{CURSORS_MAX, Read};
@@ -48,7 +48,7 @@ pub struct Relay {
     /// The hubs whose home is here, by slot.
     pub hubs: Vec<HubState>,
     /// Requests in flight, in the order in which they were sent.
-    pub asks: BTreeMap<AskId, InFlight>,
+    pub requests: BTreeMap<AskId, InFlight>,
     /// The number of the last request.
     pub last_ask: u64,
     /// The number of the last publish that arrived and waits.
@@ -146,7 +146,7 @@ pub struct InFlight {
     pub slot: u16,
     /// The term that it contained.
     pub term: Term,
-    pub what: Asked,
+    pub what: Request,
     /// Records that arrived as parts of the response.
     pub records: Vec<Arc<Record>>,
     /// Memory of these, in bytes.
@@ -155,11 +155,11 @@ pub struct InFlight {
 
 /// The kind of a request in flight.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Request {
     /// A publish that requests a position.
     Publish(Parked),
     /// Interest in a topic.
-    Interest(AskedInterest),
+    Interest(InterestRequest),
     /// A cursor's read of a room.
     Read(Box<Read>),
     /// A read of the whole hub.
@@ -232,7 +232,7 @@ impl Relay {
             holding: BTreeMap::new(),
             held_before: BTreeMap::new(),
             hubs: hubs.map(|hub| HubState::new(hub, is_alone)).collect(),
-            asks: BTreeMap::new(),
+            requests: BTreeMap::new(),
             last_ask: 0,
             last_number: NUMBERS_FROM,
             first_number: NUMBERS_FROM,
@@ -274,11 +274,13 @@ impl Relay {
         hubs.iter().position(|state| state.id == hub).map(|slot| slot as u16)
     }
 
+    #[inline]
     #[must_use]
     pub fn hub(&self, slot: u16) -> &HubState {
         &self.hubs[usize::from(slot)]
     }
 
+    #[inline]
     pub fn hub_mut(&mut self, slot: u16) -> &mut HubState {
         &mut self.hubs[usize::from(slot)]
     }
@@ -303,13 +305,13 @@ impl Relay {
     pub fn request(
         &mut self,
         (to, slot): (NodeId, u16),
-        what: Asked,
+        what: Request,
         message: impl FnOnce(AskId, HubId, Term) -> NodeMessage,
         sink: &mut impl Sink,
     ) -> AskId {
         let ask = self.next_ask();
         let &HubState { id: hub, term, .. } = self.hub(slot);
-        self.asks.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        self.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
         self.peers.send(to, hub, message(ask, hub, term), sink);
         ask
     }
@@ -338,7 +340,7 @@ impl Relay {
     /// Updates whether a publish to a hub commits at once.
     pub fn settle(&mut self, slot: u16) {
         let hub = self.hub_mut(slot);
-        let is_free = hub.former == 0 && hub.handover.gathers.is_none();
+        let is_free = hub.former == 0 && hub.handover.interest_wait.is_none();
         hub.is_clear = hub.leader == Leader::Me && hub.queue.is_empty() && is_free;
     }
 
@@ -401,14 +403,14 @@ impl Relay {
     }
 
     /// The numbers of the requests in flight for which `is_meant` is true, in the order in which they were sent.
-    pub fn asks_where(&self, is_meant: impl Fn(&InFlight) -> bool) -> Vec<AskId> {
-        self.asks.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
+    pub fn requests_where(&self, is_meant: impl Fn(&InFlight) -> bool) -> Vec<AskId> {
+        self.requests.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
     }
 
     /// Removes a request that was answered, or will not be.
     pub fn take(&mut self, ask: AskId) -> Option<InFlight> {
-        let in_flight = self.asks.remove(&ask)?;
-        if let Asked::Publish(_) = in_flight.what {
+        let in_flight = self.requests.remove(&ask)?;
+        if let Request::Publish(_) = in_flight.what {
             let hub = self.hub_mut(in_flight.slot);
             hub.in_flight -= 1;
             if in_flight.is_to_former(hub) {

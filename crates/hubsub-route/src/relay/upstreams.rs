@@ -11,7 +11,7 @@ use hubsub_types::{Epoch, Position, ShardId};
 
 /// Interest that was sent, or sent again.
 #[derive(Clone, Debug)]
-pub struct AskedInterest {
+pub struct InterestRequest {
     pub room: RoomHandle,
     pub key: TopicKey,
     /// The room's last record here when it was sent.
@@ -33,7 +33,7 @@ pub struct Upstream {
     /// Whether a leader ever has: then subscribers here may have received records.
     pub was_confirmed: bool,
     /// The room's epoch when it was last confirmed.
-    pub life: Epoch,
+    pub epoch: Epoch,
     /// The request that has to be confirmed.
     pub asked: AskId,
     /// Subscriptions that wait for the confirmation.

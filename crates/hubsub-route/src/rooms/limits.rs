@@ -59,9 +59,9 @@ impl Rooms {
 
     /// Releases memory when few of many rooms are left: slots after the last room, if at least half of all can go,
     /// and empty slots of the table of names.
-    pub fn give_back(&mut self) {
+    pub fn shrink(&mut self) {
         for slot in 0..self.hubs.iter().count() as u16 {
-            self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::give_back);
+            self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::shrink);
         }
         let (rooms, places) = (self.names.len(), self.slots.len());
         if is_sparse(rooms, places) && !self.is_late(self.last_place) {

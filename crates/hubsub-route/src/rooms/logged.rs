@@ -1,7 +1,7 @@
 //! A room and its hub's log: records are appended and wait, and are committed; epochs end; state of a room
 //! that only memory has.
 
-use super::{Lives, Recalled, RoomHandle, Rooms, seconds};
+use super::{EpochState, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
@@ -82,13 +82,13 @@ impl Rooms {
 
     /// Ends a room's epoch; its log must record that at the offset that this returns, with the room's last
     /// position and the time. Later records are in a new epoch.
-    pub fn end_life(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
+    pub fn end_epoch(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
         self.drop_all(handle);
         self.last_us = self.last_us.max(now.wall_us);
         let (last_us, epoch) = (self.last_us, Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)));
         let room = self.get_mut(handle).expect("the caller holds a live handle");
         let last = Position { epoch: room.epoch, seq: room.seq };
-        (room.epoch, room.seq, room.lives, room.was_created) = (epoch, Seq(0), Lives::One, false);
+        (room.epoch, room.seq, room.epoch_state, room.was_created) = (epoch, Seq(0), EpochState::One, false);
         let (slot, name_len) = (room.hub, room.name.len());
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
         let offset = log.take_offset();
@@ -142,7 +142,7 @@ impl Rooms {
             return false;
         }
         let (through, recalled) = log_knows(log.id, &room.name);
-        match log.of_this_life(recalled) {
+        match log.of_current_epoch(recalled) {
             Some(known) => known == Position { epoch: room.epoch, seq: room.seq },
             None => through >= if room.seq == Seq(0) { log.deleted() } else { log.committed() },
         }

@@ -72,12 +72,12 @@ pub struct Room {
     hub: u16,
     /// Created by name, not by a record or a subscription: it stays without either.
     was_created: bool,
-    lives: Lives,
+    epoch_state: EpochState,
 }
 
 /// Knowledge about a room's epochs besides its current position. One byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lives {
+enum EpochState {
     /// Only the current epoch is known.
     One,
     /// Its hub's log has records of an earlier epoch.
@@ -96,7 +96,7 @@ impl Room {
     }
 
     fn has_past(&self) -> bool {
-        self.lives == Lives::Past
+        self.epoch_state == EpochState::Past
     }
 
     fn is_idle(&self) -> bool {
@@ -313,12 +313,14 @@ impl Rooms {
     }
 
     /// A room by a handle that may be stale.
+    #[inline]
     #[must_use]
     pub fn get(&self, handle: RoomHandle) -> Option<&Room> {
         let (generation, room) = self.slots.get(handle.index as usize)?;
         room.as_ref().filter(|_| *generation == handle.generation)
     }
 
+    #[inline]
     fn get_mut(&mut self, handle: RoomHandle) -> Option<&mut Room> {
         let (generation, room) = self.slots.get_mut(handle.index as usize)?;
         room.as_mut().filter(|_| *generation == handle.generation)
@@ -353,7 +355,7 @@ impl Rooms {
         let hub = self.hubs.find(class, hub).ok_or(ErrorCode::HubClosed)?;
         let log = self.hubs.get(hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id));
-        let known = log.and_then(|log| log.of_this_life(recalled));
+        let known = log.and_then(|log| log.of_current_epoch(recalled));
         // A room that the log knows is not new, but takes memory like any other. Reserved rooms are opened in
         // any case, or clients' rooms could keep the node from completing its own work.
         let may = match known {
@@ -393,7 +395,7 @@ impl Rooms {
             used_s: seconds(now),
             hub,
             was_created: false,
-            lives: if has_past { Lives::Past } else { Lives::One },
+            epoch_state: if has_past { EpochState::Past } else { EpochState::One },
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize) {

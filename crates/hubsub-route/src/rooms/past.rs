@@ -140,9 +140,9 @@ impl Rooms {
     ) -> Known<Range> {
         let name = read.room_name(&self.classes);
         let known = self.cold_room(&name, recall);
-        let life = known.map_or(Epoch(0), |(_, last)| last.epoch);
-        let Some((slot, last)) = known.filter(|_| life == read.next.epoch) else {
-            return Known::Here(Range::gone(life));
+        let epoch = known.map_or(Epoch(0), |(_, last)| last.epoch);
+        let Some((slot, last)) = known.filter(|_| epoch == read.next.epoch) else {
+            return Known::Here(Range::gone(epoch));
         };
         if read.next.seq > last.seq {
             return Known::Here(Range { next: read.next.seq, at_end: true, ..Range::default() });
@@ -164,7 +164,7 @@ impl Rooms {
         let class = self.classes.class_of_room(name);
         let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name))?;
         let log = self.hubs.get(slot).log.as_ref()?;
-        Some((slot, log.of_this_life(recall(log.id, name))?))
+        Some((slot, log.of_current_epoch(recall(log.id, name))?))
     }
 
     /// Last position of a room that is not in memory; default if it does not exist.
@@ -193,9 +193,9 @@ impl Rooms {
             let (_, last) = self.cold_room(&name, recall)?;
             Some((last.epoch, last.seq, last.seq.next()))
         });
-        let life = known.map_or(Epoch(0), |known| known.0);
-        let Some((_, last, first)) = known.filter(|_| life == read.next.epoch) else {
-            return Range::gone(life);
+        let epoch = known.map_or(Epoch(0), |known| known.0);
+        let Some((_, last, first)) = known.filter(|_| epoch == read.next.epoch) else {
+            return Range::gone(epoch);
         };
         let first = found.records.first().map_or(first, |record| record.position.seq);
         let next = found.records.last().map_or(first, |record| record.position.seq.next());
@@ -306,7 +306,7 @@ impl Rooms {
         let slot = self.hubs.slot(class, self.all_hubs.placement.hub(class, &query.room));
         let recalled = self.hubs.get(slot).log.as_ref().and_then(|log| {
             // Records of an earlier epoch are visible, but a reader cannot continue from a position in it.
-            recall(log.id).filter(|&it| query.after.is_none() || log.of_this_life(Some(it)).is_some())
+            recall(log.id).filter(|&it| query.after.is_none() || log.of_current_epoch(Some(it)).is_some())
         });
         let then = Then::History(Box::new(query.clone()), ask);
         let log = recalled.and_then(|recalled| {

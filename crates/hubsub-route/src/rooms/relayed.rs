@@ -2,7 +2,7 @@
 //! have the interest on this node and the position of the last forwarded record; a room of which nothing is
 //! known has epoch 0.
 
-use super::{Interests, Key, Lives, Recalled, RoomHandle, Rooms, seconds};
+use super::{EpochState, Interests, Key, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::counts::{Counts, Holder};
 use crate::places::Place;
@@ -38,8 +38,10 @@ impl Rooms {
     /// Sets the position after a record was forwarded, or as the leader reported it.
     pub fn set_position(&mut self, handle: RoomHandle, position: Position, now: Now) {
         if let Some(room) = self.get_mut(handle) {
-            if room.lives == Lives::Over && (room.epoch, room.seq) != (position.epoch, position.seq) {
-                room.lives = Lives::One;
+            if room.epoch_state == EpochState::Over
+                && (room.epoch, room.seq) != (position.epoch, position.seq)
+            {
+                room.epoch_state = EpochState::One;
             }
             (room.epoch, room.seq, room.used_s) = (position.epoch, position.seq, seconds(now));
         }
@@ -49,14 +51,14 @@ impl Rooms {
     /// This holds until the room's position changes.
     pub fn set_over(&mut self, handle: RoomHandle, is_over: bool) {
         if let Some(room) = self.get_mut(handle) {
-            room.lives = if is_over { Lives::Over } else { Lives::One };
+            room.epoch_state = if is_over { EpochState::Over } else { EpochState::One };
         }
     }
 
     /// Whether the room's epoch has ended with nothing missing here, see [`Rooms::set_over`].
     #[must_use]
     pub fn is_over(&self, handle: RoomHandle) -> bool {
-        self.get(handle).is_some_and(|room| room.lives == Lives::Over)
+        self.get(handle).is_some_and(|room| room.epoch_state == EpochState::Over)
     }
 
     /// An epoch that no other room has or will have.
@@ -65,6 +67,7 @@ impl Rooms {
     }
 
     /// The slot of a room's hub.
+    #[inline]
     #[must_use]
     pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {
         self.get(handle).map(|room| room.hub)
@@ -145,7 +148,7 @@ impl Rooms {
 
     /// This node begins to lead a room: it continues the room's epoch if the log contains it, and begins a
     /// new one otherwise. Returns the previous and the current position.
-    pub fn begin_life(
+    pub fn begin_lead(
         &mut self,
         handle: RoomHandle,
         now: Now,
@@ -159,20 +162,21 @@ impl Rooms {
         }
         let log = self.hubs.get(room.hub).log.as_ref();
         let recalled = log.and_then(|log| recall(log.id, &room.name));
-        let known = log.and_then(|log| log.of_this_life(recalled));
+        let known = log.and_then(|log| log.of_current_epoch(recalled));
         let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
         let position = known.unwrap_or_else(fresh);
         let room = self.get_mut(handle).expect("looked up above");
-        room.lives = if recalled.is_some() && known.is_none() { Lives::Past } else { Lives::One };
+        room.epoch_state =
+            if recalled.is_some() && known.is_none() { EpochState::Past } else { EpochState::One };
         self.set_position(handle, position, now);
         (before, position)
     }
 
     /// Begins a new epoch of a room of a class without a log, without the previous records. Returns the
     /// previous position.
-    pub fn begin_anew(&mut self, handle: RoomHandle, now: Now) -> Position {
+    pub fn begin_new_epoch(&mut self, handle: RoomHandle, now: Now) -> Position {
         self.drop_all(handle);
-        self.begin_life(handle, now, |_, _| None).0
+        self.begin_lead(handle, now, |_, _| None).0
     }
 
     /// Whether memory has committed records of a room that its log does not show yet, since segments lag the
@@ -181,7 +185,7 @@ impl Rooms {
         let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
         let life = |epoch: Epoch| epoch.0 >> 32;
         let is_own = life(room.epoch) == life(Epoch(self.epochs.load(Ordering::Relaxed)));
-        match log.of_this_life(recall(log.id, &room.name)) {
+        match log.of_current_epoch(recall(log.id, &room.name)) {
             Some(known) if known.epoch == room.epoch => room.seq > known.seq,
             Some(_) => is_own && room.seq > Seq(0),
             // It has had no record, nor has another epoch: followers continue.

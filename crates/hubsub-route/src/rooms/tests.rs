@@ -245,7 +245,7 @@ fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody(
     for &handle in &handles[2_500..] {
         rooms.forget(handle);
     }
-    rooms.give_back();
+    rooms.shrink();
     assert_eq!(rooms.slots.len(), 2_500, "places behind the last room are gone");
     assert!(rooms.table_bytes() < full / 4, "{} of {full}", rooms.table_bytes());
     assert!(handles[2_500..].iter().all(|&handle| rooms.get(handle).is_none()));
@@ -257,7 +257,7 @@ fn few_rooms_that_are_left_of_many_give_memory_back_and_old_handles_find_nobody(
     // A room at the end keeps the slots before it.
     let left = [&handles[1_000..2_500], &again[..again.len() - 1]];
     left.into_iter().flatten().for_each(|&handle| rooms.forget(handle));
-    rooms.give_back();
+    rooms.shrink();
     assert_eq!(rooms.slots.len(), 20_000);
 }
 
@@ -269,12 +269,12 @@ fn places_behind_the_last_room_go_once_they_are_half_of_all() {
         (0..16_000).map(|n| rooms.open(format!("room:{n}").as_bytes(), now, |_| None).unwrap()).collect();
     let few = 1_000;
     handles[few..7_999].iter().chain(&handles[8_001..]).for_each(|&handle| rooms.forget(handle));
-    rooms.give_back();
+    rooms.shrink();
     assert_eq!(rooms.slots.len(), 16_000, "a place less than half of all could go");
     assert!(rooms.names.capacity() < 4_096, "{}", rooms.names.capacity());
     assert!(rooms.last_place == 8_000 && rooms.is_late(8_000), "the next look sees that one alone");
     rooms.forget(handles[8_000]);
-    rooms.give_back();
+    rooms.shrink();
     let places = (rooms.slots.len(), rooms.slots.capacity(), rooms.free.len());
     assert_eq!(places, (8_000, 8_000, 8_000 - few - 1));
 }
@@ -290,7 +290,7 @@ fn what_the_ledger_has_of_rooms_that_are_gone_leads_nowhere_when_their_places_ar
     for n in 0..5_000 {
         assert_eq!(rooms.delete(format!("room:{n}").as_bytes()), Ok(true));
     }
-    rooms.give_back();
+    rooms.shrink();
     assert_eq!(rooms.slots.len(), 0);
     for n in 0..5 {
         say(&mut rooms, "room:0", &[b'0' + n], now);

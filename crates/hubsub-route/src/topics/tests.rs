@@ -40,7 +40,7 @@ fn few_topics_that_are_left_of_many_give_memory_back_and_what_is_put_there_count
     ids[2_000..].iter().for_each(|&id| assert!(topics.unsubscribe(id, 7)));
     assert_eq!(topics.subscribed_bytes(), names(0..2_000));
     let reused = topics.reused();
-    topics.give_back();
+    topics.shrink();
     assert_eq!((topics.len(), topics.slots.len()), (2_000, 2_000), "routes go, too");
     assert!(topics.table_bytes() < full / 4, "{} of {full}", topics.table_bytes());
     assert_eq!(topics.find(Namespace::Global, &name(1_999)), Some(ids[1_999]));
@@ -64,14 +64,14 @@ fn routes_are_forgotten_only_where_half_of_the_table_goes_with_them() {
         let routes = topics.len() - 1;
         assert!(routes > 1);
         for _ in 0..3 {
-            topics.give_back();
+            topics.shrink();
             let places = if goes { last + 1 } else { PLACES } as usize;
             let left = if goes { 1 } else { 1 + routes };
             assert_eq!((topics.slots.len(), topics.len()), (places, left), "the last stands at {last}");
         }
         assert_eq!(topics.find(Namespace::Global, &name(last)), Some(last));
         topics.unsubscribe(last, 7);
-        topics.give_back();
+        topics.shrink();
         assert_eq!((topics.slots.len(), topics.len()), (0, 0), "nobody subscribes any more");
     }
 }

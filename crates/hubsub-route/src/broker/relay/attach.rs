@@ -76,7 +76,7 @@ impl Broker {
         if attach.adds {
             self.rooms.count(room, &key, |counts| counts.add(from, shards), now);
         }
-        self.follow_topic(slot, room, key.clone(), false);
+        self.add_upstream(slot, room, key.clone(), false);
         let position = self.rooms.position(room);
         // A subscription that follows a room was confirmed before, and waits without limit.
         let parked_ms = self.relay.limits.parked_ms;
@@ -94,9 +94,9 @@ impl Broker {
         let is_asked = up.asked != AskId::NONE || up.is_confirmed;
         relay.upstreams.wait(&key, WaitingAttach { attach: attach.clone(), from, until_ms });
         if attach.start != Start::Live {
-            self.ask_interest(&key, Some((from, attach.id, attach.start)), sink);
+            self.request_interest(&key, Some((from, attach.id, attach.start)), sink);
         } else if !is_asked || is_resuming {
-            self.ask_interest(&key, None, sink);
+            self.request_interest(&key, None, sink);
         }
         None
     }

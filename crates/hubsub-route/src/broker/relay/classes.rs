@@ -21,7 +21,7 @@ impl Broker {
         for &room in &rooms {
             let last = self.rooms.position(room);
             for key in self.rooms.topics_of(room).into_iter().filter(|_| last.epoch.0 != 0) {
-                self.tell_over(&key, last, sink);
+                self.report_epoch_end(&key, last, sink);
             }
         }
         let before = std::mem::replace(&mut self.classes, Arc::clone(&classes));
@@ -40,13 +40,13 @@ impl Broker {
         }
         // A topic without a home has no interest to remove.
         for &id in &topics {
-            self.follow_to_place(id, now, sink);
+            self.resubscribe_elsewhere(id, now, sink);
         }
-        self.give_back_attaches(waiting, now, sink);
+        self.return_attaches(waiting, now, sink);
         for slot in 0..known as u16 {
             self.forward_elsewhere(slot, now, sink);
         }
-        self.follow_new_hubs();
+        self.add_new_hubs();
     }
 
     /// Publishes that wait for a hub, and whose rooms are in another hub now, go there.

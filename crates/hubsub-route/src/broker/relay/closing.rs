@@ -6,9 +6,9 @@
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
 use crate::cursors::{Range, Read};
-use crate::relay::holes::Held;
+use crate::relay::holes::Buffered;
 use crate::relay::limits::RETRY_MS;
-use crate::relay::state::{Asked, InFlight};
+use crate::relay::state::{InFlight, Request};
 use crate::relay::upstreams::WaitingAttach;
 use crate::relay::{AskId, Leader, Names, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
@@ -87,12 +87,12 @@ impl Broker {
         let is_its = self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, place.hub);
         if !is_its || self.rooms.revision(room) != Some(place.revision) {
             let waiting = self.close_room(room, true, now, sink);
-            self.give_back_attaches(waiting, now, sink);
+            self.return_attaches(waiting, now, sink);
         }
     }
 
     /// Returns subscriptions that waited here for a room that is elsewhere to their shards.
-    pub(super) fn give_back_attaches(&mut self, waiting: Vec<WaitingAttach>, now: Now, sink: &mut impl Sink) {
+    pub(super) fn return_attaches(&mut self, waiting: Vec<WaitingAttach>, now: Now, sink: &mut impl Sink) {
         for WaitingAttach { attach, from, .. } in waiting {
             self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
         }
@@ -128,26 +128,26 @@ impl Broker {
         self.drop_reads(slot, &name, now, sink);
         self.drop_resume(room);
         let relay = &mut self.relay;
-        relay.asks.retain(|_, in_flight| match &in_flight.what {
-            Asked::Interest(asked) => asked.room != room,
-            Asked::Hole(of) => *of != room,
+        relay.requests.retain(|_, in_flight| match &in_flight.what {
+            Request::Interest(asked) => asked.room != room,
+            Request::Hole(of) => *of != room,
             _ => true,
         });
         relay.due.remove(&room);
         relay.holes.suspects.remove(&room);
         self.rooms.forget_moved(room);
         if is_moved {
-            for shard in self.give_back(&name, None, now, sink) {
+            for shard in self.requeue(&name, None, now, sink) {
                 topics.entry(shard).or_default();
             }
             for (shard, topics) in topics {
-                self.tell_moved(shard, &name, topics, now, sink);
+                self.notify_moved(shard, &name, topics, now, sink);
             }
         }
         waiting
     }
 
-    pub(super) fn tell_moved(
+    pub(super) fn notify_moved(
         &mut self,
         shard: ShardId,
         room: &Arc<[u8]>,
@@ -197,10 +197,10 @@ impl Broker {
         let (room, was_confirmed) = (up.room, up.was_confirmed);
         // Unconfirmed interest is requested again, too. A confirmation that is blocked by a hole belonged to
         // the epoch that has ended: with it the leader would not send the beginning of the next epoch.
-        relay.asks.retain(|_, it| !matches!(&it.what, Asked::Interest(asked) if asked.key == key));
+        relay.requests.retain(|_, it| !matches!(&it.what, Request::Interest(asked) if asked.key == key));
         relay
             .holes
-            .drop_messages(room, |held| matches!(held, Held::Attached(_, asked, _) if asked.key == key));
+            .drop_messages(room, |held| matches!(held, Buffered::Attached(_, asked, _) if asked.key == key));
         if was_confirmed {
             // Until interest is confirmed again, the leader does not send everything of the next epoch.
             relay.holes.rooms.entry(room).or_default().pending += 1;
@@ -213,7 +213,7 @@ impl Broker {
     fn left_of(&mut self, key: &TopicKey, last: Position) -> Position {
         // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
         let up = self.relay.upstreams.by_topic.get(key);
-        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
+        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.epoch == last.epoch);
         if is_followed { last } else { Position { seq: Seq(0), ..last } }
     }
 
@@ -227,13 +227,13 @@ impl Broker {
         let (gone, stay): (Vec<Read>, Vec<Read>) = waiting.into_iter().partition(is_of);
         relay.hub_mut(slot).reads = stay;
         reads.extend(gone);
-        let is_meant = |in_flight: &InFlight| matches!(&in_flight.what, Asked::Read(read) if is_of(read));
-        for ask in relay.asks_where(is_meant) {
-            if let Some(InFlight { what: Asked::Read(read), .. }) = self.relay.take(ask) {
+        let is_meant = |in_flight: &InFlight| matches!(&in_flight.what, Request::Read(read) if is_of(read));
+        for ask in relay.requests_where(is_meant) {
+            if let Some(InFlight { what: Request::Read(read), .. }) = self.relay.take(ask) {
                 reads.push(*read);
             }
         }
-        reads.into_iter().for_each(|read| self.tell_range(read, Range::gone(Epoch(0)), now, sink));
+        reads.into_iter().for_each(|read| self.answer_read(read, Range::gone(Epoch(0)), now, sink));
     }
 
     /// Whether a room that is read here has another home, or no known home.

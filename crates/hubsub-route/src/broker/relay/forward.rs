@@ -10,7 +10,7 @@ use crate::counts::{Holder, HolderSet};
 use crate::producers::Producer;
 use crate::record::Record;
 use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
-use crate::relay::state::{Asked, Parked, Relay};
+use crate::relay::state::{Parked, Relay, Request};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::topics::TopicId;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
@@ -90,7 +90,7 @@ impl Broker {
 
     /// Sends or commits waiting publishes in order, as far as possible.
     pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        self.see_gathered(slot, now, sink);
+        self.check_synced(slot, now, sink);
         let is_free = self.may_lead(slot, sink);
         loop {
             let relay = &mut self.relay;
@@ -99,7 +99,7 @@ impl Broker {
             let Some(first) = hub.queue.front().filter(|_| hub.former == 0) else { break };
             match hub.leader {
                 Leader::None => break,
-                Leader::Me if hub.handover.gathers.is_some() => break,
+                Leader::Me if hub.handover.interest_wait.is_some() => break,
                 Leader::Me if !is_free => {
                     // The leader lease may return at any moment.
                     relay.is_held_up = true;
@@ -147,23 +147,23 @@ impl Broker {
         let relay = &self.relay;
         let Some(first) = relay.hub(slot).queue.front() else { return false };
         let room = self.classes.room(first.record.topic());
-        let is_later = |what: &Asked| {
-            matches!(what, Asked::Publish(sent) if sent.number > first.number
+        let is_later = |what: &Request| {
+            matches!(what, Request::Publish(sent) if sent.number > first.number
                 && sent.ticket.shard == first.ticket.shard
                 && self.classes.room(sent.record.topic()) == room)
         };
-        relay.asks.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
+        relay.requests.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
     }
 
     fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
-        self.tell_counts(sink);
+        self.send_counts(sink);
         let Some(parked) = self.relay.unpark(slot) else { return };
         let hub = self.relay.hub_mut(slot);
         hub.in_flight += 1;
         hub.sent = hub.sent.max(parked.number);
         let record = Arc::clone(&parked.record);
         let message = |ask, hub, term| NodeMessage::Publish { ask, hub, term, record };
-        self.relay.request((to, slot), Asked::Publish(parked), message, sink);
+        self.relay.request((to, slot), Request::Publish(parked), message, sink);
     }
 
     /// The response to a publish in flight will not arrive. A numbered publish can be sent again; the outcome
@@ -191,7 +191,7 @@ impl Broker {
             return;
         }
         let id = self.relay.hub(slot).id;
-        let to = self.relay.asks.values().filter(|in_flight| in_flight.slot == slot);
+        let to = self.relay.requests.values().filter(|in_flight| in_flight.slot == slot);
         let mut silent: Vec<NodeId> = to.map(|in_flight| in_flight.to).collect();
         silent.sort_unstable();
         silent.dedup();
@@ -296,7 +296,7 @@ impl Broker {
     }
 
     /// Sends a node the outcome of its publish.
-    pub(in crate::broker) fn tell_node_published(
+    pub(in crate::broker) fn answer_node_publish(
         &mut self,
         (to, ask, hub): (NodeId, AskId, HubId),
         published: Result<Published, ErrorCode>,
@@ -317,8 +317,8 @@ impl Relay {
     /// Publishes in flight to the selected former leaders of a hub, in order of arrival.
     fn former_publishes(&self, slot: u16, is_meant: impl Fn(NodeId) -> bool) -> Vec<AskId> {
         let hub = self.hub(slot);
-        self.asks_where(|it| {
-            let is_publish = it.slot == slot && matches!(it.what, Asked::Publish(_));
+        self.requests_where(|it| {
+            let is_publish = it.slot == slot && matches!(it.what, Request::Publish(_));
             is_publish && it.is_to_former(hub) && is_meant(it.to)
         })
     }

@@ -3,7 +3,7 @@
 //! leader commits nothing before the nodes that it reaches have registered their interest.
 
 use super::{Admit, Broker};
-use crate::relay::handover::Gathers;
+use crate::relay::handover::InterestWait;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, OVER_MS, REGISTER_MS, ROUTES_MAX};
 use crate::relay::state::Early;
 use crate::relay::watch::Over;
@@ -21,7 +21,7 @@ impl Broker {
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub(slot);
         if (state.term, state.leader) == (term, Leader::Me) && !state.serves {
-            self.say_over(slot, term, sink);
+            self.send_over(slot, term, sink);
         }
     }
 
@@ -31,22 +31,22 @@ impl Broker {
         let relay = &mut self.relay;
         let Some(slot) = relay.slot_of(hub) else { return };
         let state = relay.hub_mut(slot);
-        let told_over = Some((state.watchers.life, term));
-        if (state.term, state.leader) == (term, Leader::Me) && state.handover.told_over == told_over {
-            self.begin_anew(slot, now, sink);
-            self.watch_anew(slot, sink);
+        let sent_over = Some((state.watchers.life, term));
+        if (state.term, state.leader) == (term, Leader::Me) && state.handover.sent_over == sent_over {
+            self.begin_new_epoch(slot, now, sink);
+            self.watch_new_epoch(slot, sink);
         }
     }
 
     /// Notifies other nodes, once, that nothing more is committed in a term. Not while records wait for a
     /// log: these are committed whoever leads.
-    pub(super) fn say_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
+    pub(super) fn send_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
         let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
         let relay = &mut self.relay;
         let state = relay.hub_mut(slot);
         let (hub, life) = (state.id, state.watchers.life);
         state.watched.ends_own(term);
-        if waits || state.handover.told_over.replace((life, term)) == Some((life, term)) {
+        if waits || state.handover.sent_over.replace((life, term)) == Some((life, term)) {
             return;
         }
         let nodes: Vec<NodeId> = relay.peers.reached(hub).collect();
@@ -60,32 +60,32 @@ impl Broker {
     // -- the new leader --
 
     /// This node leads a hub from now on: publishes wait for the interest of other nodes.
-    pub(super) fn gather(&mut self, slot: u16, now: Now) {
+    pub(super) fn wait_for_interest(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
         let relay = &mut self.relay;
         relay.wake_by(until_ms);
-        relay.hub_mut(slot).handover.gathers = Some(Gathers::new(until_ms));
+        relay.hub_mut(slot).handover.interest_wait = Some(InterestWait::new(until_ms));
         relay.settle(slot);
     }
 
     /// Stops waiting if all reachable, responsive nodes have registered and their patterns are held here, or
     /// if the time has passed.
-    pub(in crate::broker) fn see_gathered(&mut self, slot: u16, now: Now, sink: &impl Sink) {
+    pub(in crate::broker) fn check_synced(&mut self, slot: u16, now: Now, sink: &impl Sink) {
         let relay = &mut self.relay;
         let hub = relay.hub(slot);
-        let Some(Gathers { until_ms, registered }) = &hub.handover.gathers else { return };
+        let Some(InterestWait { until_ms, registered }) = &hub.handover.interest_wait else { return };
         let is_there = |node: NodeId| {
             let has_all = registered.contains(&node) && relay.holding.contains_key(&node);
             has_all || sink.node_is_silent(node, hub.id)
         };
         if hub.leader != Leader::Me || *until_ms <= now.mono_ms || relay.peers.reached(hub.id).all(is_there) {
-            relay.hub_mut(slot).handover.gathers = None;
+            relay.hub_mut(slot).handover.interest_wait = None;
             relay.settle(slot);
         }
     }
 
     /// A node has registered all its interest in a hub's rooms.
-    pub(super) fn registered(
+    pub(super) fn interest_synced(
         &mut self,
         from: NodeId,
         (hub, term): (HubId, Term),
@@ -97,10 +97,10 @@ impl Broker {
         match relay.admit(slot, term, from) {
             Admit::No | Admit::Sender => {}
             // If it cannot be buffered, the time limit applies.
-            Admit::Early => _ = self.keep_early(slot, from, NodeMessage::Registered { hub, term }, now),
+            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::Registered { hub, term }, now),
             Admit::Here => {
-                if let Some(gathers) = &mut relay.hub_mut(slot).handover.gathers {
-                    gathers.registered.insert(from);
+                if let Some(interest_wait) = &mut relay.hub_mut(slot).handover.interest_wait {
+                    interest_wait.registered.insert(from);
                 }
                 // An earlier message about patterns may have reached a node that did not know the hub yet.
                 self.watch(slot, from, sink);
@@ -123,12 +123,12 @@ impl Broker {
             hub.handover.routes_until_ms = now.mono_ms + OVER_MS;
         }
         hub.handover.routes.push_back(route);
-        self.see_routes(slot, now, sink);
+        self.apply_due_routes(slot, now, sink);
     }
 
     /// Applies the routes that need not wait any more. Routes of a hub with a log never wait: missing records
     /// are read.
-    pub(super) fn see_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn apply_due_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
         loop {
@@ -151,7 +151,7 @@ impl Broker {
     }
 
     /// A leader reports that its leadership has ended, with the numbers of records due here and committed.
-    pub(super) fn over(
+    pub(super) fn leadership_ended(
         &mut self,
         from: NodeId,
         (hub, term): (HubId, Term),
@@ -164,11 +164,11 @@ impl Broker {
         match relay.admit(slot, term, from) {
             Admit::No | Admit::Here => {}
             // If it cannot be buffered, the gaps are reported.
-            Admit::Early => _ = self.keep_early(slot, from, NodeMessage::Over { hub, term, over }, now),
+            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::Over { hub, term, over }, now),
             Admit::Sender => {
                 let is_confirmed = self.is_confirmed(slot);
                 self.relay.hub_mut(slot).watched.ends(term, over, is_confirmed);
-                self.see_routes(slot, now, sink);
+                self.apply_due_routes(slot, now, sink);
             }
         }
     }
@@ -196,7 +196,7 @@ impl Broker {
 
     /// The leadership of the term `ended` is over: notes whether the epochs of the hub's rooms have ended
     /// without missing records here.
-    pub(super) fn see_over(&mut self, slot: u16, ended: Term) {
+    pub(super) fn note_epoch_ends(&mut self, slot: u16, ended: Term) {
         let hub = self.relay.hub_mut(slot);
         let is_next = hub.term.0 <= ended.0 + 1;
         let is_over = is_next && hub.watched.has_all_of(ended);
@@ -209,7 +209,7 @@ impl Broker {
     }
 
     /// Notifies the leader that all interest in a hub's rooms is registered; sent after that interest.
-    pub(super) fn tell_registered(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(super) fn send_synced(&mut self, slot: u16, sink: &mut impl Sink) {
         let relay = &mut self.relay;
         if let Some(to) = relay.leader_of(slot) {
             let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
@@ -220,7 +220,7 @@ impl Broker {
     // -- terms that are not known here yet --
 
     /// Buffers a message of such a term; returns it if the buffer is full.
-    pub(super) fn keep_early(
+    pub(super) fn buffer_early(
         &mut self,
         slot: u16,
         from: NodeId,

@@ -4,10 +4,10 @@
 use super::Broker;
 use crate::cursors::Range;
 use crate::relay::AskId;
-use crate::relay::holes::Held;
+use crate::relay::holes::Buffered;
 use crate::relay::limits::{HOLE_BYTES, READ_RECORDS_MAX};
 use crate::relay::message::Names;
-use crate::relay::state::Asked;
+use crate::relay::state::Request;
 use crate::rooms::RoomHandle;
 use crate::{Namespace, Now, Sink, Start};
 use hubsub_types::{Position, Seq};
@@ -23,20 +23,20 @@ impl Broker {
     }
 
     /// A room first reads up to a seq, or reports the gap; `held` follows.
-    pub(super) fn hold_behind(
+    pub(super) fn open_hole(
         &mut self,
         room: RoomHandle,
         upto: Seq,
-        held: Held,
+        held: Buffered,
         now: Now,
         sink: &mut impl Sink,
     ) {
         self.relay.holes.open(room, upto, held);
-        self.go_on(room, now, sink);
+        self.resume_room(room, now, sink);
     }
 
     /// A room with confirmed topics reads missing records, or continues.
-    pub(super) fn go_on(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
+    pub(super) fn resume_room(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
         let here = self.rooms.position(room);
         let may_lack = self.rooms.get(room).is_some() && !self.lacks_nothing(room);
         let relay = &mut self.relay;
@@ -51,15 +51,15 @@ impl Broker {
             if class.is_some_and(|class| self.classes.get(class).history.is_some()) {
                 return self.read_hole(room, here, sink);
             }
-            self.tell_room_gap(room, here, upto, sink);
+            self.report_room_gap(room, here, upto, sink);
             self.rooms.set_position(room, Position { seq: upto, ..here }, now);
         }
         let held = self.relay.holes.close(room);
-        self.take_held(room, held, now, sink);
+        self.handle_buffered(room, held, now, sink);
     }
 
     /// Reports that records of a room up to a seq will not arrive.
-    pub(super) fn tell_room_gap(
+    pub(super) fn report_room_gap(
         &mut self,
         room: RoomHandle,
         here: Position,
@@ -74,7 +74,7 @@ impl Broker {
         if !topics.contains(&own) {
             topics.push(own);
         }
-        topics.iter().for_each(|key| self.tell_gap(key, from, to, sink));
+        topics.iter().for_each(|key| self.report_gap(key, from, to, sink));
     }
 
     pub(super) fn read_hole(&mut self, room: RoomHandle, here: Position, sink: &mut impl Sink) {
@@ -82,25 +82,27 @@ impl Broker {
         let names = Names { namespace: Namespace::Global, room: Arc::clone(&it.name), topic: Arc::default() };
         let (start, bytes_max) = (Start::After(here), HOLE_BYTES as u32);
         let records_max = READ_RECORDS_MAX as u32;
-        let ask = self.ask_read(slot, Asked::Hole(room), names, start, (records_max, bytes_max), sink);
+        let ask = self.request_read(slot, Request::Hole(room), names, start, (records_max, bytes_max), sink);
         if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
             resume.read = ask.ok();
         }
     }
 
     /// Handles the records and confirmations that were buffered while a hole was read, in order.
-    pub(super) fn take_held(
+    pub(super) fn handle_buffered(
         &mut self,
         room: RoomHandle,
-        mut held: VecDeque<Held>,
+        mut held: VecDeque<Buffered>,
         now: Now,
         sink: &mut impl Sink,
     ) {
         while let Some(first) = held.pop_front() {
             self.relay.holes.handled(&first);
             match first {
-                Held::Deliver(previous, record) => self.follow(room, previous, record, now, sink),
-                Held::Attached(ask, asked, attached) => self.apply_confirmed(ask, asked, attached, now, sink),
+                Buffered::Deliver(previous, record) => self.follow(room, previous, record, now, sink),
+                Buffered::Attached(ask, asked, attached) => {
+                    self.apply_confirmed(ask, asked, attached, now, sink)
+                }
             }
             if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                 // Another hole was found.
@@ -128,16 +130,16 @@ impl Broker {
             // The buffered records may belong to this epoch: it continues after the hole, until a record of
             // the next epoch.
             if upto > here.seq {
-                self.tell_room_gap(room, here, upto, sink);
+                self.report_room_gap(room, here, upto, sink);
                 self.rooms.set_position(room, Position { seq: upto, ..here }, now);
             }
             let held = self.relay.holes.close(room);
-            return self.take_held(room, held, now, sink);
+            return self.handle_buffered(room, held, now, sink);
         }
         if let Some((first, last)) = range.gap {
             let at = |seq| Position { epoch: here.epoch, seq };
             for key in self.rooms.topics_of(room) {
-                self.tell_gap(&key, at(first), at(last.min(upto)), sink);
+                self.report_gap(&key, at(first), at(last.min(upto)), sink);
             }
         }
         // These records are late: others may have arrived before them.
@@ -149,13 +151,13 @@ impl Broker {
             let at = record.position;
             if at.epoch == here.epoch && at.seq > self.rooms.position(room).seq && at.seq <= upto {
                 self.rooms.set_position(room, at, now);
-                self.hand_on(record, sink);
+                self.forward_record(record, sink);
             }
         }
         let read_to = if range.at_end { upto } else { Seq(range.next.0.saturating_sub(1)).min(upto) };
         if read_to > self.rooms.position(room).seq {
             self.rooms.set_position(room, Position { epoch: here.epoch, seq: read_to }, now);
         }
-        self.go_on(room, now, sink);
+        self.resume_room(room, now, sink);
     }
 }

@@ -7,7 +7,7 @@
 use super::Broker;
 use crate::hubread::{HubRange, HubRead, HubThen};
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::state::{Asked, Relay};
+use crate::relay::state::{Relay, Request};
 use crate::relay::{AskId, NodeMessage};
 use crate::{Msg, Now, Sink};
 use hubsub_types::{ErrorCode, HubId, NodeId};
@@ -40,7 +40,7 @@ impl Broker {
         let (filter, bytes_max) = (Arc::clone(&read.filter), read.bytes_max as u32);
         let message =
             |ask, hub, _| NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter };
-        self.relay.request((to, slot), Asked::Hub(Box::new(read)), message, sink);
+        self.relay.request((to, slot), Request::Hub(Box::new(read)), message, sink);
     }
 
     pub(super) fn read_waiting_hubs(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
@@ -87,7 +87,7 @@ impl Broker {
     }
 
     /// Sends records of a hub to the node that requested them.
-    pub(in crate::broker) fn tell_node_hub(
+    pub(in crate::broker) fn answer_node_hub_read(
         &mut self,
         to: NodeId,
         ask: AskId,
@@ -97,25 +97,11 @@ impl Broker {
     ) {
         if self.leads(hub).is_none() {
             // This node was the leader when its log was read.
-            return self.refuse_hub_read(to, ask, hub, ErrorCode::HubClosed, sink);
+            return self.relay.deny((to, hub), ask, ErrorCode::HubClosed, sink);
         }
-        let relay = &mut self.relay;
         let HubRange { records, next, committed, lost } = range;
-        for record in records {
-            relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
-        }
-        relay.peers.send(to, hub, NodeMessage::HubEnd { ask, next, committed, lost }, sink);
-    }
-
-    pub(in crate::broker) fn refuse_hub_read(
-        &mut self,
-        to: NodeId,
-        ask: AskId,
-        hub: HubId,
-        code: ErrorCode,
-        sink: &mut impl Sink,
-    ) {
-        self.relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
+        let end = NodeMessage::HubEnd { ask, next, committed, lost };
+        self.relay.answer_read((to, hub), ask, records, end, sink);
     }
 }
 

@@ -3,11 +3,11 @@
 
 use super::Broker;
 use crate::counts::Holder;
-use crate::relay::holes::Held;
+use crate::relay::holes::Buffered;
 use crate::relay::limits::RETRY_REFUSED_MS;
 use crate::relay::message::Names;
-use crate::relay::state::{Asked, InFlight, Relay};
-use crate::relay::upstreams::{AskedInterest, Upstream, WaitingAttach};
+use crate::relay::state::{InFlight, Relay, Request};
+use crate::relay::upstreams::{InterestRequest, Upstream, WaitingAttach};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attached, Namespace, Now, Sink, Start};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 impl Broker {
     /// Registers a topic whose leader is to be notified of subscribers here.
-    pub(super) fn follow_topic(&mut self, slot: u16, room: RoomHandle, key: TopicKey, was_confirmed: bool) {
+    pub(super) fn add_upstream(&mut self, slot: u16, room: RoomHandle, key: TopicKey, was_confirmed: bool) {
         let upstream = Upstream {
             slot,
             room,
             is_confirmed: false,
             was_confirmed,
-            life: self.rooms.position(room).epoch,
+            epoch: self.rooms.position(room).epoch,
             asked: AskId::NONE,
             waiting: Vec::new(),
             is_dirty: false,
@@ -41,7 +41,7 @@ impl Broker {
     }
 
     /// Sends interest to the leader, if it is reachable, and requests a confirmation.
-    pub(super) fn ask_interest(
+    pub(super) fn request_interest(
         &mut self,
         key: &TopicKey,
         of: Option<(ShardId, u32, Start)>,
@@ -57,7 +57,7 @@ impl Broker {
         let Some(to) = relay.ready_leader_of(slot) else { return };
         let start = of.map_or(Start::Live, |(_, _, start)| start);
         let of = of.map(|(from, id, _)| (from, id));
-        let what = Asked::Interest(AskedInterest { room, key: key.clone(), known, resumes, of });
+        let what = Request::Interest(InterestRequest { room, key: key.clone(), known, resumes, of });
         let message = |ask, hub, term| NodeMessage::Interest { ask, hub, term, names, count, known, start };
         let ask = relay.request((to, slot), what, message, sink);
         let up = relay.upstreams.by_topic.get_mut(key).expect("looked up above");
@@ -70,8 +70,8 @@ impl Broker {
     /// The interest that a hub's leader was sent is no longer valid.
     pub(super) fn unconfirm(&mut self, slot: u16) {
         // Responses of a former leader are not valid, either.
-        self.relay.asks.retain(|_, in_flight| {
-            in_flight.slot != slot || !matches!(in_flight.what, Asked::Interest(_) | Asked::Hole(_))
+        self.relay.requests.retain(|_, in_flight| {
+            in_flight.slot != slot || !matches!(in_flight.what, Request::Interest(_) | Request::Hole(_))
         });
         let Broker { relay, rooms, .. } = self;
         for (&room, resume) in &mut relay.holes.rooms {
@@ -110,13 +110,13 @@ impl Broker {
             }
         }
         for key in &keys {
-            self.ask_interest(key, None, sink);
+            self.request_interest(key, None, sink);
             let Some(up) = self.relay.upstreams.by_topic.get(key) else { continue };
             let named = up.waiting.iter().filter(|waiting| waiting.attach.start != Start::Live);
             let named: Vec<_> =
                 named.map(|waiting| (waiting.from, waiting.attach.id, waiting.attach.start)).collect();
             for of in named {
-                self.ask_interest(key, Some(of), sink);
+                self.request_interest(key, Some(of), sink);
             }
         }
     }
@@ -124,7 +124,7 @@ impl Broker {
     pub(super) fn interest_confirmed(
         &mut self,
         ask: AskId,
-        mut asked: AskedInterest,
+        mut asked: InterestRequest,
         attached: Attached,
         now: Now,
         sink: &mut impl Sink,
@@ -153,19 +153,19 @@ impl Broker {
             // Its hole is read with that of the room.
             asked.resumes = false;
         }
-        self.relay.holes.buffer(room, Held::Attached(ask, asked, attached));
-        self.go_on(room, now, sink);
+        self.relay.holes.buffer(room, Buffered::Attached(ask, asked, attached));
+        self.resume_room(room, now, sink);
     }
 
     pub(super) fn apply_confirmed(
         &mut self,
         ask: AskId,
-        asked: AskedInterest,
+        asked: InterestRequest,
         attached: Attached,
         now: Now,
         sink: &mut impl Sink,
     ) {
-        let AskedInterest { room, key, known, resumes, of } = asked;
+        let InterestRequest { room, key, known, resumes, of } = asked;
         if self.rooms.get(room).is_none() {
             return;
         }
@@ -177,7 +177,7 @@ impl Broker {
             let had = if known.epoch == there.epoch { known.seq } else { Seq(0) };
             if resumes && there.seq > had {
                 let from = Position { epoch: there.epoch, seq: had.next() };
-                self.tell_gap(&key, from, there, sink);
+                self.report_gap(&key, from, there, sink);
             }
             if there.seq > here.seq {
                 self.rooms.set_position(room, there, now);
@@ -187,7 +187,7 @@ impl Broker {
         let relay = &mut self.relay;
         let Some(up) = relay.upstreams.by_topic.get_mut(&key) else { return };
         if up.asked == ask {
-            (up.is_confirmed, up.was_confirmed, up.life) = (true, true, here.epoch);
+            (up.is_confirmed, up.was_confirmed, up.epoch) = (true, true, here.epoch);
         }
         let is_confirmed = up.is_confirmed;
         let answered = |waiting: &WaitingAttach| match of {
@@ -212,7 +212,7 @@ impl Broker {
     }
 
     /// Interest was sent over a link that has ended.
-    pub(super) fn interest_lost(&mut self, ask: AskId, asked: &AskedInterest) {
+    pub(super) fn interest_lost(&mut self, ask: AskId, asked: &InterestRequest) {
         if let Some(up) = self.relay.upstreams.by_topic.get_mut(&asked.key).filter(|up| up.asked == ask) {
             (up.is_confirmed, up.asked) = (false, AskId::NONE);
         }
@@ -223,19 +223,19 @@ impl Broker {
         &mut self,
         ask: AskId,
         slot: u16,
-        what: Asked,
+        what: Request,
         code: ErrorCode,
         now: Now,
         sink: &mut impl Sink,
     ) {
         match what {
-            Asked::Publish(parked) => {
+            Request::Publish(parked) => {
                 self.answer_publish(parked.ticket, Err(code), sink);
                 self.push_queue(slot, now, sink);
             }
-            Asked::Question(question) => self.answer_unplaced(question.what, Some(code), sink),
-            Asked::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
-            Asked::Read(_) | Asked::Hole(_) | Asked::Hub(_) => {
+            Request::Question(question) => self.answer_unplaced(question.what, Some(code), sink),
+            Request::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
+            Request::Read(_) | Request::Hole(_) | Request::Hub(_) => {
                 self.read_denied(ask, slot, what, code, now, sink)
             }
         }
@@ -244,7 +244,7 @@ impl Broker {
     fn interest_denied(
         &mut self,
         slot: u16,
-        asked: &AskedInterest,
+        asked: &InterestRequest,
         code: ErrorCode,
         now: Now,
         sink: &mut impl Sink,
@@ -268,7 +268,7 @@ impl Broker {
             self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
         } else if let Some(resume) = self.relay.holes.rooms.get_mut(&asked.room).filter(|_| asked.resumes) {
             resume.pending = resume.pending.saturating_sub(1);
-            self.go_on(asked.room, now, sink);
+            self.resume_room(asked.room, now, sink);
         }
     }
 
@@ -315,7 +315,7 @@ impl Broker {
     }
 
     /// Sends changed numbers of subscribers to leaders.
-    pub(super) fn tell_counts(&mut self, sink: &mut impl Sink) {
+    pub(super) fn send_counts(&mut self, sink: &mut impl Sink) {
         if self.relay.upstreams.dirty.is_empty() {
             return;
         }
@@ -352,9 +352,8 @@ impl Broker {
     /// A topic is not followed any more: its room does not wait for it.
     fn leave_resume(&mut self, room: RoomHandle, key: &TopicKey, now: Now, sink: &mut impl Sink) {
         let relay = &mut self.relay;
-        let is_of =
-            |it: &InFlight| matches!(&it.what, Asked::Interest(asked) if asked.key == *key && asked.resumes);
-        for ask in relay.asks_where(is_of) {
+        let is_of = |it: &InFlight| matches!(&it.what, Request::Interest(asked) if asked.key == *key && asked.resumes);
+        for ask in relay.requests_where(is_of) {
             relay.take(ask);
             if let Some(resume) = relay.holes.rooms.get_mut(&room) {
                 resume.pending = resume.pending.saturating_sub(1);
@@ -363,7 +362,7 @@ impl Broker {
         if self.rooms.topics_of(room).is_empty() {
             return self.drop_resume(room);
         }
-        self.go_on(room, now, sink);
+        self.resume_room(room, now, sink);
     }
 }
 

@@ -18,7 +18,7 @@ impl Broker {
         self.watch_by_link(node, link, sink);
         for slot in self.slots_of(node, link) {
             self.reach_leader(slot, now, sink);
-            self.see_reach(slot, sink);
+            self.update_reach(slot, sink);
         }
     }
 
@@ -34,7 +34,7 @@ impl Broker {
         let relay = &mut self.relay;
         relay.peers.down(node, link);
         let of_link = |in_flight: &InFlight| in_flight.to == node && slots.contains(&in_flight.slot);
-        for ask in relay.asks_where(of_link) {
+        for ask in relay.requests_where(of_link) {
             self.lose(ask, sink);
         }
         self.forget_missing(node, link);
@@ -50,11 +50,11 @@ impl Broker {
                 self.unconfirm(slot);
                 self.relay.hub_mut(slot).handover.is_unbroken = false;
             }
-            self.see_routes(slot, now, sink);
+            self.apply_due_routes(slot, now, sink);
             // Requests to a former leader are sent to the next one.
             self.read_waiting(slot, now, sink);
             self.push_queue(slot, now, sink);
-            self.see_reach(slot, sink);
+            self.update_reach(slot, sink);
         }
     }
 

@@ -6,15 +6,16 @@
 //! - A room of a class whose hubs are not known has no home: its requests are refused. They would be passed from
 //!   its supposed home to that same home without end.
 
-use super::Broker;
+use super::{Broker, ask_of};
 use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::NodeMessage;
+use crate::relay::message::PATTERNS;
 use crate::relay::misses::{Miss, Missing};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Attach, Msg, Now, Outcome, Published, Sink, Ticket};
-use hubsub_types::{ErrorCode, HubId, NodeId, Position};
+use hubsub_types::{ErrorCode, NodeId, Position};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -143,7 +144,7 @@ impl Broker {
         self.topics.get(id).shard != NOWHERE
     }
 
-    /// Buffers a request for a room, and asks for the room's place once; returns the request if the buffer is
+    /// Buffers a request for a room, and requests for the room's place once; returns the request if the buffer is
     /// full.
     pub(super) fn miss(
         &mut self,
@@ -174,7 +175,7 @@ impl Broker {
         let miss = relay.misses.rooms.entry(Arc::clone(&room)).or_insert_with(|| Miss::new(until_ms));
         miss.makes |= !what.is_question();
         miss.waits.push_back(what);
-        self.ask_for(&room, sink);
+        self.request_place(&room, sink);
         Ok(())
     }
 
@@ -195,7 +196,7 @@ impl Broker {
 
     /// Asks for the place of a room with waiting requests, if it has none: once, and again if a request needs
     /// the place to be created.
-    fn ask_for(&mut self, room: &[u8], sink: &mut impl Sink) {
+    fn request_place(&mut self, room: &[u8], sink: &mut impl Sink) {
         let (class, hub) = self.topics.place(room);
         if hub != UNPLACED || self.topics.is_leaving(room) {
             return;
@@ -208,11 +209,11 @@ impl Broker {
         }
     }
 
-    /// As `ask_for`, if the answer arrived and is no longer valid.
-    pub(super) fn ask_for_again(&mut self, room: &[u8], sink: &mut impl Sink) {
+    /// As `request_place`, if the answer arrived and is no longer valid.
+    pub(super) fn request_place_again(&mut self, room: &[u8], sink: &mut impl Sink) {
         if let Some(miss) = self.relay.misses.rooms.get_mut(room) {
             miss.asked = None;
-            self.ask_for(room, sink);
+            self.request_place(room, sink);
         }
     }
 
@@ -250,10 +251,10 @@ impl Broker {
 
     /// Continues waiting requests of a room, if this shard knows its place and is not leaving it. Requests of
     /// nodes wait only for the place.
-    pub(super) fn go_on_placed(&mut self, room: &[u8], now: Now, sink: &mut impl Sink) {
+    pub(super) fn resume_placed(&mut self, room: &[u8], now: Now, sink: &mut impl Sink) {
         if self.topics.place(room).1 == UNPLACED {
             // Waiting requests keep their time limit.
-            return self.ask_for(room, sink);
+            return self.request_place(room, sink);
         }
         for (from, message) in self.take_messages(room) {
             self.node_message(from, message, now, sink);
@@ -273,7 +274,7 @@ impl Broker {
                     let id = self.topics.intern(attach.namespace, &attach.topic);
                     self.miss_attach(id, *attach, now, sink);
                 }
-                question => self.ask_placed(question, now, sink),
+                question => self.send_placed(question, now, sink),
             }
         }
     }
@@ -290,7 +291,10 @@ impl Broker {
             match what {
                 Missing::Publish(ticket, _) => self.answer_publish(ticket, Err(code), sink),
                 Missing::Attach(attach) => self.attached(*attach, Err(code), now, sink),
-                Missing::Message(from, message) => self.deny_message(from, &message, code, sink),
+                Missing::Message(from, message) => {
+                    let hub = message.hub().unwrap_or(PATTERNS);
+                    self.relay.deny((from, hub), ask_of(&message), code, sink);
+                }
                 question => self.answer_unplaced(question, Some(code), sink),
             }
         }
@@ -311,19 +315,6 @@ impl Broker {
         // A deterministic order, independent of hashes.
         over.sort_unstable();
         over.iter().for_each(|room| self.refuse_missing(room, ErrorCode::HubClosed, now, sink));
-    }
-
-    fn deny_message(&mut self, to: NodeId, message: &NodeMessage, code: ErrorCode, sink: &mut impl Sink) {
-        let (ask, hub): (_, HubId) = match *message {
-            NodeMessage::Publish { ask, hub, .. }
-            | NodeMessage::Interest { ask, hub, .. }
-            | NodeMessage::CountAsk { ask, hub, .. }
-            | NodeMessage::Read { ask, hub, .. } => (ask, hub),
-            _ => return,
-        };
-        if ask != crate::relay::AskId::NONE {
-            self.relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
-        }
     }
 
     // -- to the home --
@@ -368,7 +359,7 @@ impl Broker {
     }
 
     /// Classes have changed: moves this shard's subscriptions to a topic to its room's current place.
-    pub(super) fn follow_to_place(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
+    pub(super) fn resubscribe_elsewhere(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) {
         let (namespace, topic) = self.key_of(id);
         let (before, is_leaving) = (self.counted_at(id), self.is_left(id));
         let attached: Vec<u32> = self.topics.get(id).subs.as_slice().to_vec();
@@ -381,7 +372,7 @@ impl Broker {
                 self.take_back(before, namespace, Arc::clone(&topic), revision, now, sink);
             }
         }
-        self.follow_subs(id, Position::default(), now, sink);
+        self.resubscribe(id, Position::default(), now, sink);
     }
 
     fn is_left(&self, id: TopicId) -> bool {

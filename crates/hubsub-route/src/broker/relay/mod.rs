@@ -1,16 +1,21 @@
-//! The broker's part in a cluster (docs/adr/0014): leaders of hubs ([`route`]), publishes to a leader
-//! elsewhere ([`forward`]), interest there ([`interest`]), records from there ([`follow`]), requests of other
-//! nodes to hubs here ([`serve`]), changes of leader ([`handover`]), patterns ([`patterns`]), requests about
-//! rooms ([`questions`]), moves of rooms ([`moves`]) and their removal ([`forget`]). This file has messages
-//! of nodes, links and timers.
+//! The broker's part in a cluster (docs/adr/0014). A node that is alone is a cluster of one: it leads its hubs, and
+//! nothing here ever waits.
+//!
+//! - leaders: their changes ([`route`], [`handover`]), publishes to them ([`forward`]), requests to them
+//!   ([`questions`], [`reads`])
+//! - interest: subscriptions ([`attach`]), counts of subscribers ([`interest`]), patterns ([`patterns`])
+//! - records from a leader ([`records`]), holes in them ([`holes`]), and records of whole hubs that may be
+//!   missing ([`hubs`], [`watch`])
+//! - requests of other nodes to hubs that are led here ([`serve`])
+//! - rooms: their places ([`misses`]), moves ([`moves`], [`closing`], [`requeue`]), changes of their class
+//!   ([`classes`]) and their removal ([`forget`])
+//! - links ([`links`]); this file has messages of nodes, and timers
 
 mod attach;
 mod classes;
 mod closing;
-mod follow;
 mod forget;
 mod forward;
-mod giveback;
 mod handover;
 mod holes;
 mod hubs;
@@ -21,6 +26,8 @@ mod moves;
 mod patterns;
 mod questions;
 mod reads;
+mod records;
+mod requeue;
 mod route;
 mod serve;
 mod watch;
@@ -30,14 +37,16 @@ pub(in crate::broker) use closing::Gone;
 use super::Broker;
 use crate::counts::NODES_MAX;
 use crate::hubread::HubRange;
+use crate::record::Record;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, InFlight, Question, Relay};
+use crate::relay::state::{InFlight, Question, Relay, Request};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::TopicKey;
 use crate::topics::TopicId;
 use crate::{Answer, Msg, Now, Sink, Ticket};
 use hubsub_types::{ErrorCode, HubId, NodeId, Term};
+use std::sync::Arc;
 
 /// The leader of a hub in the term that a node's message names.
 enum Admit {
@@ -123,23 +132,25 @@ impl Broker {
             NodeMessage::SettleAsk { ask } => self.settle_for_node(from, ask, sink),
             NodeMessage::Settled { ask } => self.node_settled(from, ask, sink),
             NodeMessage::Deliver { hub, term, previous, before, record } => {
-                self.delivered(from, (hub, term), (previous, before), record, now, sink);
+                self.record_received(from, (hub, term), (previous, before), record, now, sink);
             }
             NodeMessage::Acknowledge { group, position, .. } => self.acknowledged(group, position, now, sink),
-            NodeMessage::Give { hub, give } => self.give_came(from, hub, give, now, sink),
+            NodeMessage::Give { hub, give } => self.group_record_received(from, hub, give, now, sink),
             NodeMessage::PatternsLive { hub, term, life, due } => {
                 self.patterns_live(from, (hub, term), (life, due), now, sink);
             }
-            NodeMessage::Over { hub, term, over } => self.over(from, (hub, term), over, now, sink),
-            NodeMessage::Registered { hub, term } => self.registered(from, (hub, term), now, sink),
-            NodeMessage::Published { .. }
-            | NodeMessage::NotMine { .. }
-            | NodeMessage::Denied { .. }
-            | NodeMessage::Attached { .. }
-            | NodeMessage::Counted { .. }
-            | NodeMessage::Range { .. }
-            | NodeMessage::RangeEnd { .. }
-            | NodeMessage::HubEnd { .. } => self.answered(from, message, now, sink),
+            NodeMessage::Over { hub, term, over } => {
+                self.leadership_ended(from, (hub, term), over, now, sink)
+            }
+            NodeMessage::Registered { hub, term } => self.interest_synced(from, (hub, term), now, sink),
+            NodeMessage::Published { ask, .. }
+            | NodeMessage::NotMine { ask, .. }
+            | NodeMessage::Denied { ask, .. }
+            | NodeMessage::Attached { ask, .. }
+            | NodeMessage::Counted { ask, .. }
+            | NodeMessage::Range { ask, .. }
+            | NodeMessage::RangeEnd { ask, .. }
+            | NodeMessage::HubEnd { ask, .. } => self.answered(from, ask, message, now, sink),
             NodeMessage::Pattern { .. }
             | NodeMessage::PatternsBegin { .. }
             | NodeMessage::PatternsEntry { .. }
@@ -149,20 +160,9 @@ impl Broker {
     }
 
     /// Handles the response to a request; ignores one to an unknown request.
-    fn answered(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
-        let ask = match message {
-            NodeMessage::Published { ask, .. }
-            | NodeMessage::NotMine { ask, .. }
-            | NodeMessage::Denied { ask, .. }
-            | NodeMessage::Attached { ask, .. }
-            | NodeMessage::Counted { ask, .. }
-            | NodeMessage::Range { ask, .. }
-            | NodeMessage::RangeEnd { ask, .. }
-            | NodeMessage::HubEnd { ask, .. } => ask,
-            _ => return,
-        };
+    fn answered(&mut self, from: NodeId, ask: AskId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
         let relay = &mut self.relay;
-        if relay.asks.get(&ask).is_none_or(|in_flight| in_flight.to != from) {
+        if relay.requests.get(&ask).is_none_or(|in_flight| in_flight.to != from) {
             return;
         }
         if let NodeMessage::Range { record, .. } = message {
@@ -170,33 +170,33 @@ impl Broker {
         }
         let Some(InFlight { slot, term, what, records, .. }) = relay.take(ask) else { return };
         match (what, message) {
-            (Asked::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
+            (Request::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
                 let published = crate::Published { receivers, position, is_duplicate: again };
                 self.refuse_overtaken(slot, &parked, sink);
                 self.answer_publish(parked.ticket, Ok(published), sink);
                 self.push_queue(slot, now, sink);
             }
             // Records that it sent before wait for its next term: the request is repeated then.
-            (Asked::Interest(asked), NodeMessage::Attached { .. })
+            (Request::Interest(asked), NodeMessage::Attached { .. })
                 if self.relay.hub(slot).early.iter().any(|early| early.from == from) =>
             {
                 self.interest_lost(ask, &asked);
             }
-            (Asked::Interest(asked), NodeMessage::Attached { attached, .. }) => {
+            (Request::Interest(asked), NodeMessage::Attached { attached, .. }) => {
                 self.interest_confirmed(ask, asked, attached, now, sink);
             }
             (
-                Asked::Question(Question { what: Missing::Count(ticket, _), .. }),
+                Request::Question(Question { what: Missing::Count(ticket, _), .. }),
                 NodeMessage::Counted { count, .. },
             ) => {
-                self.tell_count(ticket, Ok(count), sink);
+                self.answer_count(ticket, Ok(count), sink);
             }
-            (Asked::Hub(read), NodeMessage::HubEnd { next, committed, lost, .. }) => {
+            (Request::Hub(read), NodeMessage::HubEnd { next, committed, lost, .. }) => {
                 self.hub_range(*read, HubRange { records, next, committed, lost }, now, sink);
             }
             (what, NodeMessage::RangeEnd { oldest, next, gap, at_end, is_gone, .. }) => {
-                let life = hubsub_types::Epoch(0);
-                let range = crate::cursors::Range { records, next, gap, at_end, is_gone, life };
+                let epoch = hubsub_types::Epoch(0);
+                let range = crate::cursors::Range { records, next, gap, at_end, is_gone, epoch };
                 self.range_came((ask, slot), what, oldest, range, now, sink);
             }
             (what, NodeMessage::NotMine { term: knows, .. }) => {
@@ -213,7 +213,7 @@ impl Broker {
         if let Some(InFlight { to, slot, term, what, .. }) = self.relay.take(ask) {
             let hub = self.relay.hub(slot);
             let is_current = (hub.term, hub.leader) == (term, Leader::Node(to));
-            if let Asked::Publish(parked) = &what
+            if let Request::Publish(parked) = &what
                 && is_current
             {
                 // It may be committed there.
@@ -223,16 +223,16 @@ impl Broker {
         }
     }
 
-    fn lost(&mut self, ask: AskId, slot: u16, what: Asked, sink: &mut impl Sink) {
+    fn lost(&mut self, ask: AskId, slot: u16, what: Request, sink: &mut impl Sink) {
         match what {
-            Asked::Publish(parked) => self.publish_lost(slot, parked, sink),
+            Request::Publish(parked) => self.publish_lost(slot, parked, sink),
             // It is sent again when the link returns, or another leader is known.
-            Asked::Interest(asked) => self.interest_lost(ask, &asked),
+            Request::Interest(asked) => self.interest_lost(ask, &asked),
             // It changes nothing, so it can be repeated.
-            Asked::Question(question) => self.keep_question(slot, question, sink),
-            Asked::Read(read) => self.relay.keep_read(slot, *read),
-            Asked::Hub(read) => self.relay.keep_hub_read(slot, *read),
-            Asked::Hole(room) => {
+            Request::Question(question) => self.keep_question(slot, question, sink),
+            Request::Read(read) => self.relay.keep_read(slot, *read),
+            Request::Hub(read) => self.relay.keep_hub_read(slot, *read),
+            Request::Hole(room) => {
                 if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                     resume.read = None;
                 }
@@ -246,12 +246,12 @@ impl Broker {
         ask: AskId,
         slot: u16,
         (asked, knows): (Term, Term),
-        what: Asked,
+        what: Request,
         now: Now,
         sink: &mut impl Sink,
     ) {
         match what {
-            Asked::Publish(parked) => self.park_again(slot, parked, now, sink),
+            Request::Publish(parked) => self.park_again(slot, parked, now, sink),
             what => self.lost(ask, slot, what, sink),
         }
         // If that node knows a later term, this node will learn of it, too.
@@ -288,9 +288,9 @@ impl Broker {
         for slot in 0..self.relay.hubs.len() as u16 {
             self.expire_early(slot, now, sink);
             self.expire_former(slot, now, sink);
-            self.see_routes(slot, now, sink);
+            self.apply_due_routes(slot, now, sink);
             if self.relay.hub(slot).retry_ms <= now.mono_ms {
-                self.give_back_moved(slot, now, sink);
+                self.requeue_moved(slot, now, sink);
                 self.reach_leader(slot, now, sink);
             }
             self.push_queue(slot, now, sink);
@@ -320,14 +320,14 @@ impl Broker {
             }
         }
         self.settle_leavers(true, now, sink);
-        self.tell_counts(sink);
-        self.tell_lacks(sink);
-        self.tell_passed_over(sink);
+        self.send_counts(sink);
+        self.report_lacks(sink);
+        self.report_skipped(sink);
     }
 
     // -- responses --
 
-    pub(in crate::broker) fn tell_count(
+    pub(in crate::broker) fn answer_count(
         &self,
         to: Ticket,
         count: Result<u64, ErrorCode>,
@@ -342,7 +342,7 @@ impl Broker {
 
     pub(super) fn key_of(&self, id: TopicId) -> TopicKey {
         let topic = self.topics.get(id);
-        (topic.namespace, std::sync::Arc::clone(&topic.name))
+        (topic.namespace, Arc::clone(&topic.name))
     }
 }
 
@@ -372,23 +372,55 @@ impl Relay {
         message: &NodeMessage,
         sink: &mut impl Sink,
     ) {
-        let ask = match *message {
-            NodeMessage::Publish { ask, .. }
-            | NodeMessage::Interest { ask, .. }
-            | NodeMessage::CountAsk { ask, .. }
-            | NodeMessage::Read { ask, .. }
-            | NodeMessage::ReadHub { ask, .. } => ask,
-            _ => AskId::NONE,
-        };
+        let ask = ask_of(message);
         if ask != AskId::NONE {
             self.peers.send(to, hub, NodeMessage::NotMine { ask, hub, term }, sink);
         }
     }
 
     fn not_mine(&mut self, to: NodeId, ask: AskId, slot: u16, sink: &mut impl Sink) {
-        let (hub, term) = (self.hub(slot).id, self.hub(slot).term);
         if ask != AskId::NONE {
-            self.peers.send(to, hub, NodeMessage::NotMine { ask, hub, term }, sink);
+            self.send((to, slot), |hub, term| NodeMessage::NotMine { ask, hub, term }, sink);
         }
+    }
+
+    /// Refuses a request that expects a reply.
+    pub(in crate::broker) fn deny(
+        &mut self,
+        (to, hub): (NodeId, HubId),
+        ask: AskId,
+        code: ErrorCode,
+        sink: &mut impl Sink,
+    ) {
+        if ask != AskId::NONE {
+            self.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
+        }
+    }
+
+    /// Replies to a read.
+    fn answer_read(
+        &mut self,
+        (to, hub): (NodeId, HubId),
+        ask: AskId,
+        records: Vec<Arc<Record>>,
+        end: NodeMessage,
+        sink: &mut impl Sink,
+    ) {
+        for record in records {
+            self.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
+        }
+        self.peers.send(to, hub, end, sink);
+    }
+}
+
+/// The number of a node's request to a hub; none: it expects no reply if it cannot be served.
+fn ask_of(message: &NodeMessage) -> AskId {
+    match *message {
+        NodeMessage::Publish { ask, .. }
+        | NodeMessage::Interest { ask, .. }
+        | NodeMessage::CountAsk { ask, .. }
+        | NodeMessage::Read { ask, .. }
+        | NodeMessage::ReadHub { ask, .. } => ask,
+        _ => AskId::NONE,
     }
 }

@@ -50,16 +50,16 @@ impl Broker {
                 let room: Arc<[u8]> = room.as_ref().into();
                 // After several moves of a room the shard leaves the home before the first.
                 if left.remove(&room) {
-                    self.tell_left(&room, home, now, sink);
+                    self.notify_leaving(&room, home, now, sink);
                 }
-                self.give_back_all(&room, now, sink);
+                self.requeue_all(&room, now, sink);
             }
             self.rehome(room, now, sink);
             if self.topics.is_unplaced(room) {
                 // It was removed since.
-                self.ask_for_again(room, sink);
+                self.request_place_again(room, sink);
             } else {
-                self.go_on_placed(room, now, sink);
+                self.resume_placed(room, now, sink);
             }
         }
     }
@@ -75,12 +75,12 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         if !self.topics.leave(std::iter::once(Arc::clone(room))).is_empty() {
-            self.tell_left(room, home, now, sink);
+            self.notify_leaving(room, home, now, sink);
         }
     }
 
     /// Notifies the home that this shard sends no further requests for a room.
-    fn tell_left(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
+    fn notify_leaving(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
         self.relay.moves.leaving.insert(Arc::clone(room), home);
         if home == self.shard {
             self.leave_asked(home, room, now, sink);
@@ -99,14 +99,14 @@ impl Broker {
         }
         for ((namespace, topic), left) in moved.topics {
             if let Some(id) = self.topics.find(namespace, &topic) {
-                self.follow_subs(id, left, now, sink);
+                self.resubscribe(id, left, now, sink);
             }
         }
     }
 
     /// Subscribes confirmed subscribers to a topic again at its room's new place. They have all records up to
     /// `left`; a catching-up subscriber has those up to its cursor.
-    pub(super) fn follow_subs(&mut self, id: TopicId, left: Position, now: Now, sink: &mut impl Sink) {
+    pub(super) fn resubscribe(&mut self, id: TopicId, left: Position, now: Now, sink: &mut impl Sink) {
         let (namespace, topic) = self.key_of(id);
         let class = self.topics.get(id).class;
         for conn in self.topics.get(id).subs.as_slice().to_vec() {
@@ -160,7 +160,7 @@ impl Broker {
 
     /// A subscription that follows its room was refused there: it is retried later. Confirmed subscriptions
     /// are not given up.
-    pub(in crate::broker) fn follow_later(&mut self, attach: Attach, now: Now) {
+    pub(in crate::broker) fn retry_attach_later(&mut self, attach: Attach, now: Now) {
         let due_ms = now.mono_ms + RETRY_REFUSED_MS;
         let relay = &mut self.relay;
         relay.moves.refused.push_back((due_ms, attach));
@@ -168,7 +168,7 @@ impl Broker {
     }
 
     /// A followed subscription is confirmed: reports to its subscriber what it missed.
-    pub(in crate::broker) fn tell_followed(
+    pub(in crate::broker) fn report_missed(
         &mut self,
         attach: &Attach,
         left: Position,
@@ -201,7 +201,7 @@ impl Broker {
         self.topics.left(&room);
         let back = back.into_iter().map(|(ticket, record)| Missing::Publish(ticket, record)).collect();
         self.miss_first(&room, back, now);
-        self.go_on_placed(&room, now, sink);
+        self.resume_placed(&room, now, sink);
     }
 
     /// The home that counts this shard's interest in a topic, and the revision; none if no home does.
@@ -284,7 +284,7 @@ impl Broker {
     }
 
     /// Reports skipped records of these classes to followers by pattern.
-    pub(super) fn tell_passed_over(&mut self, sink: &mut impl Sink) {
+    pub(super) fn report_skipped(&mut self, sink: &mut impl Sink) {
         for class in std::mem::take(&mut self.relay.moves.lacks) {
             self.lack_here(class, sink);
         }

@@ -1,5 +1,5 @@
 //! Requests about a room that do not create it: number of subscribers, history. The room's home answers, or
-//! asks its leader. If the room's place is not known here, or no leader is reachable, they wait like
+//! requests its leader. If the room's place is not known here, or no leader is reachable, they wait like
 //! publishes; requests for entries are repeated by the requester instead.
 //!
 //! Invariant: a waiting request is answered once: by the home, or with an error when its time has passed; if
@@ -10,7 +10,7 @@ use crate::logread::Ask;
 use crate::places::UNPLACED;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, HubState, InFlight, Question, Relay};
+use crate::relay::state::{HubState, InFlight, Question, Relay, Request};
 use crate::relay::{Leader, Names, NodeMessage};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
@@ -76,7 +76,7 @@ impl Broker {
             let settles = matches!(ticket.asker, Asker::Retained { .. });
             return if settles { self.count_settled(ticket, &name, count) } else { Outcome::Now(count) };
         };
-        match self.ask_leader(slot, Missing::Count(ticket, (namespace, name)), now, sink) {
+        match self.request_from_leader(slot, Missing::Count(ticket, (namespace, name)), now, sink) {
             Ok(()) => Outcome::Later,
             Err(_) => Outcome::Now(Err(ErrorCode::LinkFull)),
         }
@@ -92,7 +92,7 @@ impl Broker {
     ) {
         let id = self.topics.intern(namespace, &topic);
         if let Outcome::Now(count) = self.count_here(ticket, id, now, sink) {
-            self.tell_count(ticket, count, sink);
+            self.answer_count(ticket, count, sink);
         }
     }
 
@@ -145,7 +145,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> Result<(), ErrorCode> {
         let question = Missing::History(Box::new(query.clone()), ask);
-        self.ask_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
+        self.request_from_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
     }
 
     /// A request for the entries of a hub that another node leads. It does not wait for a leader: that would
@@ -153,7 +153,7 @@ impl Broker {
     ///
     /// # Errors
     /// No leader is reachable, or too many requests wait for leaders.
-    pub(in crate::broker) fn ask_rows(
+    pub(in crate::broker) fn request_entries(
         &mut self,
         slot: u16,
         ask: RowsAsk,
@@ -163,7 +163,8 @@ impl Broker {
         if self.relay.leader_of(slot).is_none() {
             return Err(ErrorCode::HubClosed);
         }
-        self.ask_leader(slot, Missing::Rows(Box::new(ask)), now, sink).map_err(|_| ErrorCode::LinkFull)
+        self.request_from_leader(slot, Missing::Rows(Box::new(ask)), now, sink)
+            .map_err(|_| ErrorCode::LinkFull)
     }
 
     /// Whether the leader of a room's hub is reachable, if the hub's home is this shard: otherwise a request
@@ -174,7 +175,7 @@ impl Broker {
     }
 
     /// The reachability of a hub's leader may have changed: notes it for readers of entries.
-    pub(super) fn see_reach(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(super) fn update_reach(&mut self, slot: u16, sink: &mut impl Sink) {
         let hub = self.rooms.hubs.get(slot);
         if Some(hub.class) != self.rows_class() {
             return;
@@ -193,7 +194,7 @@ impl Broker {
 
     /// Sends a request to the leader of a hub. If none is reachable, the request waits as long as a publish
     /// does; it is returned if the buffer is full.
-    fn ask_leader(
+    fn request_from_leader(
         &mut self,
         slot: u16,
         what: Missing,
@@ -201,11 +202,16 @@ impl Broker {
         sink: &mut impl Sink,
     ) -> Result<(), Missing> {
         let until_ms = now.mono_ms + self.relay.limits.parked_ms;
-        self.ask_or_wait(slot, Question { what, until_ms }, sink).map_err(|question| question.what)
+        self.request_or_wait(slot, Question { what, until_ms }, sink).map_err(|question| question.what)
     }
 
-    fn ask_or_wait(&mut self, slot: u16, question: Question, sink: &mut impl Sink) -> Result<(), Question> {
-        self.tell_counts(sink);
+    fn request_or_wait(
+        &mut self,
+        slot: u16,
+        question: Question,
+        sink: &mut impl Sink,
+    ) -> Result<(), Question> {
+        self.send_counts(sink);
         let Some(to) = self.relay.ready_leader_of(slot) else {
             return self.relay.wait_for_leader(slot, question);
         };
@@ -233,8 +239,8 @@ impl Broker {
             _ => return Err(question),
         };
         let relay = &mut self.relay;
-        let what = Asked::Question(question);
-        relay.asks.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        let what = Request::Question(question);
+        relay.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
         relay.peers.send(to, hub, message, sink);
         Ok(())
     }
@@ -247,15 +253,15 @@ impl Broker {
     }
 
     /// Sends requests that waited for a hub's leader to where their rooms are now.
-    pub(super) fn ask_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn resend_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for _ in 0..self.relay.hub(slot).questions.len() {
             let Some(question) = self.relay.take_question(slot) else { return };
             let room: Arc<[u8]> = match &question.what {
                 // Their hub is known, and may be led here now.
                 Missing::Rows(_) => {
                     if !self.rooms.hubs.get(slot).is_relayed {
-                        self.ask_placed(question.what, now, sink);
-                    } else if let Err(question) = self.ask_or_wait(slot, question, sink) {
+                        self.send_placed(question.what, now, sink);
+                    } else if let Err(question) = self.request_or_wait(slot, question, sink) {
                         self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
                     }
                     continue;
@@ -265,8 +271,8 @@ impl Broker {
                 _ => continue,
             };
             if self.relayed_slot(&room) != Some(slot) {
-                self.ask_placed(question.what, now, sink);
-            } else if let Err(question) = self.ask_or_wait(slot, question, sink) {
+                self.send_placed(question.what, now, sink);
+            } else if let Err(question) = self.request_or_wait(slot, question, sink) {
                 self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
             }
         }
@@ -288,15 +294,15 @@ impl Broker {
     // -- rooms without a place --
 
     /// The place of a room is known: sends it a request that waited for it.
-    pub(super) fn ask_placed(&mut self, question: Missing, now: Now, sink: &mut impl Sink) {
+    pub(super) fn send_placed(&mut self, question: Missing, now: Now, sink: &mut impl Sink) {
         match question {
             Missing::Count(ticket, (namespace, topic)) => {
                 if let Outcome::Now(count) = self.subscribers(ticket, namespace, &topic, now, sink) {
-                    self.tell_count(ticket, count, sink);
+                    self.answer_count(ticket, count, sink);
                 }
             }
             Missing::History(query, ask) => self.history_for(&query, ask, now, sink),
-            Missing::Rows(ask) => self.rows_for(*ask, now, sink),
+            Missing::Rows(ask) => self.entries_for_shard(*ask, now, sink),
             _ => {}
         }
     }
@@ -309,10 +315,10 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         match question {
-            Missing::Count(ticket, _) => self.tell_count(ticket, refused.map_or(Ok(0), Err), sink),
+            Missing::Count(ticket, _) => self.answer_count(ticket, refused.map_or(Ok(0), Err), sink),
             Missing::Rows(ask) => {
                 let none = RowPage { is_last: true, ..RowPage::default() };
-                self.tell_rows(ask.ticket, refused.map_or(Ok(none), Err), sink);
+                self.answer_entries(ask.ticket, refused.map_or(Ok(none), Err), sink);
             }
             Missing::History(query, ask) => {
                 let none = HistoryPart { recovered: query.after.is_none(), ..HistoryPart::default() };

@@ -6,7 +6,7 @@ use crate::record::Record;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::message::Names;
 use crate::relay::misses::Missing;
-use crate::relay::state::{Asked, Question};
+use crate::relay::state::{Question, Request};
 use crate::relay::{AskId, NodeMessage};
 use crate::rooms::{HistoryPart, RoomHandle};
 use crate::rows::RowPage;
@@ -15,15 +15,15 @@ use hubsub_types::{Epoch, ErrorCode, Position, Seq};
 use std::sync::Arc;
 
 impl Broker {
-    pub(super) fn ask_read(
+    pub(super) fn request_read(
         &mut self,
         slot: u16,
-        what: Asked,
+        what: Request,
         names: Names,
         start: Start,
         (records_max, bytes_max): (u32, u32),
         sink: &mut impl Sink,
-    ) -> Result<AskId, Asked> {
+    ) -> Result<AskId, Request> {
         let Some(to) = self.relay.ready_leader_of(slot) else { return Err(what) };
         let message = |ask, hub, _| NodeMessage::Read { ask, hub, names, start, records_max, bytes_max };
         Ok(self.relay.request((to, slot), what, message, sink))
@@ -35,8 +35,10 @@ impl Broker {
         let behind = Position { epoch: read.next.epoch, seq: Seq(read.next.seq.0.saturating_sub(1)) };
         let bytes_max = read.bytes_max as u32;
         let max = (READ_RECORDS_MAX as u32, bytes_max);
-        let what = Asked::Read(Box::new(read));
-        if let Err(Asked::Read(read)) = self.ask_read(slot, what, names, Start::After(behind), max, sink) {
+        let what = Request::Read(Box::new(read));
+        if let Err(Request::Read(read)) =
+            self.request_read(slot, what, names, Start::After(behind), max, sink)
+        {
             self.relay.keep_read(slot, *read);
         }
     }
@@ -47,7 +49,7 @@ impl Broker {
             self.read_here(read, now, sink);
         }
         self.read_waiting_hubs(slot, now, sink);
-        self.ask_waiting(slot, now, sink);
+        self.resend_waiting(slot, now, sink);
         let relay = &mut self.relay;
         let stuck =
             relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
@@ -55,14 +57,14 @@ impl Broker {
         stuck.sort_unstable_by_key(|room| room.index());
         for room in stuck {
             if self.rooms.slot_of_room(room) == Some(slot) {
-                self.go_on(room, now, sink);
+                self.resume_room(room, now, sink);
             }
         }
     }
 
     /// A part of the response to a read.
     pub(super) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
-        let Some(in_flight) = self.relay.asks.get_mut(&ask) else { return };
+        let Some(in_flight) = self.relay.requests.get_mut(&ask) else { return };
         in_flight.bytes += record.weight();
         let fits = in_flight.bytes <= 2 * READ_BYTES_MAX || in_flight.records.is_empty();
         if fits && in_flight.records.len() as u64 <= READ_RECORDS_MAX {
@@ -74,27 +76,27 @@ impl Broker {
     pub(super) fn range_came(
         &mut self,
         (ask, slot): (AskId, u16),
-        what: Asked,
+        what: Request,
         oldest: Position,
         range: Range,
         now: Now,
         sink: &mut impl Sink,
     ) {
         match what {
-            Asked::Read(read) => {
+            Request::Read(read) => {
                 let range = self.as_followed(&read, range, now);
-                self.tell_range(*read, range, now, sink);
+                self.answer_read(*read, range, now, sink);
             }
-            Asked::Hole(room) => self.hole_read(ask, room, range, now, sink),
-            Asked::Question(Question { what: Missing::History(query, ask), .. }) => {
+            Request::Hole(room) => self.hole_read(ask, room, range, now, sink),
+            Request::Question(Question { what: Missing::History(query, ask), .. }) => {
                 let recovered = query.after.is_none() || (!range.is_gone && range.gap.is_none());
                 let mut records = if recovered { range.records } else { Vec::new() };
                 records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
                 sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
             }
-            Asked::Question(Question { what: Missing::Rows(ask), .. }) => {
+            Request::Question(Question { what: Missing::Rows(ask), .. }) => {
                 let page = RowPage { rows: range.records, is_last: range.at_end };
-                self.tell_rows(ask.ticket, Ok(page), sink);
+                self.answer_entries(ask.ticket, Ok(page), sink);
             }
             what => self.lost(ask, slot, what, sink),
         }
@@ -132,7 +134,7 @@ impl Broker {
         &mut self,
         ask: AskId,
         slot: u16,
-        what: Asked,
+        what: Request,
         code: ErrorCode,
         now: Now,
         sink: &mut impl Sink,
@@ -144,14 +146,14 @@ impl Broker {
         }
         match what {
             // Unreadable records are reported as a gap, and later ones are read on.
-            Asked::Read(read) => {
+            Request::Read(read) => {
                 let name = self.classes.room(&read.topic);
                 let last = self.rooms.find(&name).map_or(read.next, |room| self.rooms.position(room)).seq;
                 let range = Range::lost(read.next.seq, last.max(read.next.seq));
                 let range = self.as_followed(&read, range, now);
-                self.tell_range(*read, range, now, sink);
+                self.answer_read(*read, range, now, sink);
             }
-            Asked::Hole(room) => {
+            Request::Hole(room) => {
                 let relay = &mut self.relay;
                 let Some(resume) = relay.holes.rooms.get_mut(&room) else { return };
                 let upto = resume.upto;

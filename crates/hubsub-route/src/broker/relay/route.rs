@@ -3,7 +3,7 @@
 
 use super::Broker;
 use crate::relay::Leader;
-use crate::relay::state::{Asked, Early, InFlight};
+use crate::relay::state::{Early, InFlight, Request};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Asker, Now, Sink};
 use hubsub_types::{HubId, Position, Seq, Term};
@@ -36,7 +36,7 @@ impl Broker {
             changes => changes,
         };
         if before == Leader::Me {
-            self.say_over(slot, ended, sink);
+            self.send_over(slot, ended, sink);
         }
         let state = self.relay.hub_mut(slot);
         (state.term, state.leader, state.retry_ms) = (term, leader, u64::MAX);
@@ -48,19 +48,19 @@ impl Broker {
             self.cease_to_lead(slot, now, sink);
         }
         if !is_logged {
-            self.see_over(slot, ended);
+            self.note_epoch_ends(slot, ended);
         }
         if begins {
             self.begin_to_lead(slot, now, sink);
         }
         if leader == Leader::Me {
-            self.gather(slot, now);
+            self.wait_for_interest(slot, now);
             self.watch_hub(slot, begins, sink);
         } else {
             self.reach_leader(slot, now, sink);
         }
         self.push_queue(slot, now, sink);
-        self.see_reach(slot, sink);
+        self.update_reach(slot, sink);
         let state = self.relay.hub_mut(slot);
         let early = std::mem::take(&mut state.early);
         for Early { from, message, .. } in early {
@@ -79,23 +79,23 @@ impl Broker {
         if std::mem::replace(&mut state.serves, serves) == serves || state.leader != Leader::Me {
             return;
         }
-        self.begin_anew(slot, now, sink);
-        self.watch_anew(slot, sink);
+        self.begin_new_epoch(slot, now, sink);
+        self.watch_new_epoch(slot, sink);
         self.push_queue(slot, now, sink);
     }
 
     /// The rooms of a hub that this node leads begin new epochs. Interest is unchanged; other nodes learn of
     /// it with the next record.
-    pub(super) fn begin_anew(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn begin_new_epoch(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         for room in self.rooms.of_hub(slot) {
             self.relay.due.remove(&room);
             let topics = self.rooms.topics_of(room);
             let name = self.rooms.get(room).map(|it| (crate::Namespace::Global, it.name.clone()));
-            let before = self.rooms.begin_anew(room, now);
+            let before = self.rooms.begin_new_epoch(room, now);
             // A room without topics was followed by patterns.
             let told = if topics.is_empty() { name.into_iter().collect() } else { topics };
             for key in told.iter().filter(|_| before.epoch.0 != 0) {
-                self.tell_over(key, before, sink);
+                self.report_epoch_end(key, before, sink);
             }
         }
     }
@@ -115,9 +115,9 @@ impl Broker {
             let recall = |hub, name: &[u8]| sink.recall(hub, name);
             let is_over = self.rooms.is_over(room);
             let stays = !topics.is_empty() || self.rooms.is_ahead(room, &recall);
-            let (before, after) = self.rooms.begin_life(room, now, recall);
+            let (before, after) = self.rooms.begin_lead(room, now, recall);
             if before.epoch.0 != 0 && before.epoch != after.epoch && !is_over {
-                self.tell_life_over(room, &topics, before, sink);
+                self.report_room_epoch_end(room, &topics, before, sink);
             }
             if !stays {
                 self.rooms.forget_relayed(room);
@@ -136,23 +136,23 @@ impl Broker {
 
     /// The epoch of a room ended after the record `last`: reports that to subscribers of these topics, or, if
     /// there are none, to followers by pattern.
-    fn tell_life_over(
+    fn report_room_epoch_end(
         &mut self,
         room: RoomHandle,
         topics: &[TopicKey],
         last: Position,
         sink: &mut impl Sink,
     ) {
-        topics.iter().for_each(|key| self.tell_over(key, last, sink));
+        topics.iter().for_each(|key| self.report_epoch_end(key, last, sink));
         if let Some(name) = self.rooms.get(room).map(|it| it.name.clone()).filter(|_| topics.is_empty()) {
-            self.tell_over(&(crate::Namespace::Global, name), last, sink);
+            self.report_epoch_end(&(crate::Namespace::Global, name), last, sink);
         }
     }
 
     /// Gives up requests to a former leader, except publishes.
     fn drop_requests(&mut self, slot: u16, sink: &mut impl Sink) {
-        let is_meant = |it: &InFlight| it.slot == slot && !matches!(it.what, Asked::Publish(_));
-        for ask in self.relay.asks_where(is_meant) {
+        let is_meant = |it: &InFlight| it.slot == slot && !matches!(it.what, Request::Publish(_));
+        for ask in self.relay.requests_where(is_meant) {
             if let Some(in_flight) = self.relay.take(ask) {
                 self.lost(ask, slot, in_flight.what, sink);
             }
@@ -169,7 +169,7 @@ impl Broker {
             self.relay.due.remove(&room);
             self.rooms.end_lead(room, |hub, name: &[u8]| sink.recall(hub, name));
             for key in self.rooms.topics_of(room) {
-                self.follow_topic(slot, room, key, true);
+                self.add_upstream(slot, room, key, true);
             }
         }
         self.queue_stalled(slot, now, sink);
@@ -190,7 +190,7 @@ impl Broker {
             return self.unconfirm(slot);
         }
         self.register(slot, now, sink);
-        self.tell_registered(slot, sink);
+        self.send_synced(slot, sink);
         self.push_queue(slot, now, sink);
         self.read_waiting(slot, now, sink);
     }

@@ -54,7 +54,7 @@ impl Broker {
                 relay.refuse(from, slot, &message, sink);
             }
             Admit::Early => {
-                if let Some(message) = self.keep_early(slot, from, message, now) {
+                if let Some(message) = self.buffer_early(slot, from, message, now) {
                     self.relay.refuse(from, slot, &message, sink);
                 }
             }
@@ -64,9 +64,9 @@ impl Broker {
     }
 
     fn serve_led(&mut self, from: NodeId, slot: u16, message: NodeMessage, now: Now, sink: &mut impl Sink) {
+        let hub = self.relay.hub(slot).id;
         match message {
             NodeMessage::Publish { ask, record, .. } => {
-                let hub = self.relay.hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
                 match self.admit_record(slot, &record, now, sink) {
                     Ok(id) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
@@ -80,7 +80,7 @@ impl Broker {
                     if refused == ErrorCode::HubDiffers {
                         return self.relay.not_mine(from, ask, slot, sink);
                     }
-                    self.deny(from, slot, ask, refused, sink);
+                    self.relay.deny((from, hub), ask, refused, sink);
                 }
             }
             NodeMessage::Counts { names, count, .. } => {
@@ -90,7 +90,6 @@ impl Broker {
                 let room = self.rooms.find_of_topic(&names.topic);
                 let counts = room.and_then(|room| self.rooms.counts_of(room, names.namespace, &names.topic));
                 let count = counts.map_or(0, |counts| counts.total());
-                let hub = self.relay.hub(slot).id;
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
                 if settles && self.count_settled(ticket, &names.topic, Ok(count)) == Outcome::Later {
                     return;
@@ -99,27 +98,19 @@ impl Broker {
             }
             NodeMessage::Rows { ask, filter, after, bytes_max, .. } => {
                 let after = (!after.is_empty()).then_some(&*after);
-                match self.rows_led(slot, &filter, after, bytes_max) {
-                    Ok(page) => self.tell_node_rows(from, slot, ask, page, sink),
-                    Err(refused) => self.deny(from, slot, ask, refused, sink),
+                match self.entries_led(slot, &filter, after, bytes_max) {
+                    Ok(page) => self.answer_node_entries((from, hub), ask, page, sink),
+                    Err(refused) => self.relay.deny((from, hub), ask, refused, sink),
                 }
             }
             message @ NodeMessage::ReadHub { .. } => self.serve_hub_read(from, message, now, sink),
             NodeMessage::Read { ask, names, start, records_max, bytes_max, .. } => {
                 let wanted = (start, records_max, bytes_max);
                 if let Err(refused) = self.serve_read((from, ask), slot, names, wanted, now, sink) {
-                    self.deny(from, slot, ask, refused, sink);
+                    self.relay.deny((from, hub), ask, refused, sink);
                 }
             }
             _ => {}
-        }
-    }
-
-    fn deny(&mut self, to: NodeId, slot: u16, ask: AskId, code: ErrorCode, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        let hub = relay.hub(slot).id;
-        if ask != AskId::NONE {
-            relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
     }
 
@@ -226,14 +217,14 @@ impl Broker {
         let position = self.rooms.position(room);
         self.relay.set_due(room, holder.0 - shards, position);
         match known {
-            Known::Here(attached) => self.tell_attached(&attach, (from, ask, hub), Ok(attached), sink),
+            Known::Here(attached) => self.answer_node_attach(&attach, (from, ask, hub), Ok(attached), sink),
             Known::InLog(read) => sink.read_log(read),
         }
         Ok(())
     }
 
     /// Replies to a node's subscription with its start.
-    pub(in crate::broker) fn tell_attached(
+    pub(in crate::broker) fn answer_node_attach(
         &mut self,
         attach: &Attach,
         (to, ask, hub): (NodeId, AskId, HubId),
@@ -291,7 +282,7 @@ impl Broker {
                 relay.questions.insert(number, (from, ask));
                 let asked = Ask { shard: OF_NODES, number };
                 if let Some(part) = self.history_led(&query, asked, now, sink) {
-                    self.tell_part(&query.room, asked, Ok(part), sink);
+                    self.answer_history(&query.room, asked, Ok(part), sink);
                 }
                 return Ok(());
             }
@@ -318,7 +309,12 @@ impl Broker {
     }
 
     /// Sends records to the node that requested them.
-    pub(in crate::broker) fn tell_node_range(&mut self, read: &Read, mut range: Range, sink: &mut impl Sink) {
+    pub(in crate::broker) fn answer_node_read(
+        &mut self,
+        read: &Read,
+        mut range: Range,
+        sink: &mut impl Sink,
+    ) {
         let Some(of) = &read.of else { return };
         let max = (of.records_max as usize).clamp(1, READ_RECORDS_MAX as usize);
         if range.records.len() > max {
@@ -341,33 +337,19 @@ impl Broker {
             seq: first.or_else(|| self.rooms.before_first(room?)).unwrap_or_default(),
         };
         let (node, ask, hub) = (of.node, of.ask, of.hub);
-        let relay = &mut self.relay;
-        for record in range.records {
-            relay.peers.send(node, hub, NodeMessage::Range { ask, record }, sink);
-        }
-        let Range { next, gap, at_end, is_gone, .. } = range;
-        relay.peers.send(node, hub, NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone }, sink);
+        let Range { records, next, gap, at_end, is_gone, .. } = range;
+        let end = NodeMessage::RangeEnd { ask, oldest, next, gap, at_end, is_gone };
+        self.relay.answer_read((node, hub), ask, records, end, sink);
     }
 
-    fn tell_node_rows(&mut self, to: NodeId, slot: u16, ask: AskId, page: RowPage, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        let hub = relay.hub(slot).id;
-        for record in page.rows {
-            relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
-        }
+    fn answer_node_entries(&mut self, to: (NodeId, HubId), ask: AskId, page: RowPage, sink: &mut impl Sink) {
         let (oldest, next, gap) = (Position::default(), Seq(0), None);
         let end = NodeMessage::RangeEnd { ask, oldest, next, gap, at_end: page.is_last, is_gone: false };
-        relay.peers.send(to, hub, end, sink);
-    }
-
-    /// Refuses a node's read.
-    pub(in crate::broker) fn refuse_read(&mut self, of: &OfNode, code: ErrorCode, sink: &mut impl Sink) {
-        let message = NodeMessage::Denied { ask: of.ask, code };
-        self.relay.peers.send(of.node, of.hub, message, sink);
+        self.relay.answer_read(to, ask, page.rows, end, sink);
     }
 
     /// The response to a history request: to the requesting shard of this node, or to another node.
-    pub(in crate::broker) fn tell_part(
+    pub(in crate::broker) fn answer_history(
         &mut self,
         room: &[u8],
         ask: Ask,
@@ -383,15 +365,12 @@ impl Broker {
         let Some((to, ask)) = relay.questions.remove(&ask.number) else { return };
         let hub = relay.hub(slot).id;
         match part {
-            Err(code) => _ = relay.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink),
+            Err(code) => relay.deny((to, hub), ask, code, sink),
             Ok(HistoryPart { start, records, .. }) => {
                 let next = records.last().map_or(start.seq, |record| record.position.seq).next();
-                for record in records {
-                    relay.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
-                }
                 let (gap, at_end, is_gone) = (None, true, false);
                 let end = NodeMessage::RangeEnd { ask, oldest: start, next, gap, at_end, is_gone };
-                relay.peers.send(to, hub, end, sink);
+                relay.answer_read((to, hub), ask, records, end, sink);
             }
         }
     }

@@ -5,7 +5,7 @@
 use super::{Admit, Broker};
 use crate::counts::NODES_MAX;
 use crate::hubread::END;
-use crate::relay::holes::Held;
+use crate::relay::holes::Buffered;
 use crate::relay::patterns::PatternChange;
 use crate::relay::watch::Watchers;
 use crate::relay::{Leader, NodeMessage};
@@ -36,7 +36,7 @@ impl Broker {
     }
 
     /// A hub that is led here begins a new epoch within its term.
-    pub(super) fn watch_anew(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(super) fn watch_new_epoch(&mut self, slot: u16, sink: &mut impl Sink) {
         let watchers = Watchers::anew(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
         self.watch_as(slot, watchers, sink);
         self.watch_all(slot, sink);
@@ -47,7 +47,7 @@ impl Broker {
         let (life, due) = (watchers.life, watchers.commits());
         hub.watchers = watchers;
         if !hub.watched.live(life, hub.term, due) {
-            self.tell_lack(slot, sink);
+            self.report_lack(slot, sink);
         }
     }
 
@@ -127,12 +127,12 @@ impl Broker {
             Admit::Here | Admit::No => {}
             Admit::Early => {
                 let message = NodeMessage::PatternsLive { hub, term, life, due };
-                let refused = self.keep_early(slot, from, message, now);
+                let refused = self.buffer_early(slot, from, message, now);
                 self.lack_if(slot, refused.is_some());
             }
             Admit::Sender => {
                 if !relay.hub_mut(slot).watched.live(life, term, due) {
-                    self.tell_lack(slot, sink);
+                    self.report_lack(slot, sink);
                 }
             }
         }
@@ -160,11 +160,12 @@ impl Broker {
         let relay = &mut self.relay;
         let resume = relay.holes.rooms.entry(room).or_default();
         (resume.pending, resume.upto, resume.read) = (resume.pending.max(1), Seq(0), None);
-        let is_over = |held: &Held| matches!(held, Held::Deliver(_, it) if it.position.epoch != there.epoch);
+        let is_over =
+            |held: &Buffered| matches!(held, Buffered::Deliver(_, it) if it.position.epoch != there.epoch);
         let has_over = relay.holes.drop_messages(room, is_over);
         // A confirmation in the previous epoch would lead back there: it is valid at this epoch's position.
         for held in relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
-            if let Held::Attached(_, _, attached) = held
+            if let Buffered::Attached(_, _, attached) = held
                 && attached.position.epoch != there.epoch
             {
                 *attached = Attached { position: there, replay_from: None, recovered: false };
@@ -176,16 +177,16 @@ impl Broker {
     }
 
     /// Reports skipped records to followers by pattern.
-    pub(super) fn tell_lacks(&mut self, sink: &mut impl Sink) {
+    pub(super) fn report_lacks(&mut self, sink: &mut impl Sink) {
         for slot in 0..self.relay.hubs.len() as u16 {
             if std::mem::take(&mut self.relay.hub_mut(slot).watched.lacks) {
-                self.tell_lack(slot, sink);
+                self.report_lack(slot, sink);
             }
         }
     }
 
     /// Followers by pattern on this node may lack records of a hub.
-    fn tell_lack(&mut self, slot: u16, sink: &mut impl Sink) {
+    fn report_lack(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.patterns.is_empty() {
             return;
         }
@@ -197,7 +198,7 @@ impl Broker {
         self.lack_here(class, sink);
     }
 
-    /// As `tell_lack`, on this shard. Topics and records are unknown: the gap names the pattern and no
+    /// As `report_lack`, on this shard. Topics and records are unknown: the gap names the pattern and no
     /// position.
     pub(in crate::broker) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
         let class = self.classes.get(class);

@@ -7,7 +7,7 @@
 use super::Broker;
 use crate::record::Record;
 use crate::relay::moves::Leaver;
-use crate::relay::state::{Asked, Parked};
+use crate::relay::state::{Parked, Request};
 use crate::topics::TopicId;
 use crate::{Asker, Left, Msg, Now, Sink, Ticket};
 use hubsub_types::{ErrorCode, ShardId};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 impl Broker {
     /// Returns publishes of a room that wait here to their shards, all or those of one shard; refuses those
     /// of nodes. Returns the shards with any.
-    pub(super) fn give_back(
+    pub(super) fn requeue(
         &mut self,
         room: &Arc<[u8]>,
         of: Option<ShardId>,
@@ -61,7 +61,7 @@ impl Broker {
                 }
                 continue;
             }
-            self.keep_for_leaver(room, Parked { number, ticket, record, since_ms: now.mono_ms });
+            self.requeue_for_leaver(room, Parked { number, ticket, record, since_ms: now.mono_ms });
             shards.push(ticket.shard);
         }
         shards.sort_unstable();
@@ -69,7 +69,7 @@ impl Broker {
         shards
     }
 
-    fn keep_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
+    fn requeue_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
         let relay = &mut self.relay;
         relay.parked = (relay.parked.0 + 1, relay.parked.1 + parked.record.weight());
         relay.wake_by(parked.since_ms + relay.limits.parked_ms);
@@ -84,7 +84,7 @@ impl Broker {
     }
 
     /// Keeps a shard's publish with an outdated revision; it is returned when the shard leaves.
-    pub(in crate::broker) fn publish_again(
+    pub(in crate::broker) fn requeue_publish(
         &mut self,
         ticket: Ticket,
         record: Arc<Record>,
@@ -97,25 +97,25 @@ impl Broker {
         }
         let room: Arc<[u8]> = self.room_of(record.topic());
         // Earlier publishes are returned before it.
-        self.give_back_all(&room, now, sink);
+        self.requeue_all(&room, now, sink);
         let number = self.relay.number();
         let is_known = self.relay.moves.leavers.contains_key(&(Arc::clone(&room), ticket.shard));
-        self.keep_for_leaver(&room, Parked { number, ticket, record, since_ms: now.mono_ms });
+        self.requeue_for_leaver(&room, Parked { number, ticket, record, since_ms: now.mono_ms });
         if !is_known {
-            self.tell_moved(ticket.shard, &room, Vec::new(), now, sink);
+            self.notify_moved(ticket.shard, &room, Vec::new(), now, sink);
         }
     }
 
     /// Returns all waiting publishes of a room that is elsewhere.
-    pub(in crate::broker) fn give_back_all(&mut self, room: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        for shard in self.give_back(room, None, now, sink) {
-            self.tell_moved(shard, room, Vec::new(), now, sink);
+    pub(in crate::broker) fn requeue_all(&mut self, room: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+        for shard in self.requeue(room, None, now, sink) {
+            self.notify_moved(shard, room, Vec::new(), now, sink);
         }
     }
 
     /// Returns publishes that wait for a hub if the table has their room elsewhere, before this shard is
     /// notified of the move.
-    pub(super) fn give_back_moved(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(super) fn requeue_moved(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
         let class = self.relay.hub(slot).class;
         if !self.topics.moves(class) {
             return;
@@ -125,7 +125,7 @@ impl Broker {
         let rooms: BTreeSet<Arc<[u8]>> = self.relay.hub(slot).queue.iter().map(room_of).collect();
         for room in rooms {
             if self.slot_of_name(&room) != Some(slot) {
-                self.give_back_all(&room, now, sink);
+                self.requeue_all(&room, now, sink);
             }
         }
     }
@@ -163,7 +163,7 @@ impl Broker {
             // After publishes that wait to be committed, before those that wait for these.
             self.backlog.block(ticket, record);
             self.rehome(&room, now, sink);
-            self.give_back_all(&room, now, sink);
+            self.requeue_all(&room, now, sink);
         } else {
             // The classes have changed since it arrived.
             self.lead_elsewhere(ticket, record, now, sink);
@@ -182,9 +182,9 @@ impl Broker {
         if parked.ticket.is_of_node() || (!is_known && self.rooms.hubs.find(class, hub) == Some(slot)) {
             return self.relay.park(slot, parked);
         }
-        self.keep_for_leaver(&room, parked);
+        self.requeue_for_leaver(&room, parked);
         if !is_known {
-            self.tell_moved(shard, &room, Vec::new(), now, sink);
+            self.notify_moved(shard, &room, Vec::new(), now, sink);
         }
     }
 
@@ -228,7 +228,7 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         self.rehome(room, now, sink);
-        self.give_back(room, Some(from), now, sink);
+        self.requeue(room, Some(from), now, sink);
         let own = self.shard;
         let relay = &mut self.relay;
         relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
@@ -249,11 +249,11 @@ impl Broker {
         let classes = Arc::clone(&self.classes);
         let relay = &mut self.relay;
         let waits = |room: &[u8], shard: ShardId| {
-            let is_of = |what: &Asked| {
-                matches!(what, Asked::Publish(parked)
+            let is_of = |what: &Request| {
+                matches!(what, Request::Publish(parked)
                     if parked.ticket.shard == shard && *classes.room(parked.record.topic()) == *room)
             };
-            relay.asks.values().any(|in_flight| is_of(&in_flight.what))
+            relay.requests.values().any(|in_flight| is_of(&in_flight.what))
         };
         let may = |((room, shard), leaver): &(&(Arc<[u8]>, ShardId), &Leaver)| {
             leaver.is_asked && (with_own || *shard != own) && !waits(room, *shard)

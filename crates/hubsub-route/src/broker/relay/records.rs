@@ -7,7 +7,7 @@ use crate::counts::HolderSet;
 use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::NodeMessage;
-use crate::relay::holes::Held;
+use crate::relay::holes::Buffered;
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::UNHEARD;
 use crate::{Gap, Msg, Now, Sink};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 impl Broker {
     /// A record that a node has committed; `previous` is the record of its room before it that was due to
     /// this node.
-    pub(super) fn delivered(
+    pub(super) fn record_received(
         &mut self,
         from: NodeId,
         (hub, term): (HubId, Term),
@@ -33,7 +33,7 @@ impl Broker {
             Admit::Early => {
                 let message = NodeMessage::Deliver { hub, term, previous, before, record };
                 // If it cannot be buffered, the next record shows the hole.
-                let refused = self.keep_early(slot, from, message, now);
+                let refused = self.buffer_early(slot, from, message, now);
                 return self.lack_if(slot, refused.is_some());
             }
             Admit::Here | Admit::No => return,
@@ -43,7 +43,7 @@ impl Broker {
             self.lack_of_hub(slot, upto, sink);
         }
         if record.position.seq == Seq(0) {
-            return self.hand_on(&record, sink);
+            return self.forward_record(&record, sink);
         }
         let name = self.classes.room(record.topic()).into_owned();
         if self.rooms.find(&name).is_some_and(|room| self.rooms.slot_of_room(room) != Some(slot)) {
@@ -54,7 +54,7 @@ impl Broker {
         if found.is_none() && self.topics.place(&name).1 == UNPLACED {
             // The room was just created, and this node has not learned its place. The leader knows that; no
             // hole is detected.
-            return self.hand_on(&record, sink);
+            return self.forward_record(&record, sink);
         }
         if of != Some(slot) {
             // This node's table has the room elsewhere. Subscribers are notified of the move.
@@ -70,14 +70,14 @@ impl Broker {
             None => match self.rooms.open_relayed(&name, now) {
                 Ok(room) => room,
                 // The room is not followed: no hole is detected.
-                Err(_) => return self.hand_on(&record, sink),
+                Err(_) => return self.forward_record(&record, sink),
             },
         };
         let offset = record.place.offset;
-        match self.relay.holes.buffer(room, Held::Deliver(previous, record)) {
+        match self.relay.holes.buffer(room, Buffered::Deliver(previous, record)) {
             None => self.lack_of_hub(slot, offset, sink),
-            Some(Held::Deliver(previous, record)) => self.follow(room, previous, record, now, sink),
-            Some(Held::Attached(..)) => unreachable!("made above"),
+            Some(Buffered::Deliver(previous, record)) => self.follow(room, previous, record, now, sink),
+            Some(Buffered::Attached(..)) => unreachable!("made above"),
         }
     }
 
@@ -92,14 +92,14 @@ impl Broker {
     ) {
         if self.rooms.get(room).is_none() {
             // It was closed while the record was held.
-            return self.hand_on(&record, sink);
+            return self.forward_record(&record, sink);
         }
         let (before, there) = (self.rooms.position(room), record.position);
         if before.epoch != there.epoch {
             let own: TopicKey = (record.namespace, record.topic().into());
             if before.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
                 // It came here only because of patterns.
-                self.tell_over(&own, before, sink);
+                self.report_epoch_end(&own, before, sink);
             }
             // Followers of the previous epoch are due the next one from its first record.
             let seq = if self.is_followed(room) { Seq(0) } else { previous };
@@ -118,7 +118,7 @@ impl Broker {
                     // The epoch continues with the next lead: it is not over.
                     self.rooms.set_over(room, false);
                 }
-                return self.hold_behind(room, previous, Held::Deliver(previous, record), now, sink);
+                return self.open_hole(room, previous, Buffered::Deliver(previous, record), now, sink);
             }
             let from = Position { epoch: here.epoch, seq: here.seq.next() };
             let to = Position { epoch: here.epoch, seq: previous };
@@ -127,14 +127,14 @@ impl Broker {
             if !topics.contains(&own) {
                 topics.push(own);
             }
-            topics.iter().for_each(|key| self.tell_gap(key, from, to, sink));
+            topics.iter().for_each(|key| self.report_gap(key, from, to, sink));
         }
         self.rooms.set_position(room, there, now);
-        self.hand_on(&record, sink);
+        self.forward_record(&record, sink);
     }
 
     /// Forwards a record to shards with interest, and to those with matching patterns.
-    pub(super) fn hand_on(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
+    pub(super) fn forward_record(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         let name = record.topic();
         let matched = self.matching(record.namespace, name);
@@ -167,7 +167,7 @@ impl Broker {
         let here = self.rooms.position(room);
         if here.epoch.0 != 0 {
             for key in self.rooms.topics_of(room) {
-                self.tell_over(&key, here, sink);
+                self.report_epoch_end(&key, here, sink);
             }
         }
         self.rooms.set_position(room, there, now);
@@ -175,21 +175,21 @@ impl Broker {
 
     /// Reports that the epoch of a topic's room ended after the record `last`. Reports nothing if it is known
     /// that no record followed.
-    pub(super) fn tell_over(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
+    pub(super) fn report_epoch_end(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
         let room = self.rooms.find_of_topic(&key.1);
         if room.is_some_and(|room| self.rooms.is_over(room) && self.rooms.position(room) == last) {
             return;
         }
         // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
         let up = self.relay.upstreams.by_topic.get(key);
-        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.life == last.epoch);
+        let is_followed = up.is_none_or(|up| !up.was_confirmed || up.epoch == last.epoch);
         let seq = if is_followed { last.seq.next() } else { Seq(1) };
         let from = Position { epoch: last.epoch, seq };
-        self.tell_gap(key, from, Position { epoch: last.epoch, seq: Seq(0) }, sink);
+        self.report_gap(key, from, Position { epoch: last.epoch, seq: Seq(0) }, sink);
     }
 
     /// Subscribers of a topic, and of matching patterns, will not get these records.
-    pub(super) fn tell_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
+    pub(super) fn report_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
         let (namespace, topic) = key;
         let mut holders = HolderSet::default();
         if let Some(room) = self.rooms.find_of_topic(topic)
