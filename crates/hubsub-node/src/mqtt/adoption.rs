@@ -121,7 +121,7 @@ pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };
     core.rim.adopt_session(key, absent, queue);
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.rim.metrics.mqtt_session_takeovers_total.add(1);
     core.broker.connected(key);
     if let Some(refused) = subscribe(core, key, &filters).refused {
         core.rim.lacks(key, refused);
@@ -159,7 +159,7 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
     if let Some(conn) = core.rim.conns.get_mut(key) {
         conn.mqtt = Some(client);
     }
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.rim.metrics.mqtt_session_takeovers_total.add(1);
     follow(core, key, &filters);
 }
 

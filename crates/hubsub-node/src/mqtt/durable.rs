@@ -232,7 +232,7 @@ fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Writt
     let kept = kept_of(&mut core.rim, key)?;
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
     kept.work().under_way += 1;
-    core.rim.metrics.mqtt_session_rows_total.add(1);
+    core.rim.metrics.mqtt_session_snapshots_total.add(1);
     Some((row, Written::Row(key, visit, waits)))
 }
 

@@ -92,8 +92,8 @@ def status_of(
         "node": membership.name,
         "incarnation": membership.incarnation,
         "controller": None if held is None else held.record.node,
-        "mandate": None if held is None else held.record.mandate,
-        "census": None
+        "controller_term": None if held is None else held.record.mandate,
+        "voters": None
         if known.census is None
         else {"nodes": list(known.census.record.nodes), "before": list(known.census.record.before)},
         "coordinator": {"kind": kind, "failed": failed, "heard_ago_s": _heard_ago_s(membership, now)},
