@@ -238,7 +238,7 @@ class Cluster:
             return inf, [sorted(up), seen["controller"], seen["wrong"]]
         bad = [hub for hub in seen["hubs"] if hub["leader"] not in holders or hub["proposed"]]
         # During a change of the voters a majority of the previous ones is needed, too.
-        counted = seen["census"]
+        counted = seen["voters"]
         is_counted = set(counted["nodes"]) == running and not counted["before"]
         away = [*bad, *hubs_away(seen, running, DEALT)]
         if away:

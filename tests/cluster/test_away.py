@@ -31,7 +31,7 @@ from hubsub.testing.stores import STORES
 pytestmark = pytest.mark.needs("hubsub-core")
 
 
-LEADS = {"lead_ms": 3_000, "lead_silence_ms": 1_500}
+LEADS = {"leader_lease_ms": 3_000, "leader_silence_ms": 1_500}
 """Long enough for pauses of this machine: while the coordinator is away, an expired leader lease cannot be
 granted again."""
 

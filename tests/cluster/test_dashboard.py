@@ -17,7 +17,7 @@ from hubsub.api import metrics
 
 pytestmark = pytest.mark.needs("hubsub-core")
 
-ONLY_SOMETIMES = {"hubsub_query_held"}
+ONLY_SOMETIMES = {"hubsub_query_blocked"}
 """Metrics that exist only while a batch is held; tests/node/test_stages_held.py produces them."""
 
 

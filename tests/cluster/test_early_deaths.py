@@ -48,4 +48,4 @@ def test_rooms_are_answered_when_a_node_dies_right_after_all_are_ready(fresh: Cl
         fresh.kill(dies)
         for room in ROOMS:
             until(lambda room=room: is_taken(publisher, room))
-    until(lambda: fresh.status(lives[0])["census"] == {"nodes": lives, "before": []})
+    until(lambda: fresh.status(lives[0])["voters"] == {"nodes": lives, "before": []})

@@ -404,7 +404,7 @@ def test_sessions_without_an_owner_wait_for_room(needs: Callable[..., None], tmp
     with cluster, Clients(cluster) as clients:
         servers = [Server(*node.redis, node.pid, node) for node in cluster.nodes.values()]
         until(
-            lambda: sum(server.metric("mqtt_sessions_unadopted_total") for server in servers),
+            lambda: sum(server.metric("mqtt_session_takeovers_failed_total") for server in servers),
             "there is no room for all",
         )
         met: set[str] = set()

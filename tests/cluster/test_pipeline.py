@@ -80,7 +80,7 @@ def test_a_batch_is_staged_committed_and_repeated_at_any_node_and_published_once
                 assert wire.commit("q", batch, names) == {"published": 30, "duplicate": True}
         with asker(three, "c") as wire:
             wire.drop_stage("q", wire.stage("q", body(rows), None))
-        assert three.get(commits_at, "/v1/queries")[1]["held"] == []
+        assert three.get(commits_at, "/v1/queries")[1]["blocked"] == []
     for n in range(3):
         every = [f"{a}{b} {row}" for a, b in product(NAMES, NAMES) for row in range(n, 30, 3)]
         assert payloads(three, "b", f"log:batch-{n}") == every

@@ -100,7 +100,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Clus
 
 
 BOTH = (RedisCluster(), RedisCluster(sharded=True))
-CALM = {"lead_ms": 10_000, "lead_silence_ms": 5_000}
+CALM = {"leader_lease_ms": 10_000, "leader_silence_ms": 5_000}
 """No leader lease may end where no node is killed: a new leader notifies the other nodes, and those frames
 would count."""
 

@@ -242,7 +242,7 @@ def test_each_job_has_a_table_of_its_latest_rows(
             [EVIL, re.compile(r"^2026-0[23]-\d\d \d\d:00:00$"), "62"]
         )
         expect(
-            page.get_by_text(re.compile(r"^Told \d+ s ago by q; 3 more rows are not told\.$"))
+            page.get_by_text(re.compile(r"^Reported \d+ s ago by q; 3 more rows are not shown\.$"))
         ).to_be_visible()
         devices = page.get_by_role("table", name="Devices: the latest values")
         expect(devices.get_by_role("cell")).to_have_text(["new", "1"])
@@ -256,8 +256,8 @@ def test_who_is_in_a_room_is_shown_and_who_leaves_it_is_not(
     node = make_node(config={"ws": "127.0.0.1:0"}, classes=[CHAT])
     with tab(browser, node.http_url) as console:
         page = console.open("room/chat%3Ahere")
-        here = page.get_by_role("table", name="Who is here")
-        expect(page.get_by_text("Nobody who says so.")).to_be_visible()
+        here = page.get_by_role("table", name="Members")
+        expect(page.get_by_text("No members.")).to_be_visible()
         with Page(node.ws) as ann:
             ann.join("chat:here", {"presence": {"key": "7f3a", "meta": {"name": EVIL}}})
             expect(here.get_by_role("rowheader", name=EVIL)).to_be_visible()

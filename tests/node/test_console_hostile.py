@@ -88,7 +88,7 @@ def test_names_of_rooms_are_text(console: Tab) -> None:
 def test_a_room_its_records_and_who_is_in_it_are_text(console: Tab) -> None:
     page = console.open(f"room/{quote(f'chat:{EVIL}', safe='')}")
     expect(page.get_by_role("heading", level=1)).to_have_text(f"chat:{SHOWN}")
-    here = page.get_by_role("table", name="Who is here")
+    here = page.get_by_role("table", name="Members")
     expect(here.get_by_role("rowheader")).to_have_text(SHOWN)
     said = json.dumps({"name": EVIL, EVIL: [EVIL, None]}, ensure_ascii=False, separators=(",", ":"))
     expect(here.get_by_role("cell")).to_have_text([SHOWN, said.replace("\u202e", "\\u202e")])
@@ -97,7 +97,7 @@ def test_a_room_its_records_and_who_is_in_it_are_text(console: Tab) -> None:
 
 def test_a_key_that_javascript_has_for_itself_is_one_like_others(console: Tab) -> None:
     page = console.open("room/chat%3A__proto__")
-    expect(page.get_by_role("table", name="Who is here").get_by_role("rowheader")).to_have_text("__proto__")
+    expect(page.get_by_role("table", name="Members").get_by_role("rowheader")).to_have_text("__proto__")
 
 
 def test_headers_are_text(console: Tab) -> None:

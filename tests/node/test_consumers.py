@@ -127,7 +127,7 @@ def test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead(
         _, topic, payload = pushed(dead)
         assert (topic, payload) == (b"dead-letters/g/kept:a", b"hard")
         until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "it is nobody's any more")
-        assert server.metric("consumers_given_again_total") == 2
+        assert server.metric("consumers_redelivered_total") == 2
         for member in (one, other):
             member.command("PING")
         came = 0
@@ -187,7 +187,7 @@ def test_a_group_is_given_no_more_than_its_window_and_the_rest_when_it_acknowled
         for i in range(25):
             publisher.ask("PUBLISH", "kept:a", i)
         until(lambda: shown(server, "g", "kept:a")["lag"] == 25, "all are known")
-        assert shown(server, "g", "kept:a")["given"] == 10
+        assert shown(server, "g", "kept:a")["delivered"] == 10
         until(lambda: server.metric("consumers_full_total") == 15, "15 wait")
         came, done = [], 0
         while done < 25:
@@ -214,7 +214,7 @@ def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_goes_to_an
         until(lambda: shown(server, "g", "kept:a")["members"] == 2, "both are known")
         for i in range(20):
             assert publisher.ask("PUBLISH", "kept:a", i) == 1
-        until(lambda: server.metric("shares_given_total") == 20, "all are given")
+        until(lambda: server.metric("shares_delivered_total") == 20, "all are given")
         mqtt.ping()
         had = []
         while (packet := mqtt.read()).kind != PINGRESP:
@@ -358,9 +358,9 @@ def test_the_command_lists_shows_and_deletes_consumers(serve: Callable[..., Serv
     with server.connect() as publisher, server.connect() as one:
         consume(one, "kept:x/y", "a b")
         publisher.ask("PUBLISH", "kept:x/y", "1")
-        until(lambda: shown(server, "a b", "kept:x/y")["given"] == 1, "it is given")
+        until(lambda: shown(server, "a b", "kept:x/y")["delivered"] == 1, "it is given")
         (row,) = [json.loads(line) for line in hubsub("consumer", "ls", "--json", *where).stdout.splitlines()]
-        assert (row["group"], row["topic"], row["lag"], row["given"], row["members"]) == (
+        assert (row["group"], row["topic"], row["lag"], row["delivered"], row["members"]) == (
             "a b",
             "kept:x/y",
             1,

@@ -72,8 +72,8 @@ REACHED = {
     "consumer_tries_max": "test_what_is_not_acknowledged_in_its_time_is_another_members_and_then_dead",
     "consumer_window_records": "test_a_group_is_given_no_more_than_its_window_and_the_rest_when_it_acknowledges",
     "consumer_window_bytes": "a_group_is_given_no_more_than_its_window",
-    "mqtt_parting_max": "test_of_too_many_clients_that_were_told_their_end_the_oldest_are_closed",
-    "mqtt_parting_ms": "test_a_client_that_was_told_its_end_is_closed_after_its_time",
+    "mqtt_lingering_max": "test_of_too_many_clients_that_were_told_their_end_the_oldest_are_closed",
+    "mqtt_lingering_ms": "test_a_client_that_was_told_its_end_is_closed_after_its_time",
     "publishes_per_minute_max": "test_one_publish_too_many_in_a_minute_is_refused",
     "rooms_max": "test_one_room_too_many_is_refused",
     "room_names_bytes_max": "test_names_of_rooms_that_are_too_long_together_are_refused",
@@ -127,8 +127,8 @@ REACHED = {
     "link_redial_ms_min": "waits_double_up_to_the_longest_and_differ_by_seed",
     "link_redial_ms_max": "test_dialing_a_closed_port_leaks_nothing",
     "link_stable_ms": "a_link_that_stood_begins_with_the_shortest_wait_and_one_that_flaps_does_not",
-    "lead_ms": "test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer",
-    "lead_silence_ms": "test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_the_others",
+    "leader_lease_ms": "test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer",
+    "leader_silence_ms": "test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_the_others",
 }
 
 

@@ -212,18 +212,18 @@ def told_its_end(server: Server, number: int) -> Wire:
 
 
 def test_of_too_many_clients_that_were_told_their_end_the_oldest_are_closed(start: Start) -> None:
-    server = begin(start, limits={"mqtt_parting_max": 2, "mqtt_parting_ms": 3_600_000})
+    server = begin(start, limits={"mqtt_lingering_max": 2, "mqtt_lingering_ms": 3_600_000})
     with contextlib.ExitStack() as stack:
         for number in range(5):
             stack.enter_context(told_its_end(server, number))
-        until(lambda: server.metric("mqtt_parting_closed_total") == 3, "two are left")
+        until(lambda: server.metric("mqtt_lingering_closed_total") == 3, "two are left")
 
 
 def test_a_client_that_was_told_its_end_is_closed_after_its_time(start: Start) -> None:
-    server = begin(start, limits={"mqtt_parting_ms": 1})
+    server = begin(start, limits={"mqtt_lingering_ms": 1})
     with told_its_end(server, 1) as one:
         until(lambda: is_reset(one), "nobody reads any more what it sends")
-    assert server.metric("mqtt_parting_closed_total") == 0
+    assert server.metric("mqtt_lingering_closed_total") == 0
 
 
 def is_reset(one: Wire) -> bool:

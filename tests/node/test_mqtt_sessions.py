@@ -50,10 +50,10 @@ def come(server: Server, client_id: str = "device", version: int = V5, **more: A
 
 def leave(server: Server, one: Wire) -> None:
     """Disconnects; returns once the session is offline."""
-    before = server.metric("mqtt_sessions_absent")
+    before = server.metric("mqtt_sessions_offline")
     one.send(b"\xe0\x00")
     one.read_all()
-    until(lambda: server.metric("mqtt_sessions_absent") == before + 1, "it is absent")
+    until(lambda: server.metric("mqtt_sessions_offline") == before + 1, "it is absent")
 
 
 def nothing_more(one: Wire) -> None:
@@ -151,7 +151,7 @@ def test_what_was_sent_does_not_expire(start: Start) -> None:
         publisher.read(PUBREC)
         sent = one.read(PUBLISH)
         one.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is gone")
         # A message that was queued and never sent does expire; another session's expiry measures the time.
         publisher.publish("a", b"y", 2, 2, properties=b"\x02\x00\x00\x00\x01")
         publisher.read(PUBREC)
@@ -409,11 +409,11 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
         watcher.subscribe(("will/+", 0))
         one, _ = come(server, will=("will/1", 1))
         one.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is gone")
         # The client reconnects in time, and so does the next one: no will is published.
         one, _ = come(server, will=("will/2", 3600))
         one.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone again")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is gone again")
         one, _ = come(server, will=("will/3", 1))
         one.close()
         assert watcher.read(PUBLISH).topic == "will/3", "nobody came"
@@ -423,7 +423,7 @@ def test_a_will_waits_for_its_delay_and_for_nobody_who_comes_back(start: Start) 
         assert watcher.read(PUBLISH).topic == "will/4"
         one, _ = come(server, will=("will/5", 3600))
         one.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is gone")
         come(server, clean=True)
         assert watcher.read(PUBLISH).topic == "will/5", "who begins anew ends it"
         assert server.metric("mqtt_wills_total") == 3
@@ -454,7 +454,7 @@ def test_paho_comes_back_to_its_session(
                     assert sorted((one.payload, one.qos) for one in got) == [
                         (b"%d" % number, 1 + number % 2) for number in range(6)
                     ]
-            until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is gone")
+            until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is gone")
             for number in range(6):
                 say(publisher, "a/1", b"%d" % number, 1 + number % 2)
 
@@ -468,7 +468,7 @@ def test_who_comes_and_goes_is_silent_for_its_time_only_since_it_came_last(start
         assert one.connect("device", V5, expiry(3600), keep_alive_s=1, flags=0).body[:2] == b"\x01\x00"
     assert one.read_all()[-1].body[0] == 0x8D
     assert server.metric("mqtt_silent_total") == 1
-    until(lambda: server.metric("mqtt_sessions_absent") == 1, "its session is kept")
+    until(lambda: server.metric("mqtt_sessions_offline") == 1, "its session is kept")
 
 
 # --- administration
@@ -494,7 +494,7 @@ def test_sessions_are_shown_and_ended_by_hand(start: Start, shards: int) -> None
         here.subscribe(("a", 1), ("b/#", 1))
         away.subscribe(("a", 2))
         away.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is away")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is away")
         say(publisher, "a", b"x", 2)
         here.read(PUBLISH)
         rows = json.loads(server.get("/v1/sessions"))["sessions"]

@@ -131,7 +131,7 @@ def test_what_waits_and_what_is_under_way_comes_once_with_its_id(start: Start, d
         one.answer(PUBREC, first[3].id)
         one.read(PUBREL)
         one.close()
-        until(lambda: server.metric("mqtt_sessions_absent") == 1, "it is away")
+        until(lambda: server.metric("mqtt_sessions_offline") == 1, "it is away")
         assert server.metric("mqtt_session_queued") == 0, "what waited is in the log"
         one, _ = come(server, receive_max=8)
         again: dict[int, int] = {}

@@ -389,4 +389,4 @@ def test_what_was_acknowledged_so_long_before_a_kill_comes_no_more(tmp_path: Pat
 
 def row_count(server: Server) -> float:
     """Number of session entries that the node has written."""
-    return server.metric("mqtt_session_rows_total")
+    return server.metric("mqtt_session_snapshots_total")

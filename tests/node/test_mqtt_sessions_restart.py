@@ -128,7 +128,7 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
             leave(home.server, one)
         limits["rooms_max"] = 60
         server = home.restart()
-        until(lambda: server.metric("mqtt_sessions_lacking") > 0, "there is no room for all")
+        until(lambda: server.metric("mqtt_sessions_incomplete") > 0, "there is no room for all")
         assert set(sessions(server)) == set(names)
         # The last accepted session lacks some subscriptions.
         refused = []
@@ -140,7 +140,7 @@ def test_what_a_session_cannot_subscribe_to_as_it_is_taken_in_it_asks_for_until_
         lacks = refused[-1]
         for name in set(names) - {lacks}:
             come(server, name, clean=True, expiry_s=0)[0].close()
-        until(lambda: server.metric("mqtt_sessions_lacking") == 0, "there is room")
+        until(lambda: server.metric("mqtt_sessions_incomplete") == 0, "there is room")
         with client(server, "publisher") as publisher:
             for topic in range(topics):
                 say(publisher, f"{lacks}/{topic}", b"%d" % topic, 1)
@@ -203,7 +203,7 @@ def test_a_will_is_published_once_whoever_dies(home: Home) -> None:
     server = home.restart(kills=True)
     with server.connect() as redis:
         until(lambda: len(history(redis, "chat:will")) == 1, "its process died, and it with it")
-    until(lambda: server.metric("mqtt_session_rows_total") >= 1, "that is recorded")
+    until(lambda: server.metric("mqtt_session_snapshots_total") >= 1, "that is recorded")
     server = home.restart()
     with server.connect() as redis:
         assert history(redis, "chat:will") == [b"gone"]

@@ -43,7 +43,7 @@ def until_pong(wire: Wire) -> list[Packet]:
 def test_of_many_that_take_over_one_id_at_once_none_is_refused(
     start: Start, shards: int, version: int, session: bool
 ) -> None:
-    server: Server = begin(start, shards, limits={"mqtt_parting_max": MANY})
+    server: Server = begin(start, shards, limits={"mqtt_lingering_max": MANY})
     hello = connect(version, 0 if session else 2, session)
     with client(server, "watch") as watch, ExitStack() as stack:
         watch.subscribe(("gone", 0))

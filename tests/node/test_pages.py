@@ -120,12 +120,12 @@ def test_who_is_not_welcome_is_logged_with_what_to_do_and_the_log_is_not_flooded
         return asked(server, "GET", path, **who)[0] == 403 and bool(lines())
 
     until(is_logged)
-    before, refused = len(lines()), server.metric("pages_refused_total")
+    before, refused = len(lines()), server.metric("origins_refused_total")
     for _ in range(50):
         assert asked(server, "GET", path, **who)[0] == 403
     assert len(lines()) - before < 25
     if path != ROOMS:
-        until(lambda: server.metric("pages_refused_total") == refused + 50)
+        until(lambda: server.metric("origins_refused_total") == refused + 50)
 
 
 # --- topics that pages may read

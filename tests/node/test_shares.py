@@ -83,7 +83,7 @@ def test_members_take_turns_and_others_get_all(start: Start, version: int, name:
         for text in due:
             # One per group with members, and the client that subscribes for itself.
             assert redis.ask("PUBLISH", "t/a", text) == 3
-        until(lambda: server.metric("shares_given_total") == 60, "all are on their way")
+        until(lambda: server.metric("shares_delivered_total") == 60, "all are on their way")
         parts = [came(one) for one in group]
         assert sorted(map(len, parts)) == [10, 10, 10]
         assert sorted((got.payload for part in parts for got in part), key=int) == due
@@ -91,7 +91,7 @@ def test_members_take_turns_and_others_get_all(start: Start, version: int, name:
             assert payloads(part) == sorted(payloads(part), key=int)
             assert all(got.qos == 1 for got in part)
         assert [payloads(came(one)) for one in (other, everything)] == [due, due]
-        assert server.metric("shares_given_again_total") == 0
+        assert server.metric("shares_redelivered_total") == 0
 
 
 def test_who_subscribes_and_shares_gets_both_and_each_has_its_qos(start: Start) -> None:
@@ -112,7 +112,7 @@ def test_what_a_member_that_is_gone_has_not_acknowledged_goes_to_another(start: 
     with members(server, 2, "$share/g/t", version=version) as [lost, stays], server.connect() as redis:
         for i in range(20):
             assert redis.ask("PUBLISH", "t", i) == 1
-        until(lambda: server.metric("shares_given_total") == 20, "all are on their way")
+        until(lambda: server.metric("shares_delivered_total") == 20, "all are on their way")
         # Four are in flight; the rest of its half waits for its window.
         had = came(lost, answers=False)
         assert len(had) == 4
@@ -154,7 +154,7 @@ def test_a_message_that_a_member_refuses_is_nobodys(start: Start) -> None:
         refuses.close()
         until(lambda: server.metric("mqtt_connections") == 1, "it is gone")
         assert len(came(stays)) == 2
-        assert server.metric("shares_given_again_total") == 0
+        assert server.metric("shares_redelivered_total") == 0
 
 
 def test_who_ends_its_subscription_gets_no_more(start: Start) -> None:
@@ -164,7 +164,7 @@ def test_who_ends_its_subscription_gets_no_more(start: Start) -> None:
         assert goes.read().kind == 11
         for i in range(6):
             assert redis.ask("PUBLISH", "t/a", i) == 1
-        until(lambda: server.metric("shares_given_total") == 6, "all are given")
+        until(lambda: server.metric("shares_delivered_total") == 6, "all are given")
         assert (len(came(goes)), len(came(stays))) == (0, 6)
         stays.close()
         until(lambda: server.metric("groups") == 0, "nobody is left")
@@ -185,7 +185,7 @@ def test_a_class_says_who_gets_what(start: Start) -> None:
             key = b"\x26\x00\x01k\x00\x01" + str(i % 8).encode()
             publisher.publish("by/all", str(i % 8).encode(), properties=key)
         came(publisher)
-        until(lambda: server.metric("shares_given_total") == 160, "all are given")
+        until(lambda: server.metric("shares_delivered_total") == 160, "all are given")
         counts = [Counter((got.topic, got.payload) for got in came(one)) for one in group]
     of = [Counter[str]() for _ in group]
     for count, by_class in zip(counts, of, strict=True):
@@ -224,7 +224,7 @@ def test_a_member_of_qos_2_gets_each_once(start: Start) -> None:
     with members(server, 2, "$share/g/t", 2) as group, server.connect() as redis:
         for i in range(10):
             assert redis.ask("PUBLISH", "t", i) == 1
-        until(lambda: server.metric("shares_given_total") == 10, "all are given")
+        until(lambda: server.metric("shares_delivered_total") == 10, "all are given")
         for one in group:
             one.ping()
             came_first = [one.read(PUBLISH) for _ in range(5)]
@@ -242,10 +242,10 @@ def test_a_member_of_qos_2_gets_each_once(start: Start) -> None:
 
 def leave(server: Server, one: Wire) -> None:
     """Disconnects; returns once the session is offline."""
-    before = server.metric("mqtt_sessions_absent")
+    before = server.metric("mqtt_sessions_offline")
     one.send(b"\xe0\x00")
     one.read_all()
-    until(lambda: server.metric("mqtt_sessions_absent") == before + 1, "it is absent")
+    until(lambda: server.metric("mqtt_sessions_offline") == before + 1, "it is absent")
 
 
 def say_all(publisher: Wire, topic: str, *payloads: bytes) -> None:

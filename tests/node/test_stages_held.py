@@ -28,7 +28,7 @@ FILLER = "x" * 900
 
 def held(api: Api) -> dict[str, Any] | None:
     """The one blocked batch, if there is one."""
-    batches = api.ask("GET", "/v1/queries")[1]["held"]
+    batches = api.ask("GET", "/v1/queries")[1]["blocked"]
     assert len(batches) <= 1
     return batches[0] if batches else None
 
@@ -85,12 +85,12 @@ def test_a_move_that_meets_a_full_disk_is_held_and_goes_on_by_itself_when_there_
     thread.join()
     assert (batch["query"], batch["batch"], batch["rows"], batch["code"]) == ("q", 0, 1_000, "disk_full")
     assert "the disk is full" in batch["reason"] and batch["tries"] >= 1 and batch["next_try_s"] <= 60
-    assert figure(server, "hubsub_batches_held") == 1
-    assert 'hubsub_query_held{query="q"} 1' in server.get("/metrics").decode()
+    assert figure(server, "hubsub_batches_blocked") == 1
+    assert 'hubsub_query_blocked{query="q"} 1' in server.get("/metrics").decode()
     assert figure(server, "hubsub_batches_published_total") == 0
     disk.free()
     until(lambda: figure(server, "hubsub_batches_published_total") == 1, "the node has published it")
-    assert held(api) is None and figure(server, "hubsub_batches_held") == 0
+    assert held(api) is None and figure(server, "hubsub_batches_blocked") == 0
     assert Counter(api.payloads("chat:a")) == Counter(payload for topic, payload in rows if topic == "chat:a")
     assert api.payloads("slow:a") == ["late"]
     assert api.payloads("memory:a") == [f"not in a log {n}" for n in range(20)], (
@@ -154,17 +154,17 @@ def test_a_held_batch_is_given_up_from_the_command_line_and_its_query_goes_on(
         refused = hubsub(api, "query", "give-up", "q", "7")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert refused.stderr == (
-            "error: the batch is not held: q, batch 7; its last is: no batch\n"
+            "error: the batch is not blocked: q, batch 7; its last is: no batch\n"
             "hint: `hubsub query ls` lists those that are\n"
         )
         api.stage("a", arrow([(f"memory:{n}", "x") for n in range(20)]))
         assert api.commit(7, "a")[1]["code"] == "too_many_rooms"
-        assert api.ask("DELETE", "/v1/queries/q/batches/6")[1]["code"] == "batch_not_held"
+        assert api.ask("DELETE", "/v1/queries/q/batches/6")[1]["code"] == "batch_not_blocked"
         listed = hubsub(api, "query", "ls")
         assert listed.stdout.splitlines()[1].split() == ["q", *"-" * 5, "7", "20", "too_many_rooms"]
-        assert "batch 7 of q is held for" in listed.stderr and "tried again in" in listed.stderr
+        assert "batch 7 of q is blocked for" in listed.stderr and "tried again in" in listed.stderr
         as_json = json.loads(hubsub(api, "query", "ls", "--json").stdout)
-        assert (as_json["query"], as_json["lag"], as_json["held"]["batch"]) == ("q", None, 7)
+        assert (as_json["query"], as_json["lag"], as_json["blocked"]["batch"]) == ("q", None, 7)
         done = hubsub(api, "query", "give-up", "q", "7")
         there = published(api)
         assert done.returncode == 0 and 0 < there < 20
@@ -173,7 +173,7 @@ def test_a_held_batch_is_given_up_from_the_command_line_and_its_query_goes_on(
         assert held(api) is None
         assert figure(one.server, "hubsub_batches_given_up_total") == 1
         assert figure(one.server, "hubsub_rows_given_up_total") == 20 - there
-        assert figure(one.server, "hubsub_batches_held") == figure(one.server, "hubsub_stages") == 0
+        assert figure(one.server, "hubsub_batches_blocked") == figure(one.server, "hubsub_stages") == 0
         api = Api(one.restart(kills=True))
         assert api.ask("DELETE", "/v1/queries/q/batches/7") == (200, known), "may be repeated"
         status, answer = api.commit(7, "a")
@@ -181,7 +181,7 @@ def test_a_held_batch_is_given_up_from_the_command_line_and_its_query_goes_on(
         assert f"q, batch 7: {there} of 20 rows are published" in answer["message"]
         api.stage("b", arrow([("chat:a", "next")]))
         assert api.commit(8, "b") == (200, {"published": 1, "duplicate": False})
-        assert api.ask("DELETE", "/v1/queries/q/batches/8")[1]["code"] == "batch_not_held"
+        assert api.ask("DELETE", "/v1/queries/q/batches/8")[1]["code"] == "batch_not_blocked"
 
 
 def test_a_batch_that_meets_a_limit_lowered_behind_its_commit_waits_for_the_limit(

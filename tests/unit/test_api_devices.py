@@ -100,8 +100,8 @@ async def test_who_asks_for_times_is_told_when_each_said_something_last() -> Non
     field(api, "a", "b")
     api.node.kept[b"devices/a"] = [row(1, "devices/a/state", b"old"), row(2, "devices/a/error", b"e")]  # type: ignore[attr-defined]
     listed = (await api.get("/v1/devices?times=true")).json["devices"]
-    assert [device["said_us"] for device in listed] == [2, None]
-    assert all(device["said_us"] is None for device in (await api.get("/v1/devices")).json["devices"])
+    assert [device["sent_us"] for device in listed] == [2, None]
+    assert all(device["sent_us"] is None for device in (await api.get("/v1/devices")).json["devices"])
     assert (await api.get("/v1/devices?times=maybe")).status == 400
 
 

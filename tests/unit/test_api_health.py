@@ -215,5 +215,5 @@ class Seen:
             "moves": [],
             "wrong": [],
         }
-        view = {"cluster": "x", "node": "one", "incarnation": 1, "controller": None, "mandate": None}
-        return view | {"census": None, "coordinator": coordinator, "nodes": nodes} | empty
+        view = {"cluster": "x", "node": "one", "incarnation": 1, "controller": None, "controller_term": None}
+        return view | {"voters": None, "coordinator": coordinator, "nodes": nodes} | empty

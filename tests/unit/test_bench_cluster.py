@@ -212,7 +212,7 @@ def test_between_two_moves_of_hubs_a_cluster_is_not_at_rest() -> None:
         return {
             "nodes": [node | {"name": name} for name in NAMES],
             "hubs": [row | {"hub": index + 1, "index": index} for index, row in enumerate(rows)],
-            "census": {"nodes": [*NAMES], "before": []},
+            "voters": {"nodes": [*NAMES], "before": []},
             "wrong": [],
         }
 

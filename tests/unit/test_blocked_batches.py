@@ -16,7 +16,7 @@ from hubsub.control.stages import (
 from hubsub.errors import (
     BatchGivenUpError,
     BatchMovingError,
-    BatchNotHeldError,
+    BatchNotBlockedError,
     DiskFullError,
     HubSubError,
     QuarantinedError,
@@ -212,17 +212,17 @@ def test_a_held_batch_that_is_given_up_says_what_is_published_and_the_next_one_g
 def test_only_a_batch_that_is_held_is_given_up(rooms: FakeRooms) -> None:
     async def play() -> None:
         node = OnNode(rooms)
-        with pytest.raises(BatchNotHeldError, match="no batch"):
+        with pytest.raises(BatchNotBlockedError, match="no batch"):
             await node.give_up("q", 0)
         await node.stage("q", "b", None, pieces(["x1"], 1))
-        with pytest.raises(BatchNotHeldError, match="no batch"):
+        with pytest.raises(BatchNotBlockedError, match="no batch"):
             await node.give_up("q", 0)
         assert await node.commit("q", 0, ["b"]) == (1, False)
-        with pytest.raises(BatchNotHeldError, match="its last is: published 0"):
+        with pytest.raises(BatchNotBlockedError, match="its last is: published 0"):
             await node.give_up("q", 0)
         await hold(node, rooms, batch=1)
         for batch in (0, 2):
-            with pytest.raises(BatchNotHeldError, match="its last is: held 1"):
+            with pytest.raises(BatchNotBlockedError, match="its last is: blocked 1"):
                 await node.give_up("q", batch)
         node.limits["request_timeout_ms"] = 1
         async with node.batches._locked("q"):  # As during a move.

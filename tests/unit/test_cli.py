@@ -254,7 +254,7 @@ def test_nodes_that_do_not_answer_are_listed_as_the_others_know_them() -> None:
             assert path == "/v1/cluster"
             hubs = [{"leader": "gone"}, {"leader": "gone"}, {"leader": "a"}]
             nodes = [node("a", "up"), node("b", "dead")]
-            return {"nodes": nodes, "census": {"nodes": ["a", "b", "gone"]}, "hubs": hubs}
+            return {"nodes": nodes, "voters": {"nodes": ["a", "b", "gone"]}, "hubs": hubs}
 
     class Alone:
         def get(self, path: str) -> dict[str, Any]:

@@ -463,13 +463,13 @@ def test_limits_of_links_fit_each_other() -> None:
         ({"link_heartbeat_ms": 251}, "link_heartbeat_ms"),
         ({"link_suspect_ms": "5s"}, "link_silence_ms"),
         ({"link_redial_ms_min": "6s"}, "link_redial_ms_max"),
-        ({"lead_ms": 750}, "lead_silence_ms"),
-        ({"lead_silence_ms": 150}, "link_heartbeat_ms"),
+        ({"leader_lease_ms": 750}, "leader_silence_ms"),
+        ({"leader_silence_ms": 150}, "link_heartbeat_ms"),
     ):
         assert f"limits.{named}" in problems({"limits": limits})
     sound = config({"limits": {"link_heartbeat_ms": 250, "link_redial_ms_max": "1s"}})
     assert sound.limits["link_redial_ms_max"] == 1_000
-    assert config({"limits": {"lead_ms": 751}}).limits["lead_ms"] == 751
+    assert config({"limits": {"leader_lease_ms": 751}}).limits["leader_lease_ms"] == 751
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_the_cluster_is_told_as_a_node_sees_it() -> None:
             fits(answer, "/v1/cluster")
             told = answer.json
             assert told["controller"] == cluster.controller() and told["wrong"] == []
-            assert told["census"] == {"nodes": ["a", "b", "c"], "before": []}
+            assert told["voters"] == {"nodes": ["a", "b", "c"], "before": []}
             assert told["coordinator"]["kind"] == "embedded" and told["coordinator"]["failed"] is None
             assert 0 <= told["coordinator"]["heard_ago_s"] < 2
             assert [node["name"] for node in told["nodes"]] == ["a", "b", "c"] and len(told["hubs"]) == 3 * 64

@@ -122,4 +122,4 @@ async def test_a_query_is_forgotten_when_told_so(api: Api) -> None:
 async def test_a_report_that_does_not_fit_is_refused(api: Api, body: Any) -> None:
     answer = await api.ask("PUT", "/v1/queries/q", body)
     assert (answer.status, answer.json["code"]) == (400, "bad_request")
-    assert (await api.get("/v1/queries")).json == {"queries": [], "held": []}
+    assert (await api.get("/v1/queries")).json == {"queries": [], "blocked": []}

@@ -17,7 +17,7 @@ from hubsub.control.stages import (
 )
 from hubsub.errors import (
     BatchGivenUpError,
-    BatchNotHeldError,
+    BatchNotBlockedError,
     BatchPassedError,
     HubSubError,
     StageExistsError,
@@ -140,7 +140,7 @@ def test_whatever_is_killed_no_row_is_there_twice_and_a_batch_given_up_has_what_
                 return
             except Killed:
                 await driver.restart()
-            except BatchNotHeldError:
+            except BatchNotBlockedError:
                 return
             except HubSubError as error:
                 assert error.retryable, error

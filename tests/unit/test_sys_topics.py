@@ -21,7 +21,7 @@ def test_values_have_the_names_that_brokers_have_for_them() -> None:
     now = measure(
         90.0,
         mqtt_connections=3,
-        mqtt_sessions_absent=2,
+        mqtt_sessions_offline=2,
         mqtt_subscriptions=7,
         retained_messages=5,
         mqtt_packets_total=11,

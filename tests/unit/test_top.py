@@ -18,7 +18,7 @@ ALONE: dict[str, Any] = {
     "at": 1.0,
     "url": "u",
     "stat": {"name": "a", "version": "1", "uptime_s": 1.0, "shards": []},
-    **{part: [] for part in ("nodes", "clients", "rooms", "queries", "held", "hubs", "moves", "wrong")},
+    **{part: [] for part in ("nodes", "clients", "rooms", "queries", "blocked", "hubs", "moves", "wrong")},
     "members": {},
 }
 """A snapshot of a single node without any data."""
@@ -122,14 +122,14 @@ def test_queries_say_how_they_are_and_how_far_behind() -> None:
 
     found = [query("a"), query("b", lag=1_234), query("c", silence_s=400.0), query("d", ended=True)]
     held = [{"query": "e", "reason": "the disk is full"}]
-    out = shown(ALONE | {"queries": found, "held": held}, None, 120)
+    out = shown(ALONE | {"queries": found, "blocked": held}, None, 120)
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in out.splitlines()]
     assert cells[-5:] == [
         ["a", "has all", "0", "3.1", "4 s ago"],
         ["b", "reads", "1,234", "3.1", "4 s ago"],
         ["c", "silent", "0", "3.1", "6 min ago"],
         ["d", "ended", "0", "3.1", "4 s ago"],
-        ["e", "a batch is held", "-", "-", "-", "the disk is full"],
+        ["e", "a batch is blocked", "-", "-", "-", "the disk is full"],
     ]
 
 
@@ -146,8 +146,8 @@ def test_what_clients_sent_does_not_reach_the_terminal_as_it_is() -> None:
 
 
 def test_to_a_pipe_it_prints_one_look_and_ends() -> None:
-    empty = ("shards", "nodes", "clients", "rooms", "queries", "held", "hubs", "moves", "wrong")
-    stat = {"name": "n1", "version": "1", "uptime_s": 1.0, "census": None, **{part: [] for part in empty}}
+    empty = ("shards", "nodes", "clients", "rooms", "queries", "blocked", "hubs", "moves", "wrong")
+    stat = {"name": "n1", "version": "1", "uptime_s": 1.0, "voters": None, **{part: [] for part in empty}}
     with http_server(200, json.dumps(stat).encode()) as url:
         run = hubsub("top", "--interval", "0.2", "--url", url)
     assert (run.returncode, run.stderr, run.stdout.count("n1  http://")) == (0, "", 1)

@@ -235,10 +235,10 @@ def is_at_rest(seen: Mapping[str, Any], count: int) -> bool:
     leaders = {hub["leader"] for hub in seen["hubs"] if hub["class"] == CLASS}
     return (
         len(up) == count
-        and leaders == set(seen["census"]["nodes"]) == up
+        and leaders == set(seen["voters"]["nodes"]) == up
         and not any(hub["proposed"] for hub in seen["hubs"])
         and not hubs_away(seen, up, [CLASS])
-        and not (seen["census"]["before"] or seen["wrong"])
+        and not (seen["voters"]["before"] or seen["wrong"])
     )
 
 
@@ -249,7 +249,7 @@ def _node_ports(row: Mapping[str, Any]) -> list[int]:
 
 def _brief(seen: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster as a node sees it, without parts that are the same on all nodes."""
-    kept = ("controller", "mandate", "census", "coordinator", "moves", "wrong")
+    kept = ("controller", "controller_term", "voters", "coordinator", "moves", "wrong")
     return {key: seen[key] for key in kept} | {
         "nodes": {node["name"]: node["state"] for node in seen["nodes"]},
         "hubs": {

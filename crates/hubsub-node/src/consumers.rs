@@ -73,7 +73,7 @@ pub fn act(core: &mut Core, wanted: Wanted) {
                 record.headers.as_deref().unwrap_or_default().to_vec();
             headers.push(("hubsub-position".into(), record.position.to_string().into()));
             let asked = Asked::Buried(Arc::clone(&source), record.position);
-            core.rim.metrics.consumers_buried_total.add(1);
+            core.rim.metrics.consumers_dead_lettered_total.add(1);
             core.say_with(&to, record.payload(), Some(headers.into()), asked);
         }
         Wanted::Done(group, position) => core.broker.acknowledge(&group, position, now, &mut core.rim),

@@ -412,7 +412,7 @@ impl Shard {
     fn take_parting(&mut self, told: Vec<Transport>) {
         let Rim { now, limits, metrics, .. } = &self.core.rim;
         let closed = self.parting.take_in(told, self.poll.registry(), now.mono_ms, limits);
-        metrics.mqtt_parting_closed_total.add(closed);
+        metrics.mqtt_lingering_closed_total.add(closed);
     }
 
     fn keep_house(&mut self) {

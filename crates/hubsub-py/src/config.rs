@@ -167,7 +167,7 @@ pub fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
         return Err(bad("limits.link_…", flaw));
     }
     if let Some(flaw) = hubsub_node::link::timing(&limits).flaw() {
-        return Err(bad("limits.lead_…", flaw));
+        return Err(bad("limits.leader_…", flaw));
     }
     Ok(limits)
 }

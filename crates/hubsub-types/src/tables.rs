@@ -41,8 +41,8 @@ crate::limits::limits! {
     mqtt_topic_aliases_max = 32;
     mqtt_keep_alive_s_max = 0;
     mqtt_takeover_ms = 5_000;
-    mqtt_parting_max = 256;
-    mqtt_parting_ms = 3_000;
+    mqtt_lingering_max = 256;
+    mqtt_lingering_ms = 3_000;
     inflight_store_bytes_max = 67_108_864;
     inflight_store_timeout_ms = 2_000;
     consumer_ack_ms = 30_000;
@@ -105,8 +105,8 @@ crate::limits::limits! {
     link_redial_ms_min = 100;
     link_redial_ms_max = 5_000;
     link_stable_ms = 10_000;
-    lead_ms = 1_000;
-    lead_silence_ms = 500;
+    leader_lease_ms = 1_000;
+    leader_silence_ms = 500;
     drain_ms = 5_000;
     control_events_max = 65_536;
 }

@@ -47,7 +47,7 @@ class ReachedAddresses(Struct, kw_only=True):
     addresses: list[ReachedAddress]
 
 
-class Census(Struct, kw_only=True):
+class Voters(Struct, kw_only=True):
     """The voters: nodes whose majority is needed to replace a leader."""
 
     nodes: list[str]
@@ -150,8 +150,8 @@ class ClusterInfo(Struct, kw_only=True):
     node: Annotated[str, Meta(description="Who answers.")]
     incarnation: int
     controller: str | None
-    mandate: Annotated[int | None, Meta(description="Number of the controller's election.")]
-    census: Census | None
+    controller_term: Annotated[int | None, Meta(description="Number of the controller's election.")]
+    voters: Voters | None
     coordinator: CoordinatorInfo
     nodes: list[Member]
     hubs: list[ClusterHub]

@@ -17,7 +17,7 @@ class Consumer(Struct, kw_only=True):
             description="Records of the topic's room that are not; null where another node leads that room."
         ),
     ]
-    given: Annotated[int, Meta(description="Of these, records that members have.")]
+    delivered: Annotated[int, Meta(description="Of these, records that members have.")]
     members: Annotated[int, Meta(description="In the whole cluster.")]
 
 

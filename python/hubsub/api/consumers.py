@@ -154,7 +154,7 @@ async def _live(state: State) -> dict[Key, Consumer]:
             topic=text_of(row.topic),
             position=f"{row.position[0]}-{row.position[1]}",
             lag=row.lag,
-            given=row.given,
+            delivered=row.given,
             members=row.members,
         )
         for row in await state.node.consumers()
@@ -190,7 +190,7 @@ async def _cold(state: State, key: Key, row: bytes) -> Consumer:
         topic=text_of(key.topic),
         position=f"{epoch}-{seq}",
         lag=lag,
-        given=0,
+        delivered=0,
         members=0,
     )
 

@@ -24,7 +24,7 @@ class ListedDevice(Struct, kw_only=True):
     id: str
     room: Annotated[str, Meta(description="Of its state.")]
     position: Annotated[str, Meta(description="EPOCH-SEQ of the last record of that room.")]
-    said_us: Annotated[
+    sent_us: Annotated[
         int | None,
         Meta(
             description="When that record was said, in µs since 1970; null where nobody asked for `times`, or no "

@@ -97,7 +97,7 @@ async def list_devices(state: State, request: Request) -> Response:
         async def look(row: ListedDevice) -> None:
             async with free:
                 rows = await nodes.history(rooms[row.id].name, 1)
-            row.said_us = rows[-1].timestamp_us if rows else None
+            row.sent_us = rows[-1].timestamp_us if rows else None
 
         await asyncio.gather(*map(look, page))
     last = text_of(inner[found[-1]]) if goes_on and found else None

@@ -93,16 +93,16 @@ class Query(Struct, kw_only=True):
     hubs: list[QueryHub]
 
 
-class HeldBatch(Struct, kw_only=True):
+class BlockedBatch(Struct, kw_only=True):
     """A committed batch whose rows the rooms cannot accept now."""
 
     query: str
     batch: int
     rows: Annotated[int, Meta(description="Of the whole batch; some may be published.")]
-    code: Annotated[str, Meta(description="Of the error that holds it.")]
+    code: Annotated[str, Meta(description="Of the error that blocks it.")]
     reason: str
     hint: Annotated[str | None, Meta(description="What to do about it.")]
-    held_s: Annotated[float, Meta(description="For so long.")]
+    blocked_s: Annotated[float, Meta(description="For so long.")]
     tries: Annotated[int, Meta(description="That failed.")]
     next_try_s: Annotated[
         float | None,
@@ -114,7 +114,7 @@ class QueryList(Struct, kw_only=True):
     """Reading queries by name, and the blocked batches of writing queries."""
 
     queries: list[Query]
-    held: list[HeldBatch]
+    blocked: list[BlockedBatch]
 
 
 class LoggedHub(Struct, kw_only=True):

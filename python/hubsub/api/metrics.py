@@ -261,14 +261,14 @@ def _stages(page: Page, state: State) -> None:
         ("batches_published", "Committed batches that are published."),
         ("rows_published", "Rows of these."),
         ("batches_repeated", "Commits of a batch that was published before."),
-        ("batches_given_up", "Held batches that an operator gave up."),
+        ("batches_given_up", "Blocked batches that an operator gave up."),
         ("rows_given_up", "Rows of these that were not published."),
     ):
         page.add(f"hubsub_{name}_total", batches.counts[name], doc=doc)
     held = batches.blocked.all()
-    page.add("hubsub_batches_held", len(held), doc="Committed batches that their rooms do not take now.")
+    page.add("hubsub_batches_blocked", len(held), doc="Committed batches that their rooms do not take now.")
     for query in [*held][: state.limits["http_queries_max"]]:
-        page.add("hubsub_query_held", 1, {"query": query}, "1: the query's last batch is held.")
+        page.add("hubsub_query_blocked", 1, {"query": query}, "1: the query's last batch is blocked.")
 
 
 def _http(page: Page, state: State) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
 from hubsub.api.hubs import hub_list
-from hubsub.api.log_schema import HeldBatch, Hub, Query, QueryHub, QueryList, QueryReport
+from hubsub.api.log_schema import BlockedBatch, Hub, Query, QueryHub, QueryList, QueryReport
 from hubsub.api.params import body, decode, path_name
 from hubsub.api.reach import AllTold, Gathered
 from hubsub.api.routes import Routes
@@ -33,39 +33,39 @@ def merge_queries(state: State, request: Request, lists: Sequence[QueryList]) ->
             if query.silence_s < known.silence_s:
                 known.ended = query.ended
             known.silence_s = min(known.silence_s, query.silence_s)
-    held = [batch for part in lists for batch in part.held]
+    blocked = [batch for part in lists for batch in part.blocked]
     return QueryList(
         queries=[found[name] for name in sorted(found)],
-        held=sorted(held, key=lambda batch: (batch.query, batch.batch)),
+        blocked=sorted(blocked, key=lambda batch: (batch.query, batch.batch)),
     )
 
 
 @routes(
     "GET",
     "/v1/queries",
-    "How far the queries of data pipelines have read, and whose batches are held",
+    "How far the queries of data pipelines have read, and whose batches are blocked",
     answer=(QueryList,),
     reach=Gathered(QueryList, merge_queries),
 )
 async def list_queries(state: State, request: Request) -> Response:
     hubs = hub_list(state)
     batches = state.batches.blocked
-    held = [
-        HeldBatch(
+    blocked = [
+        BlockedBatch(
             query=name,
             batch=batch.batch,
             rows=batch.rows,
             code=batch.code,
             reason=batch.reason,
             hint=batch.hint,
-            held_s=round(batches.for_s(batch), 3),
+            blocked_s=round(batches.for_s(batch), 3),
             tries=batch.tries,
             next_try_s=None if (wait := batches.until_s(batch)) is None else round(wait, 3),
         )
         for name, batch in batches.all().items()
     ]
     queries = [_query(state, name, told, hubs) for name, told in state.queries.all().items()]
-    return json_answer(QueryList(queries=queries, held=held))
+    return json_answer(QueryList(queries=queries, blocked=blocked))
 
 
 @routes(

@@ -112,9 +112,9 @@ async def commit(state: State, request: Request) -> Response:
 @routes(
     "DELETE",
     "/v1/queries/{query}/batches/{batch}",
-    "Gives up what is left of a held batch, so that its query goes on with the next; may be repeated",
+    "Gives up what is left of a blocked batch, so that its query goes on with the next; may be repeated",
     answer=(GivenUp,),
-    errors=("batch_not_held", "batch_moving", *STAGE_ERRORS),
+    errors=("batch_not_blocked", "batch_moving", *STAGE_ERRORS),
     reach=AtQuery(),
 )
 async def give_up(state: State, request: Request) -> Response:

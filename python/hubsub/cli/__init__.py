@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "device": ("hubsub.cli.devices", "Lists and shows devices; gives them something to do."),
     "consumer": ("hubsub.cli.consumers", "Lists, shows and deletes named consumers."),
     "hub": ("hubsub.cli.hubs", "Lists and shows hubs that have a log."),
-    "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is held."),
+    "query": ("hubsub.cli.queries", "Lists queries of data pipelines; gives up a batch that is blocked."),
     "cluster": ("hubsub.cli.cluster", "Runs several nodes in one terminal, to try a cluster."),
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
     "class": ("hubsub.cli.classes", "Lists and changes room classes."),

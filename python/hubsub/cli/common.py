@@ -314,6 +314,6 @@ _HINTS = {
     "no_such_client": "`hubsub client ls` lists them",
     "no_such_node": "`hubsub node ls` lists them",
     "no_such_device": "`hubsub device ls` lists those that have said something",
-    "batch_not_held": "`hubsub query ls` lists those that are",
+    "batch_not_blocked": "`hubsub query ls` lists those that are",
 }
 """Hints that replace the node's own, which refer to the REST API."""

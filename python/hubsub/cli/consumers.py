@@ -16,7 +16,7 @@ Topic = Annotated[str, typer.Argument(help="Its topic.", show_default=False)]
 def list_consumers(url: Url = None, as_json: Json = False) -> None:
     """Lists consumers and their lag."""
     rows = Api(url).get("/v1/consumers").rows("consumers")
-    print_rows(rows, ("group", "topic", "position", "lag", "given", "members"), as_json)
+    print_rows(rows, ("group", "topic", "position", "lag", "delivered", "members"), as_json)
 
 
 @app.command("show")

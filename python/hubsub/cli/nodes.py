@@ -33,7 +33,7 @@ def silent(api: Api, answered: Set[str]) -> Iterator[dict[str, Any]]:
     except NoClusterError:
         return
     known = {node["name"]: node for node in seen["nodes"]}
-    counted = seen["census"] or {"nodes": []}
+    counted = seen["voters"] or {"nodes": []}
     led = Counter(hub["leader"] for hub in seen["hubs"])
     for name in sorted((known.keys() | set(counted["nodes"])) - answered):
         node = known.get(name)

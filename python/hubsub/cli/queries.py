@@ -6,7 +6,7 @@ import typer
 
 from hubsub.cli.common import Answer, Api, Json, Url, group, print_fields, print_rows, say, segment, shown
 
-app = group("Lists queries of data pipelines; gives up a batch that is held.")
+app = group("Lists queries of data pipelines; gives up a batch that is blocked.")
 
 COLUMNS = (
     "query",
@@ -15,9 +15,9 @@ COLUMNS = (
     "rows_per_second",
     "ended",
     "silence_s",
-    "held_batch",
-    "held_rows",
-    "held_code",
+    "blocked_batch",
+    "blocked_rows",
+    "blocked_code",
 )
 
 NOTHING_READ: dict[str, Any] = {
@@ -37,24 +37,28 @@ def list_queries(url: Url = None, as_json: Json = False) -> None:
     stderr.
     """
     answer = Api(url).get("/v1/queries")
-    held = {batch["query"]: batch for batch in answer.rows("held")}
+    blocked = {batch["query"]: batch for batch in answer.rows("blocked")}
     rows: dict[str, dict[str, Any]] = {row["query"]: {**row} for row in answer.rows("queries")}
-    for query in held:
+    for query in blocked:
         rows.setdefault(query, {"query": query} | NOTHING_READ)
     for query, row in rows.items():
-        batch = held.get(query)
-        row["held"] = batch
+        batch = blocked.get(query)
+        row["blocked"] = batch
         if batch is not None and not as_json:
-            row |= {"held_batch": batch["batch"], "held_rows": batch["rows"], "held_code": batch["code"]}
-    print_rows(rows.values(), COLUMNS, as_json, keep="held_code")
-    for batch in held.values():
+            row |= {
+                "blocked_batch": batch["batch"],
+                "blocked_rows": batch["rows"],
+                "blocked_code": batch["code"],
+            }
+    print_rows(rows.values(), COLUMNS, as_json, keep="blocked_code")
+    for batch in blocked.values():
         say(_why(batch))
 
 
 @app.command("give-up")
 def give_up(
     query: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
-    batch: Annotated[int, typer.Argument(help="The batch that is held.", min=0, show_default=False)],
+    batch: Annotated[int, typer.Argument(help="The batch that is blocked.", min=0, show_default=False)],
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -67,5 +71,5 @@ def _why(batch: Answer) -> str:
     wait = batch["next_try_s"]
     next_try = "not tried again by itself" if wait is None else f"tried again in {wait:.0f} s"
     hint = "" if batch["hint"] is None else f"\nhint: {shown(batch['hint'])}"
-    what = f"batch {batch['batch']} of {shown(batch['query'])} is held for {batch['held_s']:.0f} s"
+    what = f"batch {batch['batch']} of {shown(batch['query'])} is blocked for {batch['blocked_s']:.0f} s"
     return f"{what}, {next_try}: {shown(batch['reason'])}{hint}"

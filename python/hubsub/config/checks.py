@@ -138,7 +138,7 @@ def links(
         sources: Source of each key and limit.
     """
     heartbeat, suspect = limits["link_heartbeat_ms"], limits["link_suspect_ms"]
-    lead, silence = limits["lead_ms"], limits["lead_silence_ms"]
+    lead, silence = limits["leader_lease_ms"], limits["leader_silence_ms"]
     for name, holds, reason in (
         (
             "link_heartbeat_ms",
@@ -156,14 +156,14 @@ def links(
             f"must not be below link_redial_ms_min ({limits['link_redial_ms_min']})",
         ),
         (
-            "lead_silence_ms",
+            "leader_silence_ms",
             3 * silence < 2 * lead,
-            f"must be below two thirds of lead_ms ({lead}), so that a lead can be asked for once more",
+            f"must be below two thirds of leader_lease_ms ({lead}), so that a lead can be asked for once more",
         ),
         (
             "link_heartbeat_ms",
             2 * heartbeat <= silence,
-            f"must not be above half of lead_silence_ms ({silence})",
+            f"must not be above half of leader_silence_ms ({silence})",
         ),
     ):
         if not holds:

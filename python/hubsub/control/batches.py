@@ -38,7 +38,7 @@ from hubsub.coordination.tasks import wait_set
 from hubsub.errors import (
     BatchGivenUpError,
     BatchMovingError,
-    BatchNotHeldError,
+    BatchNotBlockedError,
     HubClosedError,
     HubSubError,
     PayloadLengthError,
@@ -203,7 +203,7 @@ class Batches:
         """Drops the rest of a blocked batch: the query continues with the next one. May be repeated.
 
         Raises:
-            BatchNotHeldError: it does not exist, is published, or is not the query's last.
+            BatchNotBlockedError: it does not exist, is published, or is not the query's last.
             BatchMovingError: it is being moved now, and takes longer than a request may; nothing was done.
             DiskFullError: the record cannot be written.
         """
@@ -212,8 +212,8 @@ class Batches:
             # Under the lock no one moves it, so if it has not ended it is blocked.
             latest = await self._rooms.latest(query)
             if latest is None or latest.batch != batch or latest.end == "published":
-                found = "no batch" if latest is None else f"{latest.end or 'held'} {latest.batch}"
-                raise BatchNotHeldError(value=f"{query}, batch {batch}; its last is: {found}")
+                found = "no batch" if latest is None else f"{latest.end or 'blocked'} {latest.batch}"
+                raise BatchNotBlockedError(value=f"{query}, batch {batch}; its last is: {found}")
             if latest.end == "given up":
                 return GivenUp(latest.rows, latest.published)
             move = self._unrecorded.get(query)

@@ -31,7 +31,7 @@ MINUTES = (1, 5, 15)
 
 GAUGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("clients/connected", ("mqtt_connections",)),
-    ("clients/disconnected", ("mqtt_sessions_absent",)),
+    ("clients/disconnected", ("mqtt_sessions_offline",)),
     ("subscriptions/count", ("mqtt_subscriptions",)),
     ("retained messages/count", ("retained_messages",)),
 )

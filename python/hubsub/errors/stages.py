@@ -56,12 +56,12 @@ class BatchGivenUpError(HubSubError):
     advice = "its other rows will not be published; the next batch goes on"
 
 
-class BatchNotHeldError(HubSubError):
+class BatchNotBlockedError(HubSubError):
     """Only a batch that is committed, not published, and not being moved can be given up."""
 
-    code = "batch_not_held"
+    code = "batch_not_blocked"
     status = 409
-    words = "the batch is not held"
+    words = "the batch is not blocked"
     advice = "GET /v1/queries lists those that are"
 
 

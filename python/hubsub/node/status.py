@@ -14,7 +14,7 @@ from msgspec.json import decode
 T = TypeVar("T")
 
 Position: TypeAlias = tuple[int, int]
-"""Epoch and seq."""
+"""Epoch and seq of a record."""
 
 HubTerm: TypeAlias = tuple[int, int]
 """Id of a hub, and a term of it."""
@@ -91,7 +91,7 @@ class Session(Struct, kw_only=True):
 
 
 class HubState(Struct, kw_only=True):
-    """What the REST API, too, shows of a hub. Offsets count the records of all its rooms, from 1."""
+    """The state of a hub that the REST API shows too. Offsets count the records of all its rooms, from 1."""
 
     id: Annotated[int, Meta(description="The number of its directory.")]
     room_class: str = field(name="class")
@@ -158,7 +158,7 @@ class Log(Struct, kw_only=True):
     syncs: list[tuple[int | None, int]]
     """A histogram: upper bound in µs, None for the last, and number of syncs."""
     hubs: list[Hub]
-    """By id."""
+    """All hubs, by id."""
 
 
 class Store(Struct, kw_only=True):
@@ -207,7 +207,7 @@ class Lanes(TypedDict):
 
 
 class Link(TypedDict):
-    """A link to a peer, with totals of all its connections. What is not known yet is None."""
+    """A link to a peer, with totals of all its connections. Values that are not known yet are None."""
 
     state: Literal["waiting", "dialing", "up", "suspected", "refused"]
     code: str | None  # Why it last ended.
@@ -365,7 +365,7 @@ Watched: TypeAlias = tuple[bool, bool, list[tuple[str, bytes | None, int]], Curs
 
 
 class CoordinatorStatus(TypedDict):
-    """What a member knows of the cluster; it asks no other."""
+    """A member's knowledge of the cluster; it asks no other."""
 
     node: int
     cluster: str  # In hexadecimal.

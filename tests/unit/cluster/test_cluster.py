@@ -342,13 +342,13 @@ def test_a_death_while_the_first_nodes_are_counted_is_failed_over(victim: str, a
             await cluster.start(*"abc")
             for node in cluster.nodes.values():
                 await node.became_voter()
-            assert cluster.status("c")["census"]["nodes"] == [*"abc"]
+            assert cluster.status("c")["voters"]["nodes"] == [*"abc"]
             await asyncio.sleep(after_s)
             await cluster.kill(victim)
             others = set("abc") - {victim}
             await until(lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) <= others, 2)
             await until(lambda: set(cluster.led().values()) == others)
-            await until(lambda: cluster.status()["census"] == {"nodes": sorted(others), "before": []})
+            await until(lambda: cluster.status()["voters"] == {"nodes": sorted(others), "before": []})
 
     play(test)
 
@@ -379,9 +379,9 @@ def test_a_commit_of_unknown_outcome_that_counted_on_the_dead_is_read_when_it_ca
             coordinator._commit = doubt  # type: ignore[method-assign]
             await cluster.kill("b")
             await until(lambda: doubted)
-            await until(lambda: cluster.status("c")["census"]["before"] == [])
+            await until(lambda: cluster.status("c")["voters"]["before"] == [])
             await cluster.start("d")
-            await until(lambda: cluster.status("c")["census"] == {"nodes": [*"abcd"], "before": []})
+            await until(lambda: cluster.status("c")["voters"] == {"nodes": [*"abcd"], "before": []})
 
     play(test)
 
@@ -412,7 +412,7 @@ def test_a_commit_refused_for_what_went_before_any_watch_gave_it_holds_up_nothin
             coordinator._commit = refuse  # type: ignore[method-assign]
             await cluster.kill("b")
             await until(lambda: refused)
-            await until(lambda: cluster.status("c")["census"] == {"nodes": [*"acd"], "before": []})
+            await until(lambda: cluster.status("c")["voters"] == {"nodes": [*"acd"], "before": []})
             await until(lambda: len(cluster.led()) == HUBS)
 
     play(test)
@@ -424,10 +424,10 @@ def test_a_death_while_one_that_has_left_is_counted_is_failed_over() -> None:
             await cluster.start(*"abcd")
             await cluster.settle()
             await cluster.stop("d")
-            await until(lambda: cluster.status()["census"] == {"nodes": [*"abc"], "before": [*"abcd"]})
+            await until(lambda: cluster.status()["voters"] == {"nodes": [*"abc"], "before": [*"abcd"]})
             await cluster.kill("c")
             await until(lambda: len(cluster.led()) == HUBS and set(cluster.led().values()) == {"a", "b"}, 2)
-            await until(lambda: cluster.status()["census"] == {"nodes": ["a", "b"], "before": []})
+            await until(lambda: cluster.status()["voters"] == {"nodes": ["a", "b"], "before": []})
 
     play(test)
 

@@ -324,10 +324,10 @@ def test_a_controller_whose_lease_is_lost_is_one_no_more() -> None:
         async with Cluster() as cluster:
             await cluster.start(*"abc")
             await cluster.settle()
-            name, controller_term = cluster.controller(), cluster.status()["mandate"]
+            name, controller_term = cluster.controller(), cluster.status()["controller_term"]
             assert name is not None
             cluster.store.end(lease_of(cluster, name))
-            await until(lambda: (cluster.status()["mandate"] or 0) > controller_term)
+            await until(lambda: (cluster.status()["controller_term"] or 0) > controller_term)
             await cluster.settle(120)
 
     play(test)

@@ -35,9 +35,9 @@ impl Parting {
         for mut socket in sockets {
             // One that cannot be half closed, or deregistered from the poll, is closed completely.
             if socket.end_writing().is_ok() && registry.deregister(socket.source()).is_ok() {
-                self.sockets.push_back((now_ms + limits.mqtt_parting_ms, socket));
+                self.sockets.push_back((now_ms + limits.mqtt_lingering_ms, socket));
             }
-            while self.sockets.len() as u64 > limits.mqtt_parting_max {
+            while self.sockets.len() as u64 > limits.mqtt_lingering_max {
                 self.sockets.pop_front();
                 closed += 1;
             }

@@ -98,19 +98,19 @@ metrics! {
     /// Groups that share records and have a member on any shard or node.
     groups;
     /// Records delivered to members of groups here.
-    shares_given_total;
+    shares_delivered_total;
     /// Redeliveries of a record to a group because nobody took it or its receiver was lost.
-    shares_given_again_total;
+    shares_redelivered_total;
     /// Records for a group that nobody took.
     shares_lost_total;
     /// Records of groups with a persisted position that were not acknowledged in time.
-    consumers_given_again_total;
+    consumers_redelivered_total;
     /// Records that were gone from history when their group reached them.
     consumers_missed_total;
     /// Records that arrived while their group's window was full; the group reads them later.
     consumers_full_total;
     /// Records sent to the dead letters of a group.
-    consumers_buried_total;
+    consumers_dead_lettered_total;
     /// Listings that wait for the next turn.
     listings;
     /// Rooms and topics that listings scanned.
@@ -173,7 +173,7 @@ metrics! {
     /// Records passed to the log but not committed yet.
     unlogged;
     /// Log reads that wait because all readers are busy.
-    log_reads_held;
+    log_reads_blocked;
     /// Bytes read from links.
     links_bytes_in_total;
     /// Bytes written to links.
@@ -184,7 +184,7 @@ metrics! {
     links_refused_total;
     /// Connections to the link listener that ended before they authenticated and were not refused: port
     /// scans, health checks of load balancers, and those evicted to make room.
-    links_strangers_total;
+    links_unauthenticated_total;
     /// Requests and responses of control planes that were dropped for lack of room.
     links_control_dropped_total;
     /// Accepted connections of browsers.
@@ -213,13 +213,13 @@ metrics! {
     /// tracked.
     publishers_uncounted_total;
     /// Presence messages received from nodes.
-    presence_words_total;
+    presence_messages_total;
     /// Open streams of server-sent events.
     events_connections;
     /// Long-poll sessions, included in `phoenix_connections`.
     longpoll_sessions;
     /// Requests at the WebSocket listener refused for their origin or `Host` name.
-    pages_refused_total;
+    origins_refused_total;
     /// Requests at the WebSocket listener, such as those for event streams, that were not served.
     events_refused_total;
     /// Accepted connections of MQTT clients.
@@ -259,9 +259,9 @@ metrics! {
     /// Sessions of MQTT clients that outlive their connections.
     mqtt_sessions;
     /// The part of `mqtt_sessions` without a connection.
-    mqtt_sessions_absent;
+    mqtt_sessions_offline;
     /// Sessions that miss a subscription because it was refused, and retry it.
-    mqtt_sessions_lacking;
+    mqtt_sessions_incomplete;
     /// Refused subscriptions of sessions.
     mqtt_session_refusals_total;
     /// Messages queued for offline sessions.
@@ -273,7 +273,7 @@ metrics! {
     /// Messages for offline sessions that were dropped in favour of later ones.
     mqtt_session_dropped_total;
     /// Entries written with the full state of a session.
-    mqtt_session_rows_total;
+    mqtt_session_snapshots_total;
     /// Entries written with changes of a session since its full state.
     mqtt_session_entries_total;
     /// Changes of sessions that could not be recorded.
@@ -284,15 +284,15 @@ metrics! {
     /// Ended sessions whose record stays, because too many deletions were pending.
     mqtt_session_ends_lost_total;
     /// Sessions restored from the previous process.
-    mqtt_sessions_adopted_total;
+    mqtt_session_takeovers_total;
     /// Sessions whose record is damaged.
     mqtt_sessions_damaged_total;
     /// Times that a session of a lost holder was not taken over because `mqtt_sessions_max` was reached.
-    mqtt_sessions_unadopted_total;
+    mqtt_session_takeovers_failed_total;
     /// Sessions that expired before their client came back.
     mqtt_sessions_expired_total;
     /// Sockets in lingering close that were closed early because there were too many.
-    mqtt_parting_closed_total;
+    mqtt_lingering_closed_total;
     /// Messages of MQTT clients that were accepted above `mqtt_receive_max`.
     mqtt_receive_exceeded_total;
     /// Retained messages of the hubs here.

@@ -115,7 +115,7 @@ fn without_port(host: &str) -> &str {
 impl Rim {
     /// Counts and logs a refused request.
     pub fn note_stranger(&mut self, key: ConnKey, stranger: &Stranger) {
-        self.metrics.pages_refused_total.add(1);
+        self.metrics.origins_refused_total.add(1);
         if !self.limited_log(Once::Page) {
             return;
         }

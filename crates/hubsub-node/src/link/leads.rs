@@ -85,7 +85,7 @@ impl Shown {
 /// The lease timing of a node with these limits.
 #[must_use]
 pub fn timing(limits: &Limits) -> Timing {
-    Timing { lease_us: limits.lead_ms * 1_000, silence_us: limits.lead_silence_ms * 1_000 }
+    Timing { lease_us: limits.leader_lease_ms * 1_000, silence_us: limits.leader_silence_ms * 1_000 }
 }
 
 /// Shard 0's state of leader leases, once links have begun.

@@ -352,7 +352,7 @@ impl Rim {
     pub(super) fn show_sessions(&self) {
         let (sessions, metrics) = (&self.states.mqtt.sessions, &self.metrics);
         metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);
-        metrics.mqtt_sessions_absent.set(sessions.offline() as u64);
+        metrics.mqtt_sessions_offline.set(sessions.offline() as u64);
         metrics.mqtt_session_queued.set(sessions.queued as u64);
         metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
     }

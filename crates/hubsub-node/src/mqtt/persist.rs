@@ -233,7 +233,7 @@ fn take_snapshot(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, 
     let persistence = persistence_of(&mut core.rim, key)?;
     let waits = persistence.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
     persistence.work().in_flight += 1;
-    core.rim.metrics.mqtt_session_rows_total.add(1);
+    core.rim.metrics.mqtt_session_snapshots_total.add(1);
     Some((snapshot, Written::Snapshot(key, visit, waits)))
 }
 

@@ -101,7 +101,7 @@ pub(super) struct Prepared {
 }
 
 /// The number of entries after which a snapshot is written, to bound what a takeover reads. It bounds no
-/// queue; `mqtt_session_rows_total` counts snapshots.
+/// queue; `mqtt_session_snapshots_total` counts snapshots.
 const ENTRIES_MAX: u32 = 512;
 
 /// The same limit in bytes of entries.

@@ -122,7 +122,7 @@ pub(super) fn take_over_offline(core: &mut Core, key: ConnKey, found: Found) {
         return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
     };
     core.rim.insert_restored(key, offline, queue);
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.rim.metrics.mqtt_session_takeovers_total.add(1);
     core.broker.connected(key);
     if let Some(refused) = subscribe(core, key, &filters).refused {
         core.rim.note_missing(key, refused);
@@ -160,7 +160,7 @@ pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64)
     if let Some(conn) = core.rim.conns.get_mut(key) {
         conn.mqtt = Some(client);
     }
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
+    core.rim.metrics.mqtt_session_takeovers_total.add(1);
     follow(core, key, &filters);
 }
 

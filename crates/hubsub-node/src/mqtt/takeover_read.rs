@@ -139,7 +139,7 @@ pub(super) fn claim(core: &mut Core, id: Box<str>) {
     let was_full = std::mem::replace(&mut core.rim.states.mqtt.readings.is_full, is_full);
     if is_full {
         // It stays persisted: its client may resume it, and the takeover is tried again.
-        core.rim.metrics.mqtt_sessions_unadopted_total.add(1);
+        core.rim.metrics.mqtt_session_takeovers_failed_total.add(1);
         if !was_full {
             let fields = vec![("limit", "mqtt_sessions_max".to_owned())];
             core.rim.lines.log(Level::Warning, "sessions without an owner wait for room", fields);

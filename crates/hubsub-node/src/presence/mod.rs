@@ -261,7 +261,7 @@ pub fn answered(core: &mut Core, asked: PresenceAsked, outcome: Result<u64, Erro
 
 /// A node's message in a node room.
 pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
-    core.rim.metrics.presence_words_total.add(1);
+    core.rim.metrics.presence_messages_total.add(1);
     event(core, |p, now, actions| p.heard(room, said, now, actions));
 }
 

@@ -131,7 +131,7 @@ async def _dealt(url: str) -> None:
     while True:
         seen = await asyncio.to_thread(Api(url).get, "/v1/cluster")
         up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}
-        counted = set(seen["census"]["nodes"]) == up and not seen["census"]["before"]
+        counted = set(seen["voters"]["nodes"]) == up and not seen["voters"]["before"]
         if len(up) == NODES and counted and not hubs_away(seen, up, {"chat"}):
             return
         await asyncio.sleep(LOOK_S)

@@ -101,7 +101,7 @@ def _look(api: Api, rows: int, own: bool) -> dict[str, Any]:
         "clients": api.get("/v1/clients", sort="messages_out_1s", limit=rows).rows("clients"),
         "rooms": api.get("/v1/busiest", limit=rows, own="true" if own else None).rows("rooms"),
         "queries": queries.rows("queries"),
-        "held": queries.rows("held"),
+        "blocked": queries.rows("blocked"),
         **_cluster(api),
     }
 
@@ -116,7 +116,7 @@ def _cluster(api: Api) -> dict[str, Any]:
         moves = api.get("/v1/moves").rows("moves")
     except NoControllerError:  # There is no controller now.
         moves = []
-    counted = seen["census"] or {"nodes": []}
+    counted = seen["voters"] or {"nodes": []}
     members = dict.fromkeys(map(str, counted["nodes"]), "not registered")
     members |= {str(node["name"]): str(node["state"]) for node in seen.rows("nodes")}
     return {"members": members, "hubs": seen.rows("hubs"), "moves": moves, "wrong": seen["wrong"]}

@@ -10,11 +10,11 @@ SILENT_S = 150.0
 
 def queries(now: dict[str, Any]) -> Rows:
     """Queries by name. One that only writes is listed while a batch of it is blocked."""
-    held = {batch["query"]: batch for batch in now["held"]}
+    blocked = {batch["query"]: batch for batch in now["blocked"]}
     known = {query["query"]: query for query in now["queries"]}
     lines = []
-    for name in sorted(known.keys() | held.keys()):
-        query, batch = known.get(name), held.get(name)
+    for name in sorted(known.keys() | blocked.keys()):
+        query, batch = known.get(name), blocked.get(name)
         lines.append(
             [
                 name,
@@ -25,13 +25,13 @@ def queries(now: dict[str, Any]) -> Rows:
                 "" if batch is None else batch["reason"],
             ]
         )
-    heads = ("query", "state", "behind", "rows/s", "told", "why held")
+    heads = ("query", "state", "lag", "rows/s", "reported", "why blocked")
     return Rows("queries", heads, lines, texts=2, last=True)
 
 
 def _state(query: dict[str, Any] | None, batch: dict[str, Any] | None) -> str:
     if batch is not None or query is None:
-        return "a batch is held"
+        return "a batch is blocked"
     if query["ended"]:
         return "ended"
     if query["silence_s"] > SILENT_S:

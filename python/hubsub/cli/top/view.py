@@ -1,7 +1,7 @@
 """The view of `hubsub top`: two samples of a node and its cluster as tables, the most important first.
 
 A sample is a dict of REST responses: `at` (monotonic seconds), `url`, `stat`, `nodes`, `clients`, `rooms`,
-`queries`, `held`; and for a cluster, empty for a single node: `members` (state by name), `hubs`, `moves`,
+`queries`, `blocked`; and for a cluster, empty for a single node: `members` (state by name), `hubs`, `moves`,
 `wrong`.
 """
 

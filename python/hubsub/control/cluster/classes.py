@@ -35,9 +35,9 @@ LIMITS: Final = (
     "frame_bytes_max",
     "pattern_bytes_max",
     "topic_bytes_max",
-    "lead_ms",
-    "lead_silence_ms",
-    "lead_guard_ms",
+    "leader_lease_ms",
+    "leader_silence_ms",
+    "leader_guard_ms",
 )
 """Limits that all nodes must share. A frame that one node accepts is forwarded to the others, so they must
 accept it. The duration of a leader lease must agree because the controller waits for leases that others hold

@@ -87,8 +87,8 @@ def status_of(
         "node": membership.name,
         "incarnation": membership.incarnation,
         "controller": None if held is None else held.record.node,
-        "mandate": None if held is None else held.record.controller_term,
-        "census": None
+        "controller_term": None if held is None else held.record.controller_term,
+        "voters": None
         if known.voters is None
         else {"nodes": list(known.voters.record.nodes), "before": list(known.voters.record.before)},
         "coordinator": {"kind": kind, "failed": failed, "heard_ago_s": _heard_ago_s(membership, now)},

@@ -78,12 +78,12 @@ class Timing:
         """Reads the timing from a configuration.
 
         Args:
-            limits: With `lead_ms`, `lead_guard_ms` and `lead_silence_ms`.
+            limits: With `leader_lease_ms`, `leader_guard_ms` and `leader_silence_ms`.
         """
         return cls(
-            lease_s=limits["lead_ms"] / 1e3,
-            margin_s=limits["lead_guard_ms"] / 1e3,
-            silence_s=limits["lead_silence_ms"] / 1e3,
+            lease_s=limits["leader_lease_ms"] / 1e3,
+            margin_s=limits["leader_guard_ms"] / 1e3,
+            silence_s=limits["leader_silence_ms"] / 1e3,
         )
 
     @property

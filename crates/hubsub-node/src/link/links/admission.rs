@@ -77,7 +77,7 @@ impl Links {
                 return None;
             };
             self.remove(key);
-            self.metrics.links_strangers_total.add(u64::from(is_over.is_none()));
+            self.metrics.links_unauthenticated_total.add(u64::from(is_over.is_none()));
         }
         conn.is_stranger = true;
         let key = self.insert(conn)?;

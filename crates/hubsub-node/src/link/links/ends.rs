@@ -80,7 +80,7 @@ impl Links {
                     let (code, text) = (refusal.code(), text.to_string());
                     self.log_refused(code, &text, address);
                 } else {
-                    self.metrics.links_strangers_total.add(1);
+                    self.metrics.links_unauthenticated_total.add(1);
                 }
             }
             Role::Dialed(node) => {

@@ -22,7 +22,7 @@ const SORTS = {
 export function clientsPage() {
   const options = Object.entries(SORTS).map(([value, text]) => h("option", { value }, text));
   const sort = h("select", { name: "sort", onchange: () => repeat.again() }, ...options);
-  const clients = new Table("Connections, the largest first", COLUMNS, "Nobody is connected.", true);
+  const clients = new Table("Connections, the largest first", COLUMNS, "No connections.", true);
   const sessions = new Table("MQTT sessions that outlive their connections", SESSIONS, "There is none.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {

@@ -10,7 +10,7 @@ const PAUSE_MS = 3000;
 
 export function devicesPage() {
   const prefix = h("input", { type: "search", name: "prefix", autocomplete: "off" });
-  const devices = new Table("Devices in order of name", COLUMNS, "No device has said anything.");
+  const devices = new Table("Devices in order of name", COLUMNS, "No device has sent its state.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
     // Without a class that defines devices there is nothing to request.
@@ -51,5 +51,5 @@ const COLUMNS = [
   },
   { head: "by", cell: (row) => row.connection?.protocol ?? "" },
   { head: "state", class: "name", cell: (row) => ({ text: row.room, href: roomHref(row.room), title: row.room }) },
-  { head: "said last", cell: (row) => (row.said_us === null ? NONE : { text: ago(row.said_us / 1000), title: row.position }) },
+  { head: "last sent", cell: (row) => (row.sent_us === null ? NONE : { text: ago(row.sent_us / 1000), title: row.position }) },
 ];

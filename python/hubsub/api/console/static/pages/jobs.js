@@ -68,8 +68,8 @@ class Job {
       }
     }
     this.table.update([...rows.values()].slice(0, ROWS), (row) => row.key);
-    const more = last.more ? `; ${count(last.more)} more rows are not told` : "";
-    setText(this.said, `Told ${ago(last.at)} by ${last.query}${more}.`);
+    const more = last.more ? `; ${count(last.more)} more rows are not shown` : "";
+    setText(this.said, `Reported ${ago(last.at)} by ${last.query}${more}.`);
     this.said.hidden = false;
   }
 }

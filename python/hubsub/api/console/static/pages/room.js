@@ -22,7 +22,7 @@ export function roomPage(store, name) {
   let before = null;
   let isPaused = false;
   const tail = new Table("The end of its history, the latest first", COLUMNS, "Nothing yet.");
-  const here = new Table("Who is here", MEMBERS, "Nobody who says so.");
+  const here = new Table("Members", MEMBERS, "No members.");
   const more = h("p", { class: "quiet", role: "status" });
   const repeat = new Repeat(async () => {
     const [page, found] = await Promise.all([ask(`${roomPath(name)}/presence?limit=${HERE}`), ask(`${roomPath(name)}/occupancy`)]);

@@ -15,11 +15,11 @@ const HUBS_SHOWN = 12;
 const SILENT_S = 150; // A query without a report for this long may have ended: even an idle one reports every 60 s.
 
 export function sparkPage(store) {
-  const figures = new Figures(["queries", "records behind", "rows/s", "batches held"]);
+  const figures = new Figures(["queries", "records behind", "rows/s", "batches blocked"]);
   const lag = new Chart("Records behind by query", count, 5, "half");
-  const queries = new Table("Queries", QUERIES, "No query has told how far it is in the last hour.");
+  const queries = new Table("Queries", QUERIES, "No query has reported its progress in the last hour.");
   const hubs = new Table("Lag by hub, the largest first", HUBS, "No query reads a hub of this cluster.", true);
-  const held = new Table("Batches that are held", HELD, "None.");
+  const held = new Table("Blocked batches", HELD, "None.");
   const windows = new Table(`Activity of rooms: the latest window of each (${STATS}…)`, WINDOWS, "No job has told any.");
   const jobs = new Jobs();
   const repeat = new Repeat(async () => {
@@ -52,12 +52,12 @@ export function sparkPage(store) {
     update(part) {
       if (part !== "queries") return;
       const found = store.parts.queries.queries ?? [];
-      const waits = store.parts.queries.held ?? [];
+      const waits = store.parts.queries.blocked ?? [];
       const sum = (field) => found.reduce((all, query) => all + (query[field] ?? 0), 0);
       figures.set("queries", count(found.length));
       figures.set("records behind", count(sum("lag")));
       figures.set("rows/s", rate(sum("rows_per_second")));
-      figures.set("batches held", count(waits.length));
+      figures.set("batches blocked", count(waits.length));
       queries.update(found.map((query) => ({ ...query, ...stateOf(query, waits) })), (row) => row.query);
       lag.element.hidden = found.length === 0;
       lag.update(store.lags.times, store.lags.of);
@@ -78,7 +78,7 @@ const QUERIES = [
   { head: "records behind", class: "number", cell: (row) => count(row.lag) },
   { head: "rows/s", class: "number", cell: (row) => rate(row.rows_per_second) },
   { head: "batch", class: "number", cell: (row) => count(row.batch) },
-  { head: "told", class: "number", cell: (row) => `${seconds(row.silence_s)} ago` },
+  { head: "reported", class: "number", cell: (row) => `${seconds(row.silence_s)} ago` },
 ];
 
 const HUBS = [
@@ -92,7 +92,7 @@ const HELD = [
   { head: "query", class: "name", cell: (row) => row.query },
   { head: "batch", class: "number", cell: (row) => count(row.batch) },
   { head: "rows", class: "number", cell: (row) => count(row.rows) },
-  { head: "for", class: "number", cell: (row) => seconds(row.held_s) },
+  { head: "for", class: "number", cell: (row) => seconds(row.blocked_s) },
   { head: "tries", class: "number", cell: (row) => count(row.tries) },
   { head: "why", class: "wide", cell: (row) => [row.reason, row.hint].filter(Boolean).join("; ") },
 ];
@@ -112,7 +112,7 @@ const WINDOWS = [
   number("missing", "missing", count),
   number("delay, median", "delay_ms_p50", (ms) => `${rate(ms)} ms`),
   number("late", "late", count),
-  { head: "told at", cell: (row) => clock(row.at) },
+  { head: "reported at", cell: (row) => clock(row.at) },
 ];
 
 const named = (room) => ({ text: room, href: roomHref(room), title: room });
@@ -124,7 +124,7 @@ function time(text) {
 
 /** State of a query, and its mark. */
 function stateOf(query, waits) {
-  if (waits.some((batch) => batch.query === query.query)) return { state: "a batch is held", mark: "bad" };
+  if (waits.some((batch) => batch.query === query.query)) return { state: "a batch is blocked", mark: "bad" };
   if (query.ended) return { state: query.lag > 0 ? "ended" : "ended, had all", mark: "" };
   if (query.silence_s > SILENT_S) return { state: "silent", mark: "note" };
   return query.lag > 0 ? { state: "reads", mark: "good" } : { state: "has all", mark: "good" };
