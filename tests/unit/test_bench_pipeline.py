@@ -19,11 +19,11 @@ from hubsub.bench.servers import Store
 from hubsub.bench.spark.bench import Bench, Spent
 from hubsub.bench.spark.drain import rate
 from hubsub.bench.spark.engine import session_seconds
-from hubsub.bench.spark.fresh import lateness, quantile
 from hubsub.bench.spark.kafka import Kafka, parse
 from hubsub.bench.spark.rows import IPC, KAFKA, OURS, PIPELINE, PIPELINE_BY_NAME, TUPLES, WARM, Runs, through
 from hubsub.bench.spark.runner import results
 from hubsub.bench.spark.sources import share
+from hubsub.bench.spark.stream_delay import lateness, quantile
 from hubsub.bench.stats import Verdict
 
 

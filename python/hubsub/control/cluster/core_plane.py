@@ -183,7 +183,7 @@ class CorePlane:
         leads = [
             (row.hub, row.term, row.gives_up) for row in mine if row.room_class not in self._logged_classes
         ]
-        told = [
+        route_rows = [
             RouteRow(row.hub, row.room_class, row.index, row.term, row.acting_leader or row.leader)
             for row in rows
         ]
@@ -193,8 +193,8 @@ class CorePlane:
         # last.
         self._data.route_serves(sorted(self._serves | serves))
         self._hubs.set(
-            told,
-            {row.hub: row for row in told if row.hub in logged},
+            route_rows,
+            {row.hub: row for row in route_rows if row.hub in logged},
             {hub: row.revision for hub, row in logged.items() if row.gives_up},
         )
         self._data.route_serves(sorted(serves))

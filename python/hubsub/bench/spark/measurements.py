@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubsub.bench.spark.fresh import Fresh
 from hubsub.bench.spark.sources import IpcSource, TupleSource
+from hubsub.bench.spark.stream_delay import StreamDelay
 from hubsub.pipeline.archive import open_table, read
 from hubsub.pipeline.options import COLUMNS
 from hubsub.pipeline.run.display import Progress
@@ -29,7 +29,7 @@ POLL_S = 0.02
 Options = Mapping[str, str]
 
 
-class Asks:
+class Measurements:
     """The measurements of a session.
 
     Args:
@@ -41,7 +41,7 @@ class Asks:
         self._spark, self._directory = spark, directory
         self._spark.dataSource.register(IpcSource)
         self._spark.dataSource.register(TupleSource)
-        self._fresh: Fresh | None = None
+        self._fresh: StreamDelay | None = None
         self._number = 0
 
     def versions(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Asks:
 
     def fresh_start(self, options: Options) -> None:
         """Starts a stream that records when it sees each record."""
-        self._fresh = Fresh(self._spark, options, self._place())
+        self._fresh = StreamDelay(self._spark, options, self._place())
 
     def fresh_stop(self, since_us: int, until_us: int) -> dict[str, Any]:
         """Lateness of records with these timestamps; the stream ends."""
