@@ -76,7 +76,7 @@ class PublishingResults:
 
     Args:
         results: The table.
-        tell: Publishes them.
+        publish: Publishes them.
         columns: Columns to publish.
         order: A time column; the latest rows are those with the latest times.
         keys: As in `TablePublisher`.
