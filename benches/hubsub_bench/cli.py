@@ -1,9 +1,9 @@
 """`hubsub bench`: one command per scenario, `all`, `cluster`, `pipeline`, `capacity`."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,7 +85,7 @@ def _add(scenario: Scenario) -> None:
         spin: Spin = False,
         out: Out = None,
     ) -> None:
-        _run([scenario], against, pairs, seconds, shards, server_cmd, target, pid, spin, out, None, SIZE)
+        _run([scenario], locals())
 
     app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
 
@@ -101,7 +101,7 @@ def _add_log(scenario: LogScenario) -> None:
         size: Size = SIZE,
         out: Out = None,
     ) -> None:
-        _run([scenario], against, pairs, seconds, shards, server_cmd, None, None, False, out, data, size)
+        _run([scenario], locals())
 
     app.command(scenario.name, help=f"{scenario.title[0].upper()}{scenario.title[1:]}.")(command)
 
@@ -132,20 +132,7 @@ def run_all(
     """Runs every scenario and prints one table; --target leaves out those that fill or restart a log."""
     from hubsub_bench.session import names_of
 
-    _run(
-        [ALL[name] for name in names_of(only, ALL, _spoken_by(target))],
-        against,
-        pairs,
-        seconds,
-        shards,
-        server_cmd,
-        target,
-        pid,
-        spin,
-        out,
-        data,
-        size,
-    )
+    _run([ALL[name] for name in names_of(only, ALL, _spoken_by(target))], locals())
 
 
 def _spoken_by(target: str | None) -> list[str]:
@@ -246,20 +233,13 @@ def capacity(
         out.write_text(text, encoding="utf-8")
 
 
-def _run(
-    scenarios: Sequence[Scenario | LogScenario],
-    against: str | None,
-    pairs: int,
-    seconds: float,
-    shards: int | None,
-    server_cmd: str | None,
-    target: str | None,
-    pid: int | None,
-    spin: bool,
-    out: Path | None,
-    data: Path | None,
-    size: str,
-) -> None:
+def _run(scenarios: Sequence[Scenario | LogScenario], options: Mapping[str, Any]) -> None:
+    """Runs scenarios in turn.
+
+    Args:
+        scenarios: The rows.
+        options: Options of the command by name; a command of one kind lacks those of the other.
+    """
     from hubsub.config.kinds import Bad, parse_size
     from hubsub_bench import BenchError, brokers, servers
     from hubsub_bench.load import find_program
@@ -269,6 +249,7 @@ def _run(
     from hubsub_bench.runner import Result, run_scenario
     from hubsub_bench.session import Session
 
+    size, target, out = options.get("size", SIZE), options.get("target"), options["out"]
     try:
         size_bytes = parse_size(size)
     except Bad as error:
@@ -279,7 +260,9 @@ def _run(
     find_program()
     need_descriptors(17_000)
     ours: servers.Target = (
-        brokers.running(target, pid, "HubSub") if target else servers.HubSubServer(server_cmd)
+        brokers.running(target, options["pid"], "HubSub")
+        if target
+        else servers.HubSubServer(options["server_cmd"])
     )
     unspoken = [
         scenario.name
@@ -288,36 +271,19 @@ def _run(
     ]
     if unspoken:
         raise BenchError("the server does not speak what these rows need", ", ".join(unspoken))
-    peer = brokers.parse_peer(against) if against else None
+    peer = brokers.parse_peer(options["against"]) if options["against"] else None
     for server in (ours, peer):
         if isinstance(server, servers.RunningServer | brokers.RunningBroker):
             server.check()
     session = Session(ALL, out)
 
+    common = {name: options[name] for name in ("pairs", "seconds", "shards")} | {"on_row": session.on_row}
+
     def result(scenario: Scenario | LogScenario) -> Result:
         if isinstance(scenario, LogScenario):
-            place = data or Path(tempfile.gettempdir())
-            return run_log_scenario(
-                scenario,
-                ours,
-                peer,
-                data=place,
-                size=size_bytes,
-                pairs=pairs,
-                seconds=seconds,
-                shards=shards,
-                on_row=session.on_row,
-            )
-        return run_scenario(
-            scenario,
-            ours,
-            peer,
-            pairs=pairs,
-            seconds=seconds,
-            shards=shards,
-            spin=spin,
-            on_row=session.on_row,
-        )
+            place = options.get("data") or Path(tempfile.gettempdir())
+            return run_log_scenario(scenario, ours, peer, data=place, size=size_bytes, **common)
+        return run_scenario(scenario, ours, peer, spin=options.get("spin", False), **common)
 
     results = [result(scenario) for scenario in scenarios]
     session.end(results, plot(results, session.path))

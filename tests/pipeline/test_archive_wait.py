@@ -116,11 +116,11 @@ def test_what_is_told_is_committed(spark: SparkSession, tmp_path: Path) -> None:
     rows, told = records(chat(20), hubs=1), []
     events: list[str] = []
 
-    def tell(offsets: Any) -> None:
+    def report(offsets: Any) -> None:
         events.append("told")
         told.append(dict(offsets))
 
-    taken = Archive(str(tmp_path / "out"), at=events.append, tell=tell)
+    taken = Archive(str(tmp_path / "out"), at=events.append, report=report)
     taken(frame(spark, rows[:10]), 0)
     assert events == ["written", "committed"]
     taken(frame(spark, rows[10:]), 1)

@@ -23,7 +23,7 @@ from hubsub import BlockingClient
 from hubsub.errors import OptionError
 from hubsub.pipeline.archive import Archive
 from hubsub.pipeline.archive.store import Store
-from hubsub.pipeline.run import archived, replaying
+from hubsub.pipeline.run import archive_slices, replaying
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.replaying import Replay, replay
 from hubsub.pipeline.run.runner import Ending
@@ -114,7 +114,7 @@ def play(spark: Any, node: Node, tmp_path: Path, asked: Replay, ending: Ending |
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes many small slices and windows."""
     monkeypatch.setattr(replaying, "SLICE_ROWS_MAX", 100)
-    monkeypatch.setattr(archived, "WINDOW_ROWS_MAX", 500)
+    monkeypatch.setattr(archive_slices, "WINDOW_ROWS_MAX", 500)
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
 
 PROGRAM = """
 import os, signal
-from hubsub.pipeline.run import archived, replaying, slices
+from hubsub.pipeline.run import archive_slices, replaying, slices
 replaying.SLICE_ROWS_MAX, archived.WINDOW_ROWS_MAX = 200, 700
 finish = slices.SliceLog.finish
 def killed(log, piece):

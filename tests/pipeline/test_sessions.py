@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from hubsub.pipeline import events
-from hubsub.pipeline.sessions import FIELDS, concurrency, moves, sessions, strangers, streamed
+from hubsub.pipeline.sessions import FIELDS, concurrency, moves, sessions, streamed, unknown_events
 from pipeline.frames import Row, chat, drained, frame, pieces, recorded, records, same, stream, table, utc
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def test_unknown_kinds_and_missing_fields_are_dead_letters(spark: SparkSession) 
         {"kind": None, "user": "ann", "ts": at(0).isoformat()},
     ]
     rows = events.parsed(frame(spark, records(log)), FIELDS, "$.ts")
-    letters = events.bad(rows).unionByName(strangers(events.good(rows)))
+    letters = events.bad(rows).unionByName(unknown_events(events.good(rows)))
     assert sorted(row.reason for row in letters.collect()) == [
         "missing:event_time",
         "missing:kind",

@@ -19,11 +19,11 @@ from hubsub_bench.servers import Store
 from hubsub_bench.spark.bench import Bench, Spent
 from hubsub_bench.spark.drain import rate
 from hubsub_bench.spark.engine import session_seconds
-from hubsub_bench.spark.fresh import lateness, quantile
 from hubsub_bench.spark.kafka import Kafka, parse
 from hubsub_bench.spark.rows import IPC, KAFKA, OURS, PIPELINE, PIPELINE_BY_NAME, TUPLES, WARM, Runs, through
 from hubsub_bench.spark.runner import results
 from hubsub_bench.spark.sources import share
+from hubsub_bench.spark.stream_delay import lateness, quantile
 from hubsub_bench.stats import Verdict
 
 

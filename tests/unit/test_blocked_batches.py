@@ -367,7 +367,7 @@ def test_a_held_batch_waits_twice_as_long_after_each_try_up_to_a_minute() -> Non
     assert (held.wait_s(), held.due()) == (None, [])
     waits = []
     for _ in range(9):
-        one = held.hold("q", 4, 10, DiskFullError())
+        one = held.block("q", 4, 10, DiskFullError())
         wait = held.wait_s()
         assert wait is not None and held.due() == []
         waits.append(wait)
@@ -377,14 +377,14 @@ def test_a_held_batch_waits_twice_as_long_after_each_try_up_to_a_minute() -> Non
     assert (one.tries, one.code, held.for_s(one), held.until_s(one)) == (9, "disk_full", sum(waits), 0)
     held.postpone("q", DiskFullError())
     assert held.due() == [] and held.all()["q"].tries == 10
-    assert held.hold("q", 5, 10, DiskFullError()).tries == 1, "another batch"
-    held.free("q")
+    assert held.block("q", 5, 10, DiskFullError()).tries == 1, "another batch"
+    held.unblock("q")
     held.postpone("q", DiskFullError())
     assert len(held) == 0
 
 
 def test_a_batch_whose_error_does_not_go_away_waits_for_its_commit() -> None:
     held = BlockedBatches(lambda: 0.0)
-    one = held.hold("q", 4, 10, QuarantinedError())
+    one = held.block("q", 4, 10, QuarantinedError())
     assert (one.due, held.wait_s(), held.due(), held.until_s(one)) == (None, None, [], None)
     assert list(held.all()) == ["q"]

@@ -136,14 +136,14 @@ def test_a_pipe_gets_a_line_for_each_step_and_the_last_one() -> None:
 
 
 def test_a_signal_is_told_at_once_and_ends_what_need_not_end_with_care() -> None:
-    said: list[str] = []
-    with Ending(said.append) as ending:
+    progress_text: list[str] = []
+    with Ending(progress_text.append) as ending:
         with ending.gently():
             signal.raise_signal(signal.SIGTERM)
-            assert (ending.signal, said) == (signal.SIGTERM, ["stopping"])
+            assert (ending.signal, progress_text) == (signal.SIGTERM, ["stopping"])
         with pytest.raises(Stopped):
             signal.raise_signal(signal.SIGINT)
-    assert (ending.signal, said) == (signal.SIGTERM, ["stopping"])
+    assert (ending.signal, progress_text) == (signal.SIGTERM, ["stopping"])
 
 
 # -- errors --

@@ -13,7 +13,7 @@ from hubsub.errors import ElsewhereError, NotConnectedError
 from hubsub.pipeline import wire
 from hubsub.pipeline.listing import Hub
 from hubsub.pipeline.options import Access
-from hubsub.pipeline.wire import Patience, Wire
+from hubsub.pipeline.wire import BackOff, Wire
 
 
 class Clock:
@@ -36,10 +36,10 @@ def test_a_wait_is_told_at_once_and_each_quarter_of_a_minute(
     clock, told = Clock(), []
     monkeypatch.setattr(wire, "time", clock)
     monkeypatch.setattr(wire.LOG, "warning", lambda *args: told.append((clock.now, args[0] % args[1:])))
-    patience = Patience(60.0, says)
+    back_off = BackOff(60.0, says)
     with pytest.raises(NotConnectedError):
         while True:
-            patience.wait(NotConnectedError("no server answers", "a:1"))
+            back_off.wait(NotConnectedError("no server answers", "a:1"))
     assert 57 < clock.now <= 60
     if not says:
         assert told == []
@@ -53,11 +53,11 @@ def test_a_server_that_is_away_for_a_moment_is_nothing_to_speak_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(wire, "time", Clock())
-    patience = Patience(60.0, says=True)
+    back_off = BackOff(60.0, logs=True)
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
-            patience.wait(NotConnectedError("no server answers", "a:1"))
-            patience.renew()
+            back_off.wait(NotConnectedError("no server answers", "a:1"))
+            back_off.renew()
     assert not caplog.records
 
 

@@ -29,7 +29,7 @@ class Engine:
         self._process, self._said = process, said
 
     def ask(self, name: str, **given: Any) -> Any:
-        """Requests one measurement; see `asks.Asks` for names, arguments and results.
+        """Requests one measurement; see `measurements.Measurements` for names, arguments and results.
 
         Raises:
             BenchError: it failed.

@@ -1,7 +1,7 @@
 """Spark in a process of its own: requests and replies are JSON lines.
 
-`{"ask": NAME, …}` calls the method of `asks.Asks` with that name; the reply is `{"answer": …}`, or `{"error":
-…}` with the error. The process ends with its input.
+`{"ask": NAME, …}` calls the method of `Measurements` with that name; the reply is `{"answer": …}`, or
+`{"error": …}` with the error. The process ends with its input.
 """
 
 import json
@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from hubsub.pipeline.session import connect
-from hubsub_bench.spark.asks import Asks
+from hubsub_bench.spark.measurements import Measurements
 
 
 def main() -> None:
@@ -30,17 +30,17 @@ def main() -> None:
             "spark.sql.streaming.numRecentProgressUpdates": "100000",
         }
         spark = connect(f"local[{given['cores']}]", conf | given["conf"], app="hubsub bench")
-        asks = Asks(spark, Path(directory))
+        measurements = Measurements(spark, Path(directory))
         try:
             for line in sys.stdin:
-                print(json.dumps(_answer(asks, json.loads(line))), file=answers, flush=True)
+                print(json.dumps(_answer(measurements, json.loads(line))), file=answers, flush=True)
         finally:
             spark.stop()
 
 
-def _answer(asks: Asks, asked: dict[str, object]) -> dict[str, object]:
+def _answer(measurements: Measurements, asked: dict[str, object]) -> dict[str, object]:
     try:
-        return {"answer": getattr(asks, str(asked.pop("ask")))(**asked)}
+        return {"answer": getattr(measurements, str(asked.pop("ask")))(**asked)}
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}

@@ -243,7 +243,7 @@ class Batches:
                 self._stages.space().free(query)  # There is nothing left to hold for it.
             if not error.retryable:
                 error.hint = _blocked_hint(query, latest.batch, error)
-            self.blocked.hold(query, latest.batch, latest.rows, error)
+            self.blocked.block(query, latest.batch, latest.rows, error)
             self._rooms.watch(query)
             self._news.set()
             raise
@@ -307,7 +307,7 @@ class Batches:
         """The query has no batch in flight any more."""
         self._stages.space().free(query)
         self._rooms.unwatch(query)
-        self.blocked.free(query)
+        self.blocked.unblock(query)
 
     # -- resuming --
 

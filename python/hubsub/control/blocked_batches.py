@@ -40,12 +40,12 @@ class BlockedBatches:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[str, BlockedBatch] = {}
+        self._blocked: dict[str, BlockedBatch] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._blocked)
 
-    def hold(self, query: str, batch: int, rows: int, error: HubSubError) -> BlockedBatch:
+    def block(self, query: str, batch: int, rows: int, error: HubSubError) -> BlockedBatch:
         """Records a failed try.
 
         Args:
@@ -57,11 +57,11 @@ class BlockedBatches:
         Returns:
             The blocked batch.
         """
-        now, before = self._clock(), self._held.get(query)
+        now, before = self._clock(), self._blocked.get(query)
         if before is not None and before.batch != batch:
             before = None
         tries = before.tries if before else 0
-        held = BlockedBatch(
+        blocked = BlockedBatch(
             batch=batch,
             rows=rows,
             code=error.code,
@@ -71,40 +71,44 @@ class BlockedBatches:
             tries=tries + 1,
             due=now + _wait_s(tries) if error.retryable else None,
         )
-        self._held[query] = held
-        return held
+        self._blocked[query] = blocked
+        return blocked
 
     def postpone(self, query: str, error: HubSubError) -> None:
         """Records a try that could not even begin."""
-        held = self._held.get(query)
-        if held is not None:
-            self.hold(query, held.batch, held.rows, error)
+        blocked = self._blocked.get(query)
+        if blocked is not None:
+            self.block(query, blocked.batch, blocked.rows, error)
 
-    def free(self, query: str) -> None:
+    def unblock(self, query: str) -> None:
         """Removes a query's batch, which is published or given up."""
-        self._held.pop(query, None)
+        self._blocked.pop(query, None)
 
     def all(self) -> Mapping[str, BlockedBatch]:
         """Blocked batches by query, sorted by name."""
-        return dict(sorted(self._held.items()))
+        return dict(sorted(self._blocked.items()))
 
     def wait_s(self) -> float | None:
         """Seconds until the next retry; None: there is none."""
-        dues = [held.due for held in self._held.values() if held.due is not None]
+        dues = [blocked.due for blocked in self._blocked.values() if blocked.due is not None]
         return max(min(dues) - self._clock(), 0.0) if dues else None
 
     def due(self) -> list[str]:
         """Queries whose retry is due now."""
         now = self._clock()
-        return [query for query, held in self._held.items() if held.due is not None and held.due <= now]
+        return [
+            query
+            for query, blocked in self._blocked.items()
+            if blocked.due is not None and blocked.due <= now
+        ]
 
-    def for_s(self, held: BlockedBatch) -> float:
+    def for_s(self, blocked: BlockedBatch) -> float:
         """Seconds since a batch became blocked."""
-        return self._clock() - held.since
+        return self._clock() - blocked.since
 
-    def until_s(self, held: BlockedBatch) -> float | None:
+    def until_s(self, blocked: BlockedBatch) -> float | None:
         """Seconds until its next retry."""
-        return None if held.due is None else max(held.due - self._clock(), 0.0)
+        return None if blocked.due is None else max(blocked.due - self._clock(), 0.0)
 
 
 def _wait_s(tries: int) -> float:

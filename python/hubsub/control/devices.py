@@ -91,8 +91,8 @@ class Devices:
         return self.state.replace(DEVICE, device)
 
     def action_topic(self, device: str, action: str) -> str:
-        before, _, behind = self.actions.partition(DEVICE)
-        return f"{before}{device}{behind.replace(ACTION, action)}"
+        before, _, after = self.actions.partition(DEVICE)
+        return f"{before}{device}{after.replace(ACTION, action)}"
 
     def answer_topic(self, device: str, action: str) -> str:
         """Topic of the reply to an action: `done` after the action, with the separator that precedes the

@@ -62,10 +62,10 @@ def stored_name(query: str, attempt: str, cluster: RingPlacement | None) -> str:
 
 def has_remote_stages(cluster: RingPlacement, node: str) -> bool:
     """Whether a node has queries whose stages are in another node's hub."""
-    homes = cluster.log_owners
-    queries = [home for home in homes.all() if home.room_class == QUERIES and home.node == node]
-    stages = [homes.of(STAGES, home.index) for home in queries]
-    return any(home is None or home.node != node for home in stages)
+    owners = cluster.log_owners
+    queries = [owner for owner in owners.all() if owner.room_class == QUERIES and owner.node == node]
+    stages = [owners.of(STAGES, owner.index) for owner in queries]
+    return any(owner is None or owner.node != node for owner in stages)
 
 
 def other_owner(query: str, cluster: RingPlacement | None, node: str) -> LogOwner | None:
@@ -82,13 +82,13 @@ def other_owner(query: str, cluster: RingPlacement | None, node: str) -> LogOwne
     """
     if cluster is None:
         return None
-    homes = cluster.log_owners
-    if not homes.keeps_log(QUERIES):
+    owners = cluster.log_owners
+    if not owners.keeps_log(QUERIES):
         raise NoStagesError("no node of the cluster keeps stages", hint='data = "DIR" gives one a directory')
-    home = homes.of(QUERIES, cluster.index_of(query_room(query)))
-    if home is None:
+    owner = owners.of(QUERIES, cluster.index_of(query_room(query)))
+    if owner is None:
         raise HubClosedError()
-    return None if home.node == node else home
+    return None if owner.node == node else owner
 
 
 def attempt_name(name: str) -> str:

@@ -85,13 +85,13 @@ async def _try_record(
 ) -> bool:
     """Whether nothing is left to record for a room."""
     try:
-        said = await record_leaves(node, room, there, last_us or time.time_ns() // 1_000)
+        count = await record_leaves(node, room, there, last_us or time.time_ns() // 1_000)
     except HubSubError as error:
         if not error.retryable:
             log.warning("it is not recorded who left", room=text_of(room), code=error.code, reason=str(error))
         return not error.retryable
-    if said:
-        log.info("members of nodes that are gone have left", room=text_of(room), members=said)
+    if count:
+        log.info("members of nodes that are gone have left", room=text_of(room), members=count)
     return True
 
 

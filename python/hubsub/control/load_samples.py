@@ -9,7 +9,6 @@ bounded: the node, its shards, its hubs with a log and `ROOMS_MAX` rooms.
 
 import asyncio
 import json
-import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from hubsub.control.resource_usage import cpu_s
 from hubsub.errors import HubSubError
 from hubsub.names import text_of
 from hubsub.node import BusyRoom, Item, Node, publish_own
@@ -177,13 +177,13 @@ async def measure(node: Node) -> Measurement:
         room = await node.room(busy.name)
         if room is not None:
             rooms[busy.name] = {**room, "busy": busy}
-    usage, log = resource.getrusage(resource.RUSAGE_SELF), node.log()
+    status = node.log()
     return Measurement(
         at_us=time.time_ns() // 1_000,
         clock_s=time.monotonic(),
-        cpu_s=usage.ru_utime + usage.ru_stime,
+        cpu_s=cpu_s(),
         shards=node.metrics()["shards"],
-        hubs=() if log is None else log.hubs,
+        hubs=() if status is None else status.hubs,
         rooms=rooms,
     )
 

@@ -235,13 +235,13 @@ class Staging:
         if not rows or "end" not in rows[-1].headers:
             return None
         end = rows[-1]
-        told = json.loads(end.payload)
+        end_record = json.loads(end.payload)
         # By the clock of the node that took it in, usually this one; the clock of the hub's leader may be
         # another.
-        at_ms = told.get("at_ms", end.timestamp_us // 1_000)
+        at_ms = end_record.get("at_ms", end.timestamp_us // 1_000)
         if time.time() * 1_000 - at_ms > self._limits()["stage_ms"]:
             return None
-        attempt = Attempt(name, told["rows"], told["chunks"], tuple(told["first"]))
+        attempt = Attempt(name, end_record["rows"], end_record["chunks"], tuple(end_record["first"]))
         # A log removes its oldest records first: if the first chunk exists, all do.
         return attempt if not attempt.chunks or await self.chunk(query, attempt, 0) else None
 

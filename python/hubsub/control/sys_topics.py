@@ -85,8 +85,8 @@ class Loads:
             per_minute = (now - then) * 60 / seconds
             for minutes in MINUTES:
                 topic = f"load/{load}/{minutes}min"
-                kept = math.exp(-seconds / (60 * minutes))
-                self.averages[topic] = self.averages.get(topic, 0.0) * kept + per_minute * (1 - kept)
+                weight = math.exp(-seconds / (60 * minutes))
+                self.averages[topic] = self.averages.get(topic, 0.0) * weight + per_minute * (1 - weight)
 
 
 def values(measure: Measurement, uptime_s: float, clients_max: int, loads: Loads) -> dict[str, str]:

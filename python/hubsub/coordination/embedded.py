@@ -299,10 +299,10 @@ class EmbeddedCoordinator(Coordinator):
 
     async def _grant(self, ttl_s: float) -> Lease:
         ttl_ms = min(max(round(ttl_s * 1_000), TTL_MS_MIN), TTL_MS_MAX)
-        asked = time.monotonic()
+        requested_s = time.monotonic()
         # A lease that was granted without a reply expires by itself, with no key bound to it.
         return EmbeddedLease(
-            self, self._core, await self._read(self._core.grant, ttl_ms), ttl_ms / 1_000, asked
+            self, self._core, await self._read(self._core.grant, ttl_ms), ttl_ms / 1_000, requested_s
         )
 
     async def _read(self, call: Callable[..., None], *args: Any) -> Any:
@@ -340,9 +340,14 @@ class EmbeddedCoordinator(Coordinator):
 
 class EmbeddedLease(Lease):
     def __init__(
-        self, coordinator: EmbeddedCoordinator, core: CoordinatorCore, number: int, ttl_s: float, asked: float
+        self,
+        coordinator: EmbeddedCoordinator,
+        core: CoordinatorCore,
+        number: int,
+        ttl_s: float,
+        requested_s: float,
     ) -> None:
-        super().__init__(ttl_s, asked)
+        super().__init__(ttl_s, requested_s)
         self.id = number
         self._coordinator = coordinator
         self._core = core

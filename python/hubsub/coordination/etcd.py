@@ -135,9 +135,9 @@ class EtcdCoordinator(Coordinator):
         return f"{self._prefix}/{directory}//" if directory else f"{self._prefix}//"
 
     async def _grant(self, ttl_s: float) -> Lease:
-        asked = time.monotonic()
+        requested_s = time.monotonic()
         answer = await self._gateway.ask("lease/grant", {"TTL": ceil(ttl_s)})
-        return EtcdLease(self._gateway, answer["ID"], int(answer["TTL"]), asked)
+        return EtcdLease(self._gateway, answer["ID"], int(answer["TTL"]), requested_s)
 
     # -- stored form --
 
@@ -210,8 +210,8 @@ class EtcdCoordinator(Coordinator):
 
 
 class EtcdLease(Lease):
-    def __init__(self, gateway: Gateway, lease_id: str, ttl_s: int, asked: float) -> None:
-        super().__init__(ttl_s, asked)
+    def __init__(self, gateway: Gateway, lease_id: str, ttl_s: int, requested_s: float) -> None:
+        super().__init__(ttl_s, requested_s)
         self.id = lease_id
         self._gateway = gateway
 

@@ -23,14 +23,14 @@ class Lease(ABC):
 
     Args:
         ttl_s: Time to live, as the store granted it.
-        asked: `time.monotonic()` before it was requested.
+        requested_s: `time.monotonic()` before it was requested.
     """
 
-    def __init__(self, ttl_s: float, asked: float) -> None:
+    def __init__(self, ttl_s: float, requested_s: float) -> None:
         self.ttl_s = ttl_s
         self.lost = asyncio.Event()
         """Set when the store ended it on its own; its keys are or will be deleted."""
-        self._deadline = asked + ttl_s
+        self._deadline = requested_s + ttl_s
         self._released = False
         self._keeper = asyncio.create_task(self._keep())
 
@@ -89,7 +89,7 @@ class Lease(ABC):
 
     async def _renew_once(self) -> bool:
         """Returns whether the store answered."""
-        asked = time.monotonic()
+        requested_s = time.monotonic()
         try:
             # A later reply would move the deadline by less than waiting costs.
             async with asyncio.timeout(self.ttl_s):
@@ -97,7 +97,7 @@ class Lease(ABC):
         except (CoordinatorError, TimeoutError):
             return False
         if alive:
-            self._deadline = max(self._deadline, asked + self.ttl_s)
+            self._deadline = max(self._deadline, requested_s + self.ttl_s)
         else:
             self._lose()
         return True

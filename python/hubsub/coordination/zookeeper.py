@@ -181,10 +181,10 @@ class ZooKeeperCoordinator(Coordinator):
             self._session.forget(broken)
 
     async def _grant(self, ttl_s: float) -> Lease:
-        asked = time.monotonic()
+        requested_s = time.monotonic()
         session = Session(self._location, ttl_s / SESSION_SHARE)
         await session.start()
-        return ZooKeeperLease(session, asked, self._root)
+        return ZooKeeperLease(session, requested_s, self._root)
 
     async def _follow_until(self, watch: Watch, broken: asyncio.Event) -> None:
         """A ZooKeeper watch fires once: reading the node again renews it."""
@@ -193,12 +193,12 @@ class ZooKeeperCoordinator(Coordinator):
         """Paths of changed nodes: the directory's own if names were added or removed."""
         news = asyncio.Event()
 
-        def told(event: WatchedEvent) -> None:
+        def changed_node(event: WatchedEvent) -> None:
             if event.type != EventType.NONE:
                 changed.add(event.path)
                 news.set()
 
-        seen = self._session.soon(told)
+        seen = self._session.soon(changed_node)
 
         async def names() -> set[str]:
             _, listed = await self._session.ask(
@@ -250,8 +250,8 @@ class ZooKeeperCoordinator(Coordinator):
 
 
 class ZooKeeperLease(Lease):
-    def __init__(self, session: Session, asked: float, root: str) -> None:
-        super().__init__(session.granted_s * SESSION_SHARE, asked)
+    def __init__(self, session: Session, requested_s: float, root: str) -> None:
+        super().__init__(session.granted_s * SESSION_SHARE, requested_s)
         self.session = session
         self._root = root
         self._end_watcher = asyncio.create_task(self._watch_end())

@@ -99,8 +99,8 @@ def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str 
     what, _, hint = (error.strerror or str(error)).partition("; hint: ")
     if not hint and what.startswith("manifest.json is damaged"):
         hint = f"stop the node, then `hubsub log repair {directory}` says what can be kept"
-    is_told = directory is None or str(directory) in what or "inflight_store" in what
-    return what, None if is_told else directory, hint or None
+    is_named = directory is None or str(directory) in what or "inflight_store" in what
+    return what, None if is_named else directory, hint or None
 
 
 def write_synced(file: Path, text: str) -> None:

@@ -117,7 +117,7 @@ def archive(
         print_table(f"Archived in {target.target}:", rows[-ROWS:], ("date", "records", "files", "bytes"))
         show_more(run, len(rows), "days")
         offsets = ", ".join(f"hub {hub} to {at}" for hub, at in sorted(state.offsets.items()))
-        run.progress.say(f"offsets: {offsets or 'none'}")
+        run.progress.write(f"offsets: {offsets or 'none'}")
 
 
 @app.command("activity")
@@ -155,7 +155,7 @@ def activity(
         run.go(outputs)
         rows = table.read(run.spark)
         if rows is None:
-            run.progress.say(
+            run.progress.write(
                 "no window yet: nothing was read, or none is over (--once shows those that are not)"
             )
             return
@@ -165,16 +165,16 @@ def activity(
         print_table("Busiest rooms:", found, ROOM_COLUMNS)
         show_more(run, count, "rooms")
         if any(row[ROOM_COLUMNS[-1]] is None for row in found):
-            run.progress.say(NO_DELAY)
-        run.progress.say(f"windows: {table.uri}")
+            run.progress.write(NO_DELAY)
+        run.progress.write(f"windows: {table.uri}")
         file = plot or beside(run.settings.out, "activity.png")
         try:
             from hubsub.pipeline.run.plot import draw
 
             draw(points(rows), timing.window, file)
-            run.progress.say(f"plot: {file}")
+            run.progress.write(f"plot: {file}")
         except ImportError:
-            run.progress.say("no plot, as matplotlib is missing\nhint: pip install matplotlib")
+            run.progress.write("no plot, as matplotlib is missing\nhint: pip install matplotlib")
 
 
 @app.command("devices")
@@ -211,7 +211,7 @@ def devices(
         if rows is not None:
             title = "Latest values, one for each device, topic and key:"
             show(run, title, rows, "timestamp", VALUE_COLUMNS, "values")
-            run.progress.say(f"values: {state.uri}")
+            run.progress.write(f"values: {state.uri}")
         show_dead(run, dead.read(run.spark), dead.uri)
 
 
@@ -351,7 +351,7 @@ def compact(
         run.stopped()
         assert done is not None, "no signal came"
         for line in summary(done, grace):
-            run.progress.say(line)
+            run.progress.write(line)
 
 
 @app.command("options")

@@ -42,7 +42,7 @@ class Run:
         """Ends the progress display; also the command, if a signal has interrupted a `--once` run."""
         self.progress.close()
         if self.ending.signal is not None:
-            self.progress.say("stopped; the next run goes on from here")
+            self.progress.write("stopped; the next run goes on from here")
             if self.settings.once:
                 raise typer.Exit(128 + self.ending.signal)
 
@@ -57,12 +57,12 @@ def running(settings: Settings) -> Iterator[Run]:
     what = "published" if settings.job == "replay" else "scanned"
     with (
         Progress(settings.once, what=what) as progress,
-        Ending(progress.say, quiet=not settings.verbose) as ending,
+        Ending(progress.write, quiet=not settings.verbose) as ending,
     ):
         try:
             if settings.job != "compact":
                 _ask(settings)
-            progress.say("starting Spark")
+            progress.write("starting Spark")
             with session(settings, ending) as spark:
                 yield Run(settings, spark, ending, progress)
         except Stopped:
@@ -75,7 +75,7 @@ def running(settings: Settings) -> Iterator[Run]:
             # A signal to all processes of a run ends Spark, too; the results are then only in its table.
             if ending.signal is None or settings.once:
                 raise failure(error) from (error if settings.verbose else None)
-            progress.say("its results are not shown, Spark has ended")
+            progress.write("its results are not shown, Spark has ended")
 
 
 def _ask(settings: Settings) -> None:
@@ -150,7 +150,7 @@ def show(
     from hubsub.pipeline.run.reports import top
 
     if rows is None:
-        run.progress.say(f"{title} none yet")
+        run.progress.write(f"{title} none yet")
         return
     found, count = top(rows, order, columns, ROWS)
     print_table(title, found, columns)
@@ -170,7 +170,7 @@ def show_dead(run: Run, rows: "DataFrame | None", uri: str) -> None:
     from hubsub.pipeline.run.reports import reasons
 
     print_table("Records that could not be read:", reasons(rows), ("reason", "records"))
-    run.progress.say(f"they are in {uri}")
+    run.progress.write(f"they are in {uri}")
 
 
 def show_more(run: Run, count: int, what: str) -> None:
@@ -182,4 +182,4 @@ def show_more(run: Run, count: int, what: str) -> None:
         what: Name of the rows.
     """
     if count > ROWS:
-        run.progress.say(f"{count - ROWS:,} more {what}")
+        run.progress.write(f"{count - ROWS:,} more {what}")

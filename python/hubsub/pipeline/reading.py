@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from hubsub.errors import NoLogError
-from hubsub.pipeline.ahead import ahead
 from hubsub.pipeline.listing import Listing
 from hubsub.pipeline.options import SourceOptions
 from hubsub.pipeline.packing import CORES, Range
+from hubsub.pipeline.prefetch import prefetched
 from hubsub.pipeline.selection import Selection
 from hubsub.pipeline.wire import Wire
 
@@ -49,7 +49,7 @@ class Reading:
 
         They are prefetched: otherwise node and Spark wait for each other in turn, a quarter of the time.
         """
-        return ahead(self._batches(part))
+        return prefetched(self._batches(part))
 
     def _batches(self, part: InputPartition) -> Generator["pa.RecordBatch", None, None]:
         from hubsub.pipeline.records import Records  # Imported where Arrow is needed, and no sooner.
@@ -84,7 +84,7 @@ def check_logged(listing: Listing, options: SourceOptions) -> None:
 
 def cores() -> int:
     """Tasks that run at once, as far as known here."""
-    told = os.environ.get(CORES, "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    cores = os.environ.get(CORES, "")
+    if cores.isdigit() and int(cores) > 0:
+        return int(cores)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,7 +18,7 @@ from hubsub.pipeline.options import CAUGHT_UP, canonical
 from hubsub.pipeline.packing import Range
 from hubsub.pipeline.schema import arrow_schema
 from hubsub.pipeline.selection import Selection
-from hubsub.pipeline.wire import BROKEN, Params, Patience, Wire
+from hubsub.pipeline.wire import BROKEN, BackOff, Params, Wire
 
 LOG = logging.getLogger("hubsub.pipeline")
 
@@ -80,7 +80,7 @@ class Records:
             what = f"{error.what} ({error.value})" if error.value is not None else error.what
             return type(error)(f"records were not read: {what}", where, error.hint)
 
-        patience = Patience(self._retry_s)
+        back_off = BackOff(self._retry_s)
         while at < range_.end:
             span = [("from", str(at)), ("until", str(range_.end))]
             try:
@@ -88,7 +88,7 @@ class Records:
                     for batch in _batches(answer):
                         if batch.num_rows:
                             at = _behind(batch, at, range_)
-                            patience.renew()
+                            back_off.renew()
                             yield self._shaped(batch)
                 return
             except OffsetsLostError as error:
@@ -98,12 +98,14 @@ class Records:
                 at = max(at + 1, range_.end if error.end is None else error.end)
             except (*BROKEN, pa.ArrowException) as broken:
                 reason = str(broken) or type(broken).__name__
-                told = StreamBrokenError(f"the stream breaks off ({reason})", hint="the node's log says why")
-                patience.wait(unread(told))
+                broken = StreamBrokenError(
+                    f"the stream breaks off ({reason})", hint="the node's log says why"
+                )
+                back_off.wait(unread(broken))
             except HubSubError as error:
                 if not error.retryable:
                     raise unread(error) from None
-                patience.wait(unread(error))
+                back_off.wait(unread(error))
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The requested columns, without a copy if their types are Spark's already."""

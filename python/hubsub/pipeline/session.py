@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hubsub.errors import OptionError, SparkMissingError
 from hubsub.pipeline.java import find_java
 from hubsub.pipeline.packing import CORES
-from hubsub.pipeline.quiet import sieved
+from hubsub.pipeline.stderr_filter import filtered_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ def _start_java(conf: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    with sieved(here=conf["spark.master"].startswith("local")) as stderr:
+    with filtered_stderr(here=conf["spark.master"].startswith("local")) as stderr:
         settings = SparkConf().setAll(list(conf.items()))
         gateway = launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)

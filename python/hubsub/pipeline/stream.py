@@ -279,8 +279,8 @@ class _Planner:
         missing = set(wanted) - listing.hubs.keys()
         if missing and (self._options.subscribe or self._options.subscribe_pattern):
             every = self._wire.listing()
-            kept = {hub: every.hubs[hub] for hub in missing & every.hubs.keys()}
-            listing = Listing.join([listing, Listing(log=listing.log, hubs=kept)])
+            known = {hub: every.hubs[hub] for hub in missing & every.hubs.keys()}
+            listing = Listing.join([listing, Listing(log=listing.log, hubs=known)])
         if not listing.hubs:
             check_logged(listing, self._options)
         self._listing = listing

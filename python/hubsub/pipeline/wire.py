@@ -39,9 +39,9 @@ from hubsub.pipeline.selection import slices
 CONNECT_S = 5.0
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
-SAY_S = 0.5
+LOG_S = 0.5
 """Shorter outages are not logged."""
-SAY_AGAIN_S = 15.0
+LOG_AGAIN_S = 15.0
 ANSWER_BYTES_MAX = 64 << 20
 """Of a JSON response: a listing of 100,000 hubs is 30 MB."""
 REPORT_S = 2.0
@@ -59,18 +59,18 @@ BROKEN = (OSError, http.client.HTTPException)
 """Errors of a broken connection."""
 
 
-class Patience:
+class BackOff:
     """Back-off between attempts, until `seconds` after the last progress.
 
     Args:
         seconds: The option `retrySeconds`.
-        says: Whether to log waits; tasks do not, as they are many.
+        logs: Whether to log waits; tasks do not, as they are many.
     """
 
-    def __init__(self, seconds: float, says: bool = False) -> None:
+    def __init__(self, seconds: float, logs: bool = False) -> None:
         self._seconds = seconds
-        self._says = says
-        self._say_at = time.monotonic() + SAY_S
+        self._logs = logs
+        self._log_at = time.monotonic() + LOG_S
         self.renew()
 
     def renew(self) -> None:
@@ -85,10 +85,10 @@ class Patience:
         now = time.monotonic()
         if now + pause > self._until:
             raise error
-        if self._says and now >= self._say_at:
+        if self._logs and now >= self._log_at:
             left = self._until - now
             LOG.warning("%s; trying for %.0f s more (option retrySeconds)", error.message, left)
-            self._say_at = now + SAY_AGAIN_S
+            self._log_at = now + LOG_AGAIN_S
         time.sleep(pause)
         self._pause = min(2 * self._pause, PAUSE_S_MAX)
 
@@ -100,7 +100,7 @@ class Wire:
         self._access = access
         self._idle: dict[str, http.client.HTTPConnection] = {}
         self._context: ssl.SSLContext | None = None
-        self._homes: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
         """By query, the server that accepted its last stage: only one of a cluster does."""
         self.server = ""
         """The server that answered last."""
@@ -121,11 +121,11 @@ class Wire:
 
     def listing(self, rooms: Iterable[str] = (), pattern: str | None = None) -> Listing:
         """The hubs that hold these rooms, or that may hold rooms of a pattern; all, if neither is given."""
-        asked: list[Params] = [[("subscribePattern", pattern)]] if pattern else [[]]
+        queries: list[Params] = [[("subscribePattern", pattern)]] if pattern else [[]]
         parts = slices(rooms)
         if parts[0]:
-            asked = [[("subscribe", ",".join(part))] for part in parts]
-        return Listing.join(Listing.decode(self._json("GET", "/v1/log", params)) for params in asked)
+            queries = [[("subscribe", ",".join(part))] for part in parts]
+        return Listing.join(Listing.decode(self._json("GET", "/v1/log", params)) for params in queries)
 
     def offset_at(self, hub: Hub, timestamp_us: int) -> int:
         """First offset whose timestamp is not before; the end of the hub if there is none."""
@@ -156,7 +156,7 @@ class Wire:
         with self._answer("PUT", f"/v1/queries/{quote(query, safe='')}", (), (), json.dumps(body).encode()):
             pass
 
-    def tell(self, job: str, table: Mapping[str, Any]) -> None:
+    def publish_table(self, job: str, table: Mapping[str, Any]) -> None:
         """Publishes the latest rows of a job, as `JobTable` of the API. One attempt: the next batch sends
         newer ones.
 
@@ -198,24 +198,24 @@ class Wire:
         Raises:
             HubSubError: a row is refused, or no node accepts them.
         """
-        patience = Patience(self._access.retry_s)
+        back_off = BackOff(self._access.retry_s)
         params = [] if topic is None else [("topic", text_of(topic))]
         while True:
             name = uuid.uuid4().hex
             path = f"/v1/queries/{quote(query, safe='')}/stages/{name}"
             try:
-                home = self._homes.get(query)
-                with self._answer("PUT", path, params, (home,) if home else (), body, ARROW) as answer:
+                owner = self._owners.get(query)
+                with self._answer("PUT", path, params, (owner,) if owner else (), body, ARROW) as answer:
                     _object(answer)
-                    self._homes[query] = self.server
+                    self._owners[query] = self.server
                 return name
             except BROKEN as broken:
-                patience.wait(_unreachable(self._access.servers, broken))
+                back_off.wait(_unreachable(self._access.servers, broken))
             except HubSubError as error:
                 # An existing stage was sent before its connection broke.
                 if not error.retryable and not isinstance(error, StageExistsError):
                     raise
-                patience.wait(error)
+                back_off.wait(error)
 
     def commit(self, query: str, batch: int, attempts: Sequence[str]) -> dict[str, Any]:
         """Publishes the rows of these stages once, however often it is called.
@@ -230,20 +230,20 @@ class Wire:
         """
         path = f"/v1/queries/{quote(query, safe='')}/batches/{batch}"
         body = json.dumps({"attempts": list(attempts)}).encode()
-        patience = Patience(self._access.retry_s, says=True)
+        back_off = BackOff(self._access.retry_s, logs=True)
         while True:
             try:
                 with self._answer("POST", path, (), (), body) as answer:
                     return _object(answer)
             except BROKEN as broken:
-                patience.wait(_unreachable(self._access.servers, broken))
+                back_off.wait(_unreachable(self._access.servers, broken))
             except BatchMovingError as moving:
-                patience.renew()
-                patience.wait(moving)
+                back_off.renew()
+                back_off.wait(moving)
             except HubSubError as error:
                 if not error.retryable:
                     raise
-                patience.wait(error)
+                back_off.wait(error)
 
     def drop_stage(self, query: str, attempt: str) -> None:
         """Drops rows that will not be committed. One attempt."""
@@ -275,17 +275,17 @@ class Wire:
     # -- HTTP --
 
     def _json(self, method: str, path: str, params: Params, servers: Sequence[str] = ()) -> dict[str, Any]:
-        patience = Patience(self._access.retry_s, says=True)
+        back_off = BackOff(self._access.retry_s, logs=True)
         while True:
             try:
                 with self._answer(method, path, params, servers) as answer:
                     return _object(answer)
             except BROKEN as broken:
-                patience.wait(_unreachable(self._access.servers, broken))
+                back_off.wait(_unreachable(self._access.servers, broken))
             except HubSubError as error:
                 if not error.retryable:
                     raise
-                patience.wait(error)
+                back_off.wait(error)
 
     @contextlib.contextmanager
     def _answer(
@@ -302,12 +302,12 @@ class Wire:
         """
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
-        left, asked = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
+        left, queries = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
         while left:
             server = left.pop(0)
-            if server in asked:
+            if server in queries:
                 continue
-            asked.add(server)
+            queries.add(server)
             try:
                 connection, answer = self._ask(server, method, target, body, kind)
             except BROKEN as broken:
@@ -341,9 +341,9 @@ class Wire:
         self, server: str, method: str, target: str, body: bytes | None, kind: str
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """One request to one server. If the server has closed a kept connection, a new one is opened."""
-        kept = self._idle.pop(server, None)
+        idle = self._idle.pop(server, None)
         is_report = method == "PUT" and kind == JSON
-        for connection in ([kept] if kept else []) + [self._connection(server)]:
+        for connection in ([idle] if idle else []) + [self._connection(server)]:
             try:
                 if connection.sock is None:
                     connection.connect()  # Sets TCP_NODELAY too.
@@ -360,7 +360,7 @@ class Wire:
                 return connection, answer
             except BROKEN:
                 connection.close()
-                if connection is not kept:
+                if connection is not idle:
                     raise
         raise AssertionError("the new connection answers or raises")
 

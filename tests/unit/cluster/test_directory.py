@@ -13,6 +13,7 @@ from hubsub.control.cluster import directory, rpc
 from hubsub.control.cluster.bucket_values import Room, encode_value
 from hubsub.control.cluster.directory import WAIT_S, Located
 from hubsub.control.cluster.placement import Load
+from hubsub.control.cluster.plane import TopicRoute
 from hubsub.errors import (
     ClassRemovedError,
     MoveError,
@@ -107,19 +108,21 @@ def test_a_question_finds_a_room_that_its_node_has_not_heard_of_and_makes_none()
             await cluster.settle()
             asked = {name: cluster.nodes[name] for name in "abc"}
             for name, node in asked.items():
-                assert await node.directory.find("chat", b"chat:none", 0) is None, name
+                assert await node.directory.find(TopicRoute(b"chat:none", "chat", 0)) is None, name
                 assert await node.directory.look_up(b"chat:none") is None, name
             assert cluster.status()["rooms_with_record"] == 0
             there = await located(cluster, "a", b"chat:x")
             # No time has passed, so the other nodes are not notified yet.
-            assert {await node.directory.find("chat", b"chat:x", 0) for node in asked.values()} == {there.hub}
+            assert {
+                await node.directory.find(TopicRoute(b"chat:x", "chat", 0)) for node in asked.values()
+            } == {there.hub}
             assert [await node.directory.look_up(b"chat:x") for node in asked.values()] == [there] * 3
             # A lookup that creates the room succeeds while a lookup that does not is in flight.
             found, made = await asyncio.gather(
-                asked["b"].directory.find("chat", b"chat:y", 0), located(cluster, "b", b"chat:y")
+                asked["b"].directory.find(TopicRoute(b"chat:y", "chat", 0)), located(cluster, "b", b"chat:y")
             )
             assert found in (None, made.hub)
-            assert await asked["c"].directory.find("chat", b"chat:y", 0) == made.hub
+            assert await asked["c"].directory.find(TopicRoute(b"chat:y", "chat", 0)) == made.hub
 
     play(test)
 
@@ -426,7 +429,7 @@ def test_an_answer_that_a_removal_overtakes_is_not_taken_and_the_room_is_asked_f
 
             node.directory._ask = asked
             asked_s = cluster.now
-            found = await node.directory.find("chat", b"chat:x", 0)
+            found = await node.directory.find(TopicRoute(b"chat:x", "chat", 0))
             assert questions > 1 and cluster.now - asked_s < 2
             # The first answer was not accepted; the result is that of the second one.
             assert found == (None if when == "on its way" else before.hub)
@@ -499,7 +502,7 @@ def test_who_gave_a_room_up_and_was_answered_learns_that_it_is_removed_later() -
             controller = cluster.nodes[str(cluster.controller())]
             assert await controller._assigner.writer.forget("chat", before.hub, [b"chat:x"], give_up) == 1
             await until(lambda: not cluster.nodes[leader]._cache.rooms["chat"].count)
-            assert cluster.nodes[leader].directory.known("chat", b"chat:x", 0) is None
+            assert cluster.nodes[leader].directory.known(TopicRoute(b"chat:x", "chat", 0)) is None
 
     play(test)
 

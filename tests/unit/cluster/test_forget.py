@@ -11,6 +11,7 @@ from hubsub.control.cluster.bucket_values import FORMAT, Room, hash_of
 from hubsub.control.cluster.buckets import Buckets
 from hubsub.control.cluster.forget import Idle
 from hubsub.control.cluster.forgotten import LINGER_S, Forgotten
+from hubsub.control.cluster.plane import TopicRoute
 from hubsub.control.cluster.records import HubRecord, format_of, hub_key, parse
 from hubsub.coordination import Entry, Put, Write
 from hubsub.coordination.memory import MemoryCoordinator
@@ -468,7 +469,7 @@ def test_a_room_that_was_removed_and_made_again_stays_known_when_its_removal_arr
             assert await located(cluster, other, b"chat:x") == before
             node._cache.add_bucket("chat", removed.key, removed.value, removed.revision)
             assert buckets.find(b"chat:x") is None
-            assert node.directory.known("chat", b"chat:x", 0) == before.hub
+            assert node.directory.known(TopicRoute(b"chat:x", "chat", 0)) == before.hub
 
     play(test)
 
@@ -513,11 +514,11 @@ def test_a_pin_that_comes_after_its_room_was_given_up_counts_at_once() -> None:
             leader = before.members[0].node
             directory = cluster.nodes[leader].directory
             assert directory.give_up("chat", [b"chat:x"]) == [b"chat:x"]
-            assert directory.known("chat", b"chat:x", 0) is None
+            assert directory.known(TopicRoute(b"chat:x", "chat", 0)) is None
             to = next(name for name in "abc" if name != leader)
             hub = await cluster.nodes[to].move(b"chat:x", to)
             await until(lambda: cluster.planes[leader].pinned == {("chat", b"chat:x"): hub})
             assert not directory.is_given_up("chat", b"chat:x")
-            assert directory.known("chat", b"chat:x", 0) == hub
+            assert directory.known(TopicRoute(b"chat:x", "chat", 0)) == hub
 
     play(test)

@@ -9,6 +9,7 @@ import pytest
 from hubsub.control.cluster import lookup as module
 from hubsub.control.cluster.directory import Located, Member
 from hubsub.control.cluster.lookup import Lookups
+from hubsub.control.cluster.plane import TopicRoute
 from hubsub.errors import ClassRemovedError, NoControllerError
 
 from .fake_data import FakeData
@@ -22,8 +23,9 @@ class Known:
         self.hubs = hubs
         self.gate = asyncio.Event()
 
-    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
-        assert (room_class, index, create) == ("chat", 3, True)
+    async def place(self, route: TopicRoute, create: bool = True) -> int | None:
+        assert (route.room_class, route.index, create) == ("chat", 3, True)
+        room = route.room
         if room == b"late":
             await self.gate.wait()
         if room == b"removed":
@@ -32,15 +34,15 @@ class Known:
             raise NoControllerError()
         return self.hubs[room.decode()]
 
-    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
-        if room == b"nowhere":
+    async def find(self, route: TopicRoute) -> int | None:
+        if route.room == b"nowhere":
             raise NoControllerError()
-        return self.hubs.get(room.decode())
+        return self.hubs.get(route.room.decode())
 
     async def look_up(self, topic: bytes) -> Located | None:
         if topic == b"removed":
             raise ClassRemovedError()
-        hub = await self.find("chat", topic, 3)
+        hub = await self.find(TopicRoute(topic, "chat", 3))
         if hub is None:
             return None
         members = (Member("b", {"redis": "b:1"}), Member("c", {"mqtt": "c:1"}))

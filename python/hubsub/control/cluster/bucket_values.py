@@ -86,7 +86,16 @@ def encode_value(depth: int, rooms: Rooms) -> bytes:
 
 
 def split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
-    """Splits a bucket until its parts are small enough, the largest part first; returns values by start."""
+    """Splits a bucket until its parts are small enough, the largest part first.
+
+    Args:
+        start: First hash of the bucket, 0 to 2^32 - 1.
+        depth: Bits of the hash that its rooms share, 0 to `HASH_BITS`.
+        rooms: Its rooms by name.
+
+    Returns:
+        The encoded value of each part, by its start; a single one if it is small enough.
+    """
     leaves = {start: (depth, rooms)}
     values = {start: encode_value(depth, rooms)}
     while len(leaves) < LEAVES_MAX:

@@ -182,7 +182,7 @@ def applied(existing: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> 
             has no patterns, or there would be too many classes.
     """
     puts = []
-    behind = max((r.order for r in existing.values() if r.order < CATCH_ALL), default=-1)
+    last_order = max((r.order for r in existing.values() if r.order < CATCH_ALL), default=-1)
     for cls in given:
         record = existing.get(cls.name)
         if record is None:
@@ -192,8 +192,8 @@ def applied(existing: Mapping[str, ClassRecord], given: Iterable[RoomClass]) -> 
                     "own, for good",
                     hint=f'say which rooms are: match = ["{cls.name}:*"]; another class has all that are left',
                 )
-            behind = max(behind + 1, 0)
-            new = record_of(cls, behind, FIRST_VERSION + 1)
+            last_order = max(last_order + 1, 0)
+            new = record_of(cls, last_order, FIRST_VERSION + 1)
             _check_taken(existing, new.order, f"class {cls.name} is new")
             puts.append(Put(class_key(cls.name), format_of(new)))
             continue

@@ -9,7 +9,6 @@ at the latest when everything that it granted before has ended, whatever the dat
 """
 
 import asyncio
-import resource
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from hubsub.control.cluster.placement import Load
 from hubsub.control.cluster.plane import RPC_BYTES_MAX, Neighbour, PlaneEvents, Route, TopicRoute
 from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
+from hubsub.control.resource_usage import cpu_s
 from hubsub.errors import HubSubError, PeerError, StoppingError
 from hubsub.node import ClassRow, LeaseEvent, Node, PeerEvent, RouteRow
 
@@ -183,7 +183,7 @@ class CorePlane:
         leads = [
             (row.hub, row.term, row.gives_up) for row in mine if row.room_class not in self._logged_classes
         ]
-        told = [
+        route_rows = [
             RouteRow(row.hub, row.room_class, row.index, row.term, row.acting_leader or row.leader)
             for row in rows
         ]
@@ -193,8 +193,8 @@ class CorePlane:
         # last.
         self._data.route_serves(sorted(self._serves | serves))
         self._hubs.set(
-            told,
-            {row.hub: row for row in told if row.hub in logged},
+            route_rows,
+            {row.hub: row for row in route_rows if row.hub in logged},
             {hub: row.revision for hub, row in logged.items() if row.gives_up},
         )
         self._data.route_serves(sorted(serves))
@@ -302,10 +302,8 @@ class CorePlane:
         return await self._data.route_unused(hub, term, rooms, gives_up=gives_up)
 
     async def load(self) -> Load | None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        now_s, cpu_s = self._clock(), usage.ru_utime + usage.ru_stime
-        shards = self._data.metrics()["shards"]
-        before, self._last_load = self._last_load, (now_s, cpu_s, shards)
+        now_s, used_s, shards = self._clock(), cpu_s(), self._data.metrics()["shards"]
+        before, self._last_load = self._last_load, (now_s, used_s, shards)
         if before is None or now_s <= before[0]:
             return None
 
@@ -316,7 +314,7 @@ class CorePlane:
             return max(0.0, (sum_of(shards, name) - sum_of(before[2], name)) / (now_s - before[0]))
 
         return Load(
-            cpu_share=max(0.0, (cpu_s - before[1]) / (now_s - before[0])),
+            cpu_share=max(0.0, (used_s - before[1]) / (now_s - before[0])),
             bytes_out_per_second=rate("bytes_out_total"),
             deliveries_per_second=rate("delivered_total"),
             connections=sum_of(shards, "connections"),

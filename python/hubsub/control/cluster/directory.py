@@ -83,8 +83,7 @@ class Located:
 
 @dataclass(slots=True)
 class _Wanted:
-    index: int
-    """Index of the hub that the ring selects for it."""
+    route: TopicRoute
     until_s: float
     """When the last caller stops waiting."""
     creates: bool
@@ -149,7 +148,7 @@ class Directory:
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         route = self._ctx.plane.topic_route(topic)
-        return self._located(route, await self.place(route.room_class, route.room, route.index, create))
+        return self._located(route, await self.place(route, create))
 
     async def look_up(self, topic: bytes) -> Located | None:
         """Returns the hub and members of a topic's room, without placing it; None: it has no hub. Asks the
@@ -161,74 +160,67 @@ class Directory:
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
         route = self._ctx.plane.topic_route(topic)
-        hub = await self.find(route.room_class, route.room, route.index)
+        hub = await self.find(route)
         stored = self._cache.classes.get(route.room_class)
         if hub is None and stored is not None and stored.record.is_removed:
             raise ClassRemovedError(value=text_of(route.room))
         return self._located(route, hub)
 
-    async def place(self, room_class: str, room: bytes, index: int, create: bool = True) -> int | None:
+    async def place(self, route: TopicRoute, create: bool = True) -> int | None:
         """Returns the hub of a room, or None, like `locate`.
 
         Args:
-            room_class: Its class.
-            room: Its name.
-            index: Index of the hub that the ring selects for it.
+            route: The room, its class, and its hub on the ring.
             create: As for `locate`.
 
         Raises:
             HubSubError: as `locate`.
         """
-        hub = self.known(room_class, room, index)
+        hub = self.known(route)
         if hub is not None:
             return hub
-        stored = self._cache.classes.get(room_class)
+        stored = self._cache.classes.get(route.room_class)
         if create and stored is not None and stored.record.is_removed:
             # It may have a hub that this node does not know of yet.
-            hub = await self._wait(room_class, room, index, creates=False)
+            hub = await self._wait(route, creates=False)
             if hub is None:
-                raise ClassRemovedError(value=text_of(room))
+                raise ClassRemovedError(value=text_of(route.room))
             return hub
-        if not create and not self.is_given_up(room_class, room):
-            if self._cache.has_all_rooms(room_class):
+        if not create and not self.is_given_up(route.room_class, route.room):
+            if self._cache.has_all_rooms(route.room_class):
                 return None
-            raise NoControllerError("the rooms of the class are not known here yet", room_class)
-        return await self._wait(room_class, room, index, creates=create)
+            raise NoControllerError("the rooms of the class are not known here yet", route.room_class)
+        return await self._wait(route, creates=create)
 
-    async def find(self, room_class: str, room: bytes, index: int) -> int | None:
+    async def find(self, route: TopicRoute) -> int | None:
         """Returns the hub of a room, without placing it; None: it has no hub. Asks the controller for a room
         that is not known here, so that a room that was just placed elsewhere is found.
-
-        Args:
-            room_class: Its class.
-            room: Its name.
-            index: Index of the hub that the ring selects for it.
 
         Raises:
             NoControllerError: the controller did not answer within `WAIT_S`.
             TooManyWaitingError: `WAITING_MAX` others wait.
         """
-        hub = self.known(room_class, room, index)
-        return hub if hub is not None else await self._wait(room_class, room, index, creates=False)
+        hub = self.known(route)
+        return hub if hub is not None else await self._wait(route, creates=False)
 
-    async def _wait(self, room_class: str, room: bytes, index: int, creates: bool) -> int | None:
+    async def _wait(self, route: TopicRoute, creates: bool) -> int | None:
         pause = RETRY_S
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
-                    hub = await self._asked(room_class, room, index, creates)
+                    hub = await self._asked(route, creates)
                     # Meanwhile the watch may have delivered a different record.
-                    if hub is None or hub == self.known(room_class, room, index):
+                    if hub is None or hub == self.known(route):
                         return hub
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, RETRY_S_MAX)
         except TimeoutError:
-            raise self._nobody(room) from None
+            raise self._nobody(route.room) from None
 
-    async def _asked(self, room_class: str, room: bytes, index: int, creates: bool) -> int | None:
+    async def _asked(self, route: TopicRoute, creates: bool) -> int | None:
         if self._is_closed:
-            raise NoControllerError("the node stops", text_of(room))
-        key, until_s = (room_class, room), self._ctx.clock() + WAIT_S
+            raise NoControllerError("the node stops", text_of(route.room))
+        key, until_s = (route.room_class, route.room), self._ctx.clock() + WAIT_S
         wanted = self._wanted.get(key)
         if wanted is None:
             if len(self._wanted) >= WAITING_MAX and self._ctx.clock() >= self._dropped_s + RETRY_S:
@@ -236,7 +228,7 @@ class Directory:
                 self._drop_waited()
             if len(self._wanted) >= WAITING_MAX:
                 raise TooManyWaitingError(value=WAITING_MAX)
-            wanted = self._wanted[key] = _Wanted(index, until_s, creates)
+            wanted = self._wanted[key] = _Wanted(route, until_s, creates)
             self.wake()
         wanted.until_s, wanted.creates = until_s, wanted.creates or creates
         if self._worker is None or self._worker.done():
@@ -278,29 +270,26 @@ class Directory:
             return False
         return not self._cache.forgotten.is_since(room_class, room, given_up_s)
 
-    def known(self, room_class: str, room: bytes, index: int) -> int | None:
+    def known(self, route: TopicRoute) -> int | None:
         """Returns the hub of a room from the controller's response or the watch cache; None: it has no
         record, or is not known yet.
-
-        Args:
-            room_class: Its class.
-            room: Its name.
-            index: Index of the hub that the ring selects for it.
         """
-        if self._given_up and self.is_given_up(room_class, room):
+        if self._given_up and self.is_given_up(route.room_class, route.room):
             return None
-        stored, buckets = self._cache.classes.get(room_class), self._cache.rooms.get(room_class)
+        stored, buckets = self._cache.classes.get(route.room_class), self._cache.rooms.get(route.room_class)
         if stored is None or buckets is None:
             return None
         try:
-            hub = buckets.hub_of(room)
+            hub = buckets.hub_of(route.room)
         except NotKnown:
             return None
         if hub is not None:
             return hub if hub in self._cache.hubs else None
-        if not self._cache.has_all_rooms(room_class):
+        if not self._cache.has_all_rooms(route.room_class):
             return None
-        return self._cache.hub_of(room_class, index) if stored.record.placement == "ring" else None
+        return (
+            self._cache.hub_of(route.room_class, route.index) if stored.record.placement == "ring" else None
+        )
 
     async def move(self, topic: bytes, to: str | None) -> int | None:
         """Pins the room of a topic to a hub; ephemeral classes only.
@@ -375,7 +364,7 @@ class Directory:
             stored = self._cache.classes.get(room_class)
             if stored is None or (chosen and (chosen, creates) != (room_class, wanted.creates)):
                 continue
-            hub = self.known(room_class, room, wanted.index)
+            hub = self.known(wanted.route)
             if hub is not None:
                 self._answer((room_class, room), hub)
                 continue

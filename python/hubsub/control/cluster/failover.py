@@ -116,19 +116,19 @@ def _steps(view: View, settled_s: float, tables: Tables, moves_max: int) -> Iter
     if not candidates:
         return
     names = {place.name for place in candidates}
-    homes, refuges = _targets(view, view.spread_places()), _targets(view, candidates)
+    targets, fallbacks = _targets(view, view.spread_places()), _targets(view, candidates)
     moving = sum(stored.record.proposed is not None for stored in view.hubs.values())
     for hub, stored in sorted(view.hubs.items()):
         record = stored.record
         room_class, name = view.classes.get(record.room_class), hub_name(record.room_class, record.index)
-        if room_class is None or name not in homes or (hub, record.term) in view.replacing:
+        if room_class is None or name not in targets or (hub, record.term) in view.replacing:
             continue
-        home, proposed = homes[name], record.proposed
+        target, proposed = targets[name], record.proposed
         if room_class.durability != EPHEMERAL:
-            may_move = moving < moves_max and home[0] in names
+            may_move = moving < moves_max and target[0] in names
             is_heard = view.is_heard(view.peers.get((record.leader, record.incarnation)))
             step = _restarted(view, hub, record) or _rebalanced(
-                view, hub, stored, home, names, may_move=may_move and is_heard, may_go=is_heard
+                view, hub, stored, target, names, may_move=may_move and is_heard, may_go=is_heard
             )
             if step is not None:
                 moving += step.why == "propose"
@@ -136,19 +136,19 @@ def _steps(view: View, settled_s: float, tables: Tables, moves_max: int) -> Iter
             continue
         why = _loss_reason(view, hub, record, settled_s, tables)
         if why is not None:
-            members = home if home[0] in names else refuges[name]
+            members = target if target[0] in names else fallbacks[name]
             if proposed is not None and proposed.leader in names:
                 members = proposed.members
             yield Step(hub, record, _next_term(view, record, members), why)
         elif proposed is not None:
             if proposed.leader not in names:
                 yield Step(hub, record, structs.replace(record, proposed=None), "withdraw")
-        elif home != record.members and home[0] in names and moving < moves_max:
+        elif target != record.members and target[0] in names and moving < moves_max:
             moving += 1
-            if home[0] == record.leader:
-                yield Step(hub, record, _next_term(view, record, home), "members")
+            if target[0] == record.leader:
+                yield Step(hub, record, _next_term(view, record, target), "members")
             else:
-                after = structs.replace(record, proposed=Proposed(leader=home[0], members=home))
+                after = structs.replace(record, proposed=Proposed(leader=target[0], members=target))
                 yield Step(hub, record, after, "propose")
 
 
@@ -214,7 +214,7 @@ def _rebalanced(
     view: View,
     hub: int,
     stored: Stored[HubRecord],
-    home: tuple[str, ...],
+    target: tuple[str, ...],
     names: Collection[str],
     *,
     may_move: bool,
@@ -227,8 +227,8 @@ def _rebalanced(
     record, proposed = stored.record, stored.record.proposed
     claims = view.claims.get((record.leader, record.incarnation), Claims())
     if proposed is None:
-        if may_move and hub in claims.empty and home[0] != record.leader:
-            after = structs.replace(record, proposed=Proposed(leader=home[0], members=home))
+        if may_move and hub in claims.empty and target[0] != record.leader:
+            after = structs.replace(record, proposed=Proposed(leader=target[0], members=target))
             return Step(hub, record, after, "propose")
     elif proposed.leader not in names:
         return Step(hub, record, structs.replace(record, proposed=None), "withdraw")

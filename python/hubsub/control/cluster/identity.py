@@ -15,6 +15,7 @@ from typing import Self
 import msgspec
 
 from hubsub.errors import DataDirectoryError
+from hubsub.node.setup import write_synced
 
 NAME = "cluster.json"
 LOCK = "cluster.lock"
@@ -65,18 +66,8 @@ class Identity:
         self.stored = stored
         if self._path is None:
             return
-        new = self._path.with_suffix(".new")
         try:
-            with open(new, "wb") as file:
-                file.write(msgspec.json.encode(stored) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self._path)
-            directory = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            write_synced(self._path, msgspec.json.encode(stored).decode() + "\n")
         except OSError as error:
             raise DataDirectoryError(value=f"{self._path}: {error}") from error
 

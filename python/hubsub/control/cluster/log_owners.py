@@ -51,16 +51,16 @@ class LogOwners:
     def all(self) -> list[LogOwner]:
         """All hubs of logged classes, ordered by id, including those of the founder that have no hub record
         yet."""
-        homes = {hub: self._owner(hub, stored.record) for hub, stored in self._cache.hubs.items()}
+        owners = {hub: self._owner(hub, stored.record) for hub, stored in self._cache.hubs.items()}
         if (founder := self._founder) is not None:
             for room_class, hubs in founder.hubs.items():
                 for index, hub in enumerate(hubs):
-                    homes.setdefault(hub, self._owner_at(hub, room_class, index, founder.node))
-        return [home for _, home in sorted(homes.items()) if self.keeps_log(home.room_class)]
+                    owners.setdefault(hub, self._owner_at(hub, room_class, index, founder.node))
+        return [owner for _, owner in sorted(owners.items()) if self.keeps_log(owner.room_class)]
 
     def find(self, wanted: str) -> LogOwner | None:
         """Finds a hub by its name or id; None: there is none."""
-        return next((home for home in self.all() if wanted in (home.name, str(home.id))), None)
+        return next((owner for owner in self.all() if wanted in (owner.name, str(owner.id))), None)
 
     def of(self, room_class: str, index: int) -> LogOwner | None:
         """Returns the hub of a logged class by index; None: there is none."""

@@ -41,7 +41,7 @@ class LoggedHubs:
 
     Args:
         data: Data plane of the hubs.
-        tell: Takes all rows; a row has a leader only if the broker may use it.
+        publish: Takes all rows; a row has a leader only if the broker may use it.
         me: This node's name.
         changed: Called when `claims` changed in a way that the controller waits for.
     """
@@ -49,14 +49,14 @@ class LoggedHubs:
     def __init__(
         self,
         data: Node,
-        tell: Callable[[Sequence[RouteRow]], None],
+        publish: Callable[[Sequence[RouteRow]], None],
         me: str,
         changed: Callable[[], None],
     ) -> None:
         self.open_errors: dict[int, str] = {}
         """Hubs of this process that could not be opened, with the error."""
         self._data = data
-        self._publish = tell
+        self._publish = publish
         self._me = me
         self._changed = changed
         self._rows: Sequence[RouteRow] = ()

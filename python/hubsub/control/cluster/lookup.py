@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from hubsub.control.cluster.directory import WAITING_MAX, Directory
+from hubsub.control.cluster.plane import TopicRoute
 from hubsub.coordination.tasks import end
 from hubsub.errors import (
     ClassRemovedError,
@@ -73,8 +74,9 @@ class Lookups:
     async def _place(self, room_class: str, room: bytes, creates: bool) -> None:
         try:
             _, _, index = self._data.route_of(room)
-            ask = self._directory.place if creates else self._directory.find
-            hub = await ask(room_class, room, index)
+            route = TopicRoute(room, room_class, index)
+            place, find = self._directory.place, self._directory.find
+            hub = await (place(route) if creates else find(route))
         except HubSubError as error:
             log.debug("a room gets no place", room_class=room_class, reason=error.message)
             self._data.route_refuse([room], _client_code(error))

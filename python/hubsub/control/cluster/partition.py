@@ -55,11 +55,11 @@ class PartitionMode:
 
     async def _run(self) -> None:
         while True:
-            acts = self._acting()
-            if acts != self._cache.acting_leaders:
-                mine = sum(process == self._ctx.me for process in acts.values())
-                log.warning("hubs are served without a leader lease", hubs=len(acts), here=mine)
-                self._cache.set_acting_leaders(acts)
+            acting = self._acting()
+            if acting != self._cache.acting_leaders:
+                mine = sum(process == self._ctx.me for process in acting.values())
+                log.warning("hubs are served without a leader lease", hubs=len(acting), here=mine)
+                self._cache.set_acting_leaders(acting)
             # Silence causes no event, so it needs a timeout.
             wait_s = self._ctx.timing.silence_s if self._has_serving_class else None
             await wait_set(self._news, wait_s)

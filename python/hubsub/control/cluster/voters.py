@@ -97,7 +97,7 @@ def is_proved(view: View, ends_s: float) -> bool:
         view: State known to the controller.
         ends_s: The time, seconds, of the clock of all times in `view`.
     """
-    heeded = {
+    acknowledging = {
         name
         for name, (_, peer) in _latest(view.peers).items()
         if peer.acknowledged_s is not None
@@ -110,7 +110,7 @@ def is_proved(view: View, ends_s: float) -> bool:
         for name, since_s in dead_nodes(view.nodes, view.peers).items()
         if since_s <= ends_s - view.timing.wait_s
     }
-    return view.voters is not None and is_majority(view.voters.record, heeded, dead)
+    return view.voters is not None and is_majority(view.voters.record, acknowledging, dead)
 
 
 def dead_nodes(

@@ -117,8 +117,8 @@ def messages(
     from pyspark.sql import functions as sf
 
     options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX"}
-    told = [sf.lit(final).alias("final"), *([] if query is None else [sf.lit(query).alias("query")])]
-    payload = sf.to_json(sf.struct(*rows.columns, *told), options).cast("binary")
+    further = [sf.lit(final).alias("final"), *([] if query is None else [sf.lit(query).alias("query")])]
+    payload = sf.to_json(sf.struct(*rows.columns, *further), options).cast("binary")
     named = [] if query is None else [sf.lit(QUERY_HEADER), sf.lit(query)]
     headers = sf.create_map(*named).cast("map<string,string>")
     short = sf.octet_length("room") <= ROOM_BYTES_MAX

@@ -37,7 +37,7 @@ class Archive:
         at: Called at `written` (files exist, not committed) and `committed`, for tests that inject failures.
         selection: Options of the source that select rooms, so that no others get into the archive; empty:
             all.
-        tell: Called with offsets before which Spark reads nothing again; retention waits for them. A batch
+        report: Called with offsets before which Spark reads nothing again; retention waits for them. A batch
             that is committed here may run once more, so its offsets are reported with the next batch, or by
             `finished`.
     """
@@ -50,7 +50,7 @@ class Archive:
         log: str | None = None,
         at: Callable[[str], None] = _pass,
         selection: Mapping[str, str] | None = None,
-        tell: Callable[[Mapping[int, int]], None] | None = None,
+        report: Callable[[Mapping[int, int]], None] | None = None,
     ) -> None:
         self.target = Store(target).uri
         self.table_format = table_format
@@ -58,7 +58,7 @@ class Archive:
         self.log = log
         self.at = at
         self.selection = selection
-        self.tell = tell
+        self.report = report
         open_table(self.target, table_format)
 
     def offsets(self) -> dict[int, int]:
@@ -89,7 +89,7 @@ class Archive:
                 )
             return
         if last is not None:  # Spark has committed it, as it has gone on to the next.
-            self._told(state.offsets)
+            self._reported(state.offsets)
         written, ranges = files.write(batch_rows, Store(self.target), batch)
         self.at("written")
         if written:
@@ -103,15 +103,15 @@ class Archive:
         state = open_table(self.target, self.table_format).state()
         last = state.batches.get(self.application)
         again = {} if last is None else {hub: first for hub, (first, _) in last.ranges.items()}
-        self._told({**state.offsets, **again})
+        self._reported({**state.offsets, **again})
 
     def finished(self) -> None:
         """Reports all archived offsets: Spark has ended with everything committed."""
-        self._told(self.offsets())
+        self._reported(self.offsets())
 
-    def _told(self, offsets: Mapping[int, int]) -> None:
-        if self.tell is not None:
-            self.tell(offsets)
+    def _reported(self, offsets: Mapping[int, int]) -> None:
+        if self.report is not None:
+            self.report(offsets)
 
 
 def _ranges(rows: "DataFrame") -> dict[int, tuple[int, int]]:

@@ -42,7 +42,7 @@ def run(
     def work() -> Compacted:
         days = compact(spark, table, at=lambda point: _end(ending))
         for date, before, after in days:
-            progress.say(f"{date}: {before} files are {after}")
+            progress.write(f"{date}: {before} files are {after}")
         return Compacted(days, sweep(table, grace.total_seconds()))
 
     with ending.gently():

@@ -47,7 +47,7 @@ class Progress:
             from rich.progress import BarColumn, SpinnerColumn, TextColumn
             from rich.progress import Progress as Bars
 
-            text = TextColumn("{task.description}  {task.fields[said]}")
+            text = TextColumn("{task.description}  {task.fields[text]}")
             columns = [BarColumn(), text] if self._bounded else [SpinnerColumn(), text]
             self._rich = Bars(*columns, console=Console(file=self._out), transient=False)
             self._rich.start()
@@ -64,7 +64,7 @@ class Progress:
             self._rich.stop()
             self._rich = None
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Prints a line beside the progress."""
         if self._rich is not None:
             self._rich.console.print(text, markup=False, highlight=False)
@@ -79,24 +79,24 @@ class Progress:
             tally: Its tally.
             last: Whether it is the final one.
         """
+        now, text = self._clock(), progress_text(tally, self._what)
         if self._rich is not None:
             total = max(tally.total, 1) if self._bounded else None
             done = tally.records if tally.total or not last else 1
             if name not in self._tasks:
-                self._tasks[name] = self._rich.add_task(name, total=total, said="")
-            self._rich.update(self._tasks[name], total=total, completed=done, said=said(tally, self._what))
+                self._tasks[name] = self._rich.add_task(name, total=total, text="")
+            self._rich.update(self._tasks[name], total=total, completed=done, text=text)
             return
         before = self._shown.get(name)
-        now, text = self._clock(), said(tally, self._what)
         if before is not None and (before[1] == text or (not last and now - before[0] < LINE_S)):
             return
         if before is None and tally.batches == 0 and not last:
             return
         self._shown[name] = now, text
-        self.say(f"{name}: {text}")
+        self.write(f"{name}: {text}")
 
 
-def said(tally: Tally, what: str = "scanned") -> str:
+def progress_text(tally: Tally, what: str = "scanned") -> str:
     """A tally as text.
 
     >>> said(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))

@@ -17,13 +17,13 @@ from hubsub.pipeline.devices import streamed as changes
 from hubsub.pipeline.options import CAUGHT_UP, Access, SourceOptions
 from hubsub.pipeline.reading import LOG
 from hubsub.pipeline.run.backlog import patient
+from hubsub.pipeline.run.job_tables import PublishingArchive, PublishingResults, TablePublisher
 from hubsub.pipeline.run.lineage import Lineage, join
 from hubsub.pipeline.run.publishing import Publishing
 from hubsub.pipeline.run.results import Results
 from hubsub.pipeline.run.runner import Output
 from hubsub.pipeline.run.settings import Settings, interval
-from hubsub.pipeline.run.telling import Teller, Telling, TellingArchive
-from hubsub.pipeline.sessions import FIELDS, moves, strangers
+from hubsub.pipeline.sessions import FIELDS, moves, unknown_events
 from hubsub.pipeline.sessions import streamed as closed
 from hubsub.pipeline.wire import Wire
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 WINDOW_KEYS = ("room", "epoch", "window_start")
 DEVICE_KEYS = ("device", "topic", "key")
-DEVICE_TOLD = (*DEVICE_KEYS, "value", "timestamp")
-SESSION_TOLD = ("room", "user", "start", "end", "duration_s", "messages", "closed_by")
+DEVICE_TABLE = (*DEVICE_KEYS, "value", "timestamp")
+SESSION_TABLE = ("room", "user", "start", "end", "duration_s", "messages", "closed_by")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +143,11 @@ def devices_job(
     line = lineage(settings, settings.out, device=template)
     latest = changes(readings(named(records(spark, settings, line.query), template)))
     letters = dead_letters(named(records(spark, settings, f"{line.query}-dead"), template))
-    take: Results | Telling = state
+    take: Results | PublishingResults = state
     if publish:
-        take = Telling(state, _teller(settings, line), DEVICE_TOLD, "timestamp", len(DEVICE_KEYS))
+        take = PublishingResults(
+            state, _table_publisher(settings, line), DEVICE_TABLE, "timestamp", len(DEVICE_KEYS)
+        )
     return [Output("devices", latest, take, "update"), Output("dead-letters", letters, dead)], state, dead
 
 
@@ -169,15 +171,15 @@ def sessions_job(
     parsed = events.parsed(records_by_time(spark, settings, line.query), FIELDS, timing.event_time)
     over = closed(moves(events.good(parsed)), timing.timeout, interval(timing.watermark))
     again = events.parsed(records(spark, settings, f"{line.query}-dead"), FIELDS, timing.event_time)
-    letters = events.bad(again).unionByName(strangers(events.good(again)))
-    take: Results | Telling = table
+    letters = events.bad(again).unionByName(unknown_events(events.good(again)))
+    take: Results | PublishingResults = table
     if publish:
-        take = Telling(table, _teller(settings, line), SESSION_TOLD, "end")
+        take = PublishingResults(table, _table_publisher(settings, line), SESSION_TABLE, "end")
     return [Output("sessions", over, take), Output("dead-letters", letters, dead)], table, dead
 
 
 @dataclass
-class Told:
+class ArchiveReporter:
     """Reports to nodes what the archive has committed, as retention may wait for it. Failures do not stop the
     job.
     """
@@ -236,19 +238,23 @@ def archive_job(
     selection = {name: given[name] for name in ("subscribe", "subscribepattern") if given.get(name)}
     state.check_selection(selection)
     # Retention cannot wait for an archive that has only some rooms of a hub.
-    tell = None if options.subscribe else Told(options.access, line.query, log, options.subscribe_pattern)
-    archive = Archive(settings.out, table_format, line.query, log, selection=selection, tell=tell)
+    report = (
+        None
+        if options.subscribe
+        else ArchiveReporter(options.access, line.query, log, options.subscribe_pattern)
+    )
+    archive = Archive(settings.out, table_format, line.query, log, selection=selection, report=report)
     archive.begun()
     more = {}
     if state.offsets:
         more["startingOffsets"] = json.dumps({str(hub): state.offsets.get(hub, -2) for hub in listing.hubs})
-    take: Archive | TellingArchive = archive
+    take: Archive | PublishingArchive = archive
     if publish:
         names = {hub: known.name for hub, known in listing.hubs.items()}
-        take = TellingArchive(archive, _teller(settings, line), names)
+        take = PublishingArchive(archive, _table_publisher(settings, line), names)
     return [Output("archive", records(spark, settings, line.query, **more), take)], archive
 
 
-def _teller(settings: Settings, line: Lineage) -> Teller:
+def _table_publisher(settings: Settings, line: Lineage) -> TablePublisher:
     access = SourceOptions.parse(settings.source()).access
-    return Teller(access, settings.job, query_name(settings, line.query))
+    return TablePublisher(access, settings.job, query_name(settings, line.query))

@@ -66,17 +66,17 @@ def join(job: str, checkpoint: str, out: str | None, options: Mapping[str, str])
     if out is None:
         anew = "give another --checkpoint, or remove it"
     at_checkpoint, at_out = Store(checkpoint), None if out is None else Store(out)
-    kept = _read(at_checkpoint, IN_CHECKPOINT)
+    stored = _read(at_checkpoint, IN_CHECKPOINT)
     found = None if at_out is None else _read(at_out, IN_RESULTS)
     if at_out is not None:
-        if kept is not None and found is None:
+        if stored is not None and found is None:
             raise ArchiveMismatchError("the checkpoint's results are not here", at_out.uri, anew)
-        other = kept.id != found.id if kept and found else kept is None and _has_results(at_out)
+        other = stored.id != found.id if stored and found else stored is None and _has_results(at_out)
         if other:
             raise ArchiveMismatchError("the results are of another checkpoint", at_out.uri, anew)
-    if kept is not None:
-        kept.check(job, options, anew)
-        return kept
+    if stored is not None:
+        stored.check(job, options, anew)
+        return stored
     # Results with an identity and nothing else: the first run did not get further.
     made = Lineage(job, found.id if found else secrets.token_hex(4), dict(options))
     body = json.dumps(vars(made), sort_keys=True).encode()

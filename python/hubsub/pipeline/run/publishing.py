@@ -54,9 +54,9 @@ class Publishing:
         """Publishes a batch in the order of its windows. Batches published or given up before are skipped."""
         ordered = rows.coalesce(1).sortWithinPartitions("window_start", "room", "epoch")
         options = {**self.access, "query": self.query, "batch": str(batch)}
-        told = messages(ordered, self.final, query=self.name)
+        rows = messages(ordered, self.final, query=self.name)
         try:
-            told.write.format("hubsub").options(**options).mode("append").save()
+            rows.write.format("hubsub").options(**options).mode("append").save()
         except Exception as error:
             if not isinstance(given_up := failure(error), BatchGivenUpError):
                 raise

@@ -18,15 +18,15 @@ from hubsub.pipeline.archive import open_table
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.options import Access, SinkOptions
 from hubsub.pipeline.replay import Bounds, outgoing
-from hubsub.pipeline.run.archived import Archived
+from hubsub.pipeline.run.archive_slices import Archived
 from hubsub.pipeline.run.display import Progress
+from hubsub.pipeline.run.job_tables import TablePublisher
 from hubsub.pipeline.run.lineage import join
 from hubsub.pipeline.run.pace import Pace
 from hubsub.pipeline.run.runner import POLL_S, Ending
 from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.run.slices import Slice, SliceLog
 from hubsub.pipeline.run.tally import Tally
-from hubsub.pipeline.run.telling import Teller
 from hubsub.pipeline.sink import Sink, Staged
 from hubsub.pipeline.wire import Wire
 
@@ -42,9 +42,9 @@ SLICE_BYTES_MAX = 128 << 20
 """
 AHEAD = 2
 """Slices that are staged, or being staged, while one is moved."""
-TELL_S = 2.0
+PUBLISH_S = 2.0
 """Seconds between two progress reports to nodes."""
-TOLD = ("rooms", "records out", "left", "records/s")
+TABLE_COLUMNS = ("rooms", "records out", "left", "records/s")
 AHEAD_S = 5.0
 """A slice is staged at most this long before its time."""
 
@@ -138,13 +138,13 @@ def replay(
         raise OptionError("no record of the archive is to be replayed", asked.where or table.uri)
     tally = _tally(log.done, source.rows, 0.0)
     if not tally.lag and log.planned is None:
-        progress.say("all of it is out; another --checkpoint replays it once more")
+        progress.write("all of it is out; another --checkpoint replays it once more")
     options = SinkOptions.parse({"servers": settings.servers, **settings.options})
     _warn_of_the_unkept(source, asked.prefix, options.access, progress)
     sink = Sink(options, line.query)
-    tell = Teller(options.access, "replay", line.query) if publish else None
+    publisher = TablePublisher(options.access, "replay", line.query) if publish else None
     began, first = time.monotonic(), tally.records
-    told_at = began - TELL_S
+    published_at = began - PUBLISH_S
     with ending.gently(), _Ahead(source, log, asked, sink) as ahead:
         while (ready := ahead.take(ending)) is not None:
             piece, staged = ready
@@ -155,12 +155,12 @@ def replay(
             seconds = max(time.monotonic() - began, 1e-3)
             tally = _tally(piece, source.rows, (piece.records - first) / seconds)
             progress.show("replay", tally)
-            if tell is not None and time.monotonic() - told_at >= TELL_S:
-                tell(TOLD, [_told(asked, tally)], keys=1)
-                told_at = time.monotonic()
+            if publisher is not None and time.monotonic() - published_at >= PUBLISH_S:
+                publisher(TABLE_COLUMNS, [_table_row(asked, tally)], keys=1)
+                published_at = time.monotonic()
     progress.show("replay", tally, last=True)
-    if tell is not None:
-        tell(TOLD, [_told(asked, tally)], keys=1)
+    if publisher is not None:
+        publisher(TABLE_COLUMNS, [_table_row(asked, tally)], keys=1)
     return tally
 
 
@@ -172,10 +172,10 @@ def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress:
         classes = wire.listing((prefix + topic).replace(",", "%2C") for topic in source.topics).ephemeral
     if classes:
         what = "rooms of these classes keep no log, so what is replayed into them is in memory at most"
-        progress.say(f"warning: {what}: {', '.join(classes)}")
+        progress.write(f"warning: {what}: {', '.join(classes)}")
 
 
-def _told(asked: Replay, tally: Tally) -> tuple[str, int, int, float]:
+def _table_row(asked: Replay, tally: Tally) -> tuple[str, int, int, float]:
     # The archive's location may be confidential.
     return f"{asked.prefix}…", tally.records, tally.lag, round(tally.rate, 1)
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from hubsub.pipeline.archive.store import Store
 from hubsub.pipeline.offsets import StreamOffset
 from hubsub.pipeline.options import SourceOptions
-from hubsub.pipeline.quiet import hush
 from hubsub.pipeline.run.backlog import two_watermarks
 from hubsub.pipeline.run.display import Progress
 from hubsub.pipeline.run.failures import failure, is_late_worker
 from hubsub.pipeline.run.settings import Settings, interval
 from hubsub.pipeline.run.tally import Tally
 from hubsub.pipeline.session import connect, is_running, tasks_at_once
+from hubsub.pipeline.stderr_filter import silence_spark
 from hubsub.pipeline.wire import Wire
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ class Ending:
     `Stopped`.
 
     Args:
-        say: Called at once with a message after a signal.
+        write: Called at once with a message after a signal.
         quiet: Whether to silence Spark from then on.
     """
 
-    def __init__(self, say: Callable[[str], object] = lambda _: None, *, quiet: bool = False) -> None:
+    def __init__(self, write: Callable[[str], object] = lambda _: None, *, quiet: bool = False) -> None:
         self.signal: int | None = None
         """The first one that came."""
-        self._say = say
+        self._write = write
         self._is_quiet = quiet
         self._is_gentle = False
         self._before: dict[int, Any] = {}
@@ -130,11 +130,11 @@ class Ending:
         is_first, self.signal = self.signal is None, self.signal or number
         if is_first:
             if self._is_quiet:
-                hush()
+                silence_spark()
             with contextlib.suppress(
                 Exception
             ):  # The reader may be gone, or the signal may have interrupted the output of a line.
-                self._say("stopping")
+                self._write("stopping")
         if not self._is_gentle:
             raise Stopped
 

@@ -53,8 +53,8 @@ class SliceLog:
         """The archive's offsets at the replay's first run; the given ones, if this is it."""
         text = json.dumps({str(hub): offset for hub, offset in sorted(offsets.items())})
         self._store.create(ARCHIVE, text.encode())
-        kept = self._store.read(ARCHIVE) or b"{}"
-        return {int(hub): offset for hub, offset in json.loads(kept).items()}
+        stored = self._store.read(ARCHIVE) or b"{}"
+        return {int(hub): offset for hub, offset in json.loads(stored).items()}
 
     def plan(self, piece: Slice) -> None:
         """Records a slice before it is published.

@@ -49,7 +49,7 @@ def moves(events: "DataFrame") -> "DataFrame":
     Input: `room string, epoch bigint, seq bigint, timestamp timestamp, event_time timestamp, event
     struct<kind, user, room, ref>`, as returned by `events.good` for `FIELDS`.
     Output: `room string, user string, kind string, ref string, at timestamp, timestamp, epoch, seq`.
-    Grain: one row for each event of a known kind; `strangers` has the others.
+    Grain: one row for each event of a known kind; `unknown_events` has the others.
     Null: a null `event.room` takes the record's room. A null `ref` is none; nothing else of the output is
     null.
     """
@@ -65,7 +65,7 @@ def moves(events: "DataFrame") -> "DataFrame":
     )
 
 
-def strangers(events: "DataFrame") -> "DataFrame":
+def unknown_events(events: "DataFrame") -> "DataFrame":
     """The events of unknown kinds, with `reason` `unknown_kind`: rows for the dead letters.
 
     Input and grain as `moves`.

@@ -15,8 +15,8 @@ from hubsub.pipeline.run.runner import Ending, run
 from hubsub.pipeline.run.settings import Settings
 from hubsub.pipeline.schema import arrow_schema, spark_schema
 from hubsub.pipeline.source import HubSubSource
-from hubsub_bench.spark.fresh import Fresh
 from hubsub_bench.spark.sources import IpcSource, TupleSource
+from hubsub_bench.spark.stream_delay import StreamDelay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ POLL_S = 0.02
 Options = Mapping[str, str]
 
 
-class Asks:
+class Measurements:
     """The measurements of a session.
 
     Args:
@@ -41,7 +41,7 @@ class Asks:
         self._spark, self._directory = spark, directory
         self._spark.dataSource.register(IpcSource)
         self._spark.dataSource.register(TupleSource)
-        self._fresh: Fresh | None = None
+        self._fresh: StreamDelay | None = None
         self._number = 0
 
     def versions(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Asks:
 
     def fresh_start(self, options: Options) -> None:
         """Starts a stream that records when it sees each record."""
-        self._fresh = Fresh(self._spark, options, self._place())
+        self._fresh = StreamDelay(self._spark, options, self._place())
 
     def fresh_stop(self, since_us: int, until_us: int) -> dict[str, Any]:
         """Lateness of records with these timestamps; the stream ends."""

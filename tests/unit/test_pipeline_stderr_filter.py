@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hubsub.pipeline.quiet import Sieve
+from hubsub.pipeline.stderr_filter import StderrFilter
 
 START = """WARNING: Using incubator modules: jdk.incubator.vector
 Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
@@ -44,9 +44,9 @@ Error: Could not find or load main class
 """
 
 
-def sieved(text: str, here: bool = True) -> str:
+def filtered_stderr(text: str, here: bool = True) -> str:
     out: list[bytes] = []
-    sieve = Sieve(out.append, here)
+    sieve = StderrFilter(out.append, here)
     for line in text.encode().splitlines(keepends=True):
         sieve.take(line)
     sieve.end()
@@ -55,26 +55,26 @@ def sieved(text: str, here: bool = True) -> str:
 
 @pytest.mark.parametrize("noise", [START, READER_GONE, READER_GONE * 2])
 def test_what_every_run_says_is_left_out(noise: str) -> None:
-    assert sieved(noise) == ""
-    assert sieved(noise + WORDS + noise) == WORDS
+    assert filtered_stderr(noise) == ""
+    assert filtered_stderr(noise + WORDS + noise) == WORDS
 
 
 @pytest.mark.parametrize("text", [WORDS, IN_A_WORKER, OTHER, READER_GONE.partition("  ")[0], "\n\nx\n"])
 def test_everything_else_stays_as_it_came(text: str) -> None:
-    assert sieved(text) == text
-    assert sieved(READER_GONE + text + READER_GONE) == text
+    assert filtered_stderr(text) == text
+    assert filtered_stderr(READER_GONE + text + READER_GONE) == text
 
 
 def test_the_address_of_a_driver_matters_where_executors_are_elsewhere() -> None:
-    assert "loopback" in sieved(START, here=False)
+    assert "loopback" in filtered_stderr(START, here=False)
 
 
 def test_what_a_process_died_of_is_said_before_what_follows() -> None:
     code = """
 import os, subprocess, sys
-from hubsub.pipeline.quiet import sieved
+from hubsub.pipeline.stderr_filter import filtered_stderr
 try:
-    with sieved(here=True) as stderr:
+    with filtered_stderr(here=True) as stderr:
         subprocess.run([sys.executable, "-c", "raise SystemExit('it died')"], stderr=stderr, check=True)
 except subprocess.CalledProcessError:
     os.write(2, b"we too\\n")
@@ -86,10 +86,10 @@ except subprocess.CalledProcessError:
 def test_after_a_signal_nothing_is_said_of_what_has_gone() -> None:
     code = """
 import logging, os, socketserver, subprocess, sys, threading, warnings
-from hubsub.pipeline.quiet import hush, sieved
+from hubsub.pipeline.stderr_filter import silence_spark, filtered_stderr
 
 def say():
-    with sieved(here=True) as stderr:
+    with filtered_stderr(here=True) as stderr:
         child = subprocess.Popen(["sh", "-c", "echo of Spark >&2"], stderr=stderr)
     child.wait()
     logging.error("of the gateway")
@@ -103,7 +103,7 @@ def say():
         socketserver.BaseServer.handle_error(None, None, ("127.0.0.1", 1))
 
 if sys.argv[1] == "hushed":
-    hush()
+    silence_spark()
 say()
 """
     said = {

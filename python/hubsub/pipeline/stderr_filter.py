@@ -46,21 +46,21 @@ _hushed = threading.Event()
 """Set after a signal."""
 
 
-def hush() -> None:
+def silence_spark() -> None:
     """Drops all further output of Spark and of its clients in this process."""
     _hushed.set()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    threading.excepthook = sys.unraisablehook = _say_nothing
+    threading.excepthook = sys.unraisablehook = _ignore
     # Of Spark's accumulators, which print the error that ends them.
-    setattr(socketserver.BaseServer, "handle_error", _say_nothing)  # noqa: B010, a method to mypy
+    setattr(socketserver.BaseServer, "handle_error", _ignore)  # noqa: B010, a method to mypy
 
 
-def _say_nothing(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
-class Sieve:
+class StderrFilter:
     """Filters lines.
 
     Args:
@@ -99,7 +99,7 @@ class Sieve:
 
 
 @contextmanager
-def sieved(here: bool) -> Iterator[int]:
+def filtered_stderr(here: bool) -> Iterator[int]:
     """A descriptor for the stderr of a process that starts in the block; it may outlive it.
 
     Args:
@@ -123,7 +123,7 @@ def sieved(here: bool) -> Iterator[int]:
 
 
 def _pump(reader: int, here: bool) -> None:
-    sieve = Sieve(_write, here)
+    sieve = StderrFilter(_write, here)
     with open(reader, "rb", closefd=False) as lines:
         for line in lines:
             sieve.take(line)

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-AHEAD = 2
+PREFETCH = 2
 """Values that may wait; one more is being produced."""
 
 
-def ahead(source: Generator[T, None, None], count: int = AHEAD) -> Iterator[T]:
+def prefetched(source: Generator[T, None, None], count: int = PREFETCH) -> Iterator[T]:
     """The values of `source`, produced in a separate thread.
 
     Args:

@@ -12,7 +12,7 @@ LONGEST_BATCHES = 20
 """Number of slowest batches that are reported with their stages."""
 
 
-class Fresh:
+class StreamDelay:
     """A running stream that records the arrival of its rows.
 
     Args:

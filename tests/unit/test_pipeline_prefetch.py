@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from hubsub.pipeline.ahead import ahead
+from hubsub.pipeline.prefetch import prefetched
 
 
 def test_values_come_in_order_and_what_fails_behind_them() -> None:
@@ -15,10 +15,10 @@ def test_values_come_in_order_and_what_fails_behind_them() -> None:
 
     found = []
     with pytest.raises(ValueError, match="broken"):
-        for value in ahead(source()):
+        for value in prefetched(source()):
             found.append(value)
     assert found == list(range(100))
-    assert list(ahead(value for value in range(3))) == [0, 1, 2]
+    assert list(prefetched(value for value in range(3))) == [0, 1, 2]
 
 
 def test_a_bounded_number_is_made_before_it_is_wanted() -> None:
@@ -31,7 +31,7 @@ def test_a_bounded_number_is_made_before_it_is_wanted() -> None:
                 three.set()
             yield value
 
-    values = ahead(source(), count=2)
+    values = prefetched(source(), count=2)
     assert next(values) == 0
     assert three.wait(10)  # Two values wait, and one is being made.
     assert next(values) == 1 and len(made) <= 5
@@ -47,7 +47,7 @@ def test_a_source_that_is_not_wanted_any_more_is_closed() -> None:
         finally:
             closed.set()
 
-    values = ahead(source(), count=1)
+    values = prefetched(source(), count=1)
     assert next(values) == 1
     values.close()  # type: ignore[attr-defined]
     assert closed.wait(10)

@@ -26,7 +26,7 @@ TEXT_CHARACTERS = 200
 
 
 @dataclass
-class Teller:
+class TablePublisher:
     """Publishes tables of one job to nodes. Plain values only, as it may go to Spark Connect's server.
 
     Args:
@@ -62,7 +62,7 @@ class Teller:
         }
         try:
             with Wire(self.access) as wire:
-                wire.tell(self.job, table)
+                wire.publish_table(self.job, table)
             self.deaf = False
         except HubSubError as error:
             if not self.deaf:
@@ -71,19 +71,19 @@ class Teller:
 
 
 @dataclass
-class Telling:
+class PublishingResults:
     """Writes batches into a table, and publishes the latest rows of each.
 
     Args:
         results: The table.
-        tell: Publishes them.
+        publish: Publishes them.
         columns: Columns to publish.
         order: A time column; the latest rows are those with the latest times.
-        keys: As in `Teller`.
+        keys: As in `TablePublisher`.
     """
 
     results: Results
-    tell: Teller
+    publish: TablePublisher
     columns: tuple[str, ...]
     order: str
     keys: int = 0
@@ -93,7 +93,7 @@ class Telling:
         try:
             if not rows.isEmpty():
                 self.results.write(rows, batch)
-                self.tell(self.columns, self._latest(rows), self.keys)
+                self.publish(self.columns, self._latest(rows), self.keys)
         finally:
             rows.unpersist()
 
@@ -112,18 +112,18 @@ class Telling:
 
 
 @dataclass
-class TellingArchive:
+class PublishingArchive:
     """Writes batches into an archive, and publishes the archived offset of each hub."""
 
     archive: Archive
-    tell: Teller
+    publish: TablePublisher
     names: Mapping[int, str] = field(default_factory=dict)
     """Names of hubs, as known at the start."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         self.archive(rows, batch)
         offsets = sorted(self.archive.offsets().items())
-        self.tell(
+        self.publish(
             ("hub", "archived up to"), [(self.names.get(hub, str(hub)), at) for hub, at in offsets], keys=1
         )
 
