@@ -28,12 +28,12 @@ SHARED = re.compile("tests/cluster/test_(chat_log|moves|pipeline|three)[.]py")
 STORES = "embedded-one", "embedded", "etcd", "zookeeper"
 WAITING = re.compile("faults|leases|watches")
 """Matches names of files in `tests/coordination` whose tests wait."""
-SECONDS = {PIPELINE: 5.0, CLUSTER: 8.0, COORDINATION: 2.0, "tests/node/": 1.6}
+SECONDS = {PIPELINE: 2.5, CLUSTER: 5.0, COORDINATION: 0.8, "tests/node/": 0.8}
 """Approximate seconds per test, by folder; for others `SECONDS_ELSE`."""
 SECONDS_ELSE = 0.2
 LONG = (
-    "elsewhere waiting promises driver_kill bench_log replay runners publishing archive deploy sink full_disk"
-    " kills extremes partitions away broker_model schema"
+    "elsewhere waiting promises driver_kill replay runners publishing archive deploy sink full_disk bench_cluster"
+    " away demo_chat console bench_log kills extremes partitions broker_model schema"
 ).split()
 """Files that begin first, so that short ones are left for the end; the first of them wait for their own programs."""
 
