@@ -273,7 +273,7 @@ impl Rim {
         let Some(said) = Said::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
             return Delivery::Taken;
         };
-        let message = self.encoded.mqtt.message(&said);
+        let message = self.states.mqtt.cache.message(&said);
         let key = ConnKey { index: conn, generation: *generation };
         self.queue_for_absent(key, message, grant, None);
         Delivery::Taken
@@ -307,7 +307,7 @@ impl Rim {
         let (Some(grant), Some(said)) = (grant.filter(|g| g.qos > Qos::AtMostOnce), Said::of(record)) else {
             return Delivery::Full;
         };
-        let message = self.encoded.mqtt.message(&said);
+        let message = self.states.mqtt.cache.message(&said);
         self.queue_for_absent(key, message, grant, Some(group.into()));
         self.states.mqtt.sessions.sharing.insert(key, group, members);
         Delivery::Taken

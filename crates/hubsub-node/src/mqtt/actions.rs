@@ -2,9 +2,9 @@
 //! action's room reports the delivery, so any node can read it at any time.
 
 use super::client::Client;
+use super::durable::Written;
 use super::message::Said;
 use crate::io::core::Core;
-use crate::io::internal_client::Asked;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::PacketId;
 
@@ -68,6 +68,6 @@ pub(super) fn delivered(core: &mut Core, key: ConnKey, action: &Action) {
     let remembers = classes.get(classes.class_of_room(&room)).history.is_some();
     if remembers && classes.room(delivered) == room && templates.any(|it| it.device(topic) == Some(own)) {
         let headers = [(ID.into(), action.id.clone())];
-        core.say_with(delivered, b"", Some(headers.into()), Asked::Nobody);
+        core.say_with(delivered, b"", Some(headers.into()), None::<Written>);
     }
 }

@@ -5,6 +5,7 @@ use super::client::{Client, end};
 use super::durable;
 use super::kept::{Kept, Wait};
 use super::session::{self, Session};
+use super::work::Work;
 use super::{absent, adoption, claims, lacking, reading, standing};
 use crate::io::conn::Flags;
 use crate::io::context::{Rim, Timer};
@@ -159,9 +160,9 @@ impl Rim {
         let is_last = *left == 0;
         if let Answer::Attached(Err(refused)) = *answer {
             self.lacks(key, refused);
-            self.own.follow(key, false);
+            self.own.queue(Work::Follows(key, false));
         } else if is_last {
-            self.own.follow(key, true);
+            self.own.queue(Work::Follows(key, true));
         }
         true
     }

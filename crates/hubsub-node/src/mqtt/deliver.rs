@@ -175,7 +175,7 @@ impl Rim {
         on_slow: OnSlow,
         way: Way<'_>,
     ) {
-        let message = self.encoded.mqtt.message(said);
+        let message = self.states.mqtt.cache.message(said);
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
         let mut dropped = 0;

@@ -19,6 +19,7 @@ use super::kept::{Entry, Intended, Kept, Own, Parting, Prepared, Wait};
 use super::pending::Item;
 use super::sending::Under;
 use super::session::{Sent, Session};
+use super::work::Work;
 use super::{adoption, claims, packets, reading, session, store};
 use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
@@ -90,7 +91,7 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
 pub(super) fn call(rim: &mut Rim, key: ConnKey) {
     let Some(kept) = kept_of(rim, key) else { return };
     if !std::mem::replace(&mut kept.is_called, true) {
-        rim.own.record(key);
+        rim.own.queue(Work::Record(key));
     }
 }
 

@@ -8,10 +8,11 @@
 
 use super::adoption::{publish_will_of, room_of};
 use super::durable::Written;
+use super::work::Work;
 use super::{reading, store};
 use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::io::questions::Question;
+use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
@@ -134,7 +135,9 @@ pub fn end_again(core: &mut Core) {
             }
             Of::Before(_) => {
                 let query = reading::row_of(&ending.id);
-                core.ask_home(&room_of(&ending.id), Question::Row(query), Then::Ending(Box::new(ending)));
+                let room = room_of(&ending.id);
+                let then = move |part| Work::Ended(Box::new(ending), Part::history(part));
+                core.ask_home(&room, Question::Row(query), Then::work(then));
             }
         }
     }

@@ -104,7 +104,7 @@ impl Rim {
             qos: Qos::AtMostOnce,
             retain: is_state,
         };
-        self.encoded.mqtt.begin();
+        self.states.mqtt.cache.begin();
         self.send_mqtt(key.index, &said, &grant, None, Way::default(), None);
     }
 }

@@ -15,6 +15,7 @@
 //! - [`kept`]: the persistence state of one session
 //! - [`endings`]: retries deletes of sessions that failed
 //! - [`adoption`]: takes over the sessions of the previous process
+//! - [`in_log`]: reads those sessions from the log
 //! - [`lacking`]: sessions with missing subscriptions
 //! - [`entries`]: the format of snapshots and entries
 //! - [`handover`]: moves a connection to the shard of its session
@@ -32,6 +33,8 @@
 //! - [`plain`]: the fast path of clients whose records need no checks
 //! - [`store`]: session stores outside the process
 //! - [`shares`]: unacknowledged messages of shared subscriptions
+//! - [`state`]: the state of all clients of a shard
+//! - [`work`]: work to be done after the broker's call returns
 //! - [`actions`]: unacknowledged device actions
 
 mod absent;
@@ -47,6 +50,7 @@ mod endings;
 mod entries;
 mod gaps;
 mod handover;
+mod in_log;
 mod kept;
 mod lacking;
 mod large;
@@ -66,20 +70,19 @@ mod standing;
 mod state;
 mod store;
 mod subscribing;
+mod work;
 
-pub use adoption::{Found, id_of_entries, id_of_row, is_of_use};
-pub use arrival::followed;
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use client::{Client, end, gone, look_for_silence};
-pub use durable::{Written, look as look_whether_moved, record as record_session, written};
-pub use endings::{Ending, end_again, found as found_ended};
+pub use durable::{Written, look as look_whether_moved, written};
+pub use endings::end_again;
 pub use handover::{Traveller, depart, settled};
+pub use in_log::rebuild as sessions_in_log;
 pub use lacking::look_who_lacks;
 pub use packets::execute;
 pub use plain::Plain;
-pub use reading::{adopt_orphans, came as read_of_session};
+pub use reading::adopt_orphans;
 pub use retained::{Event as Retained, go_on as read_retained, is_over as row_is_over, read_on, read_unread};
-pub use sending::Cache;
 pub use session::timer as session_timer;
 pub use sessions_shown::{end_session, list_sessions};
 pub use shares::share_queued;
@@ -88,3 +91,4 @@ pub use state::State;
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };
+pub use work::{Work, work};

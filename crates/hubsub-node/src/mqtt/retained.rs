@@ -452,7 +452,7 @@ impl Rim {
         let mut grant = grant;
         grant.qos = grant.qos.min(row.qos);
         let waits = client.is_behind(conn.output.as_deref(), grant.qos);
-        self.encoded.mqtt.begin();
+        self.states.mqtt.cache.begin();
         if waits {
             self.keep_mqtt(key.index, &said, grant, OnSlow::CatchUp, Way::default());
         } else {
