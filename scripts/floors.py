@@ -28,7 +28,7 @@ Module = tuple[str, ...]
 
 _USE = re.compile(r"^\s*(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*")
-_TESTS = re.compile(r"^#\[cfg\(test\)\]\s*\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.MULTILINE)
+_TESTS = re.compile(r"^#\[cfg\(test\)\]\s*\n(?:pub(?:\([^)]*\))? )?mod \w+ \{", re.MULTILINE)
 _TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) (\w+)", re.MULTILINE)
 _IMPL = re.compile(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*?>)?\s*(?:where[^{]*)?\{", re.MULTILINE)
 

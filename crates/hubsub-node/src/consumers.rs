@@ -5,7 +5,6 @@
 use crate::io::conn::Consumed;
 use crate::io::context::Rim;
 use crate::io::core::Core;
-use crate::io::internal_client::Asked;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
 use hubsub_route::rooms::HistoryQuery;
@@ -31,8 +30,14 @@ pub enum Wanted {
     Save(Arc<[u8]>, Vec<u8>),
     /// Publish a record to the dead-letter topic.
     Bury(Arc<[u8]>, Arc<Record>),
-    /// A member acknowledged a record.
-    Done(Box<[u8]>, Position),
+}
+
+/// The origin of a request of consumers.
+pub enum ConsumerAsked {
+    /// A consumer whose entry was written.
+    Row(Arc<[u8]>),
+    /// A consumer that dead-lettered the record at this position.
+    Buried(Arc<[u8]>, Position),
 }
 
 /// Name of the room that holds a consumer's entry.
@@ -59,62 +64,48 @@ pub fn act(core: &mut Core, wanted: Wanted) {
         Wanted::Load(source) => {
             let room = row_of(&source);
             let query = HistoryQuery { room: room.clone(), count: 1, after: None, topic: None };
-            core.ask_home(&room, Question::History(query), Then::Consumer(source));
+            core.ask_home(
+                &room,
+                Question::History(query),
+                Then::work(|part| Wanted::Loaded(source, row(part))),
+            );
         }
         Wanted::Loaded(source, row) => {
             let row = row.as_ref().map(Option::as_deref).map_err(|&code| code);
             core.broker.consumer_loaded(&source, row, now, &mut core.rim);
         }
-        Wanted::Save(source, row) => core.say_in(&row_of(&source), &row, Asked::Row(source)),
+        Wanted::Save(source, row) => core.say_in(&row_of(&source), &row, ConsumerAsked::Row(source)),
         Wanted::Bury(source, record) => {
             let (group, topic) = group_of(&source).unwrap_or_default();
             let to = [DEAD, group, b"/", topic].concat();
             let mut headers: Vec<(Box<str>, Box<str>)> =
                 record.headers.as_deref().unwrap_or_default().to_vec();
             headers.push(("hubsub-position".into(), record.position.to_string().into()));
-            let asked = Asked::Buried(Arc::clone(&source), record.position);
+            let asked = ConsumerAsked::Buried(Arc::clone(&source), record.position);
             core.rim.metrics.consumers_dead_lettered_total.add(1);
             core.say_with(&to, record.payload(), Some(headers.into()), asked);
         }
-        Wanted::Done(group, position) => core.broker.acknowledge(&group, position, now, &mut core.rim),
     }
 }
 
-/// Reports to the broker whether an entry was written.
-pub fn saved(core: &mut Core, source: &[u8], is_safe: bool) {
-    core.broker.consumer_saved(source, is_safe, core.rim.now, &mut core.rim);
-}
-
-/// Acknowledges a record whose dead letter is published, so that it is not redelivered. If that failed, it is
-/// retried.
-pub fn buried(core: &mut Core, source: &[u8], position: Position) {
-    core.broker.acknowledge(source, position, core.rim.now, &mut core.rim);
+/// Handles the outcome of a request. A record whose dead letter is published is acknowledged, so that it is not
+/// redelivered; if that failed, it is retried.
+pub fn answered(core: &mut Core, asked: ConsumerAsked, outcome: Result<u64, ErrorCode>) {
+    let now = core.rim.now;
+    match asked {
+        ConsumerAsked::Row(source) => {
+            core.broker.consumer_saved(&source, outcome.is_ok(), now, &mut core.rim);
+        }
+        ConsumerAsked::Buried(source, position) if outcome.is_ok() => {
+            core.broker.acknowledge(&source, position, now, &mut core.rim);
+        }
+        ConsumerAsked::Buried(..) => {}
+    }
 }
 
 /// The entry in the response to a request for it.
-pub fn row(part: Option<Part>) -> Result<Option<Vec<u8>>, ErrorCode> {
-    match part {
-        Some(Part::History(part)) => Ok(part.records.last().map(|record| record.payload().to_vec())),
-        Some(Part::Refused(code)) => Err(code),
-        other => unreachable!("records answer a question for history: {other:?}"),
-    }
-}
-
-/// Acknowledges records of a client by position. Returns how many of them the client had.
-pub fn acknowledge(core: &mut Core, key: hubsub_types::ConnKey, positions: &[Position]) -> u64 {
-    let Some(extra) = core.rim.conns.get_mut(key).and_then(|conn| conn.extra.as_mut()) else { return 0 };
-    let mut done = Vec::new();
-    extra.consumed.retain(|consumed| {
-        let is_meant = positions.contains(&consumed.record.position);
-        if is_meant {
-            done.push((consumed.group.clone(), consumed.record.position));
-        }
-        !is_meant
-    });
-    for (group, position) in &done {
-        core.broker.acknowledge(group, *position, core.rim.now, &mut core.rim);
-    }
-    done.len() as u64
+fn row(part: Option<Part>) -> Result<Option<Vec<u8>>, ErrorCode> {
+    Part::history(part).map(|part| part.records.last().map(|record| record.payload().to_vec()))
 }
 
 /// Redelivers a closed client's unacknowledged records to other members.
@@ -124,44 +115,42 @@ pub fn give_away(core: &mut Core, consumed: Vec<Consumed>) {
     }
 }
 
-impl Rim {
-    /// Delivers a record to a Redis client as a member of a group.
-    pub(crate) fn deliver_consumed(&mut self, conn: u32, group: &[u8], record: &RecordView<'_>) -> Delivery {
-        let Some(key) = self.conns.key_at(conn) else { return Delivery::Full };
-        let Some(c) = self.conns.get_mut(key) else { return Delivery::Full };
-        let waits = c.output.as_ref().is_some_and(|output| output.pending_bytes() > 0);
-        let is_full = c.extra().consumed.len() as u64 >= self.limits.consumer_window_records;
-        if is_full || (waits && self.is_full_at(conn)) {
-            return Delivery::Full;
-        }
-        let headers: Headers = (!record.headers.is_empty()).then(|| record.headers.into());
-        let mut kept =
-            Record::new(record.namespace, record.topic, record.payload, record.publisher.into(), headers);
-        (kept.position, kept.timestamp_us, kept.qos) = (record.position, record.timestamp_us, record.qos);
-        if let Some(c) = self.conns.get_mut(key) {
-            let consumed = &mut c.extra().consumed;
-            // New records arrive in order; a redelivered one may already be at this client. Records without a
-            // position (from classes that create no room) are always new.
-            let is_again = |one: &Consumed| one.record.position == record.position && *one.group == *group;
-            let Position { epoch, seq } = record.position;
-            let precedes = |last: &Position| last.epoch == epoch && last.seq < seq;
-            let is_later = consumed.last().is_none_or(|last| precedes(&last.record.position));
-            if epoch.0 == 0 || is_later || !consumed.iter().any(is_again) {
-                consumed.push(Consumed { group: group.into(), record: Arc::new(kept) });
-            }
-        }
-        let name = group_of(group).map_or(group, |(name, _)| name);
-        self.metrics.delivered_total.add(1);
-        self.push_behind(key, |out, proto| {
-            resp::push_header(out, proto, 5);
-            resp::bulk(out, b"consume");
-            resp::bulk(out, record.topic);
-            resp::bulk(out, name);
-            resp::bulk(out, record.position.to_string().as_bytes());
-            resp::bulk(out, record.payload);
-        });
-        Delivery::Taken
+/// Delivers a record to a Redis client as a member of a group.
+pub(crate) fn deliver_consumed(rim: &mut Rim, conn: u32, group: &[u8], record: &RecordView<'_>) -> Delivery {
+    let Some(key) = rim.conns.key_at(conn) else { return Delivery::Full };
+    let Some(c) = rim.conns.get_mut(key) else { return Delivery::Full };
+    let waits = c.output.as_ref().is_some_and(|output| output.pending_bytes() > 0);
+    let is_full = c.extra().consumed.len() as u64 >= rim.limits.consumer_window_records;
+    if is_full || (waits && rim.is_full_at(conn)) {
+        return Delivery::Full;
     }
+    let headers: Headers = (!record.headers.is_empty()).then(|| record.headers.into());
+    let mut kept =
+        Record::new(record.namespace, record.topic, record.payload, record.publisher.into(), headers);
+    (kept.position, kept.timestamp_us, kept.qos) = (record.position, record.timestamp_us, record.qos);
+    if let Some(c) = rim.conns.get_mut(key) {
+        let consumed = &mut c.extra().consumed;
+        // New records arrive in order; a redelivered one may already be at this client. Records without a
+        // position (from classes that create no room) are always new.
+        let is_again = |one: &Consumed| one.record.position == record.position && *one.group == *group;
+        let Position { epoch, seq } = record.position;
+        let precedes = |last: &Position| last.epoch == epoch && last.seq < seq;
+        let is_later = consumed.last().is_none_or(|last| precedes(&last.record.position));
+        if epoch.0 == 0 || is_later || !consumed.iter().any(is_again) {
+            consumed.push(Consumed { group: group.into(), record: Arc::new(kept) });
+        }
+    }
+    let name = group_of(group).map_or(group, |(name, _)| name);
+    rim.metrics.delivered_total.add(1);
+    rim.push_behind(key, |out, proto| {
+        resp::push_header(out, proto, 5);
+        resp::bulk(out, b"consume");
+        resp::bulk(out, record.topic);
+        resp::bulk(out, name);
+        resp::bulk(out, record.position.to_string().as_bytes());
+        resp::bulk(out, record.payload);
+    });
+    Delivery::Taken
 }
 
 #[cfg(test)]

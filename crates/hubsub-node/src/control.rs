@@ -3,7 +3,6 @@
 //! request. Log lines are taken after all events, so they never delay a decision.
 
 mod early;
-mod room_changes;
 pub mod routes;
 
 pub use crate::io::log_lines::Level;
@@ -13,6 +12,7 @@ use crate::io::questions::Part;
 use crate::io::report::{Report, Share};
 use crate::link::{self, LeadEvent, LinkEvent};
 use crate::log::{self, HubAnswer, Refusal, StreamAnswer};
+use crate::shard::events as shard;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
 use hubsub_types::class::ClassIndex;
@@ -172,6 +172,20 @@ impl<E: Into<Event>> Report<E> for Control {
 
     fn log(&self, level: Level, message: &'static str, fields: Fields) {
         self.lines.log(level, message, fields);
+    }
+}
+
+impl From<shard::Event> for Event {
+    fn from(event: shard::Event) -> Event {
+        match event {
+            shard::Event::Parts(ticket, parts) => Event::Parts(ticket, parts),
+            shard::Event::Published(ticket, outcomes) => Event::Published(ticket, outcomes),
+            shard::Event::RoomMiss(class, room, makes) => Event::RoomMiss(class, room, makes),
+            shard::Event::Unused(ticket, rooms) => Event::Unused(ticket, rooms),
+            shard::Event::Locate(number, room) => Event::Locate(number, room),
+            shard::Event::Stopped(shard, reason) => Event::Stopped(shard, reason),
+            shard::Event::Parted(shard) => Event::Parted(shard),
+        }
     }
 }
 

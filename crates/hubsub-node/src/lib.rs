@@ -22,12 +22,9 @@ mod shard;
 
 pub use control::routes;
 pub use control::{Control, Event, Level};
-pub use io::node_info::{MqttRules, NodeInfo};
+pub use io::node_info::{BUILD_PROFILE, MqttRules, NodeInfo};
 pub use io::{memory, questions};
 pub use link::leases::LeadMail;
 pub use mqtt::{StoreConfig, StoreState, StoreStatus};
 pub use node::{Node, NodeConfig, NotStarted};
 pub use redis::cluster::{ClusterNode, Roster};
-
-/// The cargo profile of this build. Benchmarks refuse `debug`.
-pub const BUILD_PROFILE: &str = env!("HUBSUB_PROFILE");

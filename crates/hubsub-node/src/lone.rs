@@ -7,7 +7,7 @@ use crate::io::conn::Conn;
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
 use crate::io::transport::Transport;
@@ -25,6 +25,7 @@ use std::time::Instant;
 
 pub struct Lone {
     pub core: Core,
+    pub control: Arc<Control>,
     listener: TcpListener,
     /// Registered with the waker; never polled.
     _poll: Poll,
@@ -71,11 +72,25 @@ impl Lone {
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
         let board = Board::new("lone".to_owned(), 1, info.started, control.clone());
-        let ends =
-            Handles { shard, control, metrics, log: None, store: None, board: Arc::new(board), classes: now };
+        let ends = Handles {
+            shard,
+            lines: control.lines(),
+            of_links: control.clone(),
+            control: control.clone(),
+            metrics,
+            log: None,
+            store: None,
+            board: Arc::new(board),
+            classes: now,
+        };
         let rim = Rim::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Lone { core: Core { broker: Broker::new(settings), rim, hooks: HOOKS }, listener, _poll: poll }
+        Lone {
+            core: Core { broker: Broker::new(settings), rim, hooks: HOOKS },
+            control,
+            listener,
+            _poll: poll,
+        }
     }
 
     /// Adds a connection. Returns its key and the peer's socket.
@@ -84,7 +99,7 @@ impl Lone {
         let (socket, _) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let io = Transport::Plain(mio::net::TcpStream::from_std(socket));
-        let key = self.core.rim.add(Conn::new(io, Door::Redis, 1, 0));
+        let key = self.core.rim.add(Conn::new(io, ListenerKind::Redis, 1, 0));
         self.core.broker.connected(key);
         (key, peer)
     }

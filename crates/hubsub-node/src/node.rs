@@ -8,10 +8,10 @@ use crate::control::routes::Routes;
 use crate::io::classes::ClassesNow;
 use crate::io::descriptors::Descriptors;
 use crate::io::inbox::{Inbox, Inboxes};
-use crate::io::listener::{Door, Listener};
+use crate::io::listener::{Listener, ListenerKind};
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::{MqttRules, NodeInfo};
-use crate::io::origin_check::Pages;
+use crate::io::origin_check::OriginCheck;
 use crate::io::questions::Request;
 use crate::link::Board;
 use crate::log::start::LogConfig;
@@ -130,10 +130,10 @@ impl Node {
         let shards = config.shards.max(1);
         let descriptors = Descriptors::reserve(config.limits.descriptors_reserved);
         let mut sockets = (0..shards).map(|_| Vec::new()).collect::<Vec<_>>();
-        let redis = bind(config.redis, Door::Redis, &mut sockets)?;
-        let redis_cluster = bind(config.redis_cluster, Door::RedisCluster, &mut sockets)?;
-        let mqtt = bind(config.mqtt, Door::Mqtt, &mut sockets)?;
-        let ws = bind(config.ws, Door::WebSocket, &mut sockets)?;
+        let redis = bind(config.redis, ListenerKind::Redis, &mut sockets)?;
+        let redis_cluster = bind(config.redis_cluster, ListenerKind::RedisCluster, &mut sockets)?;
+        let mqtt = bind(config.mqtt, ListenerKind::Mqtt, &mut sockets)?;
+        let ws = bind(config.ws, ListenerKind::WebSocket, &mut sockets)?;
         let (link, link_sockets) = bind_shards(config.link, shards)?;
         let polls = (0..shards).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), MAILBOX));
@@ -154,7 +154,7 @@ impl Node {
             mqtt: config.mqtt_rules,
             phoenix_topics: config.phoenix_topics,
             keeps_sessions: config.inflight_store != StoreConfig::Memory,
-            pages: Pages::new(config.ws_origins, config.hosts),
+            pages: OriginCheck::new(config.ws_origins, config.hosts),
             descriptors,
             started: Instant::now(),
             connections: AtomicU64::new(0),
@@ -170,11 +170,21 @@ impl Node {
         let epochs = Arc::new(AtomicU64::new((u64::from(config.incarnation) << 32) | 1));
         let retained = Arc::default();
         let mut classes = config.classes;
+        let mut in_log = Vec::new();
         let mut started = match &config.log {
             Some(log) => {
                 let files_max = descriptors.files_max(config.limits.log_open_files_max);
                 let limits = Limits { log_open_files_max: files_max, ..config.limits.clone() };
-                Some(log::start::start(log, &limits, &mut classes, inboxes.clone(), control.clone())?)
+                let (started, sessions) = log::start::start(
+                    log,
+                    &limits,
+                    &mut classes,
+                    inboxes.clone(),
+                    control.clone(),
+                    crate::mqtt::sessions_in_log,
+                )?;
+                in_log = sessions;
+                Some(started)
             }
             None if classes.classes().iter().any(|class| class.durability.is_logged()) => {
                 let why = "a class is replicated or durable, and there is no data directory";
@@ -188,7 +198,6 @@ impl Node {
         let windows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.producers));
         let rows = started.as_mut().map_or_else(Default::default, |s| std::mem::take(&mut s.rows));
         // Before clients can connect: the shards restore sessions as they begin.
-        let in_log = started.as_mut().map_or_else(Vec::new, |s| std::mem::take(&mut s.sessions));
         let sessions = match (&mut store, &config.inflight_store) {
             (Some(store), _) => found_in(&mut **store)?,
             (None, StoreConfig::Log) => in_log,
@@ -263,10 +272,12 @@ impl Node {
             let board = Arc::clone(&node.board);
             let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
             let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
-            let ends = Handles { shard, control, metrics, log, store, board, classes: classes_now };
+            let (lines, of_links) = (control.lines(), control.clone());
+            let ends =
+                Handles { shard, control, lines, of_links, metrics, log, store, board, classes: classes_now };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
-            let listen = |(door, socket)| Listener::new(socket, door, accepts, poll.registry());
+            let listen = |(kind, socket)| Listener::new(socket, kind, accepts, poll.registry());
             let listeners = sockets.into_iter().map(listen).collect::<io::Result<Vec<_>>>();
             let thread = listeners.and_then(|listeners| {
                 let run = move || run_shard(settings, ends, info, inboxes, poll, (listeners, link_socket));

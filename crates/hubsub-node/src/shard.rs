@@ -6,32 +6,37 @@
 mod clients;
 mod clock;
 mod debtors;
+pub(crate) mod encoding;
+pub(crate) mod events;
 mod gauges;
 mod intake;
+pub(crate) mod internal;
 pub(crate) mod listings;
 pub(crate) mod mail;
 mod questions;
+pub(crate) mod room_changes;
 mod routing;
 mod sink;
 pub(crate) mod states;
 mod stopping;
 mod turn;
 
-use crate::control::Event;
 use crate::io::conn::Flags;
 use crate::io::context::{Rim, TURN_BYTES, Timer};
 use crate::io::core::{Core, Hooks};
 use crate::io::inbox::Letter;
-use crate::io::lingering_close::Parting;
-use crate::io::listener::{DOORS, Listener};
+use crate::io::lingering_close::LingeringClose;
+use crate::io::listener::{LISTENERS, Listener};
 use crate::io::log_lines::Level;
 use crate::io::memory::{self, Peak};
 use crate::io::spin::Spin;
 use crate::io::transport::Transport;
 use crate::link;
 use crate::mqtt::Traveller;
+use crate::presence;
 use crate::shard::stopping::Stopping;
 use clock::Clock;
+use events::Event;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::Decoder;
@@ -43,16 +48,17 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What this floor does for protocols.
+/// The functions of this floor that protocols call.
 pub const HOOKS: Hooks = Hooks {
     flush: turn::flush,
     answer: questions::part,
+    ask_members: presence::ask_members,
     set_gauges: gauges::set_gauges,
     is_meant: clients::is_meant,
     client_info: clients::client_info,
 };
 
-/// Token of the mailbox; connections use their index in the slab, listeners those from `DOORS`.
+/// Token of the mailbox; connections use their index in the slab, listeners those from `LISTENERS`.
 pub const MAILBOX: Token = Token(usize::MAX);
 
 /// Limit of socket events per turn.
@@ -92,7 +98,7 @@ pub struct Shard {
     mail: Vec<Mail>,
     clock: Clock,
     /// Sockets in lingering close.
-    parting: Parting,
+    lingering: LingeringClose,
     /// Spins briefly between a publish, its log and the next publish.
     spin: Spin,
     /// Decides when to return memory to the system.
@@ -121,7 +127,7 @@ impl Shard {
             posting: Vec::new(),
             mail: Vec::new(),
             clock: Clock::default(),
-            parting: Parting::default(),
+            lingering: LingeringClose::default(),
             spin: Spin::default(),
             peak: Peak::default(),
             stopping: None,
@@ -141,7 +147,7 @@ impl Shard {
             self.take_mail();
             self.take_events(&events);
             self.take_writable();
-            self.core.resume_links(&mut self.scratch);
+            crate::link::intake::resume_links(&mut self.core, &mut self.scratch);
             self.take_ready();
             self.take_timers();
             self.core.tick_links();
@@ -149,14 +155,14 @@ impl Shard {
             self.take_posted();
             self.core.broker.commit_due(self.core.rim.now, &mut self.core.rim);
             self.core.broker.retry_stalled(self.core.rim.now, &mut self.core.rim);
-            self.core.take_own();
-            self.core.list_on();
+            internal::take(&mut self.core);
+            crate::shard::listings::list_on(&mut self.core);
             self.send_travellers();
             self.core.settle_credit();
             self.clock.split(false);
             turn::flush(&mut self.core);
             let told = turn::reap(&mut self.core);
-            self.take_parting(told);
+            self.take_lingering(told);
             // Drained cursors and closed connections send mail, too; it must not wait for the next turn.
             self.core.rim.mailer.flush();
             self.clock.split(true);
@@ -236,7 +242,7 @@ impl Shard {
         let rim = &self.core.rim;
         let broker = &self.core.broker;
         (broker.stalled() > 0 && !rim.mailer.any_congested() && !broker.waits_for_nodes())
-            || self.paused.iter().any(|&key| !rim.must_pause(key))
+            || self.paused.iter().any(|&key| !crate::shard::intake::must_pause(rim, key))
     }
 
     fn take_mail(&mut self) {
@@ -267,8 +273,10 @@ impl Shard {
             match event.token() {
                 MAILBOX => {}
                 link::LISTENER => self.core.rim.states.links.accept(),
-                token @ Token(DOORS..) => self.accept(|listener| listener.is(token)),
-                Token(link::TOKENS..) => self.core.link_event(event, &mut self.scratch),
+                token @ Token(LISTENERS..) => self.accept(|listener| listener.is(token)),
+                Token(link::TOKENS..) => {
+                    crate::link::intake::link_event(&mut self.core, event, &mut self.scratch)
+                }
                 Token(index) => {
                     let Some(key) = self.core.rim.conns.key_at(index as u32) else { continue };
                     if event.is_writable() {
@@ -345,8 +353,8 @@ impl Shard {
                 Timer::Session(key) => crate::mqtt::session_timer(&mut self.core, key),
                 Timer::Snapshot(key) => crate::mqtt::snapshot_timer(&mut self.core, key),
                 Timer::Linger(key) => self.core.rim.end_lingering(key),
-                Timer::Accept(door) => {
-                    let listener = self.listeners.iter_mut().find(|listener| listener.is(door.token()));
+                Timer::Accept(kind) => {
+                    let listener = self.listeners.iter_mut().find(|listener| listener.is(kind.token()));
                     listener.into_iter().for_each(Listener::resume);
                 }
                 Timer::Housekeeping => self.keep_house(),
@@ -409,9 +417,9 @@ impl Shard {
         }
     }
 
-    fn take_parting(&mut self, told: Vec<Transport>) {
+    fn take_lingering(&mut self, told: Vec<Transport>) {
         let Rim { now, limits, metrics, .. } = &self.core.rim;
-        let closed = self.parting.take_in(told, self.poll.registry(), now.mono_ms, limits);
+        let closed = self.lingering.take_in(told, self.poll.registry(), now.mono_ms, limits);
         metrics.mqtt_lingering_closed_total.add(closed);
     }
 
@@ -423,7 +431,7 @@ impl Shard {
         rim.mailer.give_back();
         rim.mailer.own().give_back(&mut self.mail);
         rim.states.presence.forget_lists();
-        self.parting.drain(now.mono_ms, &mut self.scratch);
+        self.lingering.drain(now.mono_ms, &mut self.scratch);
         // A drifting or stepped wall clock is followed, but never backwards within a hub.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.wall = wall.saturating_sub(self.started.elapsed());
@@ -451,7 +459,7 @@ impl Shard {
 
     fn end_turn(&mut self) {
         self.clock.end_turn(&self.core.rim.metrics);
-        self.core.part_before_leaving();
+        crate::shard::stopping::part_before_leaving(&mut self.core);
         if let Some(stopping) = &mut self.stopping {
             stopping.end_turn(&mut self.core);
         }

@@ -12,13 +12,13 @@
 
 use crate::control::Control;
 use crate::control::early::{EarlyRooms, Placed};
-use crate::control::room_changes::RoomChanges;
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Inboxes;
 use crate::io::log_lines::Level;
 use crate::link::Board;
 use crate::shard::mail::Mail;
-use hubsub_route::places::{Change, Places};
+use crate::shard::room_changes::{RoomChanges, RouteMail, UnusedRooms};
+use hubsub_route::places::Places;
 use hubsub_route::relay::message::home;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};
 use hubsub_types::class::ClassIndex;
@@ -56,41 +56,6 @@ pub struct HubRow {
     pub term: Term,
     /// Name and incarnation of the leader; `None`: no leader.
     pub leader: Option<(Box<str>, u64)>,
-}
-
-/// Messages to shards about routes.
-pub enum RouteMail {
-    /// Join the cluster with the hubs that are known now.
-    Join,
-    /// The classes have changed.
-    Classes,
-    /// To the home of these hubs: their leaders.
-    Leaders(Vec<(HubId, Term, Leader)>),
-    /// To the home of these hubs: whether this node is their acting leader, without a leader lease.
-    Serves(Vec<(HubId, bool)>),
-    /// Changed rooms of a class in the table.
-    Rooms(ClassIndex, Arc<[(Box<[u8]>, Change)]>),
-    /// These rooms get no place, for this reason.
-    Refused(Arc<[Box<[u8]>]>, ErrorCode),
-    /// These rooms have no place; their lookup did not ask for one.
-    Absent(Arc<[Box<[u8]>]>),
-    /// To the home of a hub: which of these rooms are unused?
-    Unused(UnusedRooms),
-    /// To shard 0: where is this room of a class, and is it to get a place if it has none?
-    Miss(ClassIndex, Box<[u8]>, bool),
-}
-
-/// A request about rooms that may be unused.
-pub struct UnusedRooms {
-    /// Ticket of the response, which is an event.
-    pub ticket: u64,
-    /// Their hub, and the term in which this process leads it.
-    pub of: (HubId, Term),
-    pub rooms: Vec<Box<[u8]>>,
-    /// Whether this process gives up the unused ones: afterwards no shard has a place for them.
-    pub gives_up: bool,
-    /// Notifies all shards before the response.
-    pub changes: Arc<RoomChanges>,
 }
 
 pub struct Routes {
@@ -133,7 +98,7 @@ impl Routes {
         board: Arc<Board>,
         classes: Arc<ClassesNow>,
     ) -> Routes {
-        let changes = Arc::new(RoomChanges::new(Arc::clone(&inboxes)));
+        let changes = Arc::new(RoomChanges::new(inboxes.clone()));
         let (left_out, state) = (AtomicU64::new(0), Mutex::default());
         Routes { inboxes, changes, control, board, classes, left_out, state }
     }

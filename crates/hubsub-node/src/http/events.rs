@@ -6,10 +6,12 @@
 //! status. A client may resume from any id that it has received: while older records are pending, no newer id
 //! is sent.
 
-use super::{fields_for, refuse, write_refused};
+use super::{refuse, write_refused};
 use crate::io::access;
 use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
+use crate::io::origin_check::fields_for;
+use crate::io::output::Opening;
 use crate::io::output::{Pending, Slot};
 use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
@@ -18,14 +20,6 @@ use hubsub_wire::events::{
 };
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
-
-/// The state of a request whose response waits for the broker.
-pub struct Opening {
-    /// The position after which records are requested, if any.
-    after: Option<Position>,
-    /// The `Origin` header of the request.
-    origin: Option<Box<str>>,
-}
 
 /// Starts a stream for a request.
 pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {

@@ -10,18 +10,19 @@
 
 mod events;
 
-pub use events::{Opening, answer, beat, encode, write_gap};
+pub use events::{answer, beat, encode, write_gap};
 
 use crate::io::conn::Flags;
 use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
-use crate::io::origin_check::Stranger;
+use crate::io::origin_check::{ForeignOrigin, fields_for};
+use crate::io::transport::is_poll;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
 
-/// What HTTP keeps on a shard, apart from its connections.
+/// The state of HTTP on a shard, apart from its connections.
 #[derive(Default)]
 pub struct State {
     /// Number of event streams.
@@ -31,12 +32,6 @@ pub struct State {
 /// Longest body, in messages of the largest size: room for one in base64 and others. Head and body together
 /// are also at most `input_shard_bytes_max`, since they are buffered whole.
 const BODY_MESSAGES: u64 = 2;
-
-/// Whether requests with this path are answered here.
-#[must_use]
-pub fn serves(path: &str) -> bool {
-    topic_of(path).is_some() || crate::phoenix::poll::is_poll(path)
-}
 
 /// Handles the first request of a connection's input and returns its length in bytes; `None` if it is
 /// incomplete or must wait for the response to the previous one.
@@ -70,7 +65,7 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         turn_away(&mut core.rim, key, &stranger);
     } else if topic_of(request.path).is_some() {
         events::begin(core, key, &request);
-    } else if !crate::phoenix::poll::is_poll(request.path) {
+    } else if !is_poll(request.path) {
         refuse(&mut core.rim, key, request.origin, Refusal::Path);
     } else if request.body_bytes > body_bytes_max || whole as u64 > input_shard_bytes_max {
         crate::phoenix::poll::refuse_long(core, key, &request);
@@ -99,14 +94,6 @@ pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
     }
 }
 
-/// Response headers that let a page of `origin` read the response, and prevent caching and its use as a
-/// script.
-pub(crate) fn fields_for(origin: Option<&str>) -> String {
-    let allowed =
-        origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
-    format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n")
-}
-
 /// Refuses a request and logs the reason.
 fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
     rim.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
@@ -114,11 +101,11 @@ fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
 }
 
 /// Refuses a request of a page whose origin or host is not allowed.
-fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &Stranger) {
+fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &ForeignOrigin) {
     rim.note_stranger(key, stranger);
     let refusal = match stranger {
-        Stranger::Origin(_) => Refusal::Origin,
-        Stranger::Host(_) => Refusal::Host,
+        ForeignOrigin::Origin(_) => Refusal::Origin,
+        ForeignOrigin::Host(_) => Refusal::Host,
     };
     end(rim, key, None, refusal);
 }

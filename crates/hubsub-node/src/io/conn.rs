@@ -1,7 +1,7 @@
 //! The record of one connection. Most connections are idle most of the time, so state that only an active
 //! one needs is allocated separately.
 
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use crate::io::meter::Meter;
 use crate::io::output::Output;
 use crate::io::transport::Transport;
@@ -26,7 +26,7 @@ pub struct Conn {
     /// The principal whose rights it has.
     pub principal: PrincipalId,
     /// The kind of listener that accepted it.
-    pub door: Door,
+    pub kind: ListenerKind,
     pub flags: Flags,
     /// RESP version, of a Redis client.
     pub proto: Proto,
@@ -218,12 +218,12 @@ impl Flags {
 impl Conn {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(io: Transport, door: Door, id: u64, second: u32) -> Conn {
+    pub fn new(io: Transport, kind: ListenerKind, id: u64, second: u32) -> Conn {
         Conn {
             io,
             id,
             principal: PrincipalId::default(),
-            door,
+            kind,
             flags: Flags::default(),
             proto: Proto::Resp2,
             phoenix_version: None,
@@ -244,7 +244,7 @@ impl Conn {
     #[inline]
     #[must_use]
     pub fn is_mqtt(&self) -> bool {
-        self.door.is_mqtt() && !self.io.is_phoenix() && !self.io.is_http()
+        self.kind.is_mqtt() && !self.io.is_phoenix() && !self.io.is_http()
     }
 
     /// The encoding of messages to it, if it is not an MQTT client.
@@ -280,7 +280,7 @@ impl Conn {
     /// The name of its protocol, with the version.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
-        match (&self.mqtt, self.door, self.proto) {
+        match (&self.mqtt, self.kind, self.proto) {
             (Some(client), ..) => match client.machine.version() {
                 Version::V31 => "mqtt3.1",
                 Version::V311 => "mqtt3.1.1",
@@ -289,7 +289,7 @@ impl Conn {
             _ if self.io.is_phoenix() => "phoenix",
             _ if self.io.is_events() => "events",
             _ if self.io.is_http() => "http",
-            (None, Door::Mqtt | Door::WebSocket, _) => "mqtt",
+            (None, ListenerKind::Mqtt | ListenerKind::WebSocket, _) => "mqtt",
             (None, _, Proto::Resp2) => "resp2",
             (None, _, Proto::Resp3) => "resp3",
         }

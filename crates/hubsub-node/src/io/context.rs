@@ -7,16 +7,17 @@ use super::classes::ClassesNow;
 use super::conn::{Conn, Flags};
 use super::fanout::Encoded;
 use super::inbox::Mailer;
-use super::internal_client::Own;
-use super::listener::Door;
+use super::internal_client::InternalClient;
+use super::listener::ListenerKind;
 use super::log_lines::{Level, LogLines};
 use super::metrics::ShardMetrics;
 use super::output::Output;
-use super::scatter_gather::Gatherings;
+use super::report::Report;
+use super::scatter_gather::ScatterGather;
 use super::slab::Slab;
 use super::wheel::Wheel;
-use crate::control::Control;
 use crate::io::node_info::NodeInfo;
+use crate::shard::events::Event;
 use crate::shard::mail::Mail;
 use crate::shard::states::{Handles, States};
 use hubsub_route::Now;
@@ -33,7 +34,7 @@ pub enum Timer {
     /// The time of a closing connection to take its output is over.
     Linger(ConnKey),
     /// The pause of a listener is over.
-    Accept(Door),
+    Accept(ListenerKind),
     Silence(ConnKey),
     /// The time of other nodes to release a client id for this claim is over.
     Claim(Box<(Box<str>, Token)>),
@@ -87,7 +88,7 @@ pub const REPLIES: u8 = 10;
 pub const TURN_BYTES: usize = 256 * 1024;
 
 pub struct Rim {
-    /// What the protocols and the other folders above keep.
+    /// The states of the protocols and of the other folders above.
     pub states: States,
     pub shard: ShardId,
     pub info: Arc<NodeInfo>,
@@ -102,8 +103,8 @@ pub struct Rim {
     /// Whether this turn involved the log, so that more input is expected shortly.
     pub expects_more: bool,
     /// Scatter-gather requests whose responses are incomplete.
-    pub gatherings: Gatherings,
-    pub own: Own,
+    pub scatter_gather: ScatterGather,
+    pub own: InternalClient,
     /// Long-poll sessions that got output in this turn.
     pub(crate) polled: Vec<ConnKey>,
     /// Connections whose awaited response has arrived.
@@ -111,7 +112,7 @@ pub struct Rim {
     /// Input of long polls in this turn.
     pub posted: Vec<(ConnKey, Vec<u8>)>,
     pub timers: Wheel<Timer>,
-    pub control: Arc<Control>,
+    pub control: Arc<dyn Report<Event>>,
     pub lines: Arc<LogLines>,
     pub metrics: Arc<ShardMetrics>,
     /// This turn's encoded bytes.
@@ -147,7 +148,8 @@ impl Rim {
     #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer<Mail>, handles: Handles) -> Rim {
         let (shard, classes) = (handles.shard, Arc::clone(&handles.classes));
-        let (control, metrics) = (Arc::clone(&handles.control), Arc::clone(&handles.metrics));
+        let (control, lines) = (Arc::clone(&handles.control), Arc::clone(&handles.lines));
+        let metrics = Arc::clone(&handles.metrics);
         Rim {
             states: States::new(&info, &limits, mailer.shards(), handles),
             shard,
@@ -160,13 +162,13 @@ impl Rim {
             classes,
             classes_seen: 0,
             expects_more: false,
-            gatherings: Gatherings::default(),
-            own: Own::default(),
+            scatter_gather: ScatterGather::default(),
+            own: InternalClient::default(),
             polled: Vec::new(),
             answered: Vec::new(),
             posted: Vec::new(),
             timers: Wheel::new(now.mono_ms),
-            lines: control.lines(),
+            lines,
             control,
             metrics,
             arenas: Default::default(),

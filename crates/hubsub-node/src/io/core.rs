@@ -1,9 +1,10 @@
 //! A shard's broker with its I/O context: commands and mail act on both.
 
-use super::conn::Conn;
-use super::conn::Flags;
+use super::conn::{Conn, Flags};
 use super::context::{Rim, Timer};
 use super::questions::{ClientFilter, ClientInfo, Part, Question};
+use super::scatter_gather::Then;
+use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
 use hubsub_types::ConnKey;
 
@@ -13,13 +14,15 @@ pub struct Core {
     pub hooks: Hooks,
 }
 
-/// What the shard does for protocols, which know nothing of it.
+/// The functions of the shard that protocols, which do not know it, call.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// Writes what this turn produced.
     pub flush: fn(&mut Core),
     /// This shard's response to a question; `None` if it is sent later.
     pub answer: fn(&mut Core, &Question, Ask) -> Option<Part>,
+    /// Requests a room's members from the shard that owns them.
+    pub ask_members: fn(&mut Core, Vec<u8>, Then),
     /// Updates the gauges that are not maintained incrementally.
     pub set_gauges: fn(&Core),
     /// Whether a connection matches a filter.
@@ -52,6 +55,11 @@ impl Core {
     pub fn subscriptions(&self, key: ConnKey, namespace: Namespace) -> usize {
         let (topics, patterns, shard) = self.broker.counts(key);
         if namespace == Namespace::Shard { shard } else { topics + patterns }
+    }
+
+    /// The hubs of this shard that have a log.
+    pub fn hub_logs(&self) -> impl Iterator<Item = &HubLog> {
+        self.broker.rooms.hubs.iter().filter_map(|hub| hub.log.as_ref())
     }
 
     /// Counts a refused publish or subscription.

@@ -5,9 +5,8 @@
 mod encoded;
 mod queue;
 
-pub(crate) use encoded::Encoded;
 use encoded::variant_of;
-pub(crate) use queue::write_gap;
+pub(crate) use encoded::{EVENTS, Encoded};
 
 use super::conn::{Conn, Flags};
 use super::context::{Rim, TURN_BYTES};

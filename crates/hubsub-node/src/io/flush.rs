@@ -3,8 +3,8 @@
 
 use crate::io::conn::{Conn, Flags};
 use crate::io::context::{REPLIES, Rim};
-use crate::io::fanout::write_gap;
 use crate::io::output::{Bytes, Frame, Output, Piece};
+use crate::shard::encoding::write_gap;
 use hubsub_types::ConnKey;
 use std::io::{ErrorKind, IoSlice};
 

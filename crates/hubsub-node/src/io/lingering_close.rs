@@ -17,11 +17,11 @@ const READS_MAX: usize = 16;
 
 /// The sockets, oldest first, each with its deadline in ms.
 #[derive(Default)]
-pub struct Parting {
+pub struct LingeringClose {
     sockets: VecDeque<(u64, Transport)>,
 }
 
-impl Parting {
+impl LingeringClose {
     /// Adds sockets whose connections are removed. Above the limit it closes the oldest ones. Returns how
     /// many.
     pub fn take_in(

@@ -37,7 +37,7 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// The kind of listener through which a client connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Door {
+pub enum ListenerKind {
     Redis,
     RedisCluster,
     Mqtt,
@@ -45,26 +45,26 @@ pub enum Door {
     WebSocket,
 }
 
-impl Door {
+impl ListenerKind {
     /// Poll token of a shard's socket of this kind; above every connection's index.
     #[must_use]
     pub fn token(self) -> Token {
-        Token(DOORS + self as usize)
+        Token(LISTENERS + self as usize)
     }
 
     /// Whether clients of this listener speak MQTT.
     #[inline]
     #[must_use]
     pub fn is_mqtt(self) -> bool {
-        matches!(self, Door::Mqtt | Door::WebSocket)
+        matches!(self, ListenerKind::Mqtt | ListenerKind::WebSocket)
     }
 
     /// Error for a client that cannot be served; none for MQTT, whose version is not known yet.
     fn full(self) -> &'static [u8] {
         match self {
-            Door::Redis | Door::RedisCluster => FULL,
-            Door::Mqtt => b"",
-            Door::WebSocket => {
+            ListenerKind::Redis | ListenerKind::RedisCluster => FULL,
+            ListenerKind::Mqtt => b"",
+            ListenerKind::WebSocket => {
                 b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
             }
         }
@@ -72,11 +72,11 @@ impl Door {
 }
 
 /// Lowest poll token of a listener.
-pub const DOORS: usize = usize::MAX - 8;
+pub const LISTENERS: usize = usize::MAX - 8;
 
 pub struct Listener {
     socket: TcpListener,
-    door: Door,
+    kind: ListenerKind,
     /// Whether it accepts; until then, connections wait in the kernel.
     is_open: bool,
     /// Whether more connections may be waiting.
@@ -106,15 +106,15 @@ impl Listener {
     /// The socket cannot be registered with the poll.
     pub fn new(
         mut socket: TcpListener,
-        door: Door,
+        kind: ListenerKind,
         is_open: bool,
         registry: &Registry,
     ) -> io::Result<Listener> {
-        registry.register(&mut socket, door.token(), Interest::READABLE)?;
+        registry.register(&mut socket, kind.token(), Interest::READABLE)?;
         let spare = File::open("/dev/null").ok();
         Ok(Listener {
             socket,
-            door,
+            kind,
             is_open,
             accepts_more: false,
             spare,
@@ -126,7 +126,7 @@ impl Listener {
     /// Whether this is the token of this listener.
     #[must_use]
     pub fn is(&self, token: Token) -> bool {
-        self.door.token() == token
+        self.kind.token() == token
     }
 
     /// Stops accepting; the kernel refuses waiting connections.
@@ -158,7 +158,7 @@ impl Listener {
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     self.pause_ms = PAUSE_MS;
-                    added.extend(admit(socket, self.door, rim, registry));
+                    added.extend(admit(socket, self.kind, rim, registry));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
@@ -175,7 +175,7 @@ impl Listener {
             && let Ok((mut socket, _)) = self.socket.accept()
         {
             rim.metrics.connections_refused_total.add(1);
-            let _ = socket.write(self.door.full());
+            let _ = socket.write(self.kind.full());
         }
         self.spare = File::open("/dev/null").ok();
         let fields = vec![("error", error.to_string()), ("connections", rim.conns.len().to_string())];
@@ -183,7 +183,7 @@ impl Listener {
             rim.lines.log(Level::Error, "cannot accept connections", fields);
         }
         self.is_paused = true;
-        rim.timers.set(rim.now.mono_ms + self.pause_ms, Timer::Accept(self.door));
+        rim.timers.set(rim.now.mono_ms + self.pause_ms, Timer::Accept(self.kind));
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
     }
 }
@@ -191,13 +191,13 @@ impl Listener {
 /// Adds a connection for a socket, unless a limit is reached.
 fn admit(
     mut socket: TcpStream,
-    door: Door,
+    kind: ListenerKind,
     rim: &mut Rim,
     registry: &Registry,
 ) -> Option<hubsub_types::ConnKey> {
     if !rim.info.descriptors.serves(socket.as_raw_fd()) {
         rim.metrics.connections_refused_total.add(1);
-        let _ = socket.write(door.full());
+        let _ = socket.write(kind.full());
         if rim.limited_log(crate::io::context::Once::Full) {
             let fields = rim.info.descriptors.fields();
             rim.lines.log(Level::Warning, "connection refused: the descriptors left are reserved", fields);
@@ -208,7 +208,7 @@ fn admit(
     if open >= rim.limits.connections_max {
         rim.info.connections.fetch_sub(1, Ordering::Relaxed);
         rim.metrics.connections_refused_total.add(1);
-        let _ = socket.write(door.full());
+        let _ = socket.write(kind.full());
         if rim.limited_log(crate::io::context::Once::Full) {
             let fields = vec![("connections_max", rim.limits.connections_max.to_string())];
             rim.lines.log(Level::Warning, "connection refused: limit reached", fields);
@@ -217,13 +217,13 @@ fn admit(
     }
     crate::io::sys::prepare(&socket, rim.limits.tcp_keepalive_ms, rim.limits.tcp_user_timeout_ms);
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
-    let io = match door {
-        Door::WebSocket => {
+    let io = match kind {
+        ListenerKind::WebSocket => {
             Transport::WebSocket(Some(Box::new(WebSocket::new(socket, rim.info.pages.clone()))))
         }
         _ => Transport::Plain(socket),
     };
-    let key = rim.add(Conn::new(io, door, id, rim.second()));
+    let key = rim.add(Conn::new(io, kind, id, rim.second()));
     rim.metrics.connections_accepted_total.add(1);
     let conn = rim.conns.get_mut(key).expect("just added");
     if registry

@@ -1,4 +1,13 @@
-//! Sockets, their output and their timers, and the context in which protocols act. It knows no protocol.
+//! Connections and the context in which protocols act on them. It knows no protocol.
+//!
+//! - [`conn`], [`transport`], [`listener`]: a connection, its socket, how it is accepted
+//! - [`output`], [`reply`], [`fanout`], [`flush`], [`soft_limit`]: its output, from a record or reply to the write
+//! - [`context`], [`core`]: the I/O context of a shard, alone and with the broker
+//! - [`inbox`], [`scatter_gather`], [`questions`]: mail and requests between shards
+//! - [`internal_client`]: the shard's own subscriptions and publishes
+//! - [`log_lines`], [`report`]: log lines and events for the control plane
+//!
+//! [`context::Rim`] names the states of the folders above (`shard::states`), which are to become its parameter.
 
 pub(crate) mod access;
 pub mod classes;

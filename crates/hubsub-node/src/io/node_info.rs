@@ -3,11 +3,14 @@
 use super::descriptors::Descriptors;
 use super::inbox::{Letter, Mailer};
 use super::metrics::ShardMetrics;
-use super::origin_check::Pages;
+use super::origin_check::OriginCheck;
 use hubsub_types::names::Matcher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
+
+/// The cargo profile of this build. Benchmarks refuse `debug`.
+pub const BUILD_PROFILE: &str = env!("HUBSUB_PROFILE");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MqttRules {
@@ -43,7 +46,7 @@ pub struct NodeInfo {
     /// Whether sessions outlive this process.
     pub keeps_sessions: bool,
     /// The origin check for browsers.
-    pub pages: Pages,
+    pub pages: OriginCheck,
     /// Limit of descriptors for clients.
     pub descriptors: Descriptors,
     pub started: Instant,
@@ -86,4 +89,11 @@ impl NodeInfo {
         self.all_done.fetch_or(is_done, Ordering::SeqCst);
         is_done
     }
+}
+
+/// The run id of a process, unique among all that ever ran (FNV-1a).
+#[must_use]
+pub fn run_of(node: &str, incarnation: u64) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    node.as_bytes().iter().chain(&incarnation.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }

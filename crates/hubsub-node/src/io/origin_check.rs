@@ -19,7 +19,7 @@ use std::sync::Arc;
 const NOBODYS: [&str; 3] = [".localhost", ".local", ".internal"];
 
 #[derive(Clone, Default, Debug)]
-pub struct Pages(Arc<Listed>);
+pub struct OriginCheck(Arc<Listed>);
 
 #[derive(Default, Debug)]
 struct Listed {
@@ -31,41 +31,46 @@ struct Listed {
 
 /// A refused request: the origin of its page, or its host name for this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stranger {
+pub enum ForeignOrigin {
     /// The origin is not listed.
     Origin(Box<str>),
     /// The host name is not one of the node's.
     Host(Box<str>),
 }
 
-impl fmt::Display for Stranger {
+impl fmt::Display for ForeignOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stranger::Origin(origin) => write!(f, "pages of this origin are not welcome: {origin}"),
-            Stranger::Host(host) => write!(f, "this is no name of the node: {host}"),
+            ForeignOrigin::Origin(origin) => write!(f, "pages of this origin are not welcome: {origin}"),
+            ForeignOrigin::Host(host) => write!(f, "this is no name of the node: {host}"),
         }
     }
 }
 
-impl Error for Stranger {}
+impl Error for ForeignOrigin {}
 
-impl Pages {
+impl OriginCheck {
     /// Serves pages of these origins, under these host names; `*` is any in both lists.
     #[must_use]
-    pub fn new(origins: Vec<String>, hosts: Vec<String>) -> Pages {
-        Pages(Arc::new(Listed { origins, hosts }))
+    pub fn new(origins: Vec<String>, hosts: Vec<String>) -> OriginCheck {
+        OriginCheck(Arc::new(Listed { origins, hosts }))
     }
 
     /// Checks a request that arrived at the local address `own`.
     ///
     /// # Errors
     /// Its origin is not listed, or it has none and its host name is not one of the node's.
-    pub fn welcome(&self, origin: Option<&str>, host: &str, own: Option<SocketAddr>) -> Result<(), Stranger> {
+    pub fn welcome(
+        &self,
+        origin: Option<&str>,
+        host: &str,
+        own: Option<SocketAddr>,
+    ) -> Result<(), ForeignOrigin> {
         match origin {
             Some(origin) if self.is_listed(origin, own) => Ok(()),
-            Some(origin) => Err(Stranger::Origin(origin.into())),
+            Some(origin) => Err(ForeignOrigin::Origin(origin.into())),
             None if self.is_called(host) => Ok(()),
-            None => Err(Stranger::Host(host.into())),
+            None => Err(ForeignOrigin::Host(host.into())),
         }
     }
 
@@ -114,28 +119,36 @@ fn without_port(host: &str) -> &str {
 
 impl Rim {
     /// Counts and logs a refused request.
-    pub fn note_stranger(&mut self, key: ConnKey, stranger: &Stranger) {
+    pub fn note_stranger(&mut self, key: ConnKey, stranger: &ForeignOrigin) {
         self.metrics.origins_refused_total.add(1);
         if !self.limited_log(Once::Page) {
             return;
         }
         let fields = match stranger {
-            Stranger::Origin(origin) => {
+            ForeignOrigin::Origin(origin) => {
                 vec![("origin", origin.to_string()), ("hint", "ws_origins".to_owned())]
             }
-            Stranger::Host(host) => vec![("host", host.to_string()), ("hint", "hosts".to_owned())],
+            ForeignOrigin::Host(host) => vec![("host", host.to_string()), ("hint", "hosts".to_owned())],
         };
         self.log_conn(Level::Warning, "page refused", key, fields);
     }
+}
+
+/// Response headers that let a page of `origin` read the response, and prevent caching and its use as a
+/// script.
+pub(crate) fn fields_for(origin: Option<&str>) -> String {
+    let allowed =
+        origin.map_or_else(String::new, |origin| format!("Access-Control-Allow-Origin: {origin}\r\n"));
+    format!("{allowed}Vary: Origin\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pages(origins: &[&str], hosts: &[&str]) -> Pages {
+    fn pages(origins: &[&str], hosts: &[&str]) -> OriginCheck {
         let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        Pages::new(owned(origins), owned(hosts))
+        OriginCheck::new(owned(origins), owned(hosts))
     }
 
     #[test]
@@ -171,7 +184,7 @@ mod tests {
             "internal.com",
             "[::1].evil.example",
         ] {
-            assert_eq!(pages.welcome(None, host, None), Err(Stranger::Host(host.into())), "{host}");
+            assert_eq!(pages.welcome(None, host, None), Err(ForeignOrigin::Host(host.into())), "{host}");
         }
     }
 
@@ -186,7 +199,7 @@ mod tests {
         for origin in
             ["http://evil.example:4000", "http://127.0.0.1:4001", "null", "", "https://chat.example:81"]
         {
-            let refused = Err(Stranger::Origin(origin.into()));
+            let refused = Err(ForeignOrigin::Origin(origin.into()));
             assert_eq!(pages.welcome(Some(origin), "127.0.0.1:4000", own), refused, "{origin}");
         }
     }

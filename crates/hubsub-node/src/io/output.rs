@@ -78,6 +78,14 @@ pub struct Gap {
     pub to: Position,
 }
 
+/// The state of a request for an event stream whose response waits for the broker.
+pub struct Opening {
+    /// The position after which records are requested, if any.
+    pub after: Option<Position>,
+    /// The `Origin` header of the request.
+    pub origin: Option<Box<str>>,
+}
+
 /// The kind of a reply that is not known yet.
 pub enum Pending {
     /// The number of receivers of a publish.
@@ -92,7 +100,7 @@ pub enum Pending {
     /// The reply to a browser's join of this topic.
     Join(Box<str>),
     /// The start of a stream of server-sent events.
-    Events(Box<crate::http::Opening>),
+    Events(Box<Opening>),
     /// The reply to a scatter-gather request.
     Parts,
     /// No reply: the client switched replies off.

@@ -1,8 +1,8 @@
 //! Questions of one shard to another and of the control plane to shards, with their responses.
 
-use crate::presence::Shown;
 use hubsub_route::consumers::ConsumerInfo;
 use hubsub_route::occupancy::Counts;
+use hubsub_route::presence::Seen;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
 use hubsub_route::{Headers, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
@@ -98,6 +98,26 @@ pub enum Part {
     TooLong,
     /// To any request: refused with this code.
     Refused(ErrorCode),
+}
+
+impl Part {
+    /// The records in the response to a question for history.
+    pub fn history(part: Option<Part>) -> Result<HistoryPart, ErrorCode> {
+        match part {
+            Some(Part::History(part)) => Ok(part),
+            Some(Part::Refused(code)) => Err(code),
+            other => unreachable!("records answer a question for history: {other:?}"),
+        }
+    }
+}
+
+/// The members of a room.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Listed members, sorted by key.
+    pub members: Vec<Seen>,
+    /// The number of members, including those not listed.
+    pub count: u64,
 }
 
 /// A room, in memory or only in its log.

@@ -1,14 +1,13 @@
 //! Scatter-gather requests to shards: the responses are collected and handed on together.
 
-use crate::control::Event;
 use crate::io::access::Action;
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
 use crate::io::output::Pending;
 use crate::io::questions::{Call, Item, Part, Question, Request};
-use crate::mqtt::SessionDelete;
-use crate::redis::LISTING_TOO_LONG;
+use crate::shard::events::Event;
+use crate::shard::internal::Work;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
@@ -39,13 +38,20 @@ pub enum Then {
     Records(ConnKey, u32),
     /// The control plane, by ticket.
     Control(u64),
-    /// The entry of a consumer.
-    Consumer(Arc<[u8]>),
-    /// A room's entry of the session that is being restored for a connection.
-    Session(ConnKey),
-    /// The entry of a session that has ended.
-    Ending(Box<SessionDelete>),
+    /// The folder that asked, once the broker's call returns.
+    Work(Box<dyn FnOnce(Option<Part>) -> Work>),
 }
+
+impl Then {
+    /// The work that a single response leads to.
+    pub fn work<W: Into<Work>>(of: impl FnOnce(Option<Part>) -> W + 'static) -> Then {
+        Then::Work(Box::new(|part| of(part).into()))
+    }
+}
+
+/// The error for a list that is longer than `reply_bytes_max`.
+pub const LISTING_TOO_LONG: &str =
+    "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages";
 
 /// Weight of a request whose response may be as long as a client's unread replies may be: no further request
 /// of the client starts before it is answered.
@@ -58,7 +64,7 @@ pub enum To {
     One(ShardId),
 }
 
-struct Gathering {
+struct Incomplete {
     left: usize,
     parts: Vec<Part>,
     then: Then,
@@ -71,14 +77,14 @@ struct Batch {
 
 /// Requests whose responses are incomplete.
 #[derive(Default)]
-pub struct Gatherings {
+pub struct ScatterGather {
     next: u32,
-    open: HashMap<u32, Gathering, RandomState>,
+    open: HashMap<u32, Incomplete, RandomState>,
     /// Publishes of the control plane, by ticket.
     batches: HashMap<u64, Batch, RandomState>,
 }
 
-impl Gatherings {
+impl ScatterGather {
     /// Whether no response is awaited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -96,21 +102,19 @@ impl Core {
             To::One(shard) => Vec::from_iter((shard != me).then_some(shard)),
         };
         let includes_me = to == To::All || to == To::One(me);
-        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
-        let gathering = self.rim.gatherings.next;
-        let own =
-            includes_me.then(|| (self.hooks.answer)(self, &question, Ask { shard: me, number: gathering }));
+        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
+        let number = self.rim.scatter_gather.next;
+        let own = includes_me.then(|| (self.hooks.answer)(self, &question, Ask { shard: me, number }));
         let left = asked.len() + usize::from(matches!(own, Some(None)));
         let parts = Vec::from_iter(own.flatten());
         if left == 0 {
             return self.rim.finish(parts, then);
         }
-        self.rim.gatherings.open.insert(gathering, Gathering { left, parts, then });
+        self.rim.scatter_gather.open.insert(number, Incomplete { left, parts, then });
         for shard in asked {
-            self.rim.mailer.post(
-                shard,
-                GatherMail::Ask { from: me, number: gathering, question: Arc::clone(&question) },
-            );
+            self.rim
+                .mailer
+                .post(shard, GatherMail::Ask { from: me, number, question: Arc::clone(&question) });
         }
     }
 
@@ -125,20 +129,17 @@ impl Core {
         }
     }
 
-    /// Requests a room's members from the shard that owns them.
-    pub fn ask_members(&mut self, room: Vec<u8>, then: Then) {
-        let shard = crate::presence::home_of(self, &room);
-        self.ask(To::One(shard), Question::Members(room), then);
-    }
-
     /// Counts the subscribers of each topic: in the whole cluster, or on all shards of a single node.
     pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
-        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
-        let number = self.rim.gatherings.next;
+        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
+        let number = self.rim.scatter_gather.next;
         if topics.is_empty() {
             return self.rim.finish(Vec::new(), then);
         }
-        self.rim.gatherings.open.insert(number, Gathering { left: topics.len(), parts: Vec::new(), then });
+        self.rim
+            .scatter_gather
+            .open
+            .insert(number, Incomplete { left: topics.len(), parts: Vec::new(), then });
         for (topic, item) in topics.iter().zip(0u32..) {
             let (shard, now) = (self.rim.shard, self.rim.now);
             let ticket = Ticket { shard, asker: Asker::Gathering { number, item } };
@@ -151,19 +152,19 @@ impl Core {
 
     /// Asks the control plane where a room is.
     pub fn ask_where(&mut self, room: &[u8], then: Then) {
-        self.rim.gatherings.next = self.rim.gatherings.next.wrapping_add(1);
-        let number = self.rim.gatherings.next;
+        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
+        let number = self.rim.scatter_gather.next;
         let asked = Event::Locate(u64::from(self.rim.shard.0) << 32 | u64::from(number), room.into());
         if !self.rim.control.offer(asked) {
             return self.rim.finish(vec![Part::Refused(ErrorCode::TimedOut)], then);
         }
-        self.rim.gatherings.open.insert(number, Gathering { left: 1, parts: Vec::new(), then });
+        self.rim.scatter_gather.open.insert(number, Incomplete { left: 1, parts: Vec::new(), then });
     }
 
     /// Handles another shard's request.
-    pub fn answer_question(&mut self, from: ShardId, gathering: u32, question: &Question) {
-        if let Some(part) = (self.hooks.answer)(self, question, Ask { shard: from, number: gathering }) {
-            self.rim.mailer.post(from, GatherMail::Part { number: gathering, part });
+    pub fn answer_question(&mut self, from: ShardId, number: u32, question: &Question) {
+        if let Some(part) = (self.hooks.answer)(self, question, Ask { shard: from, number }) {
+            self.rim.mailer.post(from, GatherMail::Part { number, part });
         }
     }
 
@@ -183,14 +184,14 @@ impl Core {
             Call::Members(room) if !self.rim.access.allowed(principal, Action::Subscribe, &room) => {
                 self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(ErrorCode::NotAllowed)]));
             }
-            Call::Members(room) => self.ask_members(room, Then::Control(ticket)),
+            Call::Members(room) => (self.hooks.ask_members)(self, room, Then::Control(ticket)),
             Call::Room(room, question) => self.ask_home(&room, question, Then::Control(ticket)),
         }
     }
 
     fn publish_batch(&mut self, ticket: u64, principal: PrincipalId, items: Vec<Item>) {
         let outcomes = vec![Err(ErrorCode::TimedOut); items.len()];
-        self.rim.gatherings.batches.insert(ticket, Batch { left: items.len(), outcomes });
+        self.rim.scatter_gather.batches.insert(ticket, Batch { left: items.len(), outcomes });
         if items.is_empty() {
             self.rim.finish_batch(ticket);
         }
@@ -242,23 +243,23 @@ impl Rim {
     }
 
     /// Adds another shard's response.
-    pub fn gather(&mut self, gathering: u32, part: Part) {
-        let Some(open) = self.gatherings.open.get_mut(&gathering) else { return };
+    pub fn gather(&mut self, number: u32, part: Part) {
+        let Some(open) = self.scatter_gather.open.get_mut(&number) else { return };
         open.parts.push(part);
         open.left -= 1;
         if open.left == 0
-            && let Some(Gathering { parts, then, .. }) = self.gatherings.open.remove(&gathering)
+            && let Some(Incomplete { parts, then, .. }) = self.scatter_gather.open.remove(&number)
         {
             self.finish(parts, then);
         }
     }
 
     /// Adds a count that the broker requested from another shard or node.
-    pub fn gather_count(&mut self, gathering: u32, item: u32, answer: Answer) {
+    pub fn gather_count(&mut self, number: u32, item: u32, answer: Answer) {
         let Answer::Counted(count) = answer else {
             unreachable!("a question is answered by a number: {answer:?}")
         };
-        self.gather(gathering, Part::Counted(item, count));
+        self.gather(number, Part::Counted(item, count));
     }
 
     fn finish(&mut self, mut parts: Vec<Part>, then: Then) {
@@ -308,26 +309,7 @@ impl Rim {
                     other => unreachable!("records answer a question for history: {other:?}"),
                 }
             }
-            Then::Consumer(source) => {
-                let row = crate::consumers::row(parts.pop());
-                self.own.want(crate::consumers::Wanted::Loaded(source, row));
-            }
-            Then::Session(key) => {
-                let part = match parts.pop() {
-                    Some(Part::History(part)) => Ok(part),
-                    Some(Part::Refused(code)) => Err(code),
-                    other => unreachable!("records answer a question for history: {other:?}"),
-                };
-                self.own.past(key, part);
-            }
-            Then::Ending(ending) => {
-                let part = match parts.pop() {
-                    Some(Part::History(part)) => Ok(part),
-                    Some(Part::Refused(code)) => Err(code),
-                    other => unreachable!("records answer a question for history: {other:?}"),
-                };
-                self.own.found_ended(ending, part);
-            }
+            Then::Work(of) => self.own.queue(of(parts.pop())),
             Then::Control(ticket) => self.control.tell(Event::Parts(ticket, parts)),
         }
     }
@@ -338,7 +320,7 @@ impl Rim {
             let fields = vec![("answer", format!("{answer:?}"))];
             return self.lines.log(Level::Error, "unexpected answer for the control plane", fields);
         };
-        let Some(batch) = self.gatherings.batches.get_mut(&ticket) else { return };
+        let Some(batch) = self.scatter_gather.batches.get_mut(&ticket) else { return };
         batch.outcomes[item as usize] = outcome;
         batch.left -= 1;
         if batch.left == 0 {
@@ -347,7 +329,7 @@ impl Rim {
     }
 
     fn finish_batch(&mut self, ticket: u64) {
-        if let Some(batch) = self.gatherings.batches.remove(&ticket) {
+        if let Some(batch) = self.scatter_gather.batches.remove(&ticket) {
             self.control.tell(Event::Published(ticket, batch.outcomes));
         }
     }

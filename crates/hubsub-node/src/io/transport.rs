@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
-pub use websocket::{Raw, WebSocket};
+pub use websocket::{Raw, WebSocket, is_poll};
 
 /// The framing of a connection's bytes.
 pub enum Transport {

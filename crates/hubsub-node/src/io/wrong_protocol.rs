@@ -2,7 +2,7 @@
 //! own protocol has, a log line, and a close.
 
 use crate::io::context::{Once, Rim};
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use crate::io::log_lines::Level;
 use hubsub_types::ConnKey;
 
@@ -24,14 +24,14 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 /// The foreign protocol that a connection's first bytes show; `None` if they may be the port's own protocol.
 /// An HTTP request on a Redis port is an inline command at first.
 #[must_use]
-pub fn recognized(door: Door, first: &[u8]) -> Option<WrongProtocol> {
-    match (door, first) {
+pub fn recognized(kind: ListenerKind, first: &[u8]) -> Option<WrongProtocol> {
+    match (kind, first) {
         // MQTT starts after the WebSocket handshake, which has its own check.
-        (Door::WebSocket, _) => None,
+        (ListenerKind::WebSocket, _) => None,
         (_, first) if is_tls(first) => Some(WrongProtocol::Tls),
-        (Door::Mqtt, [b'*', ..]) => Some(WrongProtocol::Redis),
-        (Door::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(WrongProtocol::Http),
-        (Door::Redis | Door::RedisCluster, [0x10, ..]) => Some(WrongProtocol::Mqtt),
+        (ListenerKind::Mqtt, [b'*', ..]) => Some(WrongProtocol::Redis),
+        (ListenerKind::Mqtt, [b'G' | b'H' | b'O' | b'P', b'A'..=b'Z', ..]) => Some(WrongProtocol::Http),
+        (ListenerKind::Redis | ListenerKind::RedisCluster, [0x10, ..]) => Some(WrongProtocol::Mqtt),
         _ => None,
     }
 }
@@ -59,12 +59,12 @@ impl std::error::Error for WrongProtocol {}
 impl WrongProtocol {
     /// The error for such a peer at a port.
     #[must_use]
-    pub fn answer(self, door: Door) -> &'static [u8] {
-        match (self, door) {
+    pub fn answer(self, kind: ListenerKind) -> &'static [u8] {
+        match (self, kind) {
             (WrongProtocol::Tls, _) => TLS_ALERT,
             (WrongProtocol::Mqtt, _) => b"",
             (WrongProtocol::Redis, _) => REDIS_ANSWER,
-            (WrongProtocol::Http, Door::Mqtt) => HTTP_ANSWER_OF_MQTT,
+            (WrongProtocol::Http, ListenerKind::Mqtt) => HTTP_ANSWER_OF_MQTT,
             (WrongProtocol::Http, _) => HTTP_ANSWER,
         }
     }
@@ -95,22 +95,22 @@ connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n"
 
 /// Sends the error to a peer that speaks another protocol, and closes.
 pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
-    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
-    rim.push(key, |out, _| out.extend_from_slice(stranger.answer(door)));
+    let Some(kind) = rim.conns.get(key).map(|conn| conn.kind) else { return };
+    rim.push(key, |out, _| out.extend_from_slice(stranger.answer(kind)));
     note(rim, key, stranger);
     rim.close_soon(key);
 }
 
 /// Counts and logs a refused peer.
 pub fn note(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
-    let Some(door) = rim.conns.get(key).map(|conn| conn.door) else { return };
+    let Some(kind) = rim.conns.get(key).map(|conn| conn.kind) else { return };
     rim.metrics.protocol_errors_total.add(1);
     if rim.limited_log(Once::WrongProtocol) {
         let fields = vec![("protocol", stranger.name().to_owned())];
-        let message = match door {
-            Door::Mqtt => "another protocol on the MQTT port",
-            Door::WebSocket => "another protocol on the WebSocket port",
-            Door::Redis | Door::RedisCluster => "another protocol on the Redis port",
+        let message = match kind {
+            ListenerKind::Mqtt => "another protocol on the MQTT port",
+            ListenerKind::WebSocket => "another protocol on the WebSocket port",
+            ListenerKind::Redis | ListenerKind::RedisCluster => "another protocol on the Redis port",
         };
         rim.log_conn(Level::Warning, message, key, fields);
     }
@@ -132,19 +132,19 @@ mod tests {
     #[test]
     fn redis_is_no_stranger() {
         for first in [&b"*1\r\n"[..], b"PING\r\n", b"\r\n", b"G", b"\x16\x01"] {
-            assert_eq!(recognized(Door::Redis, first), None);
+            assert_eq!(recognized(ListenerKind::Redis, first), None);
         }
-        assert_eq!(recognized(Door::Redis, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
-        assert_eq!(recognized(Door::Redis, b"\x10\x0e\x00\x04MQTT"), Some(WrongProtocol::Mqtt));
+        assert_eq!(recognized(ListenerKind::Redis, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
+        assert_eq!(recognized(ListenerKind::Redis, b"\x10\x0e\x00\x04MQTT"), Some(WrongProtocol::Mqtt));
     }
 
     #[test]
     fn mqtt_is_no_stranger_at_its_own_port() {
         for first in [&b"\x10\x0e\x00\x04MQTT"[..], b"\x10", b"G", b"P\x05"] {
-            assert_eq!(recognized(Door::Mqtt, first), None);
+            assert_eq!(recognized(ListenerKind::Mqtt, first), None);
         }
-        assert_eq!(recognized(Door::Mqtt, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
-        assert_eq!(recognized(Door::Mqtt, b"*1\r\n"), Some(WrongProtocol::Redis));
-        assert_eq!(recognized(Door::Mqtt, b"GET / HTTP/1.1"), Some(WrongProtocol::Http));
+        assert_eq!(recognized(ListenerKind::Mqtt, b"\x16\x03\x01"), Some(WrongProtocol::Tls));
+        assert_eq!(recognized(ListenerKind::Mqtt, b"*1\r\n"), Some(WrongProtocol::Redis));
+        assert_eq!(recognized(ListenerKind::Mqtt, b"GET / HTTP/1.1"), Some(WrongProtocol::Http));
     }
 }

@@ -66,7 +66,7 @@ impl Core {
                 self.rim.states.links.control_frame(from, id, is_answer, body.0);
                 Ok(())
             }
-            _ => self.lead_frame(from, frame),
+            _ => crate::link::leads::lead_frame(self, from, frame),
         }
     }
 
@@ -105,12 +105,12 @@ impl Core {
                 self.rim.states.presence.begin(&identity.node, incarnation);
                 self.rim.states.links.receive(LinkMail::Begin(identity));
                 self.rim.states.links.set_ready(false);
-                self.begin_leads(incarnation);
+                crate::link::leads::begin_leads(self, incarnation);
             }
             LinkMail::Roster(roster) => {
                 self.rim.states.links.receive(LinkMail::Roster(Arc::clone(&roster)));
-                self.lead_roster(&roster);
-                self.ready_roster(&roster);
+                crate::link::leads::lead_roster(self, &roster);
+                crate::link::ready::ready_roster(self, &roster);
                 let processes = roster.iter().map(|peer| (peer.id, &*peer.node, peer.incarnation));
                 presence::registered(self, processes);
             }
@@ -126,8 +126,8 @@ impl Core {
         if !self.rim.states.links.news.is_empty() {
             self.tell_news();
         }
-        self.tick_leads();
-        self.tick_ready();
+        crate::link::leads::tick_leads(self);
+        crate::link::ready::tick_ready(self);
     }
 
     /// Notifies all shards of changes of this shard's links.
@@ -148,7 +148,7 @@ impl Core {
                 self.rim.states.links.reach.set(node, links, way.clone());
                 self.broker.node_up(node, way.link, links, now, &mut self.rim);
                 if way.link == self.rim.shard.0 {
-                    self.lead_link_up(node, way.key);
+                    crate::link::leads::lead_link_up(self, node, way.key);
                 }
                 presence::process_up(self, node);
             }
@@ -157,7 +157,7 @@ impl Core {
                 self.rim.states.links.reach.unset(node, link);
                 self.broker.node_down(node, link, now, &mut self.rim);
                 if link == self.rim.shard.0 {
-                    self.lead_link_down(node);
+                    crate::link::leads::lead_link_down(self, node);
                 }
             }
         }

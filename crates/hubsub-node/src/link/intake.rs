@@ -25,167 +25,165 @@ const WRITE_BYTES: usize = 1024 * 1024;
 /// The capacity that an empty input buffer keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-impl Core {
-    /// Handles readiness of a link's socket.
-    pub fn link_event(&mut self, event: &Event, scratch: &mut [u8]) {
-        let links = &mut self.rim.states.links;
-        let Some(key) = links.key_of(event.token()) else { return };
-        if !links.connected(key) {
-            return;
-        }
-        if event.is_writable() {
-            links.soil(key);
-        }
-        if event.is_read_closed()
-            && let Some(conn) = links.conns.get_mut(key)
-        {
-            conn.is_ended = true;
-        }
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
-            self.read_link(key, scratch);
-        }
+/// Handles readiness of a link's socket.
+pub(crate) fn link_event(core: &mut Core, event: &Event, scratch: &mut [u8]) {
+    let links = &mut core.rim.states.links;
+    let Some(key) = links.key_of(event.token()) else { return };
+    if !links.connected(key) {
+        return;
     }
-
-    /// Continues to read links that the last turn left.
-    pub fn resume_links(&mut self, scratch: &mut [u8]) {
-        if self.rim.states.links.accepts() {
-            self.rim.states.links.accept();
-        }
-        let mut ready = std::mem::take(&mut self.rim.states.links.ready);
-        for key in ready.drain(..) {
-            if let Some(conn) = self.rim.states.links.conns.get_mut(key) {
-                conn.is_ready = false;
-                self.read_link(key, scratch);
-            }
-        }
-        // Its allocation is reused.
-        std::mem::swap(&mut self.rim.states.links.ready, &mut ready);
-        self.rim.states.links.ready.append(&mut ready);
-    }
-
-    /// Reads a bounded amount and handles its frames.
-    fn read_link(&mut self, key: ConnKey, scratch: &mut [u8]) {
-        // Input that arrived before its peer was admitted.
-        if self.rim.states.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
-            self.link_input(key, &[]);
-        }
-        for _ in 0..READS {
-            let now = self.rim.states.links.now;
-            let Some(conn) = self.rim.states.links.conns.get_mut(key).filter(|conn| conn.reads()) else {
-                return;
-            };
-            match conn.socket.read(scratch) {
-                Ok(0) => return self.link_eof(key),
-                Ok(_) if matches!(conn.role, Role::Closing(_)) => {}
-                Ok(n) => {
-                    let is_all = n < scratch.len() && !conn.is_ended;
-                    if conn.link.heard(now) {
-                        self.rim.states.links.heard_again(key);
-                    }
-                    self.rim.metrics.links_bytes_in_total.add(n as u64);
-                    self.link_input(key, &scratch[..n]);
-                    if is_all {
-                        return;
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.link_eof(key),
-            }
-        }
-        self.rim.states.links.again(key);
-    }
-
-    fn link_eof(&mut self, key: ConnKey) {
-        let links = &mut self.rim.states.links;
-        let Some(conn) = links.conns.get_mut(key) else { return };
-        if let Role::Closing(_) = conn.role {
-            drop(links.remove(key));
-            return;
-        }
-        let end = conn.link.eof();
-        links.ended(key, &end);
-    }
-
-    /// Appends input of a link to what it buffered.
-    fn link_input(&mut self, key: ConnKey, bytes: &[u8]) {
-        let Some(conn) = self.rim.states.links.conns.get_mut(key) else { return };
-        let mut input = std::mem::take(&mut conn.input);
-        let needed = conn.needed;
-        if input.is_empty() {
-            let used = self.take_frames(key, bytes);
-            input.extend_from_slice(&bytes[used..]);
-        } else {
-            input.extend_from_slice(bytes);
-            if input.len() >= needed {
-                let used = self.take_frames(key, &input);
-                input.drain(..used);
-            }
-        }
-        if input.is_empty() && input.capacity() > KEPT_BYTES_MAX {
-            input = Vec::new();
-        }
-        let (links, mailer) = (&mut self.rim.states.links, &mut self.rim.mailer);
-        let Some(conn) = links.conns.get_mut(key) else { return };
-        conn.input = input;
-        if let Role::Proved(peer, 0) = &conn.role {
-            let peer = peer.clone();
-            links.proved(key, peer, mailer);
-        }
+    if event.is_writable() {
         links.soil(key);
-        self.tell_news();
     }
+    if event.is_read_closed()
+        && let Some(conn) = links.conns.get_mut(key)
+    {
+        conn.is_ended = true;
+    }
+    if event.is_readable() || event.is_read_closed() || event.is_error() {
+        read_link(core, key, scratch);
+    }
+}
 
-    /// Handles the complete frames of the input; returns the bytes consumed.
-    fn take_frames(&mut self, key: ConnKey, input: &[u8]) -> usize {
-        let mut used = 0;
-        loop {
-            let links = &mut self.rim.states.links;
-            let now = links.now;
-            let Some(conn) = links.conns.get_mut(key).filter(|conn| !matches!(conn.role, Role::Closing(_)))
-            else {
+/// Continues to read links that the last turn left.
+pub(crate) fn resume_links(core: &mut Core, scratch: &mut [u8]) {
+    if core.rim.states.links.accepts() {
+        core.rim.states.links.accept();
+    }
+    let mut ready = std::mem::take(&mut core.rim.states.links.ready);
+    for key in ready.drain(..) {
+        if let Some(conn) = core.rim.states.links.conns.get_mut(key) {
+            conn.is_ready = false;
+            read_link(core, key, scratch);
+        }
+    }
+    // Its allocation is reused.
+    std::mem::swap(&mut core.rim.states.links.ready, &mut ready);
+    core.rim.states.links.ready.append(&mut ready);
+}
+
+/// Reads a bounded amount and handles its frames.
+fn read_link(core: &mut Core, key: ConnKey, scratch: &mut [u8]) {
+    // Input that arrived before its peer was admitted.
+    if core.rim.states.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
+        link_input(core, key, &[]);
+    }
+    for _ in 0..READS {
+        let now = core.rim.states.links.now;
+        let Some(conn) = core.rim.states.links.conns.get_mut(key).filter(|conn| conn.reads()) else {
+            return;
+        };
+        match conn.socket.read(scratch) {
+            Ok(0) => return link_eof(core, key),
+            Ok(_) if matches!(conn.role, Role::Closing(_)) => {}
+            Ok(n) => {
+                let is_all = n < scratch.len() && !conn.is_ended;
+                if conn.link.heard(now) {
+                    core.rim.states.links.heard_again(key);
+                }
+                core.rim.metrics.links_bytes_in_total.add(n as u64);
+                link_input(core, key, &scratch[..n]);
+                if is_all {
+                    return;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return link_eof(core, key),
+        }
+    }
+    core.rim.states.links.again(key);
+}
+
+fn link_eof(core: &mut Core, key: ConnKey) {
+    let links = &mut core.rim.states.links;
+    let Some(conn) = links.conns.get_mut(key) else { return };
+    if let Role::Closing(_) = conn.role {
+        drop(links.remove(key));
+        return;
+    }
+    let end = conn.link.eof();
+    links.ended(key, &end);
+}
+
+/// Appends input of a link to what it buffered.
+fn link_input(core: &mut Core, key: ConnKey, bytes: &[u8]) {
+    let Some(conn) = core.rim.states.links.conns.get_mut(key) else { return };
+    let mut input = std::mem::take(&mut conn.input);
+    let needed = conn.needed;
+    if input.is_empty() {
+        let used = take_frames(core, key, bytes);
+        input.extend_from_slice(&bytes[used..]);
+    } else {
+        input.extend_from_slice(bytes);
+        if input.len() >= needed {
+            let used = take_frames(core, key, &input);
+            input.drain(..used);
+        }
+    }
+    if input.is_empty() && input.capacity() > KEPT_BYTES_MAX {
+        input = Vec::new();
+    }
+    let (links, mailer) = (&mut core.rim.states.links, &mut core.rim.mailer);
+    let Some(conn) = links.conns.get_mut(key) else { return };
+    conn.input = input;
+    if let Role::Proved(peer, 0) = &conn.role {
+        let peer = peer.clone();
+        links.proved(key, peer, mailer);
+    }
+    links.soil(key);
+    core.tell_news();
+}
+
+/// Handles the complete frames of the input; returns the bytes consumed.
+fn take_frames(core: &mut Core, key: ConnKey, input: &[u8]) -> usize {
+    let mut used = 0;
+    loop {
+        let links = &mut core.rim.states.links;
+        let now = links.now;
+        let Some(conn) = links.conns.get_mut(key).filter(|conn| !matches!(conn.role, Role::Closing(_)))
+        else {
+            return input.len();
+        };
+        match conn.link.next(&input[used..], now) {
+            Ok(Next::Incomplete(needed)) => {
+                conn.needed = needed;
+                return used;
+            }
+            Ok(Next::Own(bytes)) => {
+                used += bytes;
+                crate::link::leads::take_beat(core, key);
+            }
+            Ok(Next::Up(bytes)) => {
+                used += bytes;
+                links.answered(key);
+                core.tell_news();
+            }
+            Ok(Next::Proved(peer, bytes)) => {
+                // Nothing more is read before it is admitted.
+                conn.role = Role::Proved(peer, 0);
+                conn.needed = 0;
+                return used + bytes;
+            }
+            Ok(Next::Frame(frame, bytes)) => {
+                used += bytes;
+                match core.link_frame(key, &frame, bytes) {
+                    Ok(credit) => core.rim.states.links.count(key, frame.lane(), bytes, credit),
+                    Err(end) => {
+                        let links = &mut core.rim.states.links;
+                        let Some(conn) = links.conns.get_mut(key) else { return input.len() };
+                        conn.link.bye(false, &end.to_string());
+                        links.ended(key, &end);
+                        return input.len();
+                    }
+                }
+                if core.rim.turn_bytes() > TURN_BYTES {
+                    core.flush();
+                }
+            }
+            Err(end) => {
+                links.ended(key, &end);
                 return input.len();
-            };
-            match conn.link.next(&input[used..], now) {
-                Ok(Next::Incomplete(needed)) => {
-                    conn.needed = needed;
-                    return used;
-                }
-                Ok(Next::Own(bytes)) => {
-                    used += bytes;
-                    self.take_beat(key);
-                }
-                Ok(Next::Up(bytes)) => {
-                    used += bytes;
-                    links.answered(key);
-                    self.tell_news();
-                }
-                Ok(Next::Proved(peer, bytes)) => {
-                    // Nothing more is read before it is admitted.
-                    conn.role = Role::Proved(peer, 0);
-                    conn.needed = 0;
-                    return used + bytes;
-                }
-                Ok(Next::Frame(frame, bytes)) => {
-                    used += bytes;
-                    match self.link_frame(key, &frame, bytes) {
-                        Ok(credit) => self.rim.states.links.count(key, frame.lane(), bytes, credit),
-                        Err(end) => {
-                            let links = &mut self.rim.states.links;
-                            let Some(conn) = links.conns.get_mut(key) else { return input.len() };
-                            conn.link.bye(false, &end.to_string());
-                            links.ended(key, &end);
-                            return input.len();
-                        }
-                    }
-                    if self.rim.turn_bytes() > TURN_BYTES {
-                        self.flush();
-                    }
-                }
-                Err(end) => {
-                    links.ended(key, &end);
-                    return input.len();
-                }
             }
         }
     }

@@ -233,263 +233,261 @@ impl Links {
     }
 }
 
-impl Core {
-    /// Links begin, or this process has a new incarnation, which leads nothing of the previous one.
-    pub(super) fn begin_leads(&mut self, incarnation: u64) {
-        let rim = &mut self.rim;
-        let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
-        if rim.shard != SHARD || rim.states.links.leads.as_deref().is_some_and(is_same) {
-            return;
-        }
-        let leads = LeadRim::new(incarnation, rim.states.links.lead_timing);
-        for shard in (0..rim.mailer.shards()).map(ShardId) {
-            rim.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
-        }
-        rim.states.links.leads = Some(Box::new(leads));
-        // The previous incarnation's acknowledgements of controllers do not hold.
-        rim.states.links.set_beat(0, 0, 0);
-        self.show_leads();
+/// Links begin, or this process has a new incarnation, which leads nothing of the previous one.
+pub(super) fn begin_leads(core: &mut Core, incarnation: u64) {
+    let rim = &mut core.rim;
+    let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
+    if rim.shard != SHARD || rim.states.links.leads.as_deref().is_some_and(is_same) {
+        return;
     }
-
-    /// Applies the registered processes.
-    pub(super) fn lead_roster(&mut self, roster: &[Registered]) {
-        self.call_leads(|leads, _| leads.set_registered(roster));
+    let leads = LeadRim::new(incarnation, rim.states.links.lead_timing);
+    for shard in (0..rim.mailer.shards()).map(ShardId) {
+        rim.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
     }
+    rim.states.links.leads = Some(Box::new(leads));
+    // The previous incarnation's acknowledgements of controllers do not hold.
+    rim.states.links.set_beat(0, 0, 0);
+    show_leads(core);
+}
 
-    /// Handles mail about leader leases.
-    pub fn lead_mail(&mut self, mail: LeadMail) {
-        match mail {
-            LeadMail::Life(_) => _ = self.rim.states.led.take(mail),
-            LeadMail::Began(hub, term) => {
-                self.rim.states.led.take(mail);
-                self.broker.took_up(hub, term, self.rim.now, &mut self.rim);
+/// Applies the registered processes.
+pub(super) fn lead_roster(core: &mut Core, roster: &[Registered]) {
+    call_leads(core, |leads, _| leads.set_registered(roster));
+}
+
+/// Handles mail about leader leases.
+pub(crate) fn lead_mail(core: &mut Core, mail: LeadMail) {
+    match mail {
+        LeadMail::Life(_) => _ = core.rim.states.led.take(mail),
+        LeadMail::Began(hub, term) => {
+            core.rim.states.led.take(mail);
+            core.broker.took_up(hub, term, core.rim.now, &mut core.rim);
+        }
+        LeadMail::GiveUp(hub, term) => {
+            let said = core.rim.states.led.take(mail);
+            // Before any process can lead it after this shard.
+            core.broker.gave_up(hub, term, &mut core.rim);
+            if let Some(said) = said {
+                core.rim.mailer.post(SHARD, said);
             }
-            LeadMail::GiveUp(hub, term) => {
-                let said = self.rim.states.led.take(mail);
-                // Before any process can lead it after this shard.
-                self.broker.gave_up(hub, term, &mut self.rim);
-                if let Some(said) = said {
-                    self.rim.mailer.post(SHARD, said);
+        }
+        LeadMail::GaveUp(hub, term) => gave_up(core, (hub, term)),
+        LeadMail::Routes(routes) => order(core, None, |leads, now| leads.machine.routes(&routes, now)),
+        LeadMail::Census(census) => order(core, None, |leads, now| leads.machine.voters(census, now)),
+        LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
+            order(core, Some(ticket), |leads, now| {
+                if mandate < leads.mandate {
+                    return;
                 }
-            }
-            LeadMail::GaveUp(hub, term) => self.gave_up((hub, term)),
-            LeadMail::Routes(routes) => self.order(None, |leads, now| leads.machine.routes(&routes, now)),
-            LeadMail::Census(census) => self.order(None, |leads, now| leads.machine.voters(census, now)),
-            LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
-                self.order(Some(ticket), |leads, now| {
-                    if mandate < leads.mandate {
-                        return;
-                    }
-                    leads.mandate = mandate;
-                    if until_us <= now {
-                        return leads.machine.resign(now);
-                    }
-                    leads.tables += 1;
-                    leads.machine.controller_term(mandate, until_us, confirmed_us, now);
-                    leads.machine.names_voters(census, now);
-                    leads.machine.tables(mandate, leads.tables, tables);
-                    leads.forget_left();
-                });
-            }
-            LeadMail::Resign(ticket, mandate) => self.order(Some(ticket), |leads, now| {
-                if mandate == leads.mandate {
-                    leads.machine.resign(now);
-                    leads.forget_left();
+                leads.mandate = mandate;
+                if until_us <= now {
+                    return leads.machine.resign(now);
                 }
-            }),
+                leads.tables += 1;
+                leads.machine.controller_term(mandate, until_us, confirmed_us, now);
+                leads.machine.names_voters(census, now);
+                leads.machine.tables(mandate, leads.tables, tables);
+                leads.forget_left();
+            });
         }
-    }
-
-    /// Executes an order of the control plane; it is answered once executed and published.
-    fn order(&mut self, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
-        if self.rim.states.links.leads.is_none() {
-            self.rim.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
-        }
-        self.call_leads(act);
-        if let Some(ticket) = ticket {
-            self.show_leads();
-            self.rim.states.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
-        }
-    }
-
-    fn gave_up(&mut self, (hub, term): HubTerm) {
-        self.call_leads(|leads, now| {
-            leads.machine.gave_up((hub, term), now);
-            leads.events.push(LeadEvent::GaveUp(hub, term));
-        });
-    }
-
-    // -- links --
-
-    /// Link 0 of a node is up.
-    pub(super) fn lead_link_up(&mut self, node: NodeId, key: ConnKey) {
-        let conn = self.rim.states.links.conns.get(key);
-        let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
-        let process = Process { node, incarnation: peer.incarnation };
-        self.call_leads(|leads, _| {
-            leads.links.insert(node, (process, key));
-            leads.machine.suspects(node, false);
-        });
-    }
-
-    /// Link 0 of a node has ended.
-    pub(super) fn lead_link_down(&mut self, node: NodeId) {
-        self.call_leads(|leads, now| {
-            if let Some((process, _)) = leads.links.remove(&node) {
-                leads.machine.gone(process, now);
+        LeadMail::Resign(ticket, mandate) => order(core, Some(ticket), |leads, now| {
+            if mandate == leads.mandate {
+                leads.machine.resign(now);
+                leads.forget_left();
             }
-        });
+        }),
     }
+}
 
-    /// Handles the status in the ping or pong that was just read, if it was one.
-    pub(super) fn take_beat(&mut self, key: ConnKey) {
-        let Some(from) = self.rim.states.links.process_of(key) else { return };
-        let Some(conn) = self.rim.states.links.conns.get_mut(key) else { return };
-        let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
-        let said = pinged.or(answered.as_ref().map(|answer| answer.status));
-        if let Some(status) = said {
-            self.peer_is_ready(from, status.is_ready);
+/// Executes an order of the control plane; it is answered once executed and published.
+fn order(core: &mut Core, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
+    if core.rim.states.links.leads.is_none() {
+        core.rim.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
+    }
+    call_leads(core, act);
+    if let Some(ticket) = ticket {
+        show_leads(core);
+        core.rim.states.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
+    }
+}
+
+fn gave_up(core: &mut Core, (hub, term): HubTerm) {
+    call_leads(core, |leads, now| {
+        leads.machine.gave_up((hub, term), now);
+        leads.events.push(LeadEvent::GaveUp(hub, term));
+    });
+}
+
+// -- links --
+
+/// Link 0 of a node is up.
+pub(super) fn lead_link_up(core: &mut Core, node: NodeId, key: ConnKey) {
+    let conn = core.rim.states.links.conns.get(key);
+    let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
+    let process = Process { node, incarnation: peer.incarnation };
+    call_leads(core, |leads, _| {
+        leads.links.insert(node, (process, key));
+        leads.machine.suspects(node, false);
+    });
+}
+
+/// Link 0 of a node has ended.
+pub(super) fn lead_link_down(core: &mut Core, node: NodeId) {
+    call_leads(core, |leads, now| {
+        if let Some((process, _)) = leads.links.remove(&node) {
+            leads.machine.gone(process, now);
         }
-        if let Some(status) = pinged {
-            self.call_leads(|leads, now| leads.machine.ping(from, beat(status), now));
+    });
+}
+
+/// Handles the status in the ping or pong that was just read, if it was one.
+pub(super) fn take_beat(core: &mut Core, key: ConnKey) {
+    let Some(from) = core.rim.states.links.process_of(key) else { return };
+    let Some(conn) = core.rim.states.links.conns.get_mut(key) else { return };
+    let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
+    let said = pinged.or(answered.as_ref().map(|answer| answer.status));
+    if let Some(status) = said {
+        crate::link::ready::peer_is_ready(core, from, status.is_ready);
+    }
+    if let Some(status) = pinged {
+        call_leads(core, |leads, now| leads.machine.ping(from, beat(status), now));
+    }
+    if let Some(answer) = answered {
+        call_leads(core, |leads, now| leads.machine.pong(from, answer.stamp_us, beat(answer.status), now));
+    }
+}
+
+/// A peer requests its leader lease, or responds.
+///
+/// # Errors
+/// If the frame arrived on another link than link 0.
+pub(super) fn lead_frame(core: &mut Core, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
+    let Some(from) = core.rim.states.links.process_of(key) else {
+        return Err(End::OutOfPlace(frame.name()));
+    };
+    match *frame {
+        Frame::LeadAsk { stamp_us, claim, gave_up, suspects } => {
+            let links = &core.rim.states.links;
+            let known = |name: &str| match links.peers.get(name) {
+                Some(peer) => Some(peer.registered.id),
+                None => links.is_own(name).then_some(Board::OWN),
+            };
+            let question = LeaseRequest {
+                stamp_us,
+                claim: claim.iter().collect(),
+                gave_up: gave_up.iter().collect(),
+                suspects: suspects.iter().filter_map(known).collect(),
+            };
+            call_leads(core, |leads, now| leads.machine.request(from, &question, now));
         }
-        if let Some(answer) = answered {
-            self.call_leads(|leads, now| leads.machine.pong(from, answer.stamp_us, beat(answer.status), now));
+        Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
+            let grant = Grant {
+                stamp_us,
+                lease_us: u64::from(lead_ms) * 1_000,
+                controller_term: mandate,
+                voters_revision: census,
+                granted: granted.iter().collect(),
+            };
+            call_leads(core, |leads, now| leads.machine.granted(from, &grant, now));
+        }
+        _ => return Err(End::OutOfPlace(frame.name())),
+    }
+    Ok(())
+}
+
+// -- time --
+
+/// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
+#[inline]
+pub(crate) fn tick_leads(core: &mut Core) {
+    if core.rim.states.links.leads_are_due() {
+        call_leads(core, |leads, now| leads.machine.poll(now));
+        show_due(core);
+    }
+}
+
+fn show_due(core: &mut Core) {
+    let now = core.rim.states.links.board.now_us();
+    let Some(leads) = &mut core.rim.states.links.leads else { return };
+    leads.is_touched = false;
+    leads.is_changed |= leads.machine.take_changed();
+    if leads.is_changed || !leads.events.is_empty() || now >= leads.shown_us + SHOW_US {
+        show_leads(core);
+    }
+    let Some(leads) = &mut core.rim.states.links.leads else { return };
+    leads.events.drain(..).for_each(|event| core.rim.states.links.control.tell(Event::Lead(event)));
+    // A lagging control plane is notified with a later view.
+    if leads.is_changed && core.rim.states.links.control.offer(Event::Lead(LeadEvent::Changed)) {
+        leads.is_changed = false;
+    }
+    leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
+}
+
+fn show_leads(core: &mut Core) {
+    let now = core.rim.states.links.board.now_us();
+    let Some(leads) = &mut core.rim.states.links.leads else { return };
+    leads.shown_us = now;
+    let snapshot = leads.machine.snapshot(now);
+    carry_out(core);
+    let links = &mut core.rim.states.links;
+    let Some(leads) = &mut links.leads else { return };
+    let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
+    *links.board.leads.lock() = view;
+}
+
+// -- actions --
+
+fn call_leads(core: &mut Core, call: impl FnOnce(&mut LeadRim, u64)) {
+    let links = &mut core.rim.states.links;
+    let Some(leads) = &mut links.leads else { return };
+    leads.is_touched = true;
+    call(leads, links.board.now_us());
+    carry_out(core);
+}
+
+fn carry_out(core: &mut Core) {
+    while let Some(action) =
+        core.rim.states.links.leads.as_mut().and_then(|leads| leads.machine.next_action())
+    {
+        act_on_lead(core, action);
+    }
+}
+
+fn act_on_lead(core: &mut Core, action: Action) {
+    let Some(leads) = &mut core.rim.states.links.leads else { return };
+    match action {
+        Action::Request(to, question) => core.rim.states.links.send_question(to, &question),
+        Action::Grant(to, grant) => core.rim.states.links.send_grant(to, &grant),
+        Action::Report(beat) => say(core, beat),
+        Action::Began(hub, term) => {
+            leads.events.push(LeadEvent::Began(hub, term));
+            tell_home(core, hub, LeadMail::Began(hub, term));
+        }
+        Action::GiveUp(hub, term) => tell_home(core, hub, LeadMail::GiveUp(hub, term)),
+        Action::Opened => {
+            leads.events.push(LeadEvent::Opened);
+            core.rim.lines.log(Level::Info, "the lead runs", Vec::new());
+        }
+        Action::Closed => {
+            leads.events.push(LeadEvent::Closed);
+            core.rim.lines.log(Level::Warning, "the lead has ended", Vec::new());
         }
     }
+}
 
-    /// A peer requests its leader lease, or responds.
-    ///
-    /// # Errors
-    /// If the frame arrived on another link than link 0.
-    pub(super) fn lead_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
-        let Some(from) = self.rim.states.links.process_of(key) else {
-            return Err(End::OutOfPlace(frame.name()));
-        };
-        match *frame {
-            Frame::LeadAsk { stamp_us, claim, gave_up, suspects } => {
-                let links = &self.rim.states.links;
-                let known = |name: &str| match links.peers.get(name) {
-                    Some(peer) => Some(peer.registered.id),
-                    None => links.is_own(name).then_some(Board::OWN),
-                };
-                let question = LeaseRequest {
-                    stamp_us,
-                    claim: claim.iter().collect(),
-                    gave_up: gave_up.iter().collect(),
-                    suspects: suspects.iter().filter_map(known).collect(),
-                };
-                self.call_leads(|leads, now| leads.machine.request(from, &question, now));
-            }
-            Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
-                let grant = Grant {
-                    stamp_us,
-                    lease_us: u64::from(lead_ms) * 1_000,
-                    controller_term: mandate,
-                    voters_revision: census,
-                    granted: granted.iter().collect(),
-                };
-                self.call_leads(|leads, now| leads.machine.granted(from, &grant, now));
-            }
-            _ => return Err(End::OutOfPlace(frame.name())),
-        }
-        Ok(())
-    }
+/// Notifies the shard of a hub. Shard 0 notifies itself by mail too, so its hubs change between mails, as
+/// on other shards.
+fn tell_home(core: &mut Core, hub: HubId, mail: LeadMail) {
+    let shards = core.rim.mailer.shards();
+    core.rim.mailer.post(leases::home(hub, shards), mail);
+}
 
-    // -- time --
-
-    /// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
-    #[inline]
-    pub fn tick_leads(&mut self) {
-        if self.rim.states.links.leads_are_due() {
-            self.call_leads(|leads, now| leads.machine.poll(now));
-            self.show_due();
-        }
-    }
-
-    fn show_due(&mut self) {
-        let now = self.rim.states.links.board.now_us();
-        let Some(leads) = &mut self.rim.states.links.leads else { return };
-        leads.is_touched = false;
-        leads.is_changed |= leads.machine.take_changed();
-        if leads.is_changed || !leads.events.is_empty() || now >= leads.shown_us + SHOW_US {
-            self.show_leads();
-        }
-        let Some(leads) = &mut self.rim.states.links.leads else { return };
-        leads.events.drain(..).for_each(|event| self.rim.states.links.control.tell(Event::Lead(event)));
-        // A lagging control plane is notified with a later view.
-        if leads.is_changed && self.rim.states.links.control.offer(Event::Lead(LeadEvent::Changed)) {
-            leads.is_changed = false;
-        }
-        leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
-    }
-
-    fn show_leads(&mut self) {
-        let now = self.rim.states.links.board.now_us();
-        let Some(leads) = &mut self.rim.states.links.leads else { return };
-        leads.shown_us = now;
-        let snapshot = leads.machine.snapshot(now);
-        self.carry_out();
-        let links = &mut self.rim.states.links;
-        let Some(leads) = &mut links.leads else { return };
-        let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
-        *links.board.leads.lock() = view;
-    }
-
-    // -- actions --
-
-    fn call_leads(&mut self, call: impl FnOnce(&mut LeadRim, u64)) {
-        let links = &mut self.rim.states.links;
-        let Some(leads) = &mut links.leads else { return };
-        leads.is_touched = true;
-        call(leads, links.board.now_us());
-        self.carry_out();
-    }
-
-    fn carry_out(&mut self) {
-        while let Some(action) =
-            self.rim.states.links.leads.as_mut().and_then(|leads| leads.machine.next_action())
-        {
-            self.act_on_lead(action);
-        }
-    }
-
-    fn act_on_lead(&mut self, action: Action) {
-        let Some(leads) = &mut self.rim.states.links.leads else { return };
-        match action {
-            Action::Request(to, question) => self.rim.states.links.send_question(to, &question),
-            Action::Grant(to, grant) => self.rim.states.links.send_grant(to, &grant),
-            Action::Report(beat) => self.say(beat),
-            Action::Began(hub, term) => {
-                leads.events.push(LeadEvent::Began(hub, term));
-                self.tell_home(hub, LeadMail::Began(hub, term));
-            }
-            Action::GiveUp(hub, term) => self.tell_home(hub, LeadMail::GiveUp(hub, term)),
-            Action::Opened => {
-                leads.events.push(LeadEvent::Opened);
-                self.rim.lines.log(Level::Info, "the lead runs", Vec::new());
-            }
-            Action::Closed => {
-                leads.events.push(LeadEvent::Closed);
-                self.rim.lines.log(Level::Warning, "the lead has ended", Vec::new());
-            }
-        }
-    }
-
-    /// Notifies the shard of a hub. Shard 0 notifies itself by mail too, so its hubs change between mails, as
-    /// on other shards.
-    fn tell_home(&mut self, hub: HubId, mail: LeadMail) {
-        let shards = self.rim.mailer.shards();
-        self.rim.mailer.post(leases::home(hub, shards), mail);
-    }
-
-    fn say(&mut self, beat: Beat) {
-        let links = &mut self.rim.states.links;
-        links.set_beat(beat.controller_term, beat.acknowledges, beat.acknowledgement);
-        let Some(leads) = &mut links.leads else { return };
-        if std::mem::replace(&mut leads.heeds, beat.acknowledges) != beat.acknowledges {
-            leads.events.push(LeadEvent::Heeds(beat.acknowledges));
-        }
+fn say(core: &mut Core, beat: Beat) {
+    let links = &mut core.rim.states.links;
+    links.set_beat(beat.controller_term, beat.acknowledges, beat.acknowledgement);
+    let Some(leads) = &mut links.leads else { return };
+    if std::mem::replace(&mut leads.heeds, beat.acknowledges) != beat.acknowledges {
+        leads.events.push(LeadEvent::Heeds(beat.acknowledges));
     }
 }
 

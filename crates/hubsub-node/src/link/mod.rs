@@ -9,6 +9,7 @@
 //! - [`reach`]: the links to other nodes for a shard's broker
 //! - [`control`]: requests between control planes, over link 0
 //! - [`leads`]: leader leases of ephemeral hubs, over link 0
+//! - [`leases`]: the leases of a shard
 //! - [`ready`]: which processes are ready to serve
 //! - [`board`]: the peer table and its events
 //!
@@ -26,8 +27,8 @@ mod conn;
 mod control;
 mod dispatch;
 mod frames;
-mod intake;
-mod leads;
+pub(crate) mod intake;
+pub(crate) mod leads;
 pub mod leases;
 mod links;
 mod reach;
@@ -41,7 +42,7 @@ pub use leads::{LeadEvent, LeadView, Shown, timing};
 pub use links::Links;
 pub use ready::ShownReady;
 
-/// What the links report to the control plane.
+/// An event of the links for the control plane.
 #[derive(Debug)]
 pub enum Event {
     /// A change in the state of a peer.

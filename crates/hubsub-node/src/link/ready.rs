@@ -54,32 +54,30 @@ impl ShownReady {
     }
 }
 
-impl Core {
-    /// A peer has reported its state over link 0.
-    pub(super) fn peer_is_ready(&mut self, process: Process, is_ready: bool) {
-        if self.rim.states.links.board.ready.set(process, is_ready) {
-            self.rim.states.links.control.tell(Event::Ready);
-        }
+/// A peer has reported its state over link 0.
+pub(super) fn peer_is_ready(core: &mut Core, process: Process, is_ready: bool) {
+    if core.rim.states.links.board.ready.set(process, is_ready) {
+        core.rim.states.links.control.tell(Event::Ready);
     }
+}
 
-    /// Applies the registered processes.
-    pub(super) fn ready_roster(&mut self, registered: &[Registered]) {
-        if self.rim.shard == ShardId(0) && self.rim.states.links.board.ready.keep(registered) {
-            self.rim.states.links.control.tell(Event::Ready);
-        }
+/// Applies the registered processes.
+pub(super) fn ready_roster(core: &mut Core, registered: &[Registered]) {
+    if core.rim.shard == ShardId(0) && core.rim.states.links.board.ready.keep(registered) {
+        core.rim.states.links.control.tell(Event::Ready);
     }
+}
 
-    /// Checks whether this process has become ready.
-    pub(super) fn tick_ready(&mut self) {
-        let links = &self.rim.states.links;
-        if self.rim.shard != ShardId(0) || !self.broker.has_nodes() || links.status().is_ready {
-            return;
-        }
-        let Some(incarnation) = links.incarnation() else { return };
-        let holds = |id: NodeId| self.broker.holds_patterns_of(id);
-        if links.has_roster && links.registered().all(holds) {
-            self.rim.states.links.set_ready(true);
-            self.peer_is_ready(Process { node: Board::OWN, incarnation }, true);
-        }
+/// Checks whether this process has become ready.
+pub(super) fn tick_ready(core: &mut Core) {
+    let links = &core.rim.states.links;
+    if core.rim.shard != ShardId(0) || !core.broker.has_nodes() || links.status().is_ready {
+        return;
+    }
+    let Some(incarnation) = links.incarnation() else { return };
+    let holds = |id: NodeId| core.broker.holds_patterns_of(id);
+    if links.has_roster && links.registered().all(holds) {
+        core.rim.states.links.set_ready(true);
+        peer_is_ready(core, Process { node: Board::OWN, incarnation }, true);
     }
 }

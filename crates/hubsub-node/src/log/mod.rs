@@ -27,7 +27,6 @@ mod readers;
 mod reading;
 mod retained;
 mod segments;
-mod sessions;
 pub mod start;
 mod state;
 mod status;
@@ -59,7 +58,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use turns::Turns;
 
-/// What the log reports to the control plane.
+/// An event of the log for the control plane.
 #[derive(Debug)]
 pub enum Event {
     /// The outcome of a request about a stream of records.

@@ -6,12 +6,10 @@ use super::Event;
 use super::LogMail;
 use super::hub::{Described, describe, keep_of, shard_of};
 use super::segments::Handover;
-use super::sessions;
 use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
 use crate::io::inbox::Post;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
-use crate::mqtt::Found;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, ChainOptions, Disk, LogError, LogOptions, Membership, Opened, Segments, open_as};
 use hubsub_route::rows::CLASS;
@@ -85,8 +83,6 @@ pub struct Started {
     pub producers: Vec<(HubId, Producers)>,
     /// The retained entries of hubs.
     pub rows: Vec<(HubId, Rows)>,
-    /// MQTT sessions, on a node that numbers its hubs itself.
-    pub sessions: Vec<Found>,
 }
 
 /// Notifies the shards of the hubs.
@@ -149,13 +145,14 @@ fn keep_classes(
 /// # Errors
 /// If another process uses the directory, it cannot be opened, it belongs to another cluster, or it has hubs
 /// of a class that is unknown or no longer has a log.
-pub fn start(
+pub fn start<F>(
     config: &LogConfig,
     limits: &Limits,
     classes: &mut ClassTable,
     inboxes: Arc<dyn Post<LogMail>>,
     control: Arc<dyn Report<Event>>,
-) -> io::Result<Started> {
+    read_sessions: impl FnOnce(&Chain<Disk>, Option<&Chain<Disk>>) -> Result<Vec<F>, LogError>,
+) -> io::Result<(Started, Vec<F>)> {
     let refused = |text: String| io::Error::other(text);
     let directory = config.directory.display();
     let options = LogOptions {
@@ -248,7 +245,7 @@ pub fn start(
     let mut found = Vec::new();
     if makes && let Some(rows) = only_chain(&segments, CLASS) {
         let entries = only_chain(&segments, QUEUES);
-        found = sessions::rebuild(&rows, entries.as_deref()).map_err(|e| refused(e.to_string()))?;
+        found = read_sessions(&rows, entries.as_deref()).map_err(|e| refused(e.to_string()))?;
     }
     let listener = Arc::new(Tells { inboxes, hubs: Arc::clone(&hubs) });
     let settings = LogSettings {
@@ -272,7 +269,7 @@ pub fn start(
     match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(&control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
-            Ok(Started {
+            let started = Started {
                 log,
                 handover,
                 readers,
@@ -283,8 +280,8 @@ pub fn start(
                 seeds,
                 producers: windows,
                 rows,
-                sessions: found,
-            })
+            };
+            Ok((started, found))
         }
         Err(e) => {
             readers.stop();

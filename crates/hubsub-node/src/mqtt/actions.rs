@@ -3,8 +3,8 @@
 
 use super::client::Client;
 use super::message::Content;
+use super::persist::Written;
 use crate::io::core::Core;
-use crate::io::internal_client::Asked;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::PacketId;
 
@@ -68,6 +68,6 @@ pub(super) fn delivered(core: &mut Core, key: ConnKey, action: &Action) {
     let remembers = classes.get(classes.class_of_room(&room)).history.is_some();
     if remembers && classes.room(delivered) == room && templates.any(|it| it.device(topic) == Some(own)) {
         let headers = [(ID.into(), action.id.clone())];
-        core.say_with(delivered, b"", Some(headers.into()), Asked::Nobody);
+        core.say_with(delivered, b"", Some(headers.into()), None::<Written>);
     }
 }

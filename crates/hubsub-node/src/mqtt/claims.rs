@@ -13,7 +13,7 @@ use crate::io::context::Rim;
 use crate::io::context::Timer;
 use crate::io::core::Core;
 use crate::io::inbox::LETTER_BYTES;
-use crate::io::internal_client::{self, Asked};
+use crate::io::internal_client;
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
@@ -161,14 +161,14 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<
             Action::Yield(who, to) => post(core, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
                 let room = room_of(&id);
-                core.watch(room.as_bytes(), Asked::Claims(ClaimAsked::Watch(id)));
+                core.watch(room.as_bytes(), ClaimAsked::Watch(id));
             }
             Action::Unwatch(id) => core.unwatch(room_of(&id).as_bytes()),
             Action::Say(id, word) => {
                 let room = room_of(&id);
                 let asked = match word {
-                    Word::Claim(token, _) => Asked::Claims(ClaimAsked::Claim(id, token)),
-                    Word::Released(_) | Word::Again(_) => Asked::Nobody,
+                    Word::Claim(token, _) => Some(ClaimAsked::Claim(id, token)),
+                    Word::Released(_) | Word::Again(_) => None,
                 };
                 core.say_in(room.as_bytes(), word.to_string().as_bytes(), asked);
             }

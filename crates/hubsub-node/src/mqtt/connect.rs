@@ -5,11 +5,12 @@ use super::client::{Client, end};
 use super::persist;
 use super::persistence::{Persistence, Wait};
 use super::session::{self, Session};
+use super::work::Work;
 use super::{claims, missing_subscriptions, offline, session_cursors, takeover, takeover_read};
 use crate::io::conn::Flags;
-use crate::io::log_lines::Level;
-use crate::io::core::Core;
 use crate::io::context::{Rim, Timer};
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use hubsub_mqtt::{Accepted, Fault, Machine, Opened, Refusal, Terms};
 use hubsub_route::Answer;
 use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
@@ -161,9 +162,9 @@ impl Rim {
         let is_last = *left == 0;
         if let Answer::Attached(Err(refused)) = *answer {
             self.note_missing(key, refused);
-            self.own.follow(key, false);
+            self.own.queue(Work::Follows(key, false));
         } else if is_last {
-            self.own.follow(key, true);
+            self.own.queue(Work::Follows(key, true));
         }
         true
     }

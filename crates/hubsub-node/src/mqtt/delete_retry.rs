@@ -8,11 +8,12 @@
 
 use super::persist::Written;
 use super::takeover::{publish_will_of, room_of};
+use super::work::Work;
 use super::{store, takeover_read};
-use crate::io::core::Core;
-use crate::io::questions::Question;
-use crate::io::scatter_gather::Then;
 use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::questions::{Part, Question};
+use crate::io::scatter_gather::Then;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
@@ -134,7 +135,9 @@ pub fn retry_deletes(core: &mut Core) {
             }
             Of::Before(_) => {
                 let query = takeover_read::snapshot_of(&delete.id);
-                core.ask_home(&room_of(&delete.id), Question::Row(query), Then::Ending(Box::new(delete)));
+                let room = room_of(&delete.id);
+                let then = move |part| Work::Ended(Box::new(delete), Part::history(part));
+                core.ask_home(&room, Question::Row(query), Then::work(then));
             }
         }
     }

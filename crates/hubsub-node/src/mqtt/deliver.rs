@@ -8,8 +8,8 @@ use super::message::Content;
 use super::pending::Item;
 use super::plain::Plain;
 use crate::io::conn::Conn;
-use crate::io::output::Output;
 use crate::io::context::Rim;
+use crate::io::output::Output;
 use hubsub_mqtt::{Grant, Match};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via, is_publisher};
 use hubsub_types::names::{FILTER_MARK, group_of};
@@ -179,7 +179,7 @@ impl Rim {
         on_slow: OnSlow,
         way: Way<'_>,
     ) {
-        let message = self.encoded.mqtt.message(content);
+        let message = self.states.mqtt.cache.message(content);
         let Some(c) = self.conns.at_mut(conn) else { return };
         let Some(client) = &mut c.mqtt else { return };
         let mut dropped = 0;

@@ -15,11 +15,10 @@ use super::connect::displaced;
 use super::{claims, persist, session, takeover_read};
 use crate::io::conn::Conn;
 use crate::io::core::Core;
-use crate::io::listener::Door;
-use crate::shard::mail::Mail;
+use crate::io::listener::ListenerKind;
 use crate::io::meter::Meter;
-use crate::mqtt::MqttMail;
 use crate::io::transport::Transport;
+use crate::mqtt::MqttMail;
 use hubsub_mqtt::Fault;
 use hubsub_route::claims::{Aim, Heir, Holder};
 use hubsub_types::{ConnKey, PrincipalId, ShardId};
@@ -30,7 +29,7 @@ pub struct Traveller {
     io: Transport,
     id: u64,
     principal: PrincipalId,
-    door: Door,
+    kind: ListenerKind,
     created_s: u32,
     meter: Meter,
     /// Its input: CONNECT and the bytes after it.
@@ -120,7 +119,7 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
         };
         core.broker.disconnected(key, core.rim.now, &mut core.rim);
         core.rim.input_bytes -= conn.unfinished_bytes();
-        let Conn { io, id, principal, door, created_s, meter, input, mqtt, .. } = conn;
+        let Conn { io, id, principal, kind, created_s, meter, input, mqtt, .. } = conn;
         let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
         core.rim.states.mqtt.clients -= 1;
         core.rim.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
@@ -131,7 +130,7 @@ pub fn depart(core: &mut Core) -> Vec<(ShardId, Box<Traveller>)> {
             (Holder { shard: core.rim.shard, conn: key }, client.machine.client_id().into());
         let (input, to_place) = (all, to.conn);
         let traveller =
-            Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to: to_place };
+            Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to: to_place };
         leaving.push((to.shard, Box::new(traveller)));
     }
     leaving
@@ -153,11 +152,16 @@ impl Traveller {
     /// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until then
     /// no other connection is called to that session.
     pub fn arrive(self, core: &mut Core) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
-        let Traveller { io, id, principal, door, created_s, meter, input, from, client_id, to } = self;
-        let mut conn = Conn::new(io, door, id, created_s);
+        let Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to } = self;
+        let mut conn = Conn::new(io, kind, id, created_s);
         (conn.principal, conn.meter) = (principal, meter);
-        let is_awaited =
-            core.rim.states.mqtt.sessions.get_mut(to).is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
+        let is_awaited = core
+            .rim
+            .states
+            .mqtt
+            .sessions
+            .get_mut(to)
+            .is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
         core.rim.input_bytes += conn.unfinished_bytes();
         let key = if is_awaited {
             core.rim.conns.put(to, conn);

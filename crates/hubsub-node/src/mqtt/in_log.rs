@@ -1,7 +1,7 @@
 //! Reads the sessions of MQTT clients from the log at a start: the latest snapshot of each, and the entries
 //! after it.
 
-use crate::mqtt::{Found, id_of_entries, id_of_snapshot, is_of_use};
+use super::takeover::{Found, id_of_entries, id_of_snapshot, is_of_use};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_log::record::Kind;

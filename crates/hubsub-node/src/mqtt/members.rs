@@ -5,6 +5,7 @@
 use super::deliver::Way;
 use super::message::Content;
 use crate::io::access::Action;
+use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::presence::{self, Wish};
 use hubsub_route::LogPlace;
@@ -103,7 +104,7 @@ impl Rim {
             qos: Qos::AtMostOnce,
             retain: is_state,
         };
-        self.encoded.mqtt.begin();
+        self.states.mqtt.cache.begin();
         self.send_mqtt(key.index, &content, &grant, None, Way::default(), None);
     }
 }

@@ -15,6 +15,7 @@
 //! - [`persistence`]: the persistence state of one session
 //! - [`delete_retry`]: retries deletes of sessions that failed
 //! - [`takeover`]: takes over the sessions of the previous process
+//! - [`in_log`]: reads those sessions from the log
 //! - [`missing_subscriptions`]: sessions with missing subscriptions
 //! - [`entries`]: the format of snapshots and entries
 //! - [`handover`]: moves a connection to the shard of its session
@@ -32,6 +33,8 @@
 //! - [`plain`]: the fast path of clients whose records need no checks
 //! - [`store`]: session stores outside the process
 //! - [`shares`]: unacknowledged messages of shared subscriptions
+//! - [`state`]: the state of all clients of a shard
+//! - [`work`]: work to be done after the broker's call returns
 //! - [`actions`]: unacknowledged device actions
 
 mod actions;
@@ -44,6 +47,7 @@ mod deliver;
 mod entries;
 mod gaps;
 mod handover;
+mod in_log;
 mod large;
 mod members;
 mod message;
@@ -66,20 +70,20 @@ mod store;
 mod subscribing;
 mod takeover;
 mod takeover_read;
+mod work;
 
 pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
 pub use client::{Client, end, gone, look_for_silence};
-pub use connect::followed;
-pub use delete_retry::{SessionDelete, found as found_deleted, retry_deletes};
+pub use delete_retry::retry_deletes;
 pub use handover::{Traveller, depart, handed_over};
+pub use in_log::rebuild as sessions_in_log;
 pub use missing_subscriptions::retry_missing;
 pub use packets::execute;
-pub use persist::{Written, persist as persist_session, snapshot_timer, written};
+pub use persist::{Written, snapshot_timer, written};
 pub use plain::Plain;
 pub use retained::{
     Event as Retained, go_on as read_retained, is_expired as retained_is_expired, read_on, read_unread,
 };
-pub use sending::Cache;
 pub use session::timer as session_timer;
 pub use session_cursors::learn_ends;
 pub use session_list::{end_session, list_sessions};
@@ -88,5 +92,5 @@ pub use state::State;
 pub use store::{
     StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
 };
-pub use takeover::{Found, id_of_entries, id_of_snapshot, is_of_use};
-pub use takeover_read::{came as read_of_session, start_takeovers};
+pub use takeover_read::start_takeovers;
+pub use work::{Work, work};

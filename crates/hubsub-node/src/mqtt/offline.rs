@@ -277,7 +277,7 @@ impl Rim {
         let Some(content) = Content::of(record).filter(|_| grant.qos > Qos::AtMostOnce) else {
             return Delivery::Taken;
         };
-        let message = self.encoded.mqtt.message(&content);
+        let message = self.states.mqtt.cache.message(&content);
         let key = ConnKey { index: conn, generation: *generation };
         self.queue_offline(key, message, grant, None);
         Delivery::Taken
@@ -312,7 +312,7 @@ impl Rim {
         else {
             return Delivery::Full;
         };
-        let message = self.encoded.mqtt.message(&content);
+        let message = self.states.mqtt.cache.message(&content);
         self.queue_offline(key, message, grant, Some(group.into()));
         self.states.mqtt.sessions.sharing.insert(key, group, members);
         Delivery::Taken

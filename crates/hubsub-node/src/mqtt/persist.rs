@@ -18,9 +18,10 @@ use super::pending::Item;
 use super::persistence::{Entry, Handover, HeadState, Intended, Persistence, Prepared, Wait};
 use super::sending::Under;
 use super::session::{Sent, Session};
+use super::work::Work;
 use super::{claims, packets, session, store, takeover, takeover_read};
-use crate::io::core::Core;
 use crate::io::context::{Rim, Timer};
+use crate::io::core::Core;
 use hubsub_mqtt::{Event, Fault};
 use hubsub_route::claims::Holder;
 use hubsub_route::rows::CLASS;
@@ -90,7 +91,7 @@ fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
 pub(super) fn schedule(rim: &mut Rim, key: ConnKey) {
     let Some(persistence) = persistence_of(rim, key) else { return };
     if !std::mem::replace(&mut persistence.is_scheduled, true) {
-        rim.own.record(key);
+        rim.own.queue(Work::Record(key));
     }
 }
 
@@ -271,7 +272,9 @@ impl Rim {
                 let waiting = pending.iter().filter(|item| item.key > 0);
                 session.take_all_entries(waiting.map(|item| (item.key, &*item.message, &item.grant)))
             }
-            None => self.states.mqtt.sessions.get_mut(key).map_or_else(Vec::new, OfflineSession::take_all_entries),
+            None => {
+                self.states.mqtt.sessions.get_mut(key).map_or_else(Vec::new, OfflineSession::take_all_entries)
+            }
         }
     }
 

@@ -81,7 +81,7 @@ impl Rim {
             return false;
         }
         let (arena, now_us) = (&mut self.arenas[usize::from(PACKETS)], self.now.wall_us);
-        let made = self.encoded.mqtt.plain(usize::from(v5), || encode(arena, v5, record, now_us));
+        let made = self.states.mqtt.cache.plain(usize::from(v5), || encode(arena, v5, record, now_us));
         let Some((start, end)) = made else { return false };
         output.push_range(PACKETS, start, end);
         let must_write = output.turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2);

@@ -14,9 +14,9 @@
 use super::client::Client;
 use super::deliver::Way;
 use super::message::Content;
-use crate::io::log_lines::Level;
-use crate::io::core::Core;
 use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use ahash::RandomState;
 use hashbrown::HashSet;
 use hubsub_mqtt::expiry_s;
@@ -453,7 +453,7 @@ impl Rim {
         let mut grant = grant;
         grant.qos = grant.qos.min(row.qos);
         let waits = client.must_queue(conn.output.as_deref(), grant.qos);
-        self.encoded.mqtt.begin();
+        self.states.mqtt.cache.begin();
         if waits {
             self.queue_mqtt(key.index, &content, grant, OnSlow::CatchUp, Way::default());
         } else {

@@ -10,9 +10,9 @@ use super::gaps::Gaps;
 use super::message::{Content, Message};
 use super::pending::Item;
 use super::session::Sent;
-use crate::consumers::Wanted;
-use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::io::conn::{Conn, Flags};
 use crate::io::context::{REPLIES, Rim, TURN_BYTES};
+use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use hubsub_mqtt::{Grant, write_headers};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{
@@ -221,7 +221,7 @@ impl Rim {
         let is_done = grant.qos == Qos::AtMostOnce || is_expired;
         if let Some(group) = group.filter(|group| is_done && !group.iter().any(|byte| b"+#".contains(byte))) {
             // No acknowledgement will come, so the group's position advances now.
-            self.own.want(Wanted::Done(group.into(), content.position));
+            self.own.acknowledge(group.into(), content.position);
         }
         if is_expired {
             client.session.iter_mut().for_each(|session| session.done(counted, content));
@@ -234,7 +234,7 @@ impl Rim {
             (qos, None) => {
                 let key = client.session.as_mut().map_or(0, |session| session.next_key());
                 if let Some(session) = &mut client.session {
-                    let message = queued.map_or_else(|| self.encoded.mqtt.message(content), Rc::clone);
+                    let message = queued.map_or_else(|| self.states.mqtt.cache.message(content), Rc::clone);
                     session.send(key, Sent { message, grant: grant.clone(), counted, is_recorded: false });
                 }
                 Some(client.machine.window.send(qos, key).expect("the window was looked at"))
@@ -252,7 +252,7 @@ impl Rim {
         let is_shared = content.payload.len() >= PAYLOAD_SHARED;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
-        let cache = &mut self.encoded.mqtt;
+        let cache = &mut self.states.mqtt.cache;
         let made = cache.packets[variant].filter(|_| !is_alone && !is_shared && queued.is_none());
         let mut reported_gaps = false;
         let range = match made {
@@ -336,7 +336,7 @@ impl Rim {
         if reported_gaps {
             self.update_plain(conn);
         }
-        let is_cached = self.encoded.mqtt.packets[variant].is_some_and(|made| made.start == from);
+        let is_cached = self.states.mqtt.cache.packets[variant].is_some_and(|made| made.start == from);
         let is_long = self.arenas[usize::from(REPLIES)].len() > ARENA_BYTES && from == start && !is_cached;
         if is_long || turn_bytes >= TURN_BYTES.min(self.limits.output_bytes_max as usize / 2) {
             self.write_pieces(conn);

@@ -1,11 +1,12 @@
-//! What MQTT keeps on a shard, apart from its connections.
+//! The state of MQTT on a shard, apart from its connections.
 
-use super::offline::Sessions;
 use super::large::LongMessages;
-use super::takeover_read::Readings;
+use super::offline::Sessions;
 use super::retained::{Event, Pace};
+use super::sending::Cache;
 use super::session_cursors::Ends;
 use super::store::StoreEnd;
+use super::takeover_read::Readings;
 use ahash::RandomState;
 use hashbrown::HashSet;
 use hubsub_route::claims::{Claims, Holder};
@@ -30,9 +31,9 @@ pub struct State {
     pub called: Vec<(ConnKey, Holder)>,
     /// Number of accepted clients.
     pub clients: usize,
-    /// Incomplete long messages.
+    /// Encodings of the record that is being delivered.
+    pub(crate) cache: Cache,
     pub long_messages: LongMessages,
-    /// Number of subscriptions.
     pub subscriptions: usize,
     /// Events of retained-message reads in this turn.
     pub retained: Vec<(ConnKey, Event)>,
@@ -58,6 +59,7 @@ impl State {
             readings: Readings::default(),
             store,
             called: Vec::new(),
+            cache: Cache::default(),
             clients: 0,
             long_messages: LongMessages::default(),
             subscriptions: 0,

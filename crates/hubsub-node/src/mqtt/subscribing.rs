@@ -4,8 +4,8 @@
 use super::persist;
 use super::persistence::Wait;
 use super::{members, session_cursors};
-use crate::io::core::Core;
 use crate::io::context::Rim;
+use crate::io::core::Core;
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};

@@ -14,10 +14,11 @@ use super::connect::{forgo_will, refused};
 use super::entries::{EntryHead, Head, begin as begin_entry};
 use super::persist::Written;
 use super::takeover::{self, Found, is_of_use, queue_of, room_of};
+use super::work::Work;
 use super::{MqttMail, handover, store};
 use crate::io::core::Core;
 use crate::io::log_lines::Level;
-use crate::io::questions::Question;
+use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -187,15 +188,20 @@ pub(super) fn begin_takeover(core: &mut Core, key: ConnKey) -> bool {
 pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
     match is_clean && !is_recorded(core, key) {
         // Clean Start does not wait for the hub: it continues while that is unavailable.
-        true => core.ask_home(&room_of(&id), Question::Row(snapshot_of(&id)), Then::Session(key)),
+        true => core.ask_home(&room_of(&id), Question::Row(snapshot_of(&id)), then(key)),
         false => request_snapshot(core, key, &id),
     }
     let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Snapshot };
     core.rim.states.mqtt.readings.by_place.insert(key, reading);
 }
 
+/// Continues the reading at this connection slot with the response.
+fn then(key: ConnKey) -> Then {
+    Then::work(move |part| Work::Past(key, Part::history(part)))
+}
+
 fn request_snapshot(core: &mut Core, key: ConnKey, id: &str) {
-    core.ask_home(&room_of(id), Question::History(snapshot_of(id)), Then::Session(key));
+    core.ask_home(&room_of(id), Question::History(snapshot_of(id)), then(key));
 }
 
 /// The query for a client id's snapshot.
@@ -291,7 +297,7 @@ fn read_on(core: &mut Core, key: ConnKey) {
     let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return };
     let Step::Entries(_, pages, _) = &reading.step else { return };
     if let Some(query) = pages.next() {
-        return core.ask_home(&query.room.clone(), Question::History(query), Then::Session(key));
+        return core.ask_home(&query.room.clone(), Question::History(query), then(key));
     }
     let Some(Reading { id, why, epoch, step: Step::Entries(snapshot, _, entries), .. }) =
         core.rim.states.mqtt.readings.by_place.remove(&key)

@@ -1,15 +1,15 @@
 //! Start of the shards: their sockets, and the body of their threads.
 
 use super::NotStarted;
-use crate::control::Event;
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::io::inbox::{Inboxes, Mailer};
-use crate::io::listener::{self, Door, Listener};
+use crate::io::listener::{self, Listener, ListenerKind};
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
 use crate::shard::HOOKS;
 use crate::shard::Shard;
+use crate::shard::events::Event;
 use crate::shard::mail::Mail;
 use crate::shard::states::Handles;
 use hubsub_route::{Broker, Now, Settings};
@@ -34,12 +34,12 @@ pub(super) fn bind_shards(
 /// Binds a listener, if it is enabled, with one socket per shard.
 pub(super) fn bind(
     address: Option<SocketAddr>,
-    door: Door,
-    sockets: &mut [Vec<(Door, TcpListener)>],
+    kind: ListenerKind,
+    sockets: &mut [Vec<(ListenerKind, TcpListener)>],
 ) -> Result<Option<SocketAddr>, NotStarted> {
     let (bound, of_shards) = bind_shards(address, sockets.len() as u16)?;
     for (sockets, socket) in sockets.iter_mut().zip(of_shards) {
-        sockets.extend(socket.map(|socket| (door, socket)));
+        sockets.extend(socket.map(|socket| (kind, socket)));
     }
     Ok(bound)
 }

@@ -90,7 +90,7 @@ pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined
             if attached.is_err() {
                 core.count_refusal(false);
             }
-            let reply = core.rim.settle_join(key, topic, attached);
+            let reply = settle_join(&mut core.rim, key, topic, attached);
             core.rim.push(key, |out, _| write_text(out, &reply));
             // The records that it missed follow.
             core.broker.drained(key, core.rim.now, &mut core.rim);
@@ -181,48 +181,46 @@ fn text_of_outcome(answer: &phoenix::Answer, outcome: Result<(), ErrorCode>) -> 
     }
 }
 
-impl Rim {
-    /// Completes a join. Returns its reply; records that wait for it may follow.
-    fn settle_join(&mut self, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
-        let mut reply = Vec::new();
-        let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
-            return reply;
-        };
-        let is_done = attached.is_ok();
-        match attached {
-            Ok(Attached { position, recovered, .. }) => {
-                client.socket.joined(topic, Ok(&joined_at(position, recovered)), &mut reply);
-            }
-            Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
+/// Completes a join. Returns its reply; records that wait for it may follow.
+fn settle_join(rim: &mut Rim, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
+    let mut reply = Vec::new();
+    let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
+        return reply;
+    };
+    let is_done = attached.is_ok();
+    match attached {
+        Ok(Attached { position, recovered, .. }) => {
+            client.socket.joined(topic, Ok(&joined_at(position, recovered)), &mut reply);
         }
-        client.is_early = false;
-        if let Some(seat) = self.states.presence.edge.seat_of(key, topic) {
-            self.own.join(key, seat, is_done);
-        }
-        reply
+        Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
     }
+    client.is_early = false;
+    if let Some(seat) = rim.states.presence.edge.seat_of(key, topic) {
+        rim.own.join(key, seat, is_done);
+    }
+    reply
+}
 
-    /// Fills the slot of a browser's request with the broker's reply.
-    pub(crate) fn answer_phoenix(&mut self, key: ConnKey, slot: u32, answer: Answer) {
-        let output = self.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
-        let Some(place) = output.and_then(|output| output.waiting(slot)) else { return };
-        let reply = match (answer, place) {
-            (Answer::Attached(attached), Slot::Waiting(Pending::Join(topic))) => {
-                let topic = std::mem::take(topic);
-                if attached.is_err() {
-                    self.metrics.subscriptions_refused_total.add(1);
-                }
-                self.settle_join(key, &topic, attached)
+/// Fills the slot of a browser's request with the broker's reply.
+pub(crate) fn answer_phoenix(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
+    let output = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+    let Some(place) = output.and_then(|output| output.waiting(slot)) else { return };
+    let reply = match (answer, place) {
+        (Answer::Attached(attached), Slot::Waiting(Pending::Join(topic))) => {
+            let topic = std::mem::take(topic);
+            if attached.is_err() {
+                rim.metrics.subscriptions_refused_total.add(1);
             }
-            (Answer::Published(published), Slot::Waiting(Pending::Answer(answer))) => {
-                let reply = text_of_outcome(answer, published.map(|_| ()));
-                if published.is_err() {
-                    self.metrics.publishes_refused_total.add(1);
-                }
-                reply
+            settle_join(rim, key, &topic, attached)
+        }
+        (Answer::Published(published), Slot::Waiting(Pending::Answer(answer))) => {
+            let reply = text_of_outcome(answer, published.map(|_| ()));
+            if published.is_err() {
+                rim.metrics.publishes_refused_total.add(1);
             }
-            (answer, _) => unreachable!("a slot is opened for its own answer: {answer:?}"),
-        };
-        self.resolve(key, slot, |out, _, _| write_text(out, &reply));
-    }
+            reply
+        }
+        (answer, _) => unreachable!("a slot is opened for its own answer: {answer:?}"),
+    };
+    rim.resolve(key, slot, |out, _, _| write_text(out, &reply));
 }

@@ -12,7 +12,7 @@
 //! Invariant: messages are handled whole and in order; while its topic is joining, a message waits and the
 //! socket is not read.
 
-mod channels;
+pub(crate) mod channels;
 mod frames;
 pub(crate) mod poll;
 
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// What Phoenix keeps on a shard, apart from its connections.
+/// The state of Phoenix on a shard, apart from its connections.
 pub struct State {
     /// Number of accepted browsers.
     pub clients: usize,

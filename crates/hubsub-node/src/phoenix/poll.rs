@@ -18,16 +18,16 @@
 //!   token from its first response ends like a connection that sends nothing.
 //! - A session has at most one pending timer for its requests.
 
-use crate::http::fields_for;
 use crate::io::conn::{Conn, Flags, append};
 use crate::io::context::{Rim, Timer};
 use crate::io::core::Core;
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
+use crate::io::origin_check::fields_for;
 use crate::io::transport::Transport;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::http::{Answer, Request};
 use hubsub_wire::phoenix::{
-    Connect, LONGPOLL_PATH, PollStatus, PollToken, poll_token, read_lines, write_messages, write_poll_status,
+    Connect, PollStatus, PollToken, poll_token, read_lines, write_messages, write_poll_status,
 };
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::Ordering;
@@ -158,11 +158,6 @@ pub(crate) fn refuse_long(core: &mut Core, key: ConnKey, request: &Request<'_>) 
     refuse(core, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
 }
 
-#[must_use]
-pub fn is_poll(path: &str) -> bool {
-    path == LONGPOLL_PATH
-}
-
 /// Answers a CORS preflight request.
 fn allow(rim: &mut Rim, key: ConnKey, request: &Request<'_>) {
     let fields = format!(
@@ -200,7 +195,7 @@ fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
     let secret = u128::from_be_bytes(*random.first_chunk().expect("32 bytes have 16"));
     let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
     let polled = Polled::new(secret);
-    let mut conn = Conn::new(Transport::Polled(Box::new(polled)), Door::WebSocket, id, rim.second());
+    let mut conn = Conn::new(Transport::Polled(Box::new(polled)), ListenerKind::WebSocket, id, rim.second());
     conn.principal = principal;
     let key = rim.add(conn);
     rim.states.phoenix.polled_clients += 1;

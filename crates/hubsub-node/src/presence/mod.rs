@@ -15,19 +15,27 @@ mod edge;
 mod occupancy;
 mod records;
 mod shown;
+/// Requests a room's members from the shard that owns them.
+pub fn ask_members(core: &mut Core, room: Vec<u8>, then: Then) {
+    let shard = home_of(core, &room);
+    core.ask(To::One(shard), Question::Members(room), then);
+}
+
 #[cfg(test)]
 mod tests;
 
 pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update};
-pub use occupancy::{look_after, tell_changed, tick as tick_occupancy, told as occupancy_told};
-pub use records::{Records, record_again, recorded};
+pub use occupancy::{look_after, tell_changed, tick as tick_occupancy};
+pub use records::{Records, record_again};
 
 use crate::io::context::Timer;
 use crate::io::core::Core;
 use crate::io::inbox::LETTER_BYTES;
-use crate::io::internal_client::{Asked, shard_of};
-use crate::io::node_info::NodeInfo;
-use crate::io::questions::Part;
+use crate::io::internal_client::shard_of;
+use crate::io::node_info::{NodeInfo, run_of};
+pub use crate::io::questions::Shown;
+use crate::io::questions::{Part, Question};
+use crate::io::scatter_gather::{Then, To};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;
@@ -52,15 +60,6 @@ const QUESTION_MS: u64 = 5_000;
 
 /// The maximal bytes of members in one message of a node.
 const WORD_BYTES: usize = 64 * 1024;
-
-/// The members of a room.
-#[derive(Clone, Debug, Default)]
-pub struct Shown {
-    /// Listed members, sorted by key.
-    pub members: Vec<Seen>,
-    /// The number of members, including those not listed.
-    pub count: u64,
-}
 
 /// A change of a room's members.
 #[derive(Debug)]
@@ -105,12 +104,16 @@ impl PresenceMail {
     }
 }
 
-/// A request to a node room.
+/// A request to a node room or about a room of this node.
 pub enum PresenceAsked {
     /// To join that room.
     Enter(Arc<[u8]>),
     /// To publish the message of that number there.
     Say(Arc<[u8]>, u64),
+    /// To write the join or leave record with this reference.
+    Recorded(u64),
+    /// To publish a room's occupancy.
+    Occupancy(Arc<[u8]>),
 }
 
 /// The watchers of a room.
@@ -193,13 +196,6 @@ impl Members {
     }
 }
 
-/// The run id of a process, unique among all that ever ran (FNV-1a).
-#[must_use]
-pub fn run_of(node: &str, incarnation: u64) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    node.as_bytes().iter().chain(&incarnation.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
-}
-
 /// The room of a node room.
 #[must_use]
 pub fn room_of(topic: &[u8]) -> Option<&[u8]> {
@@ -253,10 +249,16 @@ pub fn receive(core: &mut Core, mail: PresenceMail) {
 
 /// The outcome of a request to a node room.
 pub fn answered(core: &mut Core, asked: PresenceAsked, outcome: Result<u64, ErrorCode>) {
-    event(core, |p, now, actions| match asked {
-        PresenceAsked::Enter(room) => p.entered(&room, outcome.is_ok(), now, actions),
-        PresenceAsked::Say(room, number) => p.said(&room, number, outcome.ok(), now, actions),
-    });
+    match asked {
+        PresenceAsked::Enter(room) => {
+            event(core, |p, now, actions| p.entered(&room, outcome.is_ok(), now, actions));
+        }
+        PresenceAsked::Say(room, number) => {
+            event(core, |p, now, actions| p.said(&room, number, outcome.ok(), now, actions));
+        }
+        PresenceAsked::Recorded(reference) => records::recorded(core, reference, outcome),
+        PresenceAsked::Occupancy(room) => occupancy::told(core, &room, outcome.is_ok()),
+    }
 }
 
 /// A node's message in a node room.
@@ -437,11 +439,11 @@ fn event(core: &mut Core, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action
     for action in actions {
         match action {
             Action::Enter(room) => {
-                core.watch(&topic_of(&room), Asked::Members(PresenceAsked::Enter(room)));
+                core.watch(&topic_of(&room), PresenceAsked::Enter(room));
             }
             Action::Exit(room) => core.unwatch(&topic_of(&room)),
             Action::Say(room, number, bytes) => {
-                core.say_in(&topic_of(&room), &bytes, Asked::Members(PresenceAsked::Say(room, number)));
+                core.say_in(&topic_of(&room), &bytes, PresenceAsked::Say(room, number));
             }
             Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Presence(Box::new(room))),
             Action::Ready(room) if occupancy::is_bucket(&room) => occupancy::ready(core, &room),

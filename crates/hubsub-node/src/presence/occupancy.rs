@@ -13,10 +13,11 @@
 //! A bucket belongs to one shard of a node. That shard sums the node's shards, and
 //! `hubsub_route::occupancy::Telling` decides there when to publish.
 
+use super::PresenceAsked;
 use super::{PresenceMail, event, home_of, tell};
 use crate::io::context::Timer;
 use crate::io::core::Core;
-use crate::io::internal_client::{Asked, shard_of};
+use crate::io::internal_client::shard_of;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};
@@ -246,5 +247,5 @@ fn record(core: &mut Core, room: Arc<[u8]>, counts: Counts) {
     said.extend_from_slice(
         format!("}},\"publishers\":{publishers},\"members\":{members},\"ts\":{ts}}}").as_bytes(),
     );
-    core.say_in(&topic, &said, Asked::Occupancy(room));
+    core.say_in(&topic, &said, PresenceAsked::Occupancy(room));
 }

@@ -13,9 +13,9 @@
 //! record is retried, with the time of the event. So a record may occur twice, and none is missing except
 //! those counted as lost and those of a process that died.
 
+use super::PresenceAsked;
 use crate::io::context::Timer;
 use crate::io::core::Core;
-use crate::io::internal_client::Asked;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -127,7 +127,7 @@ pub fn record_again(core: &mut Core, reference: u64) {
     if let Some(Unsaid { topic, payload, .. }) =
         core.rim.states.presence.records.unsaid.get(&reference).cloned()
     {
-        core.say_in(&topic, &payload, Asked::Recorded(reference));
+        core.say_in(&topic, &payload, PresenceAsked::Recorded(reference));
     }
 }
 

@@ -18,7 +18,7 @@ fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
     let wish = Wish { topic: ROOM, room: ROOM.as_bytes(), who, watches: true, request: None };
     let seat = reserve(&mut lone.core, conn, wish).unwrap();
     joined(&mut lone.core, conn, seat);
-    lone.core.take_own();
+    crate::shard::internal::take(&mut lone.core);
     (conn, peer)
 }
 
@@ -34,7 +34,7 @@ fn pass(lone: &mut Lone) {
                 tick(core, &room);
             }
         }
-        core.take_own();
+        crate::shard::internal::take(core);
     }
 }
 

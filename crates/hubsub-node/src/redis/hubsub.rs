@@ -100,7 +100,7 @@ pub fn presence(core: &mut Core, key: ConnKey, args: Args<'_>) {
     }
     let room = args[2].to_vec();
     let slot = core.rim.open_slot(key);
-    core.ask_members(room, Then::Reply(key, slot, Box::new(write_members)));
+    (core.hooks.ask_members)(core, room, Then::Reply(key, slot, Box::new(write_members)));
 }
 
 fn write_members(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
@@ -202,7 +202,7 @@ pub fn ack(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let Some(positions) = args[2..].iter().map(|arg| position(arg)).collect::<Option<Vec<Position>>>() else {
         return error(core, key, BAD_POSITION);
     };
-    let count = crate::consumers::acknowledge(core, key, &positions);
+    let count = acknowledge(core, key, &positions);
     core.rim.reply(key, |out, _| resp::int(out, count as i64));
 }
 
@@ -227,4 +227,21 @@ fn count(arg: &[u8]) -> Option<u64> {
 
 fn position(arg: &[u8]) -> Option<Position> {
     std::str::from_utf8(arg).ok()?.parse().ok()
+}
+
+/// Acknowledges records of a client by position. Returns how many of them the client had.
+fn acknowledge(core: &mut Core, key: ConnKey, positions: &[Position]) -> u64 {
+    let Some(extra) = core.rim.conns.get_mut(key).and_then(|conn| conn.extra.as_mut()) else { return 0 };
+    let mut done = Vec::new();
+    extra.consumed.retain(|consumed| {
+        let is_meant = positions.contains(&consumed.record.position);
+        if is_meant {
+            done.push((consumed.group.clone(), consumed.record.position));
+        }
+        !is_meant
+    });
+    for (group, position) in &done {
+        core.broker.acknowledge(group, *position, core.rim.now, &mut core.rim);
+    }
+    done.len() as u64
 }

@@ -5,6 +5,7 @@ use super::connection::REDIS_VERSION;
 use super::{Args, cluster, is};
 use crate::io::core::Core;
 use crate::io::metrics::{Metric, ShardMetrics};
+use crate::io::node_info::BUILD_PROFILE;
 use crate::io::sys;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
@@ -72,7 +73,7 @@ fn server(core: &Core, text: &mut Text) {
     let uptime_s = info.started.elapsed().as_secs();
     text.line("redis_version", REDIS_VERSION);
     text.line("hubsub_version", &info.version);
-    text.line("hubsub_build_profile", crate::BUILD_PROFILE);
+    text.line("hubsub_build_profile", BUILD_PROFILE);
     text.line("hubsub_node", &info.name);
     text.line("hubsub_shards", core.rim.mailer.shards());
     text.line("redis_mode", if text.is_of_cluster { "cluster" } else { "standalone" });

@@ -19,7 +19,7 @@ mod transaction;
 use crate::io::access::Action;
 use crate::io::conn::{Flags, NO_COMMAND};
 use crate::io::core::Core;
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
@@ -32,10 +32,6 @@ use table::{COMMANDS, Command, Lookup};
 type Args<'a> = &'a [&'a [u8]];
 
 const SYNTAX: &str = "ERR syntax error";
-/// The error for a list that is longer than `reply_bytes_max`.
-pub const LISTING_TOO_LONG: &str =
-    "ERR the list is longer than reply_bytes_max; ask for a part of it, or the HTTP API for pages";
-
 /// The most topics or clients in one command, each of which gets a reply.
 const ASKED_MAX: usize = 65_536;
 
@@ -66,7 +62,7 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
     };
     conn.command = index;
     let is_resp2 = conn.proto == Proto::Resp2;
-    let is_of_cluster = conn.door == Door::RedisCluster;
+    let is_of_cluster = conn.kind == ListenerKind::RedisCluster;
     let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {
         return reject(core, key, command, &wrong_arity(command.name));

@@ -5,9 +5,9 @@
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
 use crate::io::conn::{Conn, Dialect, Flags, UNFINISHED};
-use crate::io::log_lines::Level;
-use crate::io::core::Core;
 use crate::io::context::Rim;
+use crate::io::core::Core;
+use crate::io::log_lines::Level;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;

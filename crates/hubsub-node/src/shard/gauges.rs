@@ -1,6 +1,5 @@
 //! Gauges that are not maintained incrementally.
 
-use super::questions::hub_logs;
 use crate::io::core::Core;
 use hubsub_route::Namespace;
 
@@ -71,5 +70,5 @@ pub(crate) fn set_gauges(core: &Core) {
 }
 
 fn rooms_logged(core: &Core) -> u64 {
-    core.rim.states.log.as_ref().map_or(0, |log| log.count_rooms(hub_logs(core).map(|hub| hub.id)))
+    core.rim.states.log.as_ref().map_or(0, |log| log.count_rooms(core.hub_logs().map(|hub| hub.id)))
 }

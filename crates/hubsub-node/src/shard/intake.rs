@@ -7,7 +7,7 @@ use crate::io::conn::{Conn, Flags, Input, append};
 use crate::io::context::{Rim, TURN_BYTES};
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
-use crate::io::origin_check::Stranger;
+use crate::io::origin_check::ForeignOrigin;
 use crate::io::wrong_protocol;
 use crate::mqtt;
 use crate::phoenix;
@@ -67,7 +67,7 @@ impl Shard {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => self.ready.push(key),
             Err(e) => {
-                if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<Stranger>()) {
+                if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<ForeignOrigin>()) {
                     self.core.rim.note_stranger(key, stranger);
                 }
                 if let Some(stranger) =
@@ -85,7 +85,7 @@ impl Shard {
         let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()
-            && let Some(stranger) = wrong_protocol::recognized(conn.door, bytes)
+            && let Some(stranger) = wrong_protocol::recognized(conn.kind, bytes)
         {
             return wrong_protocol::refuse(&mut self.core.rim, key, stranger);
         }
@@ -157,7 +157,7 @@ impl Shard {
         match self.core.rim.conns.get(key) {
             Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
             Some(conn) if conn.io.is_http() => return self.execute_http(key, input),
-            Some(conn) if conn.door.is_mqtt() => return self.execute_mqtt(key, input),
+            Some(conn) if conn.kind.is_mqtt() => return self.execute_mqtt(key, input),
             _ => {}
         }
         let limits = decode_limits(&self.core.rim);
@@ -183,7 +183,7 @@ impl Shard {
                         Some(conn) if !conn.is_closing() => {}
                         _ => return input.len(),
                     }
-                    if self.core.rim.must_pause(key) {
+                    if must_pause(&self.core.rim, key) {
                         self.pause(key);
                         break;
                     }
@@ -210,7 +210,7 @@ impl Shard {
         let mut used = 0;
         while used < input.len() {
             let Some(len) = mqtt::execute(&mut self.core, key, &input[used..]) else {
-                if self.core.rim.must_pause(key) {
+                if must_pause(&self.core.rim, key) {
                     self.pause(key);
                 }
                 break;
@@ -223,7 +223,7 @@ impl Shard {
                 Some(conn) if !conn.is_closing() => {}
                 _ => return input.len(),
             }
-            if self.core.rim.must_pause(key) {
+            if must_pause(&self.core.rim, key) {
                 self.pause(key);
                 break;
             }
@@ -242,11 +242,11 @@ impl Shard {
             if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
                 return input.len();
             }
-            if self.core.rim.must_pause(key) {
+            if must_pause(&self.core.rim, key) {
                 break;
             }
         }
-        if self.core.rim.must_pause(key) {
+        if must_pause(&self.core.rim, key) {
             self.pause(key);
         }
         used
@@ -266,7 +266,7 @@ impl Shard {
                 conn.flags.set(Flags::PAUSED, true);
                 break;
             }
-            if self.core.rim.must_pause(key) {
+            if must_pause(&self.core.rim, key) {
                 self.pause(key);
                 break;
             }
@@ -289,7 +289,7 @@ impl Shard {
             if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
                 continue;
             }
-            if self.core.rim.must_pause(key) {
+            if must_pause(&self.core.rim, key) {
                 self.paused.push(key);
                 continue;
             }
@@ -307,34 +307,32 @@ impl Shard {
     }
 }
 
-impl Rim {
-    /// Whether a connection must not execute further input: too many of its replies or of its requests to other
-    /// shards are outstanding, it does not read its replies, it waits for a join or an HTTP response, it waits for
-    /// replies while a shard is congested, or it waits for a log that lags.
-    pub(super) fn must_pause(&self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get(key) else { return false };
-        if let Some(client) = &conn.mqtt {
-            let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
-            let (is_congested, log_is_behind) = (|| self.mailer.any_congested(), || self.log_is_behind());
-            return unread as u64 >= self.limits.reply_bytes_max
-                || client.must_pause(self.limits.pending_per_client_max, is_congested, log_is_behind);
-        }
-        if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
-            return true;
-        }
-        if conn.io.awaits_answer() {
-            return true;
-        }
-        let Some(output) = &conn.output else { return false };
-        if output.slots.is_empty() && output.queue.is_empty() {
-            return false;
-        }
-        output.slots.len() as u64 >= self.limits.pending_per_client_max
-            || output.questions >= QUESTIONS_MAX
-            || output.pending_bytes() as u64 >= self.limits.reply_bytes_max
-            || (!output.slots.is_empty() && self.mailer.any_congested())
-            || (self.log_is_behind() && output.waits_for_log())
+/// Whether a connection must not execute further input: too many of its replies or of its requests to other
+/// shards are outstanding, it does not read its replies, it waits for a join or an HTTP response, it waits for
+/// replies while a shard is congested, or it waits for a log that lags.
+pub(super) fn must_pause(rim: &Rim, key: ConnKey) -> bool {
+    let Some(conn) = rim.conns.get(key) else { return false };
+    if let Some(client) = &conn.mqtt {
+        let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
+        let (is_congested, log_is_behind) = (|| rim.mailer.any_congested(), || rim.log_is_behind());
+        return unread as u64 >= rim.limits.reply_bytes_max
+            || client.must_pause(rim.limits.pending_per_client_max, is_congested, log_is_behind);
     }
+    if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
+        return true;
+    }
+    if conn.io.awaits_answer() {
+        return true;
+    }
+    let Some(output) = &conn.output else { return false };
+    if output.slots.is_empty() && output.queue.is_empty() {
+        return false;
+    }
+    output.slots.len() as u64 >= rim.limits.pending_per_client_max
+        || output.questions >= QUESTIONS_MAX
+        || output.pending_bytes() as u64 >= rim.limits.reply_bytes_max
+        || (!output.slots.is_empty() && rim.mailer.any_congested())
+        || (rim.log_is_behind() && output.waits_for_log())
 }
 
 fn decode_limits(rim: &Rim) -> DecodeLimits {

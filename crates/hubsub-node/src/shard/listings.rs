@@ -10,7 +10,6 @@
 //!
 //! Invariant: no turn scans more than the limit.
 
-use super::questions::hub_logs;
 use crate::io::access::Action;
 use crate::io::core::Core;
 use crate::io::questions::{Listed, Part};
@@ -76,83 +75,81 @@ impl Listings {
     }
 }
 
-impl Core {
-    /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
-    pub fn list(&mut self, mut listing: Listing, ask: Ask) -> Option<Part> {
-        if self.rim.states.listings.is_empty() && self.passes(&mut listing) {
-            return self.listed(listing, ask);
-        }
-        self.rim.states.listings.waiting.push_back((listing, ask));
-        None
+/// Begins a listing. Returns the response if this turn completes it; else it is sent later.
+pub(crate) fn list(core: &mut Core, mut listing: Listing, ask: Ask) -> Option<Part> {
+    if core.rim.states.listings.is_empty() && passes(core, &mut listing) {
+        return listed(core, listing, ask);
     }
+    core.rim.states.listings.waiting.push_back((listing, ask));
+    None
+}
 
-    /// Continues waiting listings within this turn's limit.
-    pub fn list_on(&mut self) {
-        while self.listing_places() > 0
-            && let Some((mut listing, ask)) = self.rim.states.listings.waiting.pop_front()
-        {
-            if !self.passes(&mut listing) {
-                let waiting = &mut self.rim.states.listings.waiting;
-                waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
-            } else if let Some(part) = self.listed(listing, ask) {
-                self.rim.answer_part(ask, part);
-            }
-        }
-        let passed = std::mem::take(&mut self.rim.states.listings.passed);
-        if passed > 0 {
-            self.rim.metrics.listing_names_total.add(passed as u64);
-            self.rim.metrics.listing_turns_total.add(1);
+/// Continues waiting listings within this turn's limit.
+pub(crate) fn list_on(core: &mut Core) {
+    while listing_places(core) > 0
+        && let Some((mut listing, ask)) = core.rim.states.listings.waiting.pop_front()
+    {
+        if !passes(core, &mut listing) {
+            let waiting = &mut core.rim.states.listings.waiting;
+            waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
+        } else if let Some(part) = listed(core, listing, ask) {
+            core.rim.answer_part(ask, part);
         }
     }
-
-    /// How many names this turn may still scan.
-    fn listing_places(&self) -> usize {
-        (self.rim.limits.listing_turn_names_max as usize).saturating_sub(self.rim.states.listings.passed)
+    let passed = std::mem::take(&mut core.rim.states.listings.passed);
+    if passed > 0 {
+        core.rim.metrics.listing_names_total.add(passed as u64);
+        core.rim.metrics.listing_turns_total.add(1);
     }
+}
 
-    /// Continues a listing. Returns whether it is complete.
-    fn passes(&mut self, listing: &mut Listing) -> bool {
-        let places = self.listing_places();
-        let (passed, is_whole) = match listing {
-            Listing::Rooms(_, page) => {
-                (self.broker.rooms.fill(page, places, self.rim.shard, self.rim.now), page.is_whole)
-            }
-            Listing::Topics { namespace, glob, place, found, bytes_left } => {
-                let (passed, topics) = self.broker.topics.subscribed_from(*place, places);
-                let topics = topics.filter(|topic| topic.namespace == *namespace);
-                // Topics to which only the node subscribes are not shown.
-                let principal = PrincipalId::default();
-                let may_see = |name: &[u8]| self.rim.access.allowed(principal, Action::Subscribe, name);
-                let topics = topics.filter(|topic| may_see(&topic.name));
-                let topics = topics.filter(|t| glob.as_ref().is_none_or(|glob| glob.matches(&t.name)));
-                for topic in topics {
-                    *bytes_left = bytes_left.and_then(|left| left.checked_sub(topic.name.len() as u64));
-                    if bytes_left.is_none() {
-                        *found = Vec::new();
-                        break;
-                    }
-                    found.push(Arc::clone(&topic.name));
+/// How many names this turn may still scan.
+fn listing_places(core: &Core) -> usize {
+    (core.rim.limits.listing_turn_names_max as usize).saturating_sub(core.rim.states.listings.passed)
+}
+
+/// Continues a listing. Returns whether it is complete.
+fn passes(core: &mut Core, listing: &mut Listing) -> bool {
+    let places = listing_places(core);
+    let (passed, is_whole) = match listing {
+        Listing::Rooms(_, page) => {
+            (core.broker.rooms.fill(page, places, core.rim.shard, core.rim.now), page.is_whole)
+        }
+        Listing::Topics { namespace, glob, place, found, bytes_left } => {
+            let (passed, topics) = core.broker.topics.subscribed_from(*place, places);
+            let topics = topics.filter(|topic| topic.namespace == *namespace);
+            // Topics to which only the node subscribes are not shown.
+            let principal = PrincipalId::default();
+            let may_see = |name: &[u8]| core.rim.access.allowed(principal, Action::Subscribe, name);
+            let topics = topics.filter(|topic| may_see(&topic.name));
+            let topics = topics.filter(|t| glob.as_ref().is_none_or(|glob| glob.matches(&t.name)));
+            for topic in topics {
+                *bytes_left = bytes_left.and_then(|left| left.checked_sub(topic.name.len() as u64));
+                if bytes_left.is_none() {
+                    *found = Vec::new();
+                    break;
                 }
-                *place += passed;
-                (passed, passed < places || bytes_left.is_none())
+                found.push(Arc::clone(&topic.name));
             }
-        };
-        self.rim.states.listings.passed += passed;
-        is_whole
-    }
-
-    /// This shard's response; `None` while its log's part is pending.
-    fn listed(&self, listing: Listing, ask: Ask) -> Option<Part> {
-        let (wanted, here) = match listing {
-            Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
-            Listing::Topics { found, .. } => return Some(Part::Topics(found)),
-            Listing::Rooms(wanted, page) => (wanted, page.found),
-        };
-        let hubs: Vec<(HubId, u64)> = hub_logs(self).map(|hub| (hub.id, hub.committed())).collect();
-        match &self.rim.states.log {
-            Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
-            _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
+            *place += passed;
+            (passed, passed < places || bytes_left.is_none())
         }
+    };
+    core.rim.states.listings.passed += passed;
+    is_whole
+}
+
+/// This shard's response; `None` while its log's part is pending.
+fn listed(core: &Core, listing: Listing, ask: Ask) -> Option<Part> {
+    let (wanted, here) = match listing {
+        Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
+        Listing::Topics { found, .. } => return Some(Part::Topics(found)),
+        Listing::Rooms(wanted, page) => (wanted, page.found),
+    };
+    let hubs: Vec<(HubId, u64)> = core.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
+    match &core.rim.states.log {
+        Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
+        _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
     }
 }
 
@@ -187,14 +184,14 @@ mod tests {
     /// Ends a turn. Returns the answered tickets, each with its number of names.
     fn end_turn(lone: &mut Lone) -> Vec<(u64, usize)> {
         let before = lone.core.rim.metrics.listing_names_total.get();
-        lone.core.list_on();
+        list_on(&mut lone.core);
         let passed = lone.core.rim.metrics.listing_names_total.get() - before;
         assert!(passed <= TURN as u64, "a turn passed {passed}");
         let count = |part: &Part| match part {
             Part::Rooms(Ok(rooms)) => rooms.len(),
             part => panic!("a page is rooms: {part:?}"),
         };
-        let answered = lone.core.rim.control.drain(64).into_iter().filter_map(|event| match event {
+        let answered = lone.control.drain(64).into_iter().filter_map(|event| match event {
             Event::Parts(ticket, parts) => Some((ticket, parts.iter().map(count).sum())),
             _ => None,
         });
@@ -259,8 +256,8 @@ mod tests {
         let mut turns = 0;
         let mut topics = loop {
             turns += 1;
-            lone.core.list_on();
-            if let Some(Event::Parts(_, mut parts)) = lone.core.rim.control.drain(64).pop()
+            list_on(&mut lone.core);
+            if let Some(Event::Parts(_, mut parts)) = lone.control.drain(64).pop()
                 && let Some(Part::Topics(topics)) = parts.pop()
             {
                 break topics;

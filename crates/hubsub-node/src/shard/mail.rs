@@ -1,7 +1,6 @@
 //! Mail between shards, except the brokers' messages: scatter-gather requests and responses, requests of the
 //! control plane, and orders.
 
-use crate::control::routes::RouteMail;
 use crate::io::core::Core;
 use crate::io::inbox::{LETTER_BYTES, Letter};
 use crate::io::questions::Request;
@@ -13,6 +12,7 @@ use crate::mqtt::{MqttMail, Traveller};
 use crate::phoenix::poll::PollMail;
 use crate::presence::PresenceMail;
 use crate::redis::cluster::{NewRoster, Roster};
+use crate::shard::room_changes::RouteMail;
 use hubsub_route::Msg;
 use hubsub_types::Limits;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use std::sync::Arc;
 pub enum Mail {
     /// A message between brokers.
     Broker(Msg),
-    /// Scatter-gather between shards.
     Gather(GatherMail),
     /// A request of the control plane, answered under this ticket.
     Request(u64, Request),
@@ -67,7 +66,6 @@ impl Letter for Mail {
     }
 }
 
-/// Handles a letter.
 pub(crate) fn receive(core: &mut Core, mail: Mail) {
     match mail {
         Mail::Broker(msg) => core.broker.receive(msg, core.rim.now, &mut core.rim),
@@ -84,12 +82,12 @@ pub(crate) fn receive(core: &mut Core, mail: Mail) {
             core.rim.states.links.limits = Arc::new(crate::link::limits(&limits));
         }
         Mail::Link(mail) => core.link_mail(mail),
-        Mail::Lead(mail) => core.lead_mail(mail),
+        Mail::Lead(mail) => crate::link::leads::lead_mail(core, mail),
         Mail::Mqtt(mail) => crate::mqtt::receive(core, mail),
         Mail::Presence(mail) => crate::presence::receive(core, mail),
         Mail::Poll(mail) => crate::phoenix::poll::receive(core, mail),
         Mail::PartFromSessions => core.rim.states.mqtt.is_leaving = true,
-        Mail::Route(mail) => core.route_mail(mail),
+        Mail::Route(mail) => crate::shard::routing::route_mail(core, mail),
         Mail::Roster(new) => crate::redis::cluster::learn(core, &new),
         Mail::RosterKnown(roster) => crate::redis::cluster::follow(core, &roster),
         Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),

@@ -6,7 +6,6 @@ use crate::io::core::Core;
 use crate::io::log_lines::Level;
 use crate::io::questions::{ClientInfo, Listed, Part, Question};
 use crate::log::Wanted;
-use hubsub_route::hubs::HubLog;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Busy, RoomInfo};
 use hubsub_types::{ConnKey, ErrorCode};
@@ -36,10 +35,10 @@ pub(crate) fn part(core: &mut Core, question: &Question, ask: Ask) -> Option<Par
         Question::Members(room) => crate::presence::asked(core, room, ask),
         Question::Rooms(glob, after, limit) => {
             let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
-            core.list(Listing::rooms(wanted), ask)
+            crate::shard::listings::list(core, Listing::rooms(wanted), ask)
         }
         Question::Topics(namespace, glob, bytes_max) => {
-            core.list(Listing::topics(*namespace, glob.as_deref(), *bytes_max), ask)
+            crate::shard::listings::list(core, Listing::topics(*namespace, glob.as_deref(), *bytes_max), ask)
         }
         _ => Some(part_at_once(core, question)),
     }
@@ -121,10 +120,6 @@ fn known(core: &Core, name: &[u8], room: Option<RoomHandle>) -> Option<Listed> {
             log.room(hub.id, name).map(Listed::InLog)
         }
     }
-}
-
-pub(crate) fn hub_logs(core: &Core) -> impl Iterator<Item = &HubLog> {
-    core.broker.rooms.hubs.iter().filter_map(|hub| hub.log.as_ref())
 }
 
 fn room_info(core: &Core, room: RoomHandle) -> Option<RoomInfo> {

@@ -1,11 +1,11 @@
-//! What the broker decides for this shard, carried out: each decision goes to the protocol of its connection,
+//! Carries out the broker's decisions for this shard: each goes to the protocol of its connection,
 //! to the log, to links or to other shards.
 
+use super::encoding::write_gap;
 use crate::consumers::Wanted;
 use crate::http;
 use crate::io::conn::{Conn, Dialect, Flags};
 use crate::io::context::Rim;
-use crate::io::fanout::write_gap;
 use crate::io::output::Pending;
 use crate::io::questions::Part;
 use crate::log::{LogEnd, LogQuestion};
@@ -27,6 +27,7 @@ const REPLAY_BELOW: usize = 64 * 1024;
 impl Sink for Rim {
     fn record_begins(&mut self) {
         self.encoded.begin();
+        self.states.mqtt.cache.begin();
     }
 
     fn keep_for_absent(&mut self, conn: u32, group: (&[u8], u64), record: &RecordView<'_>) -> Delivery {
@@ -48,7 +49,7 @@ impl Sink for Rim {
             return self.deliver_mqtt(conn, via, record);
         }
         if let Via::Group(group) = via {
-            return self.deliver_consumed(conn, group, record);
+            return crate::consumers::deliver_consumed(self, conn, group, record);
         }
         if c.output.as_ref().is_some_and(|output| output.holds_records()) {
             return self.deliver_behind(conn, via, record);
@@ -188,19 +189,19 @@ impl Sink for Rim {
     }
 
     fn load_consumer(&mut self, source: &Arc<[u8]>) {
-        self.own.want(Wanted::Load(Arc::clone(source)));
+        self.own.queue(Wanted::Load(Arc::clone(source)));
     }
 
     fn save_consumer(&mut self, source: &Arc<[u8]>, row: Vec<u8>) {
-        self.own.want(Wanted::Save(Arc::clone(source), row));
+        self.own.queue(Wanted::Save(Arc::clone(source), row));
     }
 
     fn bury(&mut self, source: &Arc<[u8]>, record: &Arc<Record>) {
-        self.own.want(Wanted::Bury(Arc::clone(source), Arc::clone(record)));
+        self.own.queue(Wanted::Bury(Arc::clone(source), Arc::clone(record)));
     }
 
     fn room_miss(&mut self, class: ClassIndex, room: &[u8], makes: bool) {
-        self.ask_for_room(class, room, makes);
+        crate::shard::routing::ask_for_room(self, class, room, makes);
     }
 
     fn leads(&self, hub: HubId, term: Term) -> bool {
@@ -219,7 +220,7 @@ impl Sink for Rim {
                 self.answer_mqtt(conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.phoenix.is_some()) => {
-                self.answer_phoenix(conn, slot, answer);
+                crate::phoenix::channels::answer_phoenix(self, conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.io.is_events()) => {
                 http::answer(self, conn, slot, answer);

@@ -1,17 +1,19 @@
-//! What each folder keeps on a shard, apart from its connections.
+//! The states of all folders on a shard, apart from its connections.
 
+use super::events::Event;
 use super::listings::Listings;
-use crate::control::Control;
 use crate::io::classes::ClassesNow;
+use crate::io::log_lines::LogLines;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
+use crate::io::report::Report;
 use crate::link::leases::Led;
 use crate::link::{Board, Links};
 use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
 use crate::presence::Members;
 use crate::redis::cluster::Roster;
-use crate::{http, mqtt, phoenix};
+use crate::{http, link, mqtt, phoenix};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{Limits, ShardId};
@@ -20,7 +22,9 @@ use std::sync::Arc;
 /// Connects a shard to the rest of its node.
 pub struct Handles {
     pub shard: ShardId,
-    pub control: Arc<Control>,
+    pub control: Arc<dyn Report<Event>>,
+    pub lines: Arc<LogLines>,
+    pub of_links: Arc<dyn Report<link::Event>>,
     pub metrics: Arc<ShardMetrics>,
     /// `None` if no class has a log.
     pub log: Option<LogEnd>,
@@ -51,7 +55,7 @@ pub struct States {
 impl States {
     #[must_use]
     pub fn new(info: &NodeInfo, limits: &Limits, shards: u16, handles: Handles) -> States {
-        let Handles { shard, control, metrics, log, store, board, .. } = handles;
+        let Handles { shard, of_links: control, metrics, log, store, board, .. } = handles;
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));
         States {
             mqtt: mqtt::State::new(store),

@@ -3,8 +3,9 @@
 //! quiet and no mail is in flight, every request is answered and delivered: then leader leases end, links send
 //! a goodbye, and connections close as they take their output. After its deadline, a stop does so in any case.
 
+use super::events::Event;
+use super::internal::{self, Asked};
 use super::turn::reap;
-use crate::control::Event;
 use crate::io::conn::Conn;
 use crate::io::core::Core;
 use crate::io::output::Slot;
@@ -30,14 +31,14 @@ impl Stopping {
     pub fn end_turn(&mut self, core: &mut Core) {
         let is_late = core.rim.now.mono_ms >= self.at_ms;
         let own_mail = core.rim.mailer.own().bytes() > 0;
-        let mut is_quiet = !own_mail && core.is_quiet();
-        if is_quiet && !self.parts {
+        let mut quiet = !own_mail && is_quiet(core);
+        if quiet && !self.parts {
             // Only now: all their requests are answered.
             self.parts = true;
-            core.part_from_sessions();
-            is_quiet = core.is_quiet();
+            part_from_sessions(core);
+            quiet = is_quiet(core);
         }
-        core.rim.info.set_quiet(core.rim.shard.0, is_quiet && !core.parts_from_sessions());
+        core.rim.info.set_quiet(core.rim.shard.0, quiet && !parts_from_sessions(core));
         self.closes |= is_late || core.rim.info.all_done(&core.rim.mailer);
         if !self.closes {
             return;
@@ -62,53 +63,54 @@ impl Stopping {
     }
 }
 
-impl Core {
-    /// Called at the end of each turn before the node leaves its cluster: records sessions while links are
-    /// up.
-    pub fn part_before_leaving(&mut self) {
-        if !self.rim.states.mqtt.is_leaving || self.rim.states.mqtt.has_parted {
-            return;
-        }
-        self.part_from_sessions();
-        if !self.parts_from_sessions() {
-            self.rim.states.mqtt.has_parted = true;
-            self.rim.control.tell(Event::Parted(self.rim.shard.0));
-        }
+/// Called at the end of each turn before the node leaves its cluster: records sessions while links are
+/// up.
+pub(crate) fn part_before_leaving(core: &mut Core) {
+    if !core.rim.states.mqtt.is_leaving || core.rim.states.mqtt.has_parted {
+        return;
     }
+    part_from_sessions(core);
+    if !parts_from_sessions(core) {
+        core.rim.states.mqtt.has_parted = true;
+        core.rim.control.tell(Event::Parted(core.rim.shard.0));
+    }
+}
 
-    /// Closes the connections of recorded sessions, which continue offline.
-    fn part_from_sessions(&mut self) {
-        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
-        let conns = self.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
-        let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
-        for key in keys {
-            self.rim.notify_mqtt_of_stop(key);
-            self.rim.close_soon(key);
-        }
-        self.rim.flush();
-        drop(reap(self));
-        self.take_own();
-        self.rim.mailer.flush();
+/// Closes the connections of recorded sessions, which continue offline.
+fn part_from_sessions(core: &mut Core) {
+    let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+    let conns = core.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
+    let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
+    for key in keys {
+        core.rim.notify_mqtt_of_stop(key);
+        core.rim.close_soon(key);
     }
+    core.rim.flush();
+    drop(reap(core));
+    internal::take(core);
+    core.rim.mailer.flush();
+}
 
-    /// Whether such connections are left, or session records are not confirmed.
-    fn parts_from_sessions(&self) -> bool {
-        let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
-        self.rim.own.records() || self.rim.conns.iter().any(|(_, conn)| is_kept(conn))
-    }
+/// Whether such connections are left, or session records are not confirmed.
+fn parts_from_sessions(core: &Core) -> bool {
+    let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+    let records = |asked: &Asked| matches!(asked, Asked::Session(_));
+    core.rim.own.has_work()
+        || core.rim.own.awaits(records)
+        || core.rim.conns.iter().any(|(_, conn)| is_kept(conn))
+}
 
-    /// Whether nothing here waits for another shard, a commit or the control plane.
-    fn is_quiet(&self) -> bool {
-        let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
-        let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
-        let mut outputs = self.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
-        self.broker.stalled() == 0
-            && self.broker.unlogged() == 0
-            && !self.broker.is_waiting()
-            && self.rim.gatherings.is_empty()
-            && !self.rim.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
-            && !outputs.any(|output| output.slots.iter().any(waits))
-    }
+/// Whether nothing here waits for another shard, a commit or the control plane.
+fn is_quiet(core: &Core) -> bool {
+    let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
+    let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
+    let mut outputs = core.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
+    core.broker.stalled() == 0
+        && core.broker.unlogged() == 0
+        && !core.broker.is_waiting()
+        && core.rim.scatter_gather.is_empty()
+        && !core.rim.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
+        && !outputs.any(|output| output.slots.iter().any(waits))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::io::conn::Conn;
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
 use crate::io::transport::Transport;
@@ -85,11 +85,25 @@ impl Edge {
         let control = Arc::new(Control::new(1000).unwrap());
         let board = Arc::new(Board::new(String::new(), 1, Instant::now(), control.clone()));
         let classes = Arc::new(ClassesNow::new(classes, hubs));
-        let ends = Handles { shard, control, metrics, log: None, store: None, board, classes };
+        let ends = Handles {
+            shard,
+            lines: control.lines(),
+            of_links: control.clone(),
+            control,
+            metrics,
+            log: None,
+            store: None,
+            board,
+            classes,
+        };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
         let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
-        let key =
-            rim.add(Conn::new(Transport::Plain(mio::net::TcpStream::from_std(socket)), Door::Redis, 1, 0));
+        let key = rim.add(Conn::new(
+            Transport::Plain(mio::net::TcpStream::from_std(socket)),
+            ListenerKind::Redis,
+            1,
+            0,
+        ));
         broker.connected(key);
         Edge { core: Core { broker, rim, hooks: HOOKS }, key, peer, _poll: poll }
     }

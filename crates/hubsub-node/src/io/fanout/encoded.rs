@@ -1,16 +1,14 @@
 //! The encodings of the record that is being delivered, each made when first needed.
 
 use super::{ARENA_BYTES, FRAME_SHARED};
-use crate::http;
 use crate::io::conn::{Conn, Dialect, Flags};
 use crate::io::context::{ARENAS, Rim};
 use crate::io::output::Output;
 use crate::io::shared::Shared;
-use crate::mqtt;
-use crate::phoenix;
-use hubsub_route::{Namespace, RecordView, Via};
+use crate::shard::encoding::encode;
+use hubsub_route::{RecordView, Via};
 use hubsub_wire::phoenix::Version;
-use hubsub_wire::resp::{self, Kind, Proto};
+use hubsub_wire::resp::Proto;
 use std::rc::Rc;
 
 /// Number of encodings of a record: RESP2 and RESP3, each with and without position; Phoenix versions 1 and
@@ -18,7 +16,7 @@ use std::rc::Rc;
 pub(super) const VARIANTS: usize = ARENAS - 2;
 
 /// Index of the server-sent event encoding, the last one.
-pub(super) const EVENTS: usize = VARIANTS - 1;
+pub(crate) const EVENTS: usize = VARIANTS - 1;
 
 /// The encodings of the current record, each made when first needed: first those for subscribers of its
 /// topic, then those for the pattern that was delivered last.
@@ -31,8 +29,6 @@ pub(crate) struct Encoded {
     pattern: u32,
     /// The topic, for frames that may be dropped.
     topic: Option<Rc<[u8]>>,
-    /// Encodings for MQTT clients.
-    pub(crate) mqtt: mqtt::Cache,
 }
 
 impl Encoded {
@@ -40,7 +36,6 @@ impl Encoded {
         self.in_arena = 0;
         self.frames.clear();
         self.topic = None;
-        self.mqtt.begin();
     }
 
     /// Index of an encoding, by variant and kind of subscription.
@@ -122,28 +117,6 @@ pub(super) fn variant_of(conn: &Conn) -> usize {
         Dialect::Events => return EVENTS,
     };
     of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
-}
-
-fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
-    if variant == EVENTS {
-        return http::encode(out, record);
-    }
-    let position = (variant & 2 == 2).then_some(record.position);
-    if variant & 4 == 4 {
-        let version = if variant & 1 == 1 { Version::V2 } else { Version::V1 };
-        return phoenix::encode(out, version, record, position);
-    }
-    let proto = if variant & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
-    let (topic, payload) = (record.topic, record.payload);
-    match (via, record.namespace) {
-        (Via::Topic | Via::Group(_), Namespace::Global) => {
-            resp::message(out, proto, Kind::Message, topic, payload, position)
-        }
-        (Via::Topic | Via::Group(_), Namespace::Shard) => {
-            resp::message(out, proto, Kind::SMessage, topic, payload, position)
-        }
-        (Via::Pattern(_, pattern), _) => resp::pmessage(out, proto, pattern, topic, payload, position),
-    }
 }
 
 impl Rim {

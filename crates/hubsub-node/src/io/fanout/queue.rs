@@ -2,15 +2,12 @@
 //! dropped.
 
 use super::encoded::variant_of;
-use crate::http;
-use crate::io::conn::Dialect;
 use crate::io::context::Rim;
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::{Bytes, Frame, Output, Tag};
-use crate::phoenix;
+use crate::shard::encoding::write_gap;
 use hubsub_route::{RecordView, Via};
-use hubsub_types::{OnSlow, Position};
-use hubsub_wire::resp::{self};
+use hubsub_types::OnSlow;
 
 impl Rim {
     /// Queues a record for a connection whose socket is full or whose confirmation or reply is not written
@@ -94,19 +91,4 @@ impl Rim {
     pub(crate) fn is_full_at(&self, conn: u32) -> bool {
         self.conns.at(conn).and_then(|c| c.output.as_ref()).is_some_and(|o| self.is_full(o))
     }
-}
-
-/// Writes a gap notice: `["gap", topic, first missing, last missing]`, or the protocol's equivalent for
-/// browsers.
-pub(crate) fn write_gap(out: &mut Vec<u8>, dialect: Dialect, topic: &[u8], from: Position, to: Position) {
-    let proto = match dialect {
-        Dialect::Redis(proto) => proto,
-        Dialect::Phoenix(version) => return phoenix::write_gap(out, version, topic, from, to),
-        Dialect::Events => return http::write_gap(out, from, to),
-    };
-    resp::push_header(out, proto, 4);
-    resp::bulk(out, b"gap");
-    resp::bulk(out, topic);
-    resp::bulk(out, from.to_string().as_bytes());
-    resp::bulk(out, to.to_string().as_bytes());
 }

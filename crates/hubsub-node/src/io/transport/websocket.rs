@@ -7,9 +7,11 @@
 //! Invariants: a started frame is completed before another begins, so the caller continues with the bytes
 //! that were not taken. Only an incomplete request or frame header of the peer is buffered.
 
-use crate::io::listener::Door;
-use crate::io::origin_check::{Pages, Stranger};
+use crate::io::listener::ListenerKind;
+use crate::io::origin_check::{ForeignOrigin, OriginCheck};
 use crate::io::wrong_protocol;
+use hubsub_wire::events::topic_of;
+use hubsub_wire::phoenix::LONGPOLL_PATH;
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, HEAD_BYTES_MAX, Kind, Opcode, Peer, Refusal, Request,
     write_close, write_frame, write_frame_header,
@@ -41,7 +43,7 @@ pub enum Raw {
 
 pub struct WebSocket {
     socket: TcpStream,
-    pages: Pages,
+    pages: OriginCheck,
     /// Set at the request if the bytes are passed through.
     raw: Option<Raw>,
     /// `None` before the handshake.
@@ -63,7 +65,7 @@ pub struct WebSocket {
 impl WebSocket {
     /// A connection before its handshake.
     #[must_use]
-    pub fn new(socket: TcpStream, pages: Pages) -> WebSocket {
+    pub fn new(socket: TcpStream, pages: OriginCheck) -> WebSocket {
         WebSocket {
             socket,
             pages,
@@ -209,13 +211,14 @@ impl WebSocket {
     /// Answers the opening request. Returns its length; `None` while it is incomplete.
     fn shake_hands(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
         if wrong_protocol::is_tls(input) {
-            self.answers.extend_from_slice(wrong_protocol::WrongProtocol::Tls.answer(Door::WebSocket));
+            self.answers
+                .extend_from_slice(wrong_protocol::WrongProtocol::Tls.answer(ListenerKind::WebSocket));
             let _ = self.write_answers();
             return Err(io::Error::new(ErrorKind::InvalidData, wrong_protocol::WrongProtocol::Tls));
         }
         if let Ok(Some(request)) = http::Request::read(input)
             && !request.is_upgrade()
-            && crate::http::serves(request.path)
+            && serves(request.path)
         {
             self.raw = Some(Raw::Http);
             return Ok(Some(request.len));
@@ -245,7 +248,7 @@ impl WebSocket {
                 let _ = self.write_answers();
                 Err(match (refusal, origin) {
                     (Refusal::Origin, Some(origin)) => {
-                        io::Error::new(ErrorKind::InvalidData, Stranger::Origin(origin.into()))
+                        io::Error::new(ErrorKind::InvalidData, ForeignOrigin::Origin(origin.into()))
                     }
                     _ => io::Error::new(ErrorKind::InvalidData, refusal),
                 })
@@ -330,6 +333,18 @@ impl WebSocket {
     }
 }
 
+/// Whether HTTP requests with this path are answered.
+#[must_use]
+pub fn serves(path: &str) -> bool {
+    topic_of(path).is_some() || is_poll(path)
+}
+
+/// Whether it is the path of long polls.
+#[must_use]
+pub fn is_poll(path: &str) -> bool {
+    path == LONGPOLL_PATH
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,7 +364,7 @@ Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-
             write_frame(&mut said, *opcode, true, payload, Some([1, 2, 3, 4]));
         }
         client.write_all(&said).unwrap();
-        (client, WebSocket::new(TcpStream::from_std(socket), Pages::default()))
+        (client, WebSocket::new(TcpStream::from_std(socket), OriginCheck::default()))
     }
 
     /// Reads until there is a result.

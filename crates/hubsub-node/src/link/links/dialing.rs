@@ -7,10 +7,10 @@
 
 use super::round::Round;
 use super::{Links, PeerLink};
+use crate::io::node_info::run_of;
 use crate::link::Registered;
 use crate::link::conn::{Conn, Role};
 use crate::link::dispatch::News;
-use crate::presence;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::breaker::State as BreakerState;
 use hubsub_wire::link::{End, Link, Refusal};
@@ -218,7 +218,7 @@ impl Links {
         if all_refuse && std::mem::take(&mut peer.is_missed) {
             self.board.dead(&peer.registered);
             let Registered { node, incarnation, .. } = &peer.registered;
-            self.news.push(News::Dead(presence::run_of(node, *incarnation)));
+            self.news.push(News::Dead(run_of(node, *incarnation)));
         }
         if !probes || !peer.dials {
             peer.breaker.down(None, self.now.mono_us);

@@ -102,7 +102,7 @@ impl Shard {
     fn event(&mut self, event: &Readiness) {
         match event.token() {
             LISTENER => self.lone.core.rim.states.links.accept(),
-            Token(TOKENS..) => self.lone.core.link_event(event, &mut self.scratch),
+            Token(TOKENS..) => crate::link::intake::link_event(&mut self.lone.core, event, &mut self.scratch),
             token => panic!("whose? {token:?}"),
         }
     }
@@ -122,10 +122,10 @@ impl Shard {
         if unheard.is_none() {
             std::mem::take(&mut self.kept).iter().for_each(|event| self.event(event));
         }
-        self.lone.core.resume_links(&mut self.scratch);
+        crate::link::intake::resume_links(&mut self.lone.core, &mut self.scratch);
         self.lone.core.tick_links();
         self.lone.core.flush();
-        for event in self.lone.core.rim.control.drain(usize::MAX) {
+        for event in self.lone.control.drain(usize::MAX) {
             if let Event::Link(event) = event {
                 self.changes.push(event.change);
             }

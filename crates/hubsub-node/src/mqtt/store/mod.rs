@@ -15,7 +15,6 @@ use super::entries::beginning_of;
 use super::persist::{self, Written};
 use super::takeover::{Found, is_of_use, queue_of, room_of};
 use crate::io::core::Core;
-use crate::io::internal_client::Asked;
 use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
@@ -187,7 +186,7 @@ pub(super) fn save_all(
     then: Written,
 ) {
     let (through, entries) = entries;
-    core.ask_store(Request::Save { id, snapshot, through, entries }, Asked::Session(then));
+    core.ask_store(Request::Save { id, snapshot, through, entries }, Some(then));
 }
 
 /// Saves a snapshot as the session's holder. `last` is its last entry; entries up to `through` are obsolete.
@@ -201,19 +200,19 @@ pub(super) fn save(
     match core.rim.states.mqtt.store {
         Some(_) => {
             let request = Request::Update { id, snapshot, last, through };
-            core.ask_store(request, Asked::Session(then));
+            core.ask_store(request, Some(then));
         }
         None => {
             let headers = Some(owner.headers());
-            core.say_with(&room_of(&id), &snapshot, headers, Asked::Session(then));
+            core.say_with(&room_of(&id), &snapshot, headers, Some(then));
         }
     }
 }
 
 pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Written) {
     match core.rim.states.mqtt.store {
-        Some(_) => _ = core.ask_store(Request::Append { id, entry }, Asked::Session(then)),
-        None => core.say_in(&queue_of(&id), &entry, Asked::Session(then)),
+        Some(_) => _ = core.ask_store(Request::Append { id, entry }, Some(then)),
+        None => core.say_in(&queue_of(&id), &entry, Some(then)),
     }
 }
 
@@ -223,18 +222,18 @@ pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then
     match core.rim.states.mqtt.store {
         Some(_) => {
             let request = Request::End { id, begins_with: beginning_of(born) };
-            core.ask_store(request, Asked::Session(then));
+            core.ask_store(request, Some(then));
         }
         None => {
             let headers = Some(core.owner(epoch, born).headers());
-            core.say_with(&room_of(&id), b"", headers, Asked::Session(then));
+            core.say_with(&room_of(&id), b"", headers, Some(then));
         }
     }
 }
 
 impl Core {
     /// Sends a request to the store, which must exist; a full queue is reported as the reply.
-    fn ask_store(&mut self, request: Request, asked: Asked) -> u32 {
+    fn ask_store(&mut self, request: Request, asked: Option<Written>) -> u32 {
         let number = self.rim.own.number(asked);
         let end = self.rim.states.mqtt.store.as_ref().expect("who asks has looked");
         end.work.ask(Asks { shard: end.shard, number, request });
@@ -244,12 +243,12 @@ impl Core {
 
 pub fn stored(core: &mut Core, stored: Stored) {
     let Stored { number, answer } = stored;
-    let asked = core.rim.own.answered(number);
+    let asked = core.rim.own.answered(number).and_then(|asked| Written::try_from(asked).ok());
     if let Some(end) = core.rim.states.mqtt.store.as_mut().filter(|end| end.looks == Some(number)) {
         // The thread logged its result.
         end.looks = None;
     }
-    if let Some(Asked::Session(what)) = asked {
+    if let Some(what) = asked {
         // The thread logged the error.
         let outcome = match (answer, &what) {
             // The store lacks an earlier entry: this one is useless, and its waits must fail.
@@ -267,7 +266,7 @@ pub fn look(core: &mut Core) {
     let is_due =
         core.rim.states.mqtt.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
     if is_due {
-        let number = core.ask_store(nobody(), Asked::Nobody);
+        let number = core.ask_store(nobody(), None);
         core.rim.states.mqtt.store.as_mut().expect("it was asked").looks = Some(number);
     }
 }

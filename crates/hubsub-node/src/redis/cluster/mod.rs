@@ -17,7 +17,7 @@ use super::table::{self, Command, Lookup};
 use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
 use crate::io::context::TURN_BYTES;
 use crate::io::core::Core;
-use crate::io::listener::Door;
+use crate::io::listener::ListenerKind;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};
@@ -29,7 +29,7 @@ const DOWN: &str = "CLUSTERDOWN Hash slot not served";
 
 /// True if a client uses the cluster listener.
 pub fn is_client(core: &Core, key: ConnKey) -> bool {
-    core.rim.conns.get(key).is_some_and(|conn| conn.door == Door::RedisCluster)
+    core.rim.conns.get(key).is_some_and(|conn| conn.kind == ListenerKind::RedisCluster)
 }
 
 /// Why a cluster client's command is not executed here: its names have several slots, or one of another node.
@@ -112,7 +112,7 @@ pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
     if !Arc::ptr_eq(&core.rim.states.roster, roster) {
         return; // There is a newer list, which is handled on its own.
     }
-    let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.door == Door::RedisCluster);
+    let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.kind == ListenerKind::RedisCluster);
     let keys: Vec<ConnKey> = came_here.map(|(key, _)| key).collect();
     for key in keys {
         for topic in core.broker.topics_of(key, Namespace::Shard) {
@@ -254,7 +254,7 @@ mod tests {
     fn subscribed() -> (Lone, ConnKey, std::net::TcpStream) {
         let mut lone = Lone::new(Limits::default());
         let (key, peer) = lone.connect();
-        lone.core.rim.conns.get_mut(key).unwrap().door = Door::RedisCluster;
+        lone.core.rim.conns.get_mut(key).unwrap().kind = ListenerKind::RedisCluster;
         pubsub::ssubscribe(&mut lone.core, key, &[b"SSUBSCRIBE", b"c"]);
         (lone, key, peer)
     }

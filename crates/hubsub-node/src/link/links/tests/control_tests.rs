@@ -10,14 +10,14 @@ fn up(shard: &Shard) -> ConnKey {
 fn a_peer_that_asks_without_end_ends_its_link_and_one_that_is_heard_does_not() {
     for (bytes, most) in [(10, 2_048), (9 << 20, 3)] {
         let mut b = Shard::new("b");
-        b.lone.core.rim.control.set_events_max(100_000);
+        b.lone.control.set_events_max(100_000);
         b.register("a", 1, &[]);
         let mut a = b.is_dialed("a", 1);
         let (link, body) = (up(&b), vec![7; bytes]);
         for round in 0..2 {
             (0..most).for_each(|id| b.links_mut().control_frame(link, id, false, &body));
             assert_eq!(b.count(|role| matches!(role, Role::Up(_))), 1, "round {round}");
-            let events = b.lone.core.rim.control.drain(usize::MAX);
+            let events = b.lone.control.drain(usize::MAX);
             assert_eq!(events.iter().filter(|e| matches!(e, Event::Asked(..))).count(), most as usize);
         }
         (0..=most).for_each(|id| b.links_mut().control_frame(link, id, false, &body));
@@ -50,7 +50,7 @@ fn who_asks_a_peer_that_does_not_answer_is_refused_at_the_bound_until_it_does() 
     let answers = |b: &Shard| {
         let answer =
             |event| if let Event::Answered(ticket, came) = event { Some((ticket, came)) } else { None };
-        b.lone.core.rim.control.drain(usize::MAX).into_iter().filter_map(answer).collect::<Vec<_>>()
+        b.lone.control.drain(usize::MAX).into_iter().filter_map(answer).collect::<Vec<_>>()
     };
     let first = b.links().asks.next();
     (0..1_024).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
@@ -78,7 +78,7 @@ fn answers_that_the_control_plane_does_not_take_are_bounded_in_bytes() {
     (0..3).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
     let long = vec![7; 40 << 20];
     (0..3).for_each(|ask| b.links_mut().control_frame(link, first + ask, true, &long));
-    let events = b.lone.core.rim.control.drain(usize::MAX);
+    let events = b.lone.control.drain(usize::MAX);
     let full = |event: &&Event| matches!(event, Event::Answered(_, Err(ErrorCode::LinkFull)));
     assert_eq!(events.iter().filter(full).count(), 2, "who asked is told");
     assert_eq!(b.links().peers["a"].answers.waiting(), (0, 0));

@@ -1,0 +1,27 @@
+//! Work of MQTT to be done after the broker's call returns.
+
+use super::delete_retry::{self, SessionDelete};
+use super::{connect, persist, takeover_read};
+use crate::io::core::Core;
+use hubsub_route::rooms::HistoryPart;
+use hubsub_types::{ConnKey, ErrorCode};
+
+pub enum Work {
+    /// This session must be recorded.
+    Record(ConnKey),
+    /// A room's history for the session that is being restored at this connection slot.
+    Past(ConnKey, Result<HistoryPart, ErrorCode>),
+    /// The entry of an ended session.
+    Ended(Box<SessionDelete>, Result<HistoryPart, ErrorCode>),
+    /// Whether a session that was taken over from another process has all its subscriptions again.
+    Follows(ConnKey, bool),
+}
+
+pub fn work(core: &mut Core, work: Work) {
+    match work {
+        Work::Record(key) => persist::persist(core, key),
+        Work::Past(key, part) => takeover_read::came(core, key, part),
+        Work::Ended(delete, part) => delete_retry::found(core, *delete, part),
+        Work::Follows(key, is_held) => connect::followed(core, key, is_held),
+    }
+}

@@ -1,0 +1,129 @@
+//! The requests that folders make through the internal client, and its dispatch: input that the broker's
+//! callbacks queued goes to its folder.
+
+use crate::consumers::{self, ConsumerAsked, Wanted};
+use crate::io::core::Core;
+use crate::io::internal_client::Event;
+use crate::mqtt::{self, ClaimAsked, Written};
+use crate::presence::{self, PresenceAsked};
+use hubsub_route::Answer;
+use hubsub_types::ErrorCode;
+
+/// The origin of a request, which gets the reply.
+pub enum Asked {
+    /// The shard of a client id, for a request to the id's room.
+    Claims(ClaimAsked),
+    /// A pending write or read of an MQTT session.
+    Session(Written),
+    Presence(PresenceAsked),
+    Consumers(ConsumerAsked),
+    /// The reply is ignored.
+    Nobody,
+}
+
+/// Work that is done after the broker's call returns.
+pub enum Work {
+    Mqtt(mqtt::Work),
+    Consumers(Wanted),
+}
+
+impl From<ClaimAsked> for Asked {
+    fn from(asked: ClaimAsked) -> Asked {
+        Asked::Claims(asked)
+    }
+}
+
+impl From<Written> for Asked {
+    fn from(asked: Written) -> Asked {
+        Asked::Session(asked)
+    }
+}
+
+impl From<PresenceAsked> for Asked {
+    fn from(asked: PresenceAsked) -> Asked {
+        Asked::Presence(asked)
+    }
+}
+
+impl From<ConsumerAsked> for Asked {
+    fn from(asked: ConsumerAsked) -> Asked {
+        Asked::Consumers(asked)
+    }
+}
+
+impl<A: Into<Asked>> From<Option<A>> for Asked {
+    fn from(asked: Option<A>) -> Asked {
+        asked.map_or(Asked::Nobody, Into::into)
+    }
+}
+
+impl TryFrom<Asked> for Written {
+    type Error = ();
+
+    fn try_from(asked: Asked) -> Result<Written, ()> {
+        if let Asked::Session(written) = asked { Ok(written) } else { Err(()) }
+    }
+}
+
+impl From<mqtt::Work> for Work {
+    fn from(work: mqtt::Work) -> Work {
+        Work::Mqtt(work)
+    }
+}
+
+impl From<Wanted> for Work {
+    fn from(work: Wanted) -> Work {
+        Work::Consumers(work)
+    }
+}
+
+/// Handles the internal client's queued input, and the input that this causes.
+pub fn take(core: &mut Core) {
+    while core.rim.own.has_work() {
+        for event in core.rim.own.take() {
+            match event {
+                Event::Record(topic, payload) => match presence::room_of(&topic) {
+                    Some(room) => presence::heard(core, room, &payload),
+                    None => mqtt::heard(core, &topic, &payload),
+                },
+                Event::Gap(topic) => match presence::room_of(&topic) {
+                    Some(room) => presence::missed(core, room),
+                    None => mqtt::missed(core, &topic),
+                },
+                Event::Acknowledged(group, position) => {
+                    core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+                }
+                Event::Joined(key, seat, true) => presence::joined(core, key, seat),
+                Event::Joined(key, seat, false) => presence::refused(core, key, seat),
+                Event::Work(Work::Mqtt(work)) => mqtt::work(core, work),
+                Event::Work(Work::Consumers(wanted)) => consumers::act(core, wanted),
+                Event::Answer(number, answer) => {
+                    let Some(asked) = core.rim.own.answered(number) else { continue };
+                    answered(core, asked, outcome_of(&answer));
+                }
+            }
+        }
+    }
+}
+
+fn answered(core: &mut Core, asked: Asked, outcome: Result<u64, ErrorCode>) {
+    match asked {
+        Asked::Presence(asked) => presence::answered(core, asked, outcome),
+        Asked::Claims(asked) => mqtt::answered(core, asked, outcome),
+        Asked::Session(what) => mqtt::written(core, what, outcome),
+        Asked::Consumers(asked) => consumers::answered(core, asked, outcome),
+        Asked::Nobody => {}
+    }
+}
+
+/// Number of receivers of a publish, or success of another request.
+fn outcome_of(answer: &Answer) -> Result<u64, ErrorCode> {
+    match answer {
+        Answer::Published(outcome) => outcome.map(|published| published.receivers),
+        Answer::Attached(outcome) => outcome.map(|_| 0),
+        Answer::PatternHeld | Answer::Settled => Ok(0),
+        Answer::Counted(count) => *count,
+        Answer::HubEnds(ends) => ends.as_ref().map(|ends| ends.len() as u64).map_err(|code| *code),
+        Answer::Rows(page) => page.as_ref().map(|page| page.rows.len() as u64).map_err(|refused| *refused),
+    }
+}
