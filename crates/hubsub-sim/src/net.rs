@@ -298,7 +298,7 @@ impl Net {
                     Some(leader) => Leader::Node(NodeId(leader)),
                 };
                 let shards = self.nodes[usize::from(node)].brokers.len() as u16;
-                let home = hubsub_route::relay::message::home(hub, shards).0;
+                let home = hubsub_message::home(hub, shards).0;
                 self.mail(node, home, Mail::Route(hub, term, leader));
                 if leader == Leader::None {
                     self.gave_up(node, hub);
@@ -518,7 +518,7 @@ impl Node {
                 Some((class as u16, index as u16))
             });
             let (class, index) = place.expect("every hub is of a class");
-            let home = usize::from(hubsub_route::relay::message::home(row.id, shards).0);
+            let home = usize::from(hubsub_message::home(row.id, shards).0);
             let seed =
                 HubSeed { id: row.id, class, index, next: 1, continuous_from: 1, ..HubSeed::default() };
             brokers[home].rooms.add_hub(&seed, Producers::new(hubsub_route::Window::default()));

@@ -13,7 +13,7 @@ use crate::node::NodeInfo;
 use crate::redis;
 use crate::rim::{Ends, Rim};
 use crate::transport::Transport;
-use hubsub_route::hubread::HubFilter;
+use hubsub_route::HubFilter;
 use hubsub_route::patterns::Patterns;
 use hubsub_route::{Broker, Hubs, Namespace, Now, Settings};
 use hubsub_types::names::filter_pattern;

@@ -166,8 +166,9 @@ impl Core {
                 }
                 Ok(Next::Frame(frame, bytes)) => {
                     used += bytes;
-                    match self.link_frame(key, &frame, bytes) {
-                        Ok(credit) => self.rim.links.count(key, frame.lane(), bytes, credit),
+                    let lane = frame.lane();
+                    match self.link_frame(key, frame, bytes) {
+                        Ok(credit) => self.rim.links.count(key, lane, bytes, credit),
                         Err(end) => {
                             let links = &mut self.rim.links;
                             let Some(conn) = links.conns.get_mut(key) else { return input.len() };

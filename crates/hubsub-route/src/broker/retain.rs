@@ -12,13 +12,13 @@
 use super::{Broker, Draft, Publisher};
 use crate::hubs::Hub;
 use crate::record::Record;
-use crate::relay::message::PATTERNS;
 use crate::relay::{AskId, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::rows::{self, Kept, RowPage, Rows};
 use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::PATTERNS;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::{Filter, topic_fits};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};

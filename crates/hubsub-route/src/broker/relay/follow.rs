@@ -3,12 +3,12 @@
 //! is reported as a gap otherwise.
 
 use super::Broker;
+use crate::Names;
 use crate::counts::HolderSet;
 use crate::cursors::{Range, Read};
 use crate::places::UNPLACED;
 use crate::record::Record;
 use crate::relay::limits::{HOLE_BYTES, READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::message::Names;
 use crate::relay::misses::Missing;
 use crate::relay::state::{Asked, Held, Question, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};

@@ -7,8 +7,7 @@
 
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
-use crate::producers::Producer;
-use crate::record::Record;
+use crate::record::{Producer, Record};
 use crate::relay::limits::{FORMER_MS, UNDER_WAY_MAX};
 use crate::relay::state::{Asked, Parked, Relay, UnderWay};
 use crate::relay::{AskId, Leader, NodeMessage};

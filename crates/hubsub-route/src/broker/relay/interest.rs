@@ -2,10 +2,10 @@
 //! confirms a subscription when the leader has confirmed it.
 
 use super::Broker;
+use crate::Names;
 use crate::counts::Holder;
 use crate::logread::Known;
 use crate::relay::limits::{ATTACHES_MAX, RETRY_REFUSED_MS};
-use crate::relay::message::Names;
 use crate::relay::state::{Asked, AskedInterest, Held, Relay, UnderWay, Upstream, WaitingAttach};
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
