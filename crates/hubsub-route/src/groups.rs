@@ -5,24 +5,9 @@
 use crate::counts::{Holder, HolderSet};
 use crate::idset::IdSet;
 use crate::patterns::Patterns;
-use crate::record::Record;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::ShareStrategy;
-use std::sync::Arc;
-
-/// A record in flight to one member of a group.
-#[derive(Clone, Debug)]
-pub struct Give {
-    /// The group and its filter, in the text form of patterns.
-    pub group: Arc<[u8]>,
-    /// The record, with its position.
-    pub record: Arc<Record>,
-    /// How often no member accepted it.
-    pub tries: u8,
-    /// Whether a member had it and was lost.
-    pub was_taken: bool,
-}
 
 /// After this number of tries a record waits for an offline member, if there is one: by then all shards and
 /// nodes with members were tried, unless there are more of them.

@@ -46,8 +46,6 @@ pub mod patterns;
 pub mod places;
 pub mod presence;
 pub mod producers;
-pub mod publisher;
-pub mod record;
 pub mod relay;
 pub mod ring;
 pub mod rooms;
@@ -58,22 +56,22 @@ pub mod topk;
 pub mod traffic;
 
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{
-    ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, Seq, ShardId, Term,
-};
+use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use rooms::HistoryPart;
 use std::sync::Arc;
 
+pub use hubsub_message::{
+    AskId, Attached, Give, Headers, HubFilter, LogPlace, Names, Namespace, NodeMessage, PUBLISHER_BYTES_MAX,
+    Producer, Record, RecordView, Start, is_publisher, publisher_name, record,
+};
+
 pub use broker::{Broker, Draft, HubsFrom, Publisher, RowsAsk, Settings, Wish};
-pub use groups::Give;
-pub use hubread::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
+pub use hubread::{HubLogRead, HubRange, HubRead, HubThen};
 pub use hubs::{HubSeed, Hubs};
 pub use logread::{Ask, Found, Known, LogRead, Then, Want};
 pub use pages::Pages;
-pub use producers::{GAPLESS, Producer, Producers, Window};
-pub use publisher::{PUBLISHER_BYTES_MAX, is_publisher, publisher_name};
-pub use record::{Headers, LogPlace, Namespace, Record, RecordView};
-pub use relay::{AskId, Cluster, Leader, Names, NodeMessage, RelayLimits};
+pub use producers::{GAPLESS, Producers, Window};
+pub use relay::{Cluster, Leader, RelayLimits};
 pub use rooms::{Recalled, RoomHandle, RoomInfo};
 pub use rows::{Kept, Owner, RowPage, RowTotals, Rows};
 pub use topk::Busy;
@@ -158,30 +156,6 @@ impl Published {
     pub fn again(position: Position) -> Published {
         Published { receivers: 0, position, is_duplicate: true }
     }
-}
-
-/// The start of a new subscription.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
-    /// With the next record.
-    Live,
-    /// With the record after this position.
-    After(Position),
-    /// With the last `n` records of the topic.
-    Last(u64),
-    /// With the first record that is not older than this, in µs since 1970.
-    Since(u64),
-}
-
-/// A hub's confirmation of a new subscription.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attached {
-    /// The room's last record when interest began.
-    pub position: Position,
-    /// First record to replay; none when the subscription is live at once.
-    pub replay_from: Option<Seq>,
-    /// Whether all requested records are available.
-    pub recovered: bool,
 }
 
 /// A response at once, or one that [`Sink::answer`] delivers.

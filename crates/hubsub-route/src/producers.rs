@@ -28,7 +28,7 @@
 //! A record without a producer costs an addition and a comparison; one with a producer a table look-up.
 //! Memory is limited by `records` and by `bytes`.
 
-use crate::record::Record;
+use crate::record::{Producer, Record};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
@@ -37,13 +37,6 @@ use std::collections::VecDeque;
 /// Gapless sequences count from here: the first number is one above. Numbers from 2^63 on are those of
 /// relays, with gaps.
 pub const GAPLESS: u64 = 1 << 62;
-
-/// The producer that numbered a record before it had an offset, and the number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Producer {
-    pub id: ProducerId,
-    pub sequence: u64,
-}
 
 /// The extent of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,13 +1,13 @@
 //! Assigns rooms to hubs: consistent hashing over the hubs of a class, so that adding or removing a hub moves
 //! only its own share of rooms.
 //!
-//! Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997. The hash is fixed, since every
-//! node must agree: FNV-1a, finished by the SplitMix64 mixer so that names that differ in their last byte
-//! spread.
+//! Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997. The hash is fixed
+//! (`hubsub_types::names::hash`), since every node must agree.
 
 use crate::places::{Change, Place, Places, UNPLACED};
-use crate::relay::message::home;
+use hubsub_message::home;
 use hubsub_types::class::ClassIndex;
+use hubsub_types::names::{hash, mix};
 use hubsub_types::{HubId, ShardId};
 use std::sync::Arc;
 
@@ -165,21 +165,6 @@ impl Ring {
         let next = self.points.partition_point(|&(point, _)| point < at);
         self.points[next % self.points.len()].1
     }
-}
-
-/// The hash of a name, the same on every node and in every version.
-#[must_use]
-pub fn hash(bytes: &[u8]) -> u64 {
-    mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
-}
-
-/// Spreads a number over all 64 bits; distinct numbers stay distinct.
-#[must_use]
-pub fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

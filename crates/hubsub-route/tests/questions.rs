@@ -1,7 +1,7 @@
 //! Requests about a room that another node leads, or that has no leader.
 
 use crate::support::{NOW, Net, remembering, ticket};
-use hubsub_route::relay::watch::Over;
+use hubsub_message::Over;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome, RowsAsk};
 use hubsub_types::{Class, ErrorCode, HubId, NodeId, Position, ShardId, Term};

@@ -4,9 +4,8 @@ mod handover;
 #[path = "relay/places.rs"]
 mod placed;
 
+use hubsub_message::{Over, home};
 use hubsub_route::places::{Change, Places};
-use hubsub_route::relay::message::home;
-use hubsub_route::relay::watch::Over;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, AskId, Asker, Attached, Broker, CloseReason, Cluster, Delivery, Draft, HubLogRead, Hubs,

@@ -220,7 +220,7 @@ impl Net {
             return;
         }
         let shards = self.nodes[usize::from(it.leader)].brokers.len() as u16;
-        let home = hubsub_route::relay::message::home(it.hub.0, shards).0;
+        let home = hubsub_message::home(it.hub.0, shards).0;
         let (hub, rooms) = ((it.hub.0, Term(it.hub.1)), vec![it.room.clone()]);
         let given_up = self.act(it.leader, home, |broker, world, _| broker.give_up_rooms(hub, rooms, world));
         let Some((_, change)) = given_up.1.into_iter().next() else {
@@ -241,7 +241,7 @@ impl Net {
             return;
         }
         for (number, node) in self.nodes.iter().enumerate() {
-            let home = hubsub_route::relay::message::home(it.hub.0, node.brokers.len() as u16).0;
+            let home = hubsub_message::home(it.hub.0, node.brokers.len() as u16).0;
             let broker = &node.brokers[usize::from(home)];
             let room =
                 broker.rooms.find(&it.room).and_then(|room| broker.rooms.info(room, ShardId(home), self.now));
@@ -269,7 +269,7 @@ impl Net {
             for room in ["e:a", "e:b", "h:a", "h:b"] {
                 let (class, index) = node.brokers[0].topics.place(room.as_bytes());
                 let Some(hub) = node.brokers[0].topics.hub_id(class, index) else { continue };
-                let home = hubsub_route::relay::message::home(hub, node.brokers.len() as u16).0;
+                let home = hubsub_message::home(hub, node.brokers.len() as u16).0;
                 if node.brokers[usize::from(home)].leads(hub).is_some() {
                     hubs.entry(room).or_default().insert(index);
                 }

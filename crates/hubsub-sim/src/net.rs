@@ -224,7 +224,7 @@ impl Net {
                     Some(leader) => Leader::Node(NodeId(leader)),
                 };
                 let shards = self.nodes[usize::from(node)].brokers.len() as u16;
-                let home = hubsub_route::relay::message::home(hub, shards).0;
+                let home = hubsub_message::home(hub, shards).0;
                 self.mail(node, home, Mail::Route(hub, term, leader));
                 if leader == Leader::None {
                     self.gave_up(node, hub);

@@ -140,7 +140,7 @@ impl Node {
                 Some((class as u16, index as u16))
             });
             let (class, index) = place.expect("every hub is of a class");
-            let home = usize::from(hubsub_route::relay::message::home(row.id, shards).0);
+            let home = usize::from(hubsub_message::home(row.id, shards).0);
             let seed =
                 HubSeed { id: row.id, class, index, next: 1, continuous_from: 1, ..HubSeed::default() };
             brokers[home].rooms.add_hub(&seed, Producers::new(hubsub_route::Window::default()));

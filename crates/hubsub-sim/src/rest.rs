@@ -84,7 +84,7 @@ impl Sim {
 
     pub(super) fn homes(&self, hub: HubId) -> Vec<(u16, u16)> {
         let nodes = (0u16..).zip(&self.net.nodes);
-        let home = |node: &net::Node| hubsub_route::relay::message::home(hub, node.brokers.len() as u16).0;
+        let home = |node: &net::Node| hubsub_message::home(hub, node.brokers.len() as u16).0;
         nodes.map(|(id, node)| (id, home(node))).collect()
     }
 

@@ -11,7 +11,7 @@ impl Rng {
     }
 
     pub fn next_u64(&mut self) -> u64 {
-        let number = hubsub_route::ring::mix(self.0);
+        let number = hubsub_types::names::mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         number
     }

@@ -5,10 +5,12 @@
 //! edge does, or by number in a vector, as it could if each link sent names only once.
 
 use ahash::RandomState;
-use hubsub_types::{Epoch, HubId, Position, Seq};
-use hubsub_wire::link::{Decoded, Frame, Names, Record, Short, decode};
+use hubsub_message::{Namespace, NodeMessage, Record};
+use hubsub_types::{Epoch, HubId, Position, Seq, Term};
+use hubsub_wire::link::{Decoded, Frame, decode};
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 const ROUNDS: usize = 2_000;
@@ -47,21 +49,28 @@ fn report<'a>(
     let mut arena = Vec::new();
     for round in 0..ROUNDS {
         arena.clear();
+        let messages: Vec<NodeMessage> = (0..FRAMES)
+            .map(|i| {
+                // Rooms in an order that a cache cannot predict.
+                let topic = name((round * FRAMES + i) * 7_919 % rooms);
+                let mut record = Record::new(Namespace::Global, topic, &payload, "".into(), None);
+                record.position = Position { epoch: Epoch(1), seq: Seq(i as u64) };
+                record.timestamp_us = 1;
+                let (hub, term, record) = (HubId(1), Term(1), Arc::new(record));
+                NodeMessage::Deliver { hub, term, previous: Seq(0), before: 0, record }
+            })
+            .collect();
         let start = Instant::now();
-        for i in 0..FRAMES {
-            // Rooms in an order that a cache cannot predict.
-            let names = Names::alone(name((round * FRAMES + i) * 7_919 % rooms));
-            let position = Position { epoch: Epoch(1), seq: Seq(i as u64) };
-            let record = Record { names, timestamp_us: 1, payload: &payload, ..Record::default() };
-            let (previous, offset, before) = (Seq(0), Short(0), Short(0));
-            Frame::Deliver { hub: HubId(1), term: 1, position, previous, offset, before, record }
-                .encode(&mut arena);
+        for message in &messages {
+            message.encode(&mut arena);
         }
         encode_ns.push(per_frame(start));
         let (start, mut at, mut found) = (Instant::now(), 0, 0);
         while let Ok(Decoded::Frame { frame, bytes }) = decode(&arena[at..], 1 << 20) {
-            let Frame::Deliver { record, .. } = frame else { unreachable!("only these were encoded") };
-            found += usize::from(black_box(find(record.names.topic)).is_some());
+            let Frame::Message(NodeMessage::Deliver { record, .. }) = frame else {
+                unreachable!("only these were encoded")
+            };
+            found += usize::from(black_box(find(record.topic())).is_some());
             at += bytes;
         }
         read_ns.push(per_frame(start));

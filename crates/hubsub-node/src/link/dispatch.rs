@@ -1,5 +1,5 @@
-//! Dispatch of the frames of a link, and sending for the broker. All frames arrive here, by lane: those of
-//! control planes and leader leases, which must not wait (`urgent`), and those of brokers (`broker_frame`).
+//! Dispatch of the frames of a link, and sending for the broker. All frames arrive here: messages
+//! of brokers, those of control planes, and those of leader leases.
 //!
 //! Shard `i` owns link `i`. Hub `h` belongs to shard `h mod shards`, which may differ from that of link `h
 //! mod L` on nodes with different shard counts. Messages for another shard go there by mail, in order; the
@@ -7,10 +7,10 @@
 //!
 //! The link's shard notifies all shards when a link comes up or ends, before any later message.
 
+use super::LinkMail;
 use super::conn::Role;
 use super::links::Links;
 use super::reach::Way;
-use super::{LinkMail, frames};
 use crate::io::context::Rim;
 use crate::io::core::Core;
 use crate::presence;
@@ -50,36 +50,27 @@ impl Core {
     pub(super) fn link_frame(
         &mut self,
         from: ConnKey,
-        frame: &Frame<'_>,
+        frame: Frame<'_>,
         bytes: usize,
     ) -> Result<Credit, End> {
-        match frame.lane() {
-            Lane::Urgent => self.urgent(from, frame).map(|()| Credit::Now),
-            _ => self.broker_frame(from, frame, bytes),
-        }
-    }
-
-    /// Handles an urgent frame.
-    fn urgent(&mut self, from: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
-        match *frame {
+        match frame {
+            Frame::Message(message) => return self.broker_message(from, message, bytes),
             Frame::Control { id, is_answer, body } => {
                 self.rim.states.links.control_frame(from, id, is_answer, body.0);
-                Ok(())
             }
-            _ => crate::link::leads::lead_frame(self, from, frame),
+            frame => crate::link::leads::lead_frame(self, from, &frame)?,
         }
+        Ok(Credit::Now)
     }
 
-    /// Handles a frame between brokers. A node without a cluster ends the link instead of ignoring it.
-    fn broker_frame(&mut self, via: ConnKey, frame: &Frame<'_>, bytes: usize) -> Result<Credit, End> {
+    /// Handles a message between brokers. A node without a cluster ends the link instead of ignoring it.
+    fn broker_message(&mut self, via: ConnKey, message: NodeMessage, bytes: usize) -> Result<Credit, End> {
         let from = self.rim.states.links.node_of(via).filter(|_| self.broker.has_nodes());
-        let (Some(from), Some(message)) = (from, frames::message(frame)) else {
-            return Err(End::OutOfPlace(frame.name()));
-        };
+        let Some(from) = from else { return Err(End::OutOfPlace(message.name())) };
         let (to, own) = (message.shard(self.rim.mailer.shards()), self.rim.shard);
         if to.0 >= self.rim.mailer.shards() {
             // A response that was never requested.
-            return Err(End::OutOfPlace(frame.name()));
+            return Err(End::OutOfPlace(message.name()));
         }
         if to == own {
             self.broker.node_message(from, message, self.rim.now, &mut self.rim);
@@ -222,7 +213,7 @@ impl Links {
     /// Sends a broker's message over a link of this shard.
     fn send(&mut self, key: ConnKey, message: &NodeMessage) -> Sent {
         let Some(conn) = self.conns.get_mut(key) else { return Sent::Refused };
-        let sent = conn.link.send(&frames::frame(message));
+        let sent = conn.link.send_message(message);
         self.soil(key);
         sent
     }

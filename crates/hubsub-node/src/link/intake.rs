@@ -167,8 +167,9 @@ fn take_frames(core: &mut Core, key: ConnKey, input: &[u8]) -> usize {
             }
             Ok(Next::Frame(frame, bytes)) => {
                 used += bytes;
-                match core.link_frame(key, &frame, bytes) {
-                    Ok(credit) => core.rim.states.links.count(key, frame.lane(), bytes, credit),
+                let lane = frame.lane();
+                match core.link_frame(key, frame, bytes) {
+                    Ok(credit) => core.rim.states.links.count(key, lane, bytes, credit),
                     Err(end) => {
                         let links = &mut core.rim.states.links;
                         let Some(conn) = links.conns.get_mut(key) else { return input.len() };

@@ -13,7 +13,7 @@
 use crate::io::inbox::LETTER_BYTES;
 use hubsub_lead::{HubTerm, LeaseGate, Route, Tables};
 /// The shard that leads a hub, which is where the broker has it.
-pub use hubsub_route::relay::message::home;
+pub use hubsub_message::home;
 use hubsub_types::{HubId, Term};
 use std::collections::BTreeMap;
 

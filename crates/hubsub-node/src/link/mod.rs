@@ -5,7 +5,6 @@
 //! - [`links`]: a shard's links: admission, dialing, ends
 //! - [`intake`]: input and output, bounded per turn
 //! - [`dispatch`]: handles all frames of a link
-//! - [`frames`]: converts brokers' messages to frames and back
 //! - [`reach`]: the links to other nodes for a shard's broker
 //! - [`control`]: requests between control planes, over link 0
 //! - [`leads`]: leader leases of ephemeral hubs, over link 0
@@ -26,7 +25,6 @@ pub mod board;
 mod conn;
 mod control;
 mod dispatch;
-mod frames;
 pub(crate) mod intake;
 pub(crate) mod leads;
 pub mod leases;

@@ -6,7 +6,7 @@ use super::retained;
 use super::status::LoggedHub;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk, Keep, LogError, Retention};
-use hubsub_route::relay::message::home;
+use hubsub_message::home;
 use hubsub_route::rows::is_class;
 use hubsub_route::{HubSeed, Producers, Rows, Traffic, Window};
 use hubsub_types::Class;

@@ -5,9 +5,9 @@
 
 use super::Broker;
 use super::retain::Waits;
-use crate::relay::message::PATTERNS;
 use crate::relay::{AskId, NodeMessage};
 use crate::{Answer, Asker, Msg, Sink};
+use hubsub_message::PATTERNS;
 use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;
 

@@ -3,10 +3,10 @@
 //! and redelivers those that are not acknowledged in time.
 
 use super::Broker;
+use crate::Give;
 use crate::consumers::{Consumer, ConsumerInfo};
 use crate::counts::Holder;
 use crate::cursors::{Range, Read};
-use crate::groups::Give;
 use crate::record::{Namespace, Record};
 use crate::relay::state::HubState;
 use crate::relay::{Leader, NodeMessage};

@@ -2,9 +2,9 @@
 //! of logs.
 
 use super::Broker;
-use crate::hubread::{END, ENDS_MS, HubFilter, HubLogRead, HubRange, HubRead, HubThen};
-use crate::relay::message::home;
-use crate::{Answer, Asker, Delivery, Msg, Now, Outcome, Sink, Ticket, Via};
+use crate::hubread::{END, ENDS_MS, HubLogRead, HubRange, HubRead, HubThen};
+use crate::{Answer, Asker, Delivery, HubFilter, Msg, Now, Outcome, Sink, Ticket, Via};
+use hubsub_message::home;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,7 @@
 
 use super::Broker;
 use super::relay::Gone;
-use crate::producers::Producer;
-use crate::record::{Headers, Namespace, Record};
+use crate::record::{Headers, Namespace, Producer, Record};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
@@ -32,7 +31,7 @@ pub struct Draft<'a> {
 pub enum Publisher<'a> {
     Name(&'a str),
     /// A name that is sent with the record even where history does not store it: a subscriber of that name
-    /// does not get the record. It is a name as records carry it, see [`crate::publisher`].
+    /// does not get the record. It is a name as records carry it, see [`crate::publisher_name`].
     Told(&'a str),
     /// A connection of this shard.
     Conn(u32),

@@ -6,7 +6,8 @@
 //! Invariant: matching records below `next` were delivered to the connection or reported as lost; later ones
 //! will be, once.
 
-use crate::hubread::{END, HubFilter, HubRead, HubThen};
+use crate::HubFilter;
+use crate::hubread::{END, HubRead, HubThen};
 use crate::record::LogPlace;
 use ahash::RandomState;
 use hashbrown::HashMap;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: `bytes` is the memory of all buffered messages, including those that are being handled.
 
-use super::message::AskId;
+use super::AskId;
 use super::upstreams::InterestRequest;
 use crate::Attached;
 use crate::record::Record;

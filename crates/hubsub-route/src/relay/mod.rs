@@ -1,10 +1,10 @@
-//! Hubs that other nodes lead (docs/adr/0014): messages between nodes ([`message`]), their links ([`nodes`]),
-//! and the state of a home shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`.
+//! Hubs that other nodes lead (docs/adr/0014): links to other nodes ([`nodes`]),
+//! and the state of a home shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`; the
+//! messages between nodes are those of `hubsub_message`.
 
 pub mod handover;
 pub mod holes;
 pub mod limits;
-pub mod message;
 pub mod misses;
 pub mod moves;
 pub mod nodes;
@@ -13,8 +13,8 @@ pub mod state;
 pub mod upstreams;
 pub mod watch;
 
+pub use hubsub_message::{AskId, Names, NodeMessage};
 pub use limits::RelayLimits;
-pub use message::{AskId, Names, NodeMessage};
 
 use hubsub_types::{NodeId, ProducerId};
 

@@ -1,9 +1,9 @@
 //! State of a home shard for the hubs that others lead, or that wait for a leader: their leaders, requests in
 //! flight to these, and waiting requests.
 
+use super::AskId;
 use super::handover::Handover;
 use super::holes::Holes;
-use super::message::AskId;
 use super::misses::{Misses, Missing};
 use super::moves::Moves;
 use super::nodes::Peers;

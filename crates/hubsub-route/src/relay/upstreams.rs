@@ -2,7 +2,7 @@
 //!
 //! Invariant: `attaches` is the number of subscriptions that wait for a confirmation, in all topics.
 
-use super::message::AskId;
+use super::AskId;
 use crate::Attach;
 use crate::rooms::{RoomHandle, TopicKey};
 use ahash::RandomState;

@@ -5,6 +5,7 @@
 //! it is exactly the number of records sent.
 
 use crate::counts::NODES_MAX;
+use hubsub_message::Over;
 use hubsub_types::{Epoch, NodeId, Term};
 use std::collections::BTreeMap;
 
@@ -138,17 +139,6 @@ pub struct Watched {
     pub lacks: bool,
     /// The highest offset of its log whose arrival is known here.
     seen: u64,
-}
-
-/// Numbers that a leader reports of a leadership that has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Over {
-    /// Identifies the leadership that has ended.
-    pub life: Epoch,
-    /// The number of records that were due to this node, or may have been.
-    pub due: u64,
-    /// The number of committed records.
-    pub said: u64,
 }
 
 impl Watched {

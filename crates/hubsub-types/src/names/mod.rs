@@ -4,6 +4,7 @@
 mod device;
 mod filter;
 mod glob;
+mod hash;
 mod pattern;
 mod probe;
 mod tag;
@@ -12,6 +13,7 @@ mod template;
 pub use device::DeviceTemplate;
 pub use filter::Filter;
 pub use glob::{Glob, PLAIN_MAX, TABLE_STEPS};
+pub use hash::{hash, mix};
 pub use pattern::{FILTER_MARK, filter_pattern, group_of, group_pattern, pattern_len};
 pub use tag::{OWN_BYTES_MAX, has_reserved_tag, hash_tag, is_reserved, pattern_prefix_min, topic_fits};
 pub use template::Template;

@@ -1,38 +1,8 @@
-//! Lanes, and the bytes of each that may be in flight.
+//! The bytes of each lane that may be in flight.
 //!
 //! Credit is a running total, like a stream offset: a receiver raises it, and repeats are harmless. A frame
 //! may *begin* while credit is left, so one longer than the whole window passes; at most the window and one
 //! frame are in flight.
-
-/// The queue of a frame. Order is kept within a lane.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lane {
-    /// Frames of the handshake, used only then.
-    Handshake,
-    /// Internal frames of the link: a few bytes each, at most one of each kind queued.
-    Own,
-    /// Frames that must not wait after records: leader leases and control-plane messages. No credit.
-    Urgent,
-    /// Records and everything ordered with them.
-    Live,
-    /// Replies to range reads.
-    Reads,
-}
-
-impl Lane {
-    /// The lanes of frames from the link's owner, in the order of counters.
-    pub const OF_OWNER: [Lane; 3] = [Lane::Urgent, Lane::Live, Lane::Reads];
-
-    /// Index in `OF_OWNER`; `None` for frames that the link sends itself.
-    pub(super) fn index(self) -> Option<usize> {
-        match self {
-            Lane::Handshake | Lane::Own => None,
-            Lane::Urgent => Some(0),
-            Lane::Live => Some(1),
-            Lane::Reads => Some(2),
-        }
-    }
-}
 
 /// The sender's side of a lane.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,12 @@
-//! Decoding of frames. A frame is decoded once it is complete. Nothing is stored between calls or allocated,
-//! so the frames do not depend on how the input is split.
+//! Decoding of frames. A frame is decoded once it is complete. Nothing is stored between calls, so
+//! the frames do not depend on how the input is split.
 
-use super::error::{Flaw, FrameError};
-use super::field::Reader;
-use super::frame::{Frame, LENGTH_BYTES};
+use super::frame::Frame;
+use hubsub_message::frame::LENGTH_BYTES;
+use hubsub_message::{Flaw, FrameError, Reader};
 
 /// The item at the start of the input.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Decoded<'a> {
     /// A frame in the first `bytes` bytes.
     Frame {

@@ -227,10 +227,10 @@ impl Handshake {
     ///
     /// # Errors
     /// The peer must be notified and the connection closed.
-    pub fn take(&mut self, frame: &Frame<'_>, raw: &[u8], out: &mut Vec<u8>) -> Result<Step, Refused> {
+    pub fn take(&mut self, frame: Frame<'_>, raw: &[u8], out: &mut Vec<u8>) -> Result<Step, Refused> {
         let identity = &*self.identity;
         let secret = &identity.secret;
-        let (next, step) = match (&self.state, *frame) {
+        let (next, step) = match (&self.state, frame) {
             (State::Hello { nonce }, hello @ Frame::Hello { .. }) => {
                 let peer = check_hello(identity, hello)?;
                 let (version, incarnation, shards) = (peer.version, identity.incarnation, identity.shards);

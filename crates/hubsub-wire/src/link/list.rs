@@ -1,8 +1,7 @@
 //! A list of values, with its count in front.
 
-use super::error::Flaw;
-use super::field::{Field, Reader, write_length, write_short};
-use hubsub_types::{HubId, Term};
+use hubsub_message::field::write_length;
+use hubsub_message::{Field, Flaw, Reader};
 
 /// A slice of values to write, or a checked range of the input after reading.
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +67,5 @@ impl<'a, T: Field<'a> + Copy> Field<'a> for List<'a, T> {
             T::read(from)?;
         }
         Ok(List(Values::Read(count, Reader(&start[..start.len() - from.0.len()]))))
-    }
-}
-
-/// A hub and one of its terms: 2 to 15 bytes.
-impl Field<'_> for (HubId, Term) {
-    fn write(&self, out: &mut Vec<u8>) {
-        write_short(u64::from(self.0.0), out);
-        write_short(self.1.0, out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        let hub = from.short(5)?;
-        let hub = u32::try_from(hub).map_err(|_| Flaw::Value(hub))?;
-        Ok((HubId(hub), Term(from.short(10)?)))
     }
 }

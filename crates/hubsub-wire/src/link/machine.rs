@@ -5,14 +5,15 @@
 //! reads before it ticks: bytes in the socket count as heard, however late they are read.
 
 use super::clock::{Clock, Offset};
-use super::credit::{Lane, Window};
+use super::credit::Window;
 use super::decode::{Decoded, decode};
 use super::end::End;
 use super::frame::Frame;
 use super::handshake::{Handshake, Identity, Peer, Refused, Step, refused};
 use super::outbox::{Counters, Outbox, Sent};
 use super::parts::Status;
-use super::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits, Now, Refusal};
+use super::{HANDSHAKE_FRAME_BYTES_MAX, Lane, LinkLimits, Now, Refusal};
+use hubsub_message::NodeMessage;
 use std::sync::Arc;
 
 /// Longest text in a Bye or a Refuse, in bytes; longer ones are truncated.
@@ -151,7 +152,7 @@ impl Link {
         }
         let Phase::Shaking(handshake) = &mut self.phase else { unreachable!("called in a handshake") };
         let mut answer = Vec::new();
-        let step = handshake.take(&frame, raw, &mut answer);
+        let step = handshake.take(frame, raw, &mut answer);
         self.out.say_encoded(&answer);
         match step {
             Ok(Step::Waiting) => Ok(Next::Own(raw.len())),
@@ -238,6 +239,15 @@ impl Link {
         let index = frame.lane().index().expect("frames of the link itself are not the owner's");
         match self.phase {
             Phase::Up(_) => self.out.send(frame, index),
+            _ => self.out.refuse(index),
+        }
+    }
+
+    /// Sends a broker's message, or queues it.
+    pub fn send_message(&mut self, message: &NodeMessage) -> Sent {
+        let index = message.lane().index().expect("brokers do not send frames of the link itself");
+        match self.phase {
+            Phase::Up(_) => self.out.send_message(message, index),
             _ => self.out.refuse(index),
         }
     }

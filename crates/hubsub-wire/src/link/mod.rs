@@ -1,7 +1,7 @@
 //! The protocol between two nodes over a link, sans-I/O: bytes and the time in; frames, bytes and results
 //! out. No socket, no clock, no randomness of its own. See docs/protocol/link.md.
 //!
-//! - [`frame`]: all frames, one definition for both directions
+//! - [`frame`]: all frames; the messages of brokers among them are defined in `hubsub_message`
 //! - [`handshake`]: authentication: cluster, versions, and mutual proof of the secret
 //! - [`machine`]: one link: heartbeats, suspicion, credit, queues, Bye
 //! - [`breaker`]: when a peer is dialed again
@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing is allocated for a frame before its length was checked, and no byte of a payload is copied to
-//!    read it.
+//! 1. Nothing is allocated for a frame before its length was checked. Frames of the link and of control planes are
+//!    read without a copy; a broker's message gets the allocations that it needs, and no other.
 //! 2. A peer that has not proved the secret can send at most two frames of a kilobyte.
 //! 3. Frames of one lane arrive in the order they were sent, each at most once; in the urgent lane this holds
 //!    separately for those of control planes and the others. An ended link returns nothing: the outcome of
@@ -26,7 +26,6 @@ mod credit;
 mod decode;
 mod end;
 mod error;
-mod field;
 pub mod frame;
 pub mod handshake;
 mod limits;
@@ -36,23 +35,20 @@ mod outbox;
 mod parts;
 mod queue;
 pub mod roster;
-mod texts;
 
 pub use breaker::Breaker;
-pub use credit::Lane;
 pub use decode::{Decoded, decode};
 pub use end::End;
-pub use error::{Flaw, FrameError, Refusal};
-pub use field::Short;
+pub use error::Refusal;
 pub use frame::Frame;
 pub use handshake::{Identity, Peer, Secret};
+pub use hubsub_message::{Flaw, FrameError, Lane};
 pub use limits::{HANDSHAKE_FRAME_BYTES_MAX, LinkLimits};
 pub use list::List;
 pub use machine::{Answer, Link, Next};
 pub use outbox::{Counters, Sent};
-pub use parts::{Headers, Names, Payload, Record, Start, Status};
+pub use parts::{Payload, Status};
 pub use roster::{Admission, Roster};
-pub use texts::Texts;
 
 /// The time of an event, given by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,6 +10,7 @@ use super::credit::Credit;
 use super::frame::Frame;
 use super::parts::Status;
 use super::queue::Queue;
+use hubsub_message::NodeMessage;
 
 /// Result of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +127,16 @@ impl Outbox {
     /// Puts a frame of the owner into the output, or into its queue.
     pub fn send(&mut self, frame: &Frame<'_>, index: usize) -> Sent {
         let place = if matches!(frame, Frame::Control { .. }) { CONTROL } else { index };
+        self.put(index, place, |out| frame.encode(out))
+    }
+
+    /// As `send`, for a broker's message.
+    pub fn send_message(&mut self, message: &NodeMessage, index: usize) -> Sent {
+        self.put(index, index, |out| message.encode(out))
+    }
+
+    /// Puts the frame that `encode` appends into the output, or into the queue at `place`.
+    fn put(&mut self, index: usize, place: usize, encode: impl FnOnce(&mut Vec<u8>) -> usize) -> Sent {
         let passes = self.passes(place);
         let lane = &mut self.lanes[place];
         let (target, bytes_max) = match passes {
@@ -136,7 +147,7 @@ impl Outbox {
         if waiting >= bytes_max {
             return self.refuse(index);
         }
-        let bytes = target.push(frame);
+        let bytes = encode(target.end());
         // A frame may be longer than the limit of an empty queue, so that every frame can pass.
         if bytes > self.frame_bytes_max || (waiting > 0 && waiting + bytes > bytes_max) {
             target.undo(bytes);
@@ -166,7 +177,7 @@ impl Outbox {
 
     /// Sends a frame of the handshake, or the last of the link.
     pub fn say(&mut self, frame: &Frame<'_>) {
-        self.output.push(frame);
+        frame.encode(self.output.end());
     }
 
     /// Sends encoded frames of the handshake.
@@ -233,11 +244,11 @@ impl Outbox {
 
     fn fill_own(&mut self) -> bool {
         if let Some((stamp_us, wall_us)) = self.pong_owed.take() {
-            self.output.push(&Frame::Pong { stamp_us, wall_us, status: self.status });
+            Frame::Pong { stamp_us, wall_us, status: self.status }.encode(self.output.end());
         } else if let Some((live, reads)) = self.credit_owed.take() {
-            self.output.push(&Frame::Credit { live, reads });
+            Frame::Credit { live, reads }.encode(self.output.end());
         } else if let Some(stamp_us) = self.ping_owed.take_if(|_| self.counters.bytes_out >= self.ping_end) {
-            self.output.push(&Frame::Ping { stamp_us, status: self.status });
+            Frame::Ping { stamp_us, status: self.status }.encode(self.output.end());
             self.ping_end = self.counters.bytes_out + self.output.len() as u64;
         } else {
             return false;

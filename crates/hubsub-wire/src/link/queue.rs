@@ -1,7 +1,7 @@
 //! A FIFO queue of encoded frames in one buffer. A frame's length field gives the start of the next, so only
 //! the bytes are stored.
 
-use super::frame::Frame;
+use hubsub_message::frame::LENGTH_BYTES;
 
 /// Memory that an empty queue keeps.
 const KEPT_BYTES_MAX: usize = 64 * 1_024;
@@ -26,9 +26,9 @@ impl Queue {
         &self.bytes[self.at..]
     }
 
-    /// Appends a frame; returns its length.
-    pub fn push(&mut self, frame: &Frame<'_>) -> usize {
-        frame.encode(&mut self.bytes)
+    /// The buffer, to append a frame.
+    pub fn end(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
     }
 
     /// Removes the last `bytes`.
@@ -44,7 +44,7 @@ impl Queue {
     pub fn front(&self) -> Option<&[u8]> {
         let waiting = self.as_slice();
         let length = waiting.first_chunk()?;
-        Some(&waiting[..4 + u32::from_le_bytes(*length) as usize])
+        Some(&waiting[..LENGTH_BYTES + u32::from_le_bytes(*length) as usize])
     }
 
     /// Removes bytes from the front.

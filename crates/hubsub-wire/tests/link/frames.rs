@@ -1,7 +1,10 @@
 //! Random frames of all types, for property tests.
 
-use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq, Term};
-use hubsub_wire::link::{Frame, Headers, List, Names, Payload, Record, Short, Start, Status, Texts};
+use hubsub_message::{
+    AskId, Attached, Give, HubFilter, LogPlace, Names, Namespace, NodeMessage, Over, Producer, Record, Start,
+};
+use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term};
+use hubsub_wire::link::{Frame, List, Payload, Status};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -76,29 +79,8 @@ impl Stuff {
         let [a, b, c, d] = self.numbers;
         let (version, shards, link) = (a as u16, b as u16, c as u16);
         let [cluster, node] = [&*self.texts[0], &*self.texts[1]];
-        let (ask, term, hub, count) = (a, b, HubId(c as u32), d as u32);
-        let position = Position { epoch: Epoch(c), seq: Seq(d) };
         let (nonce, more) = (&self.nonce, Payload(&self.payload));
-        let topic = if self.bit(0) { &self.room } else { &self.topic };
-        let names = Names { sharded: self.bit(1), room: &self.room, topic };
-        let record = Record {
-            names,
-            timestamp_us: d,
-            producer: ProducerId(if self.bit(2) { c | 1 } else { 0 }),
-            sequence: if self.bit(2) { b } else { 0 },
-            qos_lack: a as u8 % 3,
-            retain: self.bit(4),
-            publisher: &self.texts[1],
-            headers: Headers::new(if self.bit(3) { &self.headers } else { &[] }),
-            payload: &self.payload,
-        };
         let status = Status { classes: a, mandate: b, heeds: c, heed: d, is_ready: a % 2 == 1 };
-        let start = match self.bits >> 4 & 3 {
-            0 => Start::Live,
-            1 => Start::After(position),
-            2 => Start::Last(a),
-            _ => Start::Since(b),
-        };
         match self.code {
             1 => Frame::Hello {
                 magic: a as u32,
@@ -120,66 +102,6 @@ impl Stuff {
             7 => Frame::Pong { stamp_us: a, wall_us: b, status },
             8 => Frame::Bye { stopping: self.bit(0), text: node },
             9 => Frame::Credit { live: a, reads: b },
-            16 => Frame::Publish { ask, hub, term, record },
-            17 => Frame::Published { ask, again: self.bit(0), position, receivers: b },
-            18 => Frame::NotMine { ask, hub, term },
-            19 => Frame::Denied { ask, code: cluster },
-            20 => Frame::Interest { ask, hub, term, names, count, known: position, start },
-            21 => Frame::Attached { ask, position, replay_from: Seq(b), recovered: self.bit(0) },
-            22 => Frame::Counts { hub, term, names, count },
-            23 => Frame::CountAsk { ask, hub, term, names, settles: self.bit(0) },
-            24 => Frame::Counted { ask, count: b },
-            25 => Frame::Deliver {
-                hub,
-                term,
-                position,
-                previous: Seq(a),
-                offset: Short(b),
-                before: Short(c),
-                record,
-            },
-            26 => Frame::Pattern { version: a, count, pattern: &self.room },
-            27 => Frame::PatternsBegin { version: a, patterns: count },
-            28 => Frame::PatternsEntry { count, pattern: &self.room },
-            29 => Frame::PatternsEnd { version: a },
-            30 => Frame::PatternsHeld { version: a },
-            31 => Frame::Read { ask, hub, names, start, records_max: count, bytes_max: a as u32 },
-            32 => Frame::Range { ask, position, hub, offset: Short(b), record },
-            33 => Frame::RangeEnd {
-                ask,
-                oldest: position,
-                next: Seq(b),
-                gap_first: Seq(c),
-                gap_last: Seq(d),
-                at_end: self.bit(0),
-                is_gone: self.bit(1),
-            },
-            34 => Frame::PatternsLive { hub, term, life: c, due: d },
-            35 => Frame::Registered { hub, term },
-            36 => Frame::Over { hub, term, life: c, due: d, said: a },
-            42 => Frame::Rows { ask, hub, filter: &self.room, after: &self.topic, bytes_max: count },
-            43 => Frame::SettleAsk { ask },
-            44 => Frame::Settled { ask },
-            40 => Frame::Give {
-                hub,
-                group: &self.room,
-                tries: a as u8,
-                was_taken: a % 2 == 0,
-                position,
-                offset: Short(b),
-                record,
-            },
-            37 => Frame::ReadHub {
-                ask,
-                hub,
-                next: b,
-                since_us: d,
-                records_max: count,
-                bytes_max: a as u32,
-                filter: Texts::new(&self.patterns[..usize::from(self.bits) % (self.patterns.len() + 1)]),
-            },
-            38 => Frame::HubEnd { ask, next: b, committed: c, lost_first: d, lost_last: a },
-            41 => Frame::Acknowledge { hub, group: &self.room, position },
             48 => {
                 let (claim, gave_up) = self.pairs.split_at(self.pairs.len() / 2);
                 let suspects = List::new(&NODES[..usize::from(self.bits) % (NODES.len() + 1)]);
@@ -187,13 +109,123 @@ impl Stuff {
             }
             49 => Frame::LeadGranted {
                 stamp_us: a,
-                lead_ms: count,
+                lead_ms: d as u32,
                 mandate: c,
                 census: d,
                 granted: List::new(&self.pairs),
             },
             50 => Frame::Control { id: a, is_answer: self.bit(0), body: more },
+            _ => Frame::Message(self.message()),
+        }
+    }
+
+    fn message(&self) -> NodeMessage {
+        let [a, b, c, d] = self.numbers;
+        let (ask, hub, term, count) = (AskId(a), HubId(c as u32), Term(b), d as u32);
+        let position = Position { epoch: Epoch(c), seq: Seq(d) };
+        let [room, topic] = &self.patterns;
+        let names = || Names {
+            namespace: self.namespace(),
+            room: Arc::clone(room),
+            topic: Arc::clone(if self.bit(0) { room } else { topic }),
+        };
+        let placed = || {
+            let mut record = self.record();
+            (record.position, record.place) = (position, self.place());
+            Arc::new(record)
+        };
+        let life = Epoch(c);
+        let start = match self.bits >> 4 & 3 {
+            0 => Start::Live,
+            1 => Start::After(position),
+            2 => Start::Last(a),
+            _ => Start::Since(b),
+        };
+        let (records_max, bytes_max, pattern) = (count, a as u32, Arc::clone(room));
+        match self.code {
+            16 => NodeMessage::Publish { ask, hub, term, record: Arc::new(self.record()) },
+            17 => NodeMessage::Published { ask, again: self.bit(0), position, receivers: b },
+            18 => NodeMessage::NotMine { ask, hub, term },
+            19 => {
+                let code = ErrorCode::ALL[a as usize % ErrorCode::ALL.len()];
+                NodeMessage::Denied { ask, code }
+            }
+            20 => NodeMessage::Interest { ask, hub, term, names: names(), count, known: position, start },
+            21 => {
+                let replay_from = (b != 0).then_some(Seq(b));
+                NodeMessage::Attached {
+                    ask,
+                    attached: Attached { position, replay_from, recovered: self.bit(0) },
+                }
+            }
+            22 => NodeMessage::Counts { hub, term, names: names(), count },
+            23 => NodeMessage::CountAsk { ask, hub, term, names: names(), settles: self.bit(0) },
+            24 => NodeMessage::Counted { ask, count: b },
+            25 => NodeMessage::Deliver { hub, term, previous: Seq(a), before: c, record: placed() },
+            26 => NodeMessage::Pattern { version: a, count, pattern },
+            27 => NodeMessage::PatternsBegin { version: a, patterns: count },
+            28 => NodeMessage::PatternsEntry { count, pattern },
+            29 => NodeMessage::PatternsEnd { version: a },
+            30 => NodeMessage::PatternsHeld { version: a },
+            31 => NodeMessage::Read { ask, hub, names: names(), start, records_max, bytes_max },
+            32 => NodeMessage::Range { ask, record: placed() },
+            33 => NodeMessage::RangeEnd {
+                ask,
+                oldest: position,
+                next: Seq(b),
+                gap: (c != 0).then_some((Seq(c), Seq(d))),
+                at_end: self.bit(0),
+                is_gone: self.bit(1),
+            },
+            34 => NodeMessage::PatternsLive { hub, term, life, due: d },
+            35 => NodeMessage::Registered { hub, term },
+            36 => NodeMessage::Over { hub, term, over: Over { life, due: d, said: a } },
+            37 => NodeMessage::ReadHub {
+                ask,
+                hub,
+                next: b,
+                since_us: d,
+                records_max,
+                bytes_max,
+                filter: {
+                    let count = usize::from(self.bits) % (self.patterns.len() + 1);
+                    Arc::new(HubFilter::new(self.patterns[..count].iter().cloned()))
+                },
+            },
+            38 => NodeMessage::HubEnd { ask, next: b, committed: c, lost: (d != 0).then_some((d, a)) },
+            40 => {
+                let (tries, was_taken) = (a as u8, a % 2 == 0);
+                NodeMessage::Give { hub, give: Give { group: pattern, record: placed(), tries, was_taken } }
+            }
+            41 => NodeMessage::Acknowledge { hub, group: pattern, position },
+            42 => NodeMessage::Rows { ask, hub, filter: pattern, after: Arc::clone(topic), bytes_max: count },
+            43 => NodeMessage::SettleAsk { ask },
+            44 => NodeMessage::Settled { ask },
             code => unreachable!("a type without a frame here: {code}"),
         }
+    }
+
+    fn namespace(&self) -> Namespace {
+        if self.bit(1) { Namespace::Shard } else { Namespace::Global }
+    }
+
+    /// A record without a position.
+    fn record(&self) -> Record {
+        let [a, b, c, d] = self.numbers;
+        let headers = (self.bit(3) && !self.headers.is_empty()).then(|| self.headers.as_slice().into());
+        let producer = self.bit(2).then_some(Producer { id: ProducerId(c | 1), sequence: b });
+        let (topic, publisher) = (if self.bit(0) { &self.room } else { &self.topic }, &*self.texts[1]);
+        let mut record = Record::new(self.namespace(), topic, &self.payload, publisher.into(), headers)
+            .of_qos(Qos::from_lack(a as u8 % 3).expect("one of three"))
+            .retained(self.bit(4))
+            .from_producer(producer);
+        record.timestamp_us = d;
+        record
+    }
+
+    /// A place in the log of the frame's hub.
+    fn place(&self) -> LogPlace {
+        let [_, offset, hub, _] = self.numbers;
+        if offset == 0 { LogPlace::default() } else { LogPlace { hub: HubId(hub as u32), offset } }
     }
 }

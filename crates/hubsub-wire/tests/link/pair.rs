@@ -1,10 +1,10 @@
 //! Two nodes with one link between them, over a transport that delays, splits, stalls and breaks, all from a
 //! seed. Each side numbers its frames per lane; each step checks the invariants.
 
-use hubsub_types::{Epoch, HubId, Position, Seq};
+use hubsub_message::{AskId, LogPlace, NodeMessage, Record};
+use hubsub_types::{Epoch, HubId, Position, Seq, Term};
 use hubsub_wire::link::{
-    Breaker, Counters, End, Frame, Identity, Lane, Link, LinkLimits, Names, Next, Now, Payload, Record,
-    Roster, Secret, Sent, Short,
+    Breaker, Counters, End, Frame, Identity, Lane, Link, LinkLimits, Next, Now, Payload, Roster, Secret, Sent,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -215,19 +215,19 @@ impl World {
         let link = node.link.as_mut()?;
         let number = node.sent[lane] + 1;
         let position = Position { epoch: Epoch(1), seq: Seq(number) };
-        let record = Record { names: Names::alone(b"room"), payload: &payload, ..Record::default() };
+        let mut record = Record::new(Default::default(), b"room", &payload, "".into(), None);
+        (record.position, record.place) = (position, LogPlace { hub: HubId(1), offset: number });
+        let record = Arc::new(record);
         let frame = match lane {
             0 => Frame::Control { id: number, is_answer: false, body: Payload(&payload) },
-            1 => Frame::Deliver {
+            1 => Frame::Message(NodeMessage::Deliver {
                 hub: HubId(1),
-                term: 1,
-                position,
+                term: Term(1),
                 previous: Seq(number - 1),
-                offset: Short(number),
-                before: Short(number - 1),
+                before: number - 1,
                 record,
-            },
-            _ => Frame::Range { ask: number, position, hub: HubId(1), offset: Short(number), record },
+            }),
+            _ => Frame::Message(NodeMessage::Range { ask: AskId(number), record }),
         };
         let flows = link.flows(frame.lane());
         let sent = link.send(&frame);
@@ -360,10 +360,10 @@ impl World {
 
 impl Node {
     fn take(&mut self, frame: &Frame<'_>, bytes: usize, limits: &LinkLimits) {
-        let (lane, number) = match *frame {
-            Frame::Control { id, .. } => (0, id),
-            Frame::Deliver { position, .. } => (1, position.seq.0),
-            Frame::Range { ask, .. } => (2, ask),
+        let (lane, number) = match frame {
+            Frame::Control { id, .. } => (0, *id),
+            Frame::Message(NodeMessage::Deliver { record, .. }) => (1, record.position.seq.0),
+            Frame::Message(NodeMessage::Range { ask, .. }) => (2, ask.0),
             other => panic!("nobody sends {other:?}"),
         };
         assert!(number > self.came[lane], "{number} after {} in lane {lane}", self.came[lane]);

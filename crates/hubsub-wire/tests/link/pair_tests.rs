@@ -2,6 +2,7 @@
 //! again.
 
 use crate::pair::{SKEW_US, STEP_US, Weather, World};
+use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{HubId, Position, Seq, Term};
 use hubsub_wire::link::{
     Answer, Decoded, End, Frame, FrameError, Lane, Link, LinkLimits, List, Next, Now, Payload, Sent, Status,
@@ -218,11 +219,11 @@ fn live_frames_and_reads_go_in_turn_and_urgent_ones_before_them() {
     while a.flows(Lane::Urgent) {
         assert_eq!(a.send(&Frame::Control { id: 0, is_answer: false, body: Payload(&[0; 90]) }), Sent::Out);
     }
-    for ask in 0..30 {
-        let (oldest, next, gap_first, gap_last) = (Position::default(), Seq(1), Seq(0), Seq(0));
-        let live = Frame::NotMine { ask, hub: HubId(1), term: 1 };
-        let read = Frame::RangeEnd { ask, oldest, next, gap_first, gap_last, at_end: true, is_gone: false };
-        assert_eq!([a.send(&live), a.send(&read)], [Sent::Queued; 2]);
+    for ask in (0..30).map(AskId) {
+        let (oldest, next) = (Position::default(), Seq(1));
+        let live = NodeMessage::NotMine { ask, hub: HubId(1), term: Term(1) };
+        let read = NodeMessage::RangeEnd { ask, oldest, next, gap: None, at_end: true, is_gone: false };
+        assert_eq!([a.send_message(&live), a.send_message(&read)], [Sent::Queued; 2]);
     }
     // The socket accepts so little at a time that one of them follows each urgent frame.
     let mut stream = Vec::new();
@@ -252,7 +253,8 @@ fn a_frame_that_is_wrong_ends_the_link_and_the_peer_is_told() {
         (long, End::Bad(too_long)),
         (encoded(Frame::Proof { mac: &[0; 32] }), End::OutOfPlace("Proof")),
         (
-            encoded(Frame::Denied { ask: 1, code: &"x".repeat(5_000) }).repeat(2),
+            encoded(Frame::Message(NodeMessage::PatternsEntry { count: 1, pattern: [0; 5_000].into() }))
+                .repeat(2),
             End::WithoutCredit(Lane::Live),
         ),
     ];
@@ -286,8 +288,8 @@ fn any_bytes_on_a_link_are_frames_or_its_end_and_never_a_panic() {
                 census: 5,
                 granted: List::new(&[(HubId(6), Term(7))]),
             });
-            let _ = b.send(&Frame::Published {
-                ask: 1,
+            let _ = b.send_message(&NodeMessage::Published {
+                ask: AskId(1),
                 again: false,
                 position: Default::default(),
                 receivers: 1,

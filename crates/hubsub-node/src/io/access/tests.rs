@@ -16,7 +16,7 @@ use crate::redis;
 use crate::shard::HOOKS;
 use crate::shard::mail::Mail;
 use crate::shard::states::Handles;
-use hubsub_route::hubread::HubFilter;
+use hubsub_route::HubFilter;
 use hubsub_route::patterns::Patterns;
 use hubsub_route::{Broker, Hubs, Namespace, Now, Settings};
 use hubsub_types::names::filter_pattern;

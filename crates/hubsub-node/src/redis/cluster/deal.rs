@@ -11,7 +11,7 @@
 //! slots would make 11,000.
 
 use super::slot::SLOTS;
-use hubsub_route::ring;
+use hubsub_types::names::{hash, mix};
 
 /// The number of slots that are hashed together.
 const BLOCK: u16 = 64;
@@ -58,9 +58,9 @@ pub fn deal(names: &[&str]) -> Vec<Range> {
 
 /// Hash, block and node, sorted by descending hash.
 fn pairs(names: &[&str], blocks: u16) -> Vec<(u64, u16, u16)> {
-    let nodes = names.iter().zip(0u16..).map(|(name, node)| (ring::hash(name.as_bytes()), node));
+    let nodes = names.iter().zip(0u16..).map(|(name, node)| (hash(name.as_bytes()), node));
     let with_blocks =
-        |(seed, node)| (0..blocks).map(move |block| (ring::mix(seed ^ u64::from(block)), block, node));
+        |(seed, node)| (0..blocks).map(move |block| (mix(seed ^ u64::from(block)), block, node));
     let mut pairs: Vec<(u64, u16, u16)> = nodes.flat_map(with_blocks).collect();
     pairs.sort_unstable_by(|a, b| b.cmp(a));
     pairs
@@ -119,8 +119,7 @@ mod tests {
         let ranges = deal(&["a", "b", "c"]);
         let first: Vec<_> = ranges.iter().take(4).map(|r| (r.first, r.last, r.owner)).collect();
         assert_eq!(first, [(0, 63, 0), (64, 127, 1), (128, 191, 0), (192, 255, 1)]);
-        let whole =
-            ranges.iter().fold(0, |sum, r| ring::mix(sum ^ u64::from(r.first) << 16 ^ u64::from(r.owner)));
+        let whole = ranges.iter().fold(0, |sum, r| mix(sum ^ u64::from(r.first) << 16 ^ u64::from(r.owner)));
         assert_eq!((ranges.len(), whole), (175, 5_516_129_866_025_215_852));
     }
 }

@@ -7,8 +7,7 @@
 
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
-use crate::producers::Producer;
-use crate::record::Record;
+use crate::record::{Producer, Record};
 use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
 use crate::relay::state::{Parked, Relay, Request};
 use crate::relay::{AskId, Leader, NodeMessage};

@@ -6,10 +6,10 @@ use super::{Admit, Broker};
 use crate::relay::handover::InterestWait;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, OVER_MS, REGISTER_MS, ROUTES_MAX};
 use crate::relay::state::Early;
-use crate::relay::watch::Over;
 use crate::relay::{Leader, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::{Now, Sink};
+use hubsub_message::Over;
 use hubsub_types::{HubId, NodeId, Term};
 
 impl Broker {

@@ -2,11 +2,11 @@
 //! otherwise. Later records and confirmations of the room are buffered meanwhile.
 
 use super::Broker;
+use crate::Names;
 use crate::cursors::Range;
 use crate::relay::AskId;
 use crate::relay::holes::Buffered;
 use crate::relay::limits::{HOLE_BYTES, READ_RECORDS_MAX};
-use crate::relay::message::Names;
 use crate::relay::state::Request;
 use crate::rooms::RoomHandle;
 use crate::{Namespace, Now, Sink, Start};

@@ -2,10 +2,10 @@
 //! confirms a subscription when the leader has confirmed it.
 
 use super::Broker;
+use crate::Names;
 use crate::counts::Holder;
 use crate::relay::holes::Buffered;
 use crate::relay::limits::RETRY_REFUSED_MS;
-use crate::relay::message::Names;
 use crate::relay::state::{InFlight, Relay, Request};
 use crate::relay::upstreams::{InterestRequest, Upstream, WaitingAttach};
 use crate::relay::{AskId, Leader, NodeMessage};

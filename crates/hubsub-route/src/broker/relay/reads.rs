@@ -1,10 +1,10 @@
 //! Reads of records that another node leads, for cursors, holes and history requests.
 
 use super::Broker;
+use crate::Names;
 use crate::cursors::{Range, Read};
 use crate::record::Record;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::message::Names;
 use crate::relay::misses::Missing;
 use crate::relay::state::{Question, Request};
 use crate::relay::{AskId, NodeMessage};

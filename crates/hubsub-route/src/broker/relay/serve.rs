@@ -1,10 +1,10 @@
 //! Requests of other nodes to this node's hubs: interest, publishes and reads.
 
 use super::{Admit, Broker};
+use crate::Names;
 use crate::cursors::{OfNode, Range, Read};
 use crate::logread::{Ask, Known};
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::message::Names;
 use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;

@@ -5,7 +5,7 @@
 //! common prefix stay distinct. The result is the same on every node and in every version. A client can
 //! construct two names with the same hash; it gains no more than by using the other's name.
 
-use crate::ring::hash;
+use hubsub_types::names::hash;
 use std::borrow::Cow;
 
 /// Limit of a publisher's name in a record, in bytes.

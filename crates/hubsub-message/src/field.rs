@@ -1,8 +1,10 @@
 //! Encoding of values in a frame. Integers are little-endian; bytes and texts have their length in front, 7
 //! bits per byte, the lowest first (LEB128).
 
-use super::error::Flaw;
-use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq};
+use crate::AskId;
+use crate::error::Flaw;
+use hubsub_types::{Epoch, HubId, Position, ProducerId, Seq, Term};
+use std::sync::Arc;
 
 /// A value in a frame: `read` decodes the output of `write`.
 pub trait Field<'a>: Sized {
@@ -49,12 +51,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn write_length(length: usize, out: &mut Vec<u8>) {
+/// Encodes a length for [`Reader::length`].
+pub fn write_length(length: usize, out: &mut Vec<u8>) {
     write_short(length as u64, out);
 }
 
 /// Encodes a number for [`Reader::short`].
-pub(super) fn write_short(number: u64, out: &mut Vec<u8>) {
+pub fn write_short(number: u64, out: &mut Vec<u8>) {
     let mut left = number;
     while left >= 0x80 {
         out.push(left as u8 | 0x80);
@@ -115,7 +118,7 @@ macro_rules! ids {
     )+};
 }
 
-ids! { HubId Epoch Seq ProducerId }
+ids! { HubId Epoch Seq ProducerId Term AskId }
 
 impl Field<'_> for Position {
     fn write(&self, out: &mut Vec<u8>) {
@@ -177,5 +180,45 @@ impl<'a> Field<'a> for &'a str {
     #[inline]
     fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
         std::str::from_utf8(Field::read(from)?).map_err(|_| Flaw::NotUtf8)
+    }
+}
+
+impl Field<'_> for Arc<[u8]> {
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        (&**self).write(out);
+    }
+
+    #[inline]
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        <&[u8]>::read(from).map(Into::into)
+    }
+}
+
+/// First and last of a range that may be empty: then both are 0.
+impl<'a, T: Field<'a> + Copy + Default + PartialEq> Field<'a> for Option<(T, T)> {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (first, last) = self.unwrap_or_default();
+        first.write(out);
+        last.write(out);
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        let (first, last) = (T::read(from)?, T::read(from)?);
+        Ok((first != T::default()).then_some((first, last)))
+    }
+}
+
+/// A hub and one of its terms: 2 to 15 bytes.
+impl Field<'_> for (HubId, Term) {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_short(u64::from(self.0.0), out);
+        write_short(self.1.0, out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let hub = from.short(5)?;
+        let hub = u32::try_from(hub).map_err(|_| Flaw::Value(hub))?;
+        Ok((HubId(hub), Term(from.short(10)?)))
     }
 }

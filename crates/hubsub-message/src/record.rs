@@ -1,8 +1,7 @@
 //! A record: what a publish becomes, and subscribers get.
 
-use crate::producers::Producer;
 use crate::publisher::{PUBLISHER_BYTES_MAX, publisher_name};
-use hubsub_types::{HubId, OnSlow, Position, Qos};
+use hubsub_types::{HubId, OnSlow, Position, ProducerId, Qos};
 use std::sync::Arc;
 
 /// The namespace of a topic: Redis separates the channels of SPUBLISH from those of PUBLISH, and so does this
@@ -24,12 +23,19 @@ pub struct LogPlace {
     pub offset: u64,
 }
 
+/// The producer that numbered a record before it had an offset, and the number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Producer {
+    pub id: ProducerId,
+    pub sequence: u64,
+}
+
 /// Headers, shared between copies of a record.
 pub type Headers = Option<Arc<[(Box<str>, Box<str>)]>>;
 
 /// A record that outlives its publish: in history, or in flight to another shard. Topic and payload share one
 /// allocation.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Record {
     bytes: Box<[u8]>,
     topic_len: u32,
