@@ -301,7 +301,7 @@ def test_a_driver_that_dies_at_any_point_goes_on_without_gap_or_double(
 PROGRAM = """
 import os, signal
 from hubsub.pipeline.run import archive_slices, replaying, slices
-replaying.SLICE_ROWS_MAX, archived.WINDOW_ROWS_MAX = 200, 700
+replaying.SLICE_ROWS_MAX, archive_slices.WINDOW_ROWS_MAX = 200, 700
 finish = slices.SliceLog.finish
 def killed(log, piece):
     if os.path.exists(flag) and piece.number == 3:
