@@ -15,7 +15,7 @@ use super::message::{Message, Said};
 use super::pending::Item;
 use super::session::Session;
 use super::shares::{Group, Sharing};
-use crate::io::context::Rim;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::claims::Holder;
@@ -218,13 +218,13 @@ impl Absent {
     }
 }
 
-pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
-    (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
+pub(super) fn queue_limits(io: &Io) -> (u64, u64) {
+    (io.limits.mqtt_session_queue_messages_max, io.limits.mqtt_session_queue_bytes_max)
 }
 
 /// A connection that has moved to the slot of an offline session takes the session over.
-pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
-    let Some(absent) = rim.states.mqtt.sessions.remove(key) else { return false };
+pub(super) fn resume(io: &mut Io, key: ConnKey, client: &mut Client) -> bool {
+    let Some(absent) = io.states.mqtt.sessions.remove(key) else { return false };
     let Absent { state, mut session, queue, .. } = absent;
     if let Some(kept) = &mut session.kept {
         kept.comes();
@@ -232,19 +232,19 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     }
     client.machine.resume(state);
     client.machine.number_requests_from(session.requests);
-    rim.states.mqtt.subscriptions += client.machine.subscriptions();
-    rim.states.mqtt.sessions.connected += usize::from(client.session.is_none());
+    io.states.mqtt.subscriptions += client.machine.subscriptions();
+    io.states.mqtt.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
     for Queued { message, grant, key, .. } in queue.into_iter().flat_map(|queue| queue.messages) {
         let row = Row::None;
         client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, row });
     }
-    rim.output_bytes += client.pending.bytes();
-    rim.show_sessions();
+    io.output_bytes += client.pending.bytes();
+    io.show_sessions();
     true
 }
 
-impl Rim {
+impl Io {
     /// Delivers a record to an offline session.
     pub(crate) fn deliver_absent(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some((generation, absent)) = self.states.mqtt.sessions.by_place.get_mut(&conn) else {

@@ -14,7 +14,7 @@ use super::recalled::{Recalled, recall};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
 use super::{claims, standing, store};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
@@ -51,28 +51,28 @@ struct Revived {
 
 /// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
 /// logged.
-fn revive(core: &mut Core, found: Found) -> Option<Revived> {
+fn revive(ctx: &mut Ctx, found: Found) -> Option<Revived> {
     let Found { id, row, entries } = found;
     let mut recalled = match recall(&row, &entries) {
         Ok(recalled) => recalled,
         Err(damaged) => {
-            core.rim.metrics.mqtt_sessions_damaged_total.add(1);
+            ctx.io.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            core.rim.lines.log(Level::Error, "a session is lost", fields);
+            ctx.io.lines.log(Level::Error, "a session is lost", fields);
             return None;
         }
     };
-    let kept = Box::new(Kept::found(&mut recalled, core.rim.states.mqtt.store.is_some()));
+    let kept = Box::new(Kept::found(&mut recalled, ctx.io.states.mqtt.store.is_some()));
     let Recalled { head, mut state, cursors, sent, queue, .. } = recalled;
-    let cursors = cursors.map(|cursors| standing::adopted(core, cursors));
-    state.leave(core.rim.now.wall_us / 1000);
+    let cursors = cursors.map(|cursors| standing::adopted(ctx, cursors));
+    state.leave(ctx.io.now.wall_us / 1000);
     let mut session = Session::new(Some(kept), head.last_key);
     for (key, row, message, grant) in sent {
         session.send(key, Sent { message: Rc::new(message), grant, row, is_recorded: true });
     }
     session.cursors = cursors;
     let absent = Absent::new(id, state, session);
-    let filters = filters_of(core, &absent);
+    let filters = filters_of(ctx, &absent);
     Some(Revived { absent, queue, filters })
 }
 
@@ -86,16 +86,16 @@ pub(super) struct Asked {
 }
 
 /// Subscribes a slot to filters.
-pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> Asked {
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) -> Asked {
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     let mut asked = Asked::default();
     for filter in filters {
         let (group, filter) =
             shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        match attach(core, ticket, key, (group, None, filter), None) {
+        match attach(ctx, ticket, key, (group, None, filter), None) {
             Outcome::Now(Ok(())) => {}
             Outcome::Now(Err(refused)) => {
-                core.count_refusal(false);
+                ctx.count_refusal(false);
                 asked.refused = Some(refused);
             }
             Outcome::Later => asked.later += 1,
@@ -106,128 +106,128 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
 
 /// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
 /// connects.
-pub(super) fn adopt_of_before(core: &mut Core, found: Found) {
-    let key = core.rim.conns.reserve();
-    core.rim.states.mqtt.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
-    adopt(core, key, found);
+pub(super) fn adopt_of_before(ctx: &mut Ctx, found: Found) {
+    let key = ctx.io.conns.reserve();
+    ctx.io.states.mqtt.claims.hold(found.id.clone(), Holder { shard: ctx.io.shard, conn: key });
+    adopt(ctx, key, found);
 }
 
 /// Takes over a session into a reserved slot that holds its client id.
-pub(super) fn adopt(core: &mut Core, key: ConnKey, found: Found) {
+pub(super) fn adopt(ctx: &mut Ctx, key: ConnKey, found: Found) {
     let id = found.id.clone();
-    let Some(Revived { absent, queue, filters }) = revive(core, found) else {
-        core.rim.states.mqtt.readings.damaged(id.clone(), core.rim.now.mono_ms);
-        core.rim.conns.give_back(key);
-        return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+    let Some(Revived { absent, queue, filters }) = revive(ctx, found) else {
+        ctx.io.states.mqtt.readings.damaged(id.clone(), ctx.io.now.mono_ms);
+        ctx.io.conns.give_back(key);
+        return claims::release(ctx, id, Holder { shard: ctx.io.shard, conn: key });
     };
-    core.rim.adopt_session(key, absent, queue);
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
-    core.broker.connected(key);
-    if let Some(refused) = subscribe(core, key, &filters).refused {
-        core.rim.lacks(key, refused);
+    ctx.io.adopt_session(key, absent, queue);
+    ctx.io.metrics.mqtt_sessions_adopted_total.add(1);
+    ctx.broker.connected(key);
+    if let Some(refused) = subscribe(ctx, key, &filters).refused {
+        ctx.io.lacks(key, refused);
     }
-    if core.reads_sessions() {
+    if ctx.reads_sessions() {
         // A snapshot records that the session has a holder.
-        durable::due(&mut core.rim, key, None);
+        durable::due(&mut ctx.io, key, None);
     }
-    session::look_at(core, key);
+    session::look_at(ctx, key);
 }
 
 /// A connection takes over another process's session; `epoch` is that of the previous holder.
-pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
+pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
     let (id, row) = (found.id.clone(), found.row.clone());
-    let Some(Revived { mut absent, queue, filters }) = revive(core, found) else {
+    let Some(Revived { mut absent, queue, filters }) = revive(ctx, found) else {
         // Its CONNACK reports no session.
-        return begin_new(core, key, epoch);
+        return begin_new(ctx, key, epoch);
     };
-    let now_ms = core.rim.now.wall_us / 1000;
+    let now_ms = ctx.io.now.wall_us / 1000;
     if absent.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
-        core.rim.metrics.mqtt_sessions_expired_total.add(1);
-        return clear(core, key, id, &row, epoch);
+        ctx.io.metrics.mqtt_sessions_expired_total.add(1);
+        return clear(ctx, key, id, &row, epoch);
     }
     if absent.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = absent.state.take_will()
     {
-        publish_will(core, key, *will, &id);
+        publish_will(ctx, key, *will, &id);
     }
-    let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
-    core.rim.adopt_session(key, absent, queue);
-    absent::resume(&mut core.rim, key, &mut client);
+    let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
+    ctx.io.adopt_session(key, absent, queue);
+    absent::resume(&mut ctx.io, key, &mut client);
     if let Some(arrival) = &mut client.arrival {
         arrival.is_resumed = true;
     }
-    if let Some(conn) = core.rim.conns.get_mut(key) {
+    if let Some(conn) = ctx.io.conns.get_mut(key) {
         conn.mqtt = Some(client);
     }
-    core.rim.metrics.mqtt_sessions_adopted_total.add(1);
-    follow(core, key, &filters);
+    ctx.io.metrics.mqtt_sessions_adopted_total.add(1);
+    follow(ctx, key, &filters);
 }
 
 /// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
 /// are confirmed.
-pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+pub(super) fn follow(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) {
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(arrival) = client.and_then(|client| client.arrival.as_mut()) else { return };
     arrival.follows = Some(0);
-    let asked = subscribe(core, key, filters);
+    let asked = subscribe(ctx, key, filters);
     if let Some(refused) = asked.refused {
-        core.rim.lacks(key, refused);
-        return followed(core, key, false);
+        ctx.io.lacks(key, refused);
+        return followed(ctx, key, false);
     }
-    let later = asked.later + standing::go_on(core, key);
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let later = asked.later + standing::go_on(ctx, key);
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(left) = client.and_then(|client| client.arrival.as_mut()?.follows.as_mut()) else { return };
     *left += later;
     if *left == 0 {
-        recorded(core, key, true);
+        recorded(ctx, key, true);
     }
 }
 
 /// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
-pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+pub(super) fn begin_new(ctx: &mut Ctx, key: ConnKey, epoch: u64) {
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = client.and_then(|client| client.session.as_mut());
     session.and_then(|session| session.kept.as_mut()).into_iter().for_each(|kept| kept.follows(epoch));
-    recorded(core, key, false);
+    recorded(ctx, key, false);
 }
 
 /// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
-pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
-    let born = publish_will_of(core, key, &id, row);
-    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+pub(super) fn clear(ctx: &mut Ctx, key: ConnKey, id: Box<str>, row: &[u8], epoch: u64) {
+    let born = publish_will_of(ctx, key, &id, row);
+    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     match client.map(|client| client.is_recorded()) {
         // Its own snapshot replaces that one.
-        Some(true) => begin_new(core, key, epoch),
+        Some(true) => begin_new(ctx, key, epoch),
         Some(false) => {
             let ending = Ending::new(id.clone(), epoch + 1, born);
-            store::end(core, id, (epoch + 1, born), Written::Cleared(key, ending));
+            store::end(ctx, id, (epoch + 1, born), Written::Cleared(key, ending));
         }
         None => {}
     }
 }
 
 /// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
-pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, row: &[u8]) -> u64 {
+pub(super) fn publish_will_of(ctx: &mut Ctx, key: ConnKey, id: &str, row: &[u8]) -> u64 {
     let head = Head::read(row);
     // A damaged snapshot has no `born`.
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
     if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
         && let Some(will) = state.take_will()
     {
-        publish_will(core, key, *will, id);
+        publish_will(ctx, key, *will, id);
     }
     born
 }
 
 /// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
 /// another holder owns it.
-pub(super) fn cleared(core: &mut Core, key: ConnKey, ending: Ending, outcome: Result<u64, ErrorCode>) {
-    let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
-    core.rim.ended(ending, outcome);
+pub(super) fn cleared(ctx: &mut Ctx, key: ConnKey, ending: Ending, outcome: Result<u64, ErrorCode>) {
+    let is_open = ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing());
+    ctx.io.ended(ending, outcome);
     match outcome {
         _ if !is_open => {}
-        Err(ErrorCode::NotAllowed) => displaced(core, key),
-        _ => recorded(core, key, false),
+        Err(ErrorCode::NotAllowed) => displaced(ctx, key),
+        _ => recorded(ctx, key, false),
     }
 }
 

@@ -21,8 +21,8 @@ use super::sending::Under;
 use super::session::{Sent, Session};
 use super::work::Work;
 use super::{adoption, claims, packets, reading, session, store};
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::{Io, Timer};
 use hubsub_route::claims::Holder;
 use hubsub_route::rows::CLASS;
 use hubsub_route::{Asker, Outcome, Owner, Producer, Ticket};
@@ -55,15 +55,15 @@ pub enum Written {
     Cleared(ConnKey, Ending),
 }
 
-impl Core {
+impl Ctx {
     /// True if sessions are persisted here: in a log, or in the session store of a lone node.
     pub(super) fn records_sessions(&self) -> bool {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
         let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
-        match self.rim.states.mqtt.store {
+        match self.io.states.mqtt.store {
             Some(_) => !self.broker.is_clustered(),
-            None => self.rim.info.keeps_sessions && has_log(),
+            None => self.io.info.keeps_sessions && has_log(),
         }
     }
 
@@ -74,102 +74,102 @@ impl Core {
 
     /// The writer of snapshots here, as the holder of an epoch.
     pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
-        Owner { epoch, run: self.rim.states.links.run(), born, is_over: false }
+        Owner { epoch, run: self.io.states.links.run(), born, is_over: false }
     }
 }
 
 /// The session of a slot, online or offline.
-fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
-    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+fn session_of(io: &mut Io, key: ConnKey) -> Option<&mut Session> {
+    let client = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.states.mqtt.sessions.get_mut(key).map(|absent| &mut absent.session),
+        None => io.states.mqtt.sessions.get_mut(key).map(|absent| &mut absent.session),
     }
 }
 
 /// Schedules a session to be persisted in this turn.
-pub(super) fn call(rim: &mut Rim, key: ConnKey) {
-    let Some(kept) = kept_of(rim, key) else { return };
+pub(super) fn call(io: &mut Io, key: ConnKey) {
+    let Some(kept) = kept_of(io, key) else { return };
     if !std::mem::replace(&mut kept.is_called, true) {
-        rim.own.queue(Work::Record(key));
+        io.own.queue(Work::Record(key));
     }
 }
 
-fn kept_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Kept> {
-    session_of(rim, key)?.kept.as_deref_mut()
+fn kept_of(io: &mut Io, key: ConnKey) -> Option<&mut Kept> {
+    session_of(io, key)?.kept.as_deref_mut()
 }
 
 /// Schedules a snapshot for the end of this turn; `wait` is completed by it. Returns whether the session is
 /// persistent.
-pub(super) fn due(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
-    let Some(kept) = kept_of(rim, key) else { return false };
+pub(super) fn due(io: &mut Io, key: ConnKey, wait: Option<Wait>) -> bool {
+    let Some(kept) = kept_of(io, key) else { return false };
     if let Some(wait) = wait {
         kept.work().waits.push(wait);
     }
     kept.row_is_due = true;
-    call(rim, key);
+    call(io, key);
     true
 }
 
 /// The cursors of a session have advanced, or a write failed: schedules a snapshot after a delay that doubles
 /// per failure.
-pub(super) fn moved(rim: &mut Rim, key: ConnKey) {
-    let Some(kept) = kept_of(rim, key) else { return };
+pub(super) fn moved(io: &mut Io, key: ConnKey) {
+    let Some(kept) = kept_of(io, key) else { return };
     kept.has_moved = true;
     let failures = kept.failures.min(FAILURES_MAX);
     if !std::mem::replace(&mut kept.is_timed, true) {
-        let delay_ms = rim.limits.mqtt_session_snapshot_ms.saturating_mul(1 << failures);
-        rim.timers.set(rim.now.mono_ms + delay_ms, Timer::Snapshot(key));
+        let delay_ms = io.limits.mqtt_session_snapshot_ms.saturating_mul(1 << failures);
+        io.timers.set(io.now.mono_ms + delay_ms, Timer::Snapshot(key));
     }
 }
 
 /// The snapshot timer of a session has fired.
-pub fn look(core: &mut Core, key: ConnKey) {
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+pub fn look(ctx: &mut Ctx, key: ConnKey) {
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     kept.is_timed = false;
     if kept.has_moved {
-        due(&mut core.rim, key, None);
+        due(&mut ctx.io, key, None);
     }
 }
 
 /// Adds an event to the entry of this turn; `wait` is completed by it.
-pub(super) fn happened(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wait) {
-    let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
+pub(super) fn happened(io: &mut Io, key: ConnKey, event: &Event<u64>, wait: Wait) {
+    let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     let number = client.machine.next_event();
     if let Some(kept) = client.session.as_mut().and_then(|session| session.kept.as_mut()) {
         let work = kept.work();
         put_event(number, event, &mut work.parts);
         work.parts_wait.push(wait);
-        call(rim, key);
+        call(io, key);
     }
 }
 
 /// Publishes a client's QoS 2 message after its number is persisted; the number identifies a retransmission.
-pub(super) fn intend(core: &mut Core, key: ConnKey, id: PacketId, what: Intended) {
+pub(super) fn intend(ctx: &mut Ctx, key: ConnKey, id: PacketId, what: Intended) {
     let event = Event::Intended { id, number: what.intent };
-    happened(&mut core.rim, key, &event, Wait::Intended(Box::new(what)));
+    happened(&mut ctx.io, key, &event, Wait::Intended(Box::new(what)));
 }
 
 /// The number was persisted, or the write failed.
-fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
+fn publish(ctx: &mut Ctx, key: ConnKey, what: Intended, is_safe: bool) {
     let Intended { number, intent, record } = what;
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     let producer = Producer { id: ProducerId(kept.head.born), sequence: intent };
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
     let outcome = if is_safe {
         let record = record.from_producer(Some(producer));
-        core.broker.publish_record(ticket, record, core.rim.now, &mut core.rim)
+        ctx.broker.publish_record(ticket, record, ctx.io.now, &mut ctx.io)
     } else {
         Outcome::Now(Err(ErrorCode::LogFailed))
     };
-    match (outcome, core.rim.states.mqtt.sessions.get_mut(key)) {
+    match (outcome, ctx.io.states.mqtt.sessions.get_mut(key)) {
         (Outcome::Now(outcome), Some(absent)) => absent.published(number, outcome.is_ok()),
         (Outcome::Now(outcome), None) => {
-            packets::published(core, key, number, outcome.map(|published| published.receivers));
+            packets::published(ctx, key, number, outcome.map(|published| published.receivers));
         }
         (Outcome::Later, _) => {
-            core.rim.expects_more = true;
-            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            ctx.io.expects_more = true;
+            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
                 client.waits_for_log = client.machine.publishes();
             }
         }
@@ -177,91 +177,91 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
 }
 
 /// Writes the entry of a session's changes in this turn, and its snapshot if one is due.
-pub fn record(core: &mut Core, key: ConnKey) {
-    core.rim.pump_mqtt(key);
-    core.rim.prepare(key);
-    let rim = &mut core.rim;
-    let has_store = rim.states.mqtt.store.is_some();
-    let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
+pub fn record(ctx: &mut Ctx, key: ConnKey) {
+    ctx.io.pump_mqtt(key);
+    ctx.io.prepare(key);
+    let io = &mut ctx.io;
+    let has_store = io.states.mqtt.store.is_some();
+    let id: Box<str> = match io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
         Some(client) => client.machine.client_id().into(),
-        None => match rim.states.mqtt.sessions.get_mut(key) {
+        None => match io.states.mqtt.sessions.get_mut(key) {
             Some(absent) => absent.id.clone(),
             None => return,
         },
     };
-    let Some(kept) = kept_of(rim, key) else { return };
+    let Some(kept) = kept_of(io, key) else { return };
     kept.is_called = false;
     let visit = kept.visit;
     if kept.row_is_due && kept.needs_all(has_store) {
-        record_all(core, key, id, visit);
+        record_all(ctx, key, id, visit);
     } else {
         let entry = kept.take_entry();
-        record_entry(core, key, &id, entry, visit);
-        record_row(core, key, id, visit);
+        record_entry(ctx, key, &id, entry, visit);
+        record_row(ctx, key, id, visit);
     }
-    if let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) {
+    if let Some(absent) = ctx.io.states.mqtt.sessions.get_mut(key) {
         absent.session.kept.iter_mut().for_each(|kept| kept.rest());
     }
 }
 
-fn record_entry(core: &mut Core, key: ConnKey, id: &str, entry: Option<Entry>, visit: u32) {
+fn record_entry(ctx: &mut Ctx, key: ConnKey, id: &str, entry: Option<Entry>, visit: u32) {
     let Some((number, entry, waits)) = entry else { return };
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     kept.work().under_way += 1;
-    core.rim.metrics.mqtt_session_entries_total.add(1);
-    store::append(core, id.into(), entry, Written::Entry(key, visit, number, waits));
+    ctx.io.metrics.mqtt_session_entries_total.add(1);
+    store::append(ctx, id.into(), entry, Written::Entry(key, visit, number, waits));
 }
 
 /// Writes a snapshot of a session if one is due.
-fn record_row(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
-    let Some((row, then)) = take_row(core, key, visit) else { return };
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+fn record_row(ctx: &mut Ctx, key: ConnKey, id: Box<str>, visit: u32) {
+    let Some((row, then)) = take_row(ctx, key, visit) else { return };
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     let (is_over, Own { epoch, born, last_entry, through, .. }) = (kept.parts(), kept.head);
-    let owner = Owner { is_over, ..core.owner(epoch, born) };
-    store::save(core, id, row, (owner, last_entry, through), then);
+    let owner = Owner { is_over, ..ctx.owner(epoch, born) };
+    store::save(ctx, id, row, (owner, last_entry, through), then);
 }
 
 /// The snapshot of a session and those that wait for it, if one is due.
-fn take_row(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
-    let kept = kept_of(&mut core.rim, key)?;
+fn take_row(ctx: &mut Ctx, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
+    let kept = kept_of(&mut ctx.io, key)?;
     if !std::mem::take(&mut kept.row_is_due) {
         return None;
     }
-    let places = core.broker.cursors.hubs.places(key.index);
+    let places = ctx.broker.cursors.hubs.places(key.index);
     let places: Vec<(HubId, u64)> = places.map(|(hub, next, _)| (hub, next - 1)).collect();
-    let row = core.rim.row_of(key, &places)?;
-    let kept = kept_of(&mut core.rim, key)?;
+    let row = ctx.io.row_of(key, &places)?;
+    let kept = kept_of(&mut ctx.io, key)?;
     let waits = kept.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
     kept.work().under_way += 1;
-    core.rim.metrics.mqtt_session_rows_total.add(1);
+    ctx.io.metrics.mqtt_session_rows_total.add(1);
     Some((row, Written::Row(key, visit, waits)))
 }
 
 /// Writes a snapshot with all live messages, which makes all earlier entries obsolete. In a store that is one
 /// request, so no snapshot refers to messages without an entry.
-fn record_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
-    let entries = core.rim.all_entries(key);
-    if core.rim.states.mqtt.store.is_none() {
+fn record_all(ctx: &mut Ctx, key: ConnKey, id: Box<str>, visit: u32) {
+    let entries = ctx.io.all_entries(key);
+    if ctx.io.states.mqtt.store.is_none() {
         for entry in entries {
-            record_entry(core, key, &id, Some(entry), visit);
+            record_entry(ctx, key, &id, Some(entry), visit);
         }
-        return record_row(core, key, id, visit);
+        return record_row(ctx, key, id, visit);
     }
-    let Some((row, then)) = take_row(core, key, visit) else { return };
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let Some((row, then)) = take_row(ctx, key, visit) else { return };
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     let through = kept.head.last_entry - entries.len() as u64;
     kept.work().under_way += entries.len() as u32;
-    core.rim.metrics.mqtt_session_entries_total.add(entries.len() as u64);
+    ctx.io.metrics.mqtt_session_entries_total.add(entries.len() as u64);
     // The reply to CONNECT, which waits for the snapshot, precedes those that wait for the entries.
     let (mut all, mut kept) = (vec![then], Vec::new());
     for (number, entry, waits) in entries {
         kept.push(entry);
         all.push(Written::Entry(key, visit, number, waits));
     }
-    store::save_all(core, id, row, (through, kept), Written::All(all));
+    store::save_all(ctx, id, row, (through, kept), Written::All(all));
 }
 
-impl Rim {
+impl Io {
     /// Entries with all persisted messages of a session and the changes of this turn.
     fn all_entries(&mut self, key: ConnKey) -> Vec<Entry> {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
@@ -375,58 +375,58 @@ impl Rim {
 }
 
 /// Ends a session: deletes its snapshot, then releases its client id.
-pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
+pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder, kept: Option<Box<Kept>>) {
     match kept.filter(|kept| kept.has_row) {
         Some(kept) => {
             let Own { epoch, born, .. } = kept.head;
             let ending = Ending::new(id.clone(), epoch, born);
-            store::end(core, id, (epoch, born), Written::End(holder, ending));
+            store::end(ctx, id, (epoch, born), Written::End(holder, ending));
         }
-        None => claims::release(core, id, holder),
+        None => claims::release(ctx, id, holder),
     }
 }
 
 /// Hands an offline session over to another node, if it is persistent: after a last snapshot its slot here
 /// ends and its client id is released.
-pub(super) fn hand_over(core: &mut Core, key: ConnKey) -> bool {
-    let Some(kept) = kept_of(&mut core.rim, key) else { return false };
+pub(super) fn hand_over(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return false };
     if !kept.parts() {
         kept.work().parting = Parting::Recorded;
-        due(&mut core.rim, key, None);
+        due(&mut ctx.io, key, None);
     }
     true
 }
 
 /// True if a session moves to another node, which then executes its timers.
-pub(super) fn parts(rim: &mut Rim, key: ConnKey) -> bool {
-    kept_of(rim, key).is_some_and(|kept| kept.parts())
+pub(super) fn parts(io: &mut Io, key: ConnKey) -> bool {
+    kept_of(io, key).is_some_and(|kept| kept.parts())
 }
 
 /// A write has completed; `is_row`: the snapshot. A session that moves to another node proceeds to its next
 /// step.
-fn wrote(core: &mut Core, key: ConnKey, is_row: bool) {
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+fn wrote(ctx: &mut Ctx, key: ConnKey, is_row: bool) {
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     if is_row && kept.work().parting == Parting::Recorded {
         kept.work().parting = Parting::Left;
-        session::comes_to_rest(core, key);
+        session::comes_to_rest(ctx, key);
     }
-    let Some(kept) = kept_of(&mut core.rim, key) else { return };
+    let Some(kept) = kept_of(&mut ctx.io, key) else { return };
     if kept.work().parting == Parting::Left && kept.work().under_way == 0 && !kept.is_called {
-        session::part(core, key);
-    } else if let Some(absent) = core.rim.states.mqtt.sessions.get_mut(key) {
+        session::part(ctx, key);
+    } else if let Some(absent) = ctx.io.states.mqtt.sessions.get_mut(key) {
         absent.session.kept.iter_mut().for_each(|kept| kept.rest());
     }
 }
 
 /// Handles the outcome of a write.
-pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) {
+pub fn written(ctx: &mut Ctx, what: Written, outcome: Result<u64, ErrorCode>) {
     if outcome.is_err() {
-        core.rim.metrics.mqtt_session_unwritten_total.add(1);
+        ctx.io.metrics.mqtt_session_unwritten_total.add(1);
     }
-    let has_store = core.rim.states.mqtt.store.is_some();
+    let has_store = ctx.io.states.mqtt.store.is_some();
     match what {
         Written::Row(key, visit, waits) => {
-            let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            let Some(kept) = kept_of(&mut ctx.io, key) else { return };
             kept.work().under_way -= 1;
             kept.failures = if outcome.is_err() { kept.failures.saturating_add(1) } else { 0 };
             let is_there = kept.visit == visit;
@@ -434,21 +434,21 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 // A store refuses a snapshot that refers to a missing entry. In a log the previous snapshot
                 // and all entries remain.
                 kept.has_gap |= has_store;
-                moved(&mut core.rim, key);
+                moved(&mut ctx.io, key);
             }
             if is_there {
                 for wait in waits {
                     match wait {
                         // A later holder has written the snapshot.
-                        Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(core, key),
-                        wait => go_on(core, key, wait, outcome.is_ok()),
+                        Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(ctx, key),
+                        wait => go_on(ctx, key, wait, outcome.is_ok()),
                     }
                 }
             }
-            wrote(core, key, true);
+            wrote(ctx, key, true);
         }
         Written::Entry(key, visit, number, waits) => {
-            let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            let Some(kept) = kept_of(&mut ctx.io, key) else { return };
             kept.work().under_way -= 1;
             match outcome {
                 // Earlier entries are safe too: where one was refused, the connection ended.
@@ -456,64 +456,64 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 Err(_) => {
                     kept.has_gap = true;
                     // An offline session has no connection to end: a snapshot compensates.
-                    moved(&mut core.rim, key);
+                    moved(&mut ctx.io, key);
                 }
             }
-            let Some(kept) = kept_of(&mut core.rim, key) else { return };
+            let Some(kept) = kept_of(&mut ctx.io, key) else { return };
             let is_there = kept.visit == visit;
             for wait in waits {
                 match wait {
-                    Wait::Intended(what) => publish(core, key, *what, outcome.is_ok()),
-                    wait if is_there => go_on(core, key, wait, outcome.is_ok()),
+                    Wait::Intended(what) => publish(ctx, key, *what, outcome.is_ok()),
+                    wait if is_there => go_on(ctx, key, wait, outcome.is_ok()),
                     _ => {}
                 }
             }
             match outcome {
-                Ok(_) => core.rim.pump_mqtt(key),
+                Ok(_) => ctx.io.pump_mqtt(key),
                 // The session's snapshot contains what waits, once its connection has ended.
-                Err(_) if is_there && core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
-                    end(core, key, Fault::of(Reason::ImplementationSpecific));
+                Err(_) if is_there && ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
+                    end(ctx, key, Fault::of(Reason::ImplementationSpecific));
                 }
                 Err(_) => {}
             }
-            wrote(core, key, false);
+            wrote(ctx, key, false);
         }
         Written::All(all) => {
             for what in all {
-                written(core, what, outcome);
+                written(ctx, what, outcome);
             }
         }
         Written::End(holder, ending) => {
             let id = ending.id.clone();
-            core.rim.ended(ending, outcome);
-            claims::release(core, id, holder);
+            ctx.io.ended(ending, outcome);
+            claims::release(ctx, id, holder);
         }
-        Written::EndAgain(ending) => core.rim.ended_again(ending, outcome),
-        Written::Fence(key) => reading::fenced(core, key, outcome.is_ok()),
-        Written::Cleared(key, ending) => adoption::cleared(core, key, ending, outcome),
+        Written::EndAgain(ending) => ctx.io.ended_again(ending, outcome),
+        Written::Fence(key) => reading::fenced(ctx, key, outcome.is_ok()),
+        Written::Cleared(key, ending) => adoption::cleared(ctx, key, ending, outcome),
     }
 }
 
 /// Resumes an operation after its write succeeded or failed.
-fn go_on(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
-    if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+fn go_on(ctx: &mut Ctx, key: ConnKey, wait: Wait, is_safe: bool) {
+    if ctx.io.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
     match wait {
-        Wait::Connected(present) if is_safe => connected(core, key, present),
-        Wait::Connected(_) if forgo_will(&mut core.rim, key) => connected(core, key, false),
-        Wait::Connected(_) => refused(core, key, Reason::ServerUnavailable),
-        Wait::Granted(number) if is_safe => core.rim.mqtt_granted_now(key, number, Ok(())),
+        Wait::Connected(present) if is_safe => connected(ctx, key, present),
+        Wait::Connected(_) if forgo_will(&mut ctx.io, key) => connected(ctx, key, false),
+        Wait::Connected(_) => refused(ctx, key, Reason::ServerUnavailable),
+        Wait::Granted(number) if is_safe => ctx.io.mqtt_granted_now(key, number, Ok(())),
         Wait::Unsubscribed(number) if is_safe => {
-            core.rim.with_mqtt(key, |client, out| client.machine.unsubscribed(number, out));
+            ctx.io.with_mqtt(key, |client, out| client.machine.unsubscribed(number, out));
         }
         Wait::Recorded(number) if is_safe => {
-            core.rim.with_mqtt(key, |client, out| client.machine.recorded(number, out));
+            ctx.io.with_mqtt(key, |client, out| client.machine.recorded(number, out));
         }
         Wait::Intended(_) => unreachable!("it waits for an entry"),
         // The client must not get a success for a session that may be lost.
         Wait::Granted(_) | Wait::Unsubscribed(_) | Wait::Recorded(_) => {
-            end(core, key, Fault::of(Reason::ImplementationSpecific))
+            end(ctx, key, Fault::of(Reason::ImplementationSpecific))
         }
     }
 }

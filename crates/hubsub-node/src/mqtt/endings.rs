@@ -10,10 +10,10 @@ use super::adoption::{publish_will_of, room_of};
 use super::durable::Written;
 use super::work::Work;
 use super::{reading, store};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
+use crate::io::shard_io::Io;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
@@ -101,7 +101,7 @@ impl Endings {
     }
 }
 
-impl Rim {
+impl Io {
     /// Handles the outcome of a delete.
     pub(super) fn ended(&mut self, ending: Ending, outcome: Result<u64, ErrorCode>) {
         // The snapshot belongs to another holder or session, which must not be deleted.
@@ -127,36 +127,36 @@ impl Rim {
 }
 
 /// Retries the deletes that are due. Runs once a second.
-pub fn end_again(core: &mut Core) {
-    for ending in core.rim.states.mqtt.sessions.endings.due(core.rim.now.mono_ms) {
+pub fn end_again(ctx: &mut Ctx) {
+    for ending in ctx.io.states.mqtt.sessions.endings.due(ctx.io.now.mono_ms) {
         match ending.of {
             Of::Session(epoch, born) => {
-                store::end(core, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
+                store::end(ctx, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
             }
             Of::Before(_) => {
                 let query = reading::row_of(&ending.id);
                 let room = room_of(&ending.id);
                 let then = move |part| Work::Ended(Box::new(ending), Part::history(part));
-                core.ask_home(&room, Question::Row(query), Then::work(then));
+                ctx.ask_home(&room, Question::Row(query), Then::work(then));
             }
         }
     }
 }
 
 /// The snapshot to delete was looked up.
-pub fn found(core: &mut Core, ending: Ending, part: Result<HistoryPart, ErrorCode>) {
+pub fn found(ctx: &mut Ctx, ending: Ending, part: Result<HistoryPart, ErrorCode>) {
     let part = match part {
         Ok(part) => part,
-        Err(code) => return core.rim.ended_again(ending, Err(code)),
+        Err(code) => return ctx.io.ended_again(ending, Err(code)),
     };
     let is_meant = |at_us: u64| matches!(ending.of, Of::Before(before_us) if at_us < before_us);
     let row = part.records.last().filter(|row| !row.payload().is_empty() && is_meant(row.timestamp_us));
-    let Some(row) = row else { return core.rim.ended_again(ending, Ok(0)) };
+    let Some(row) = row else { return ctx.io.ended_again(ending, Ok(0)) };
     let epoch = Owner::of(row).unwrap_or_default().epoch + 1;
-    let key = core.own_key();
-    let born = publish_will_of(core, key, &ending.id, row.payload());
+    let key = ctx.own_key();
+    let born = publish_will_of(ctx, key, &ending.id, row.payload());
     let ending = Ending { of: Of::Session(epoch, born), refusals: 0, ..ending };
-    store::end(core, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
+    store::end(ctx, ending.id.clone(), (epoch, born), Written::EndAgain(ending));
 }
 
 #[cfg(test)]

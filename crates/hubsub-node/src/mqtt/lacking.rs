@@ -6,9 +6,9 @@ use super::absent::Absent;
 use super::adoption::subscribe;
 use super::client::NOBODY;
 use super::{durable, members, standing};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ConnKey, ErrorCode};
@@ -68,7 +68,7 @@ impl Lacking {
     }
 }
 
-impl Rim {
+impl Io {
     /// A background subscription of a session was refused: it will be retried.
     pub(crate) fn lacks(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
@@ -92,34 +92,34 @@ impl Rim {
 }
 
 /// The filters that an offline session must retry now; none if nothing is missing.
-pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
-    let now_ms = core.rim.now.mono_ms;
-    core.rim.states.mqtt.sessions.lacking.asks(key, now_ms).then(|| {
-        let absent = core.rim.states.mqtt.sessions.get(key);
-        absent.map(|absent| filters_of(core, absent)).unwrap_or_default()
+pub(super) fn takes_filters(ctx: &mut Ctx, key: ConnKey) -> Option<Vec<Box<str>>> {
+    let now_ms = ctx.io.now.mono_ms;
+    ctx.io.states.mqtt.sessions.lacking.asks(key, now_ms).then(|| {
+        let absent = ctx.io.states.mqtt.sessions.get(key);
+        absent.map(|absent| filters_of(ctx, absent)).unwrap_or_default()
     })
 }
 
 /// Retries for the sessions that are due. Runs once a second.
-pub fn look_who_lacks(core: &mut Core) {
-    for key in core.rim.states.mqtt.sessions.lacking.due(core.rim.now.mono_ms) {
+pub fn look_who_lacks(ctx: &mut Ctx) {
+    for key in ctx.io.states.mqtt.sessions.lacking.due(ctx.io.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
-        let is_away = core.rim.conns.get(key).is_none() && !durable::parts(&mut core.rim, key);
+        let is_away = ctx.io.conns.get(key).is_none() && !durable::parts(&mut ctx.io, key);
         if is_away
-            && let Some(filters) = takes_filters(core, key)
-            && let Some(refused) = subscribe(core, key, &filters).refused
+            && let Some(filters) = takes_filters(ctx, key)
+            && let Some(refused) = subscribe(ctx, key, &filters).refused
         {
-            core.rim.lacks(key, refused);
+            ctx.io.lacks(key, refused);
         }
     }
 }
 
 /// The filters of an offline session.
-pub(super) fn filters_of(core: &Core, absent: &Absent) -> Vec<Box<str>> {
+pub(super) fn filters_of(ctx: &Ctx, absent: &Absent) -> Vec<Box<str>> {
     let cursors = absent.session.cursors.as_deref();
     // Cursors resume these when the client is back.
-    let stands = |filter: &str| cursors.is_some_and(|cursors| standing::rests(core, cursors, filter));
+    let stands = |filter: &str| cursors.is_some_and(|cursors| standing::rests(ctx, cursors, filter));
     // Presence is sent once the client is connected.
     let waits = |filter: &str| filter.starts_with(members::PRESENCE) || stands(filter);
     let filters = absent.state.subscriptions().map(|(filter, ..)| filter);

@@ -2,7 +2,7 @@
 
 use super::endings::{self, Ending};
 use super::{arrival, durable, reading};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::{ConnKey, ErrorCode};
 
@@ -17,11 +17,11 @@ pub enum Work {
     Follows(ConnKey, bool),
 }
 
-pub fn work(core: &mut Core, work: Work) {
+pub fn work(ctx: &mut Ctx, work: Work) {
     match work {
-        Work::Record(key) => durable::record(core, key),
-        Work::Past(key, part) => reading::came(core, key, part),
-        Work::Ended(ending, part) => endings::found(core, *ending, part),
-        Work::Follows(key, is_held) => arrival::followed(core, key, is_held),
+        Work::Record(key) => durable::record(ctx, key),
+        Work::Past(key, part) => reading::came(ctx, key, part),
+        Work::Ended(ending, part) => endings::found(ctx, *ending, part),
+        Work::Follows(key, is_held) => arrival::followed(ctx, key, is_held),
     }
 }
